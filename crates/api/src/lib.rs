@@ -1,0 +1,1 @@
+//! The gRPC API: code generated from proto/, conversions to domain types and back.

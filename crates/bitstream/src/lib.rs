@@ -1,0 +1,1 @@
+//! Bitstreams: catalogue manifests, the .bit container, digests, compatibility.

@@ -1,0 +1,1 @@
+//! The simulated card: a cycle-level data plane behind the register map.

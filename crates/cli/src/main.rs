@@ -1,0 +1,2 @@
+//! The command line of tenants and operators.
+fn main() {}

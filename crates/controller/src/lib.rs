@@ -1,0 +1,1 @@
+//! The control plane as a state machine: events in, effects out.

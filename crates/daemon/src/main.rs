@@ -1,0 +1,2 @@
+//! The daemon that owns a SmartNIC card.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Fair space and fair time: DRF, DRFQ, fluid rates.

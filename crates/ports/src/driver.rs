@@ -1,0 +1,1 @@
+//! The card driver: sequences of register accesses, written once for every card.

@@ -1,0 +1,9 @@
+//! The Card and Store ports, the card driver, and the conformance suites.
+//!
+//! A port is what the control plane needs of the outside, said in its own words; an adapter
+//! (`card-sim`, `card-xrt`, `store-sled`) provides it and passes the conformance suite that
+//! stands beside the port.
+
+pub mod card;
+pub mod driver;
+pub mod store;

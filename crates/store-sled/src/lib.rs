@@ -1,0 +1,1 @@
+//! The embedded store: sled behind one committer.

@@ -1,0 +1,1 @@
+//! The on-card tables: register map, encoding, differences.

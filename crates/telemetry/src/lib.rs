@@ -1,0 +1,1 @@
+//! Logs and traces: set-up and the names used.

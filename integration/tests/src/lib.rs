@@ -1,0 +1,1 @@
+//! Tests with real processes: the daemon, the client, the kill in the middle.
