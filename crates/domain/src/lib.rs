@@ -3,6 +3,33 @@
 //! Pure: no I/O, no clock. Ids and units are types, so that a bandwidth is never added to a size
 //! and a region is never taken for a card.
 
+mod card;
+mod condition;
+mod dag;
 mod digest;
+mod explanation;
+mod ids;
+pub mod limits;
+mod mapping;
+mod nt;
+mod rule;
+mod tenant;
+mod units;
 
+pub use card::{CardProfile, RegionProfile, RegionState};
+pub use condition::{Condition, ConditionType, DagState, Truth};
+pub use dag::{Dag, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
+pub use explanation::{
+    ChainExplanation, Embedding, Explanation, FormChoice, Refusal, Rejection, Resource, Shortage,
+    Way,
+};
+pub use ids::{
+    BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
+    NtCode, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
+};
+pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
+pub use nt::{Bitstream, NtType, RegionKind, Traffic};
+pub use rule::{Match, Prefix, Rule};
+pub use tenant::{Quota, Tenant};
+pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};

@@ -1,0 +1,428 @@
+//! DAGs of network tasks: what a tenant asks for, checked.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, FORK_BRANCHES_MAX};
+use crate::{Bandwidth, NodeId, NtTypeId};
+
+/// How forks are to be executed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FormPreference {
+    /// Whichever is faster: see the planner.
+    #[default]
+    Auto,
+    /// One NT after the other.
+    Sequential,
+    /// Branches side by side.
+    Parallel,
+}
+
+/// One NT of a DAG.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name within the DAG.
+    pub id: NodeId,
+    /// What it runs.
+    pub nt: NtTypeId,
+}
+
+/// `to` sees a packet after `from`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Edge {
+    /// The earlier node.
+    pub from: NodeId,
+    /// The later node.
+    pub to: NodeId,
+}
+
+/// What a tenant asks for. Anything goes; [`Dag::new`] checks it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DagSpec {
+    /// The NTs.
+    pub nodes: Vec<Node>,
+    /// Their partial order.
+    pub edges: Vec<Edge>,
+    /// Ingress bandwidth asked for.
+    pub bandwidth: Bandwidth,
+    /// How forks are to be executed.
+    #[serde(default)]
+    pub form: FormPreference,
+}
+
+impl DagSpec {
+    /// A chain: each NT after the one before, nodes named like their NTs (`aes`, `aes-2`, …).
+    pub fn chain(nts: &[NtTypeId], bandwidth: Bandwidth) -> Self {
+        let mut seen: BTreeMap<&NtTypeId, u32> = BTreeMap::new();
+        let nodes: Vec<Node> = nts
+            .iter()
+            .filter_map(|nt| {
+                let count = seen.entry(nt).and_modify(|n| *n += 1).or_insert(1);
+                let base = nt.as_str().replace('.', "-");
+                let text = if *count == 1 { base } else { format!("{base}-{count}") };
+                Some(Node { id: NodeId::new(&text).ok()?, nt: nt.clone() })
+            })
+            .collect();
+        let edges = nodes
+            .windows(2)
+            .map(|pair| Edge { from: pair[0].id.clone(), to: pair[1].id.clone() })
+            .collect();
+        Self { nodes, edges, bandwidth, form: FormPreference::Auto }
+    }
+}
+
+/// What is wrong with a DAG. Each names the culprit; [`InvalidDag::field`] names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidDag {
+    /// No nodes.
+    #[error("the DAG has no nodes; give at least one NT")]
+    Empty,
+    /// Too many nodes.
+    #[error("the DAG has {nodes} nodes; at most {DAG_NODES_MAX} are allowed")]
+    TooManyNodes {
+        /// How many.
+        nodes: usize,
+    },
+    /// Two nodes with one id.
+    #[error("node {node} is there twice; node ids are unique within a DAG")]
+    DuplicateNode {
+        /// The id.
+        node: NodeId,
+        /// Where it stands the second time.
+        index: usize,
+    },
+    /// An edge to nowhere.
+    #[error("edge {from} -> {to} names node {missing}, which the DAG does not have")]
+    UnknownNode {
+        /// The edge's start.
+        from: NodeId,
+        /// The edge's end.
+        to: NodeId,
+        /// The one that is missing.
+        missing: NodeId,
+        /// Which edge.
+        index: usize,
+    },
+    /// An edge from a node to itself, or the same edge again.
+    #[error("edge {from} -> {to} is a loop or stands twice")]
+    UselessEdge {
+        /// The edge's start.
+        from: NodeId,
+        /// The edge's end.
+        to: NodeId,
+        /// Which edge.
+        index: usize,
+    },
+    /// A cycle.
+    #[error("the DAG has a cycle through node {node}")]
+    Cycle {
+        /// A node on it.
+        node: NodeId,
+    },
+    /// More than one entry.
+    #[error("nodes {first} and {second} both have no predecessor; a DAG has one entry")]
+    TwoEntries {
+        /// One entry.
+        first: NodeId,
+        /// Another.
+        second: NodeId,
+    },
+    /// Too wide a fork.
+    #[error("node {node} forks into {branches} branches; at most {FORK_BRANCHES_MAX} are allowed")]
+    TooManyBranches {
+        /// The fork.
+        node: NodeId,
+        /// Its branches.
+        branches: usize,
+    },
+    /// Zero, tiny, huge or fractional bandwidth.
+    #[error(
+        "bandwidth {asked} is not allowed: {DAG_BANDWIDTH_MIN} to {DAG_BANDWIDTH_MAX}, \
+         in whole kbit/s"
+    )]
+    Bandwidth {
+        /// What was asked.
+        asked: Bandwidth,
+    },
+}
+
+impl InvalidDag {
+    /// The field of the DAG resource that is wrong, as in the API.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Empty | Self::TooManyNodes { .. } | Self::TwoEntries { .. } => "nodes".into(),
+            Self::DuplicateNode { index, .. } => format!("nodes[{index}].id"),
+            Self::UnknownNode { index, .. } | Self::UselessEdge { index, .. } => {
+                format!("edges[{index}]")
+            }
+            Self::Cycle { .. } | Self::TooManyBranches { .. } => "edges".into(),
+            Self::Bandwidth { .. } => "bandwidth_bps".into(),
+        }
+    }
+}
+
+/// A DAG that passed all checks: acyclic, connected, one entry, within the limits.
+/// Nodes are addressed by index; NT types may still be unknown to the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dag {
+    spec: DagSpec,
+    successors: Vec<Vec<usize>>,
+    predecessors: Vec<Vec<usize>>,
+    order: Vec<usize>,
+}
+
+impl Dag {
+    /// Checks a spec. Time O(nodes + edges · log nodes).
+    ///
+    /// With one entry and no cycle every node is reachable from it, so a DAG that is not connected
+    /// shows as one with two entries.
+    pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
+        check_bandwidth(spec.bandwidth)?;
+        let index = index_nodes(&spec.nodes)?;
+        let mut successors = vec![Vec::new(); spec.nodes.len()];
+        let mut predecessors = vec![Vec::new(); spec.nodes.len()];
+        for (i, edge) in spec.edges.iter().enumerate() {
+            let (from, to) = resolve(&index, edge, i)?;
+            if from == to || successors[from].contains(&to) {
+                let (from, to) = (edge.from.clone(), edge.to.clone());
+                return Err(InvalidDag::UselessEdge { from, to, index: i });
+            }
+            successors[from].push(to);
+            predecessors[to].push(from);
+        }
+        let order = topological_order(&spec.nodes, &successors, &predecessors)?;
+        check_entry(&spec.nodes, &predecessors)?;
+        for (node, next) in spec.nodes.iter().zip(&successors) {
+            if next.len() > FORK_BRANCHES_MAX {
+                let (node, branches) = (node.id.clone(), next.len());
+                return Err(InvalidDag::TooManyBranches { node, branches });
+            }
+        }
+        Ok(Self { spec, successors, predecessors, order })
+    }
+
+    /// What was asked for.
+    pub const fn spec(&self) -> &DagSpec {
+        &self.spec
+    }
+
+    /// The nodes; other methods speak of their indices.
+    pub fn nodes(&self) -> &[Node] {
+        &self.spec.nodes
+    }
+
+    /// Ingress bandwidth asked for.
+    pub const fn bandwidth(&self) -> Bandwidth {
+        self.spec.bandwidth
+    }
+
+    /// The nodes right after `node`, in the order of the edges.
+    pub fn successors(&self, node: usize) -> &[usize] {
+        &self.successors[node]
+    }
+
+    /// The nodes right before `node`, in the order of the edges.
+    pub fn predecessors(&self, node: usize) -> &[usize] {
+        &self.predecessors[node]
+    }
+
+    /// All nodes, each after its predecessors; among those that are ready, the lowest index first.
+    pub fn topological_order(&self) -> &[usize] {
+        &self.order
+    }
+}
+
+fn check_bandwidth(asked: Bandwidth) -> Result<(), InvalidDag> {
+    if (DAG_BANDWIDTH_MIN..=DAG_BANDWIDTH_MAX).contains(&asked) && asked.is_whole() {
+        Ok(())
+    } else {
+        Err(InvalidDag::Bandwidth { asked })
+    }
+}
+
+fn index_nodes(nodes: &[Node]) -> Result<BTreeMap<&NodeId, usize>, InvalidDag> {
+    if nodes.is_empty() {
+        return Err(InvalidDag::Empty);
+    }
+    if nodes.len() > DAG_NODES_MAX {
+        return Err(InvalidDag::TooManyNodes { nodes: nodes.len() });
+    }
+    let mut index = BTreeMap::new();
+    for (i, node) in nodes.iter().enumerate() {
+        if index.insert(&node.id, i).is_some() {
+            return Err(InvalidDag::DuplicateNode { node: node.id.clone(), index: i });
+        }
+    }
+    Ok(index)
+}
+
+fn resolve(
+    index: &BTreeMap<&NodeId, usize>,
+    edge: &Edge,
+    i: usize,
+) -> Result<(usize, usize), InvalidDag> {
+    let find = |node: &NodeId| {
+        index.get(node).copied().ok_or_else(|| InvalidDag::UnknownNode {
+            from: edge.from.clone(),
+            to: edge.to.clone(),
+            missing: node.clone(),
+            index: i,
+        })
+    };
+    Ok((find(&edge.from)?, find(&edge.to)?))
+}
+
+/// Kahn's algorithm, the lowest index first, so that the same DAG always has the same order.
+fn topological_order(
+    nodes: &[Node],
+    successors: &[Vec<usize>],
+    predecessors: &[Vec<usize>],
+) -> Result<Vec<usize>, InvalidDag> {
+    let mut waiting: Vec<usize> = predecessors.iter().map(Vec::len).collect();
+    let mut ready: std::collections::BTreeSet<usize> =
+        (0..nodes.len()).filter(|&n| waiting[n] == 0).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(node) = ready.pop_first() {
+        order.push(node);
+        for &next in &successors[node] {
+            waiting[next] -= 1;
+            if waiting[next] == 0 {
+                ready.insert(next);
+            }
+        }
+    }
+    match waiting.iter().position(|&n| n > 0) {
+        Some(stuck) => {
+            Err(InvalidDag::Cycle { node: on_cycle(nodes, predecessors, &waiting, stuck) })
+        }
+        None => Ok(order),
+    }
+}
+
+/// Walks back from a node that never became ready until one repeats: that one is on the cycle.
+fn on_cycle(
+    nodes: &[Node],
+    predecessors: &[Vec<usize>],
+    waiting: &[usize],
+    stuck: usize,
+) -> NodeId {
+    let mut seen = vec![false; nodes.len()];
+    let mut at = stuck;
+    while !std::mem::replace(&mut seen[at], true) {
+        at = predecessors[at].iter().copied().find(|&p| waiting[p] > 0).unwrap_or(at);
+    }
+    nodes[at].id.clone()
+}
+
+fn check_entry(nodes: &[Node], predecessors: &[Vec<usize>]) -> Result<(), InvalidDag> {
+    let mut entries =
+        nodes.iter().zip(predecessors).filter(|(_, p)| p.is_empty()).map(|(n, _)| n.id.clone());
+    match (entries.next(), entries.next()) {
+        (Some(first), Some(second)) => Err(InvalidDag::TwoEntries { first, second }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(nodes: &[&str], edges: &[(&str, &str)]) -> DagSpec {
+        let id = |text: &str| NodeId::new(text).expect("a test id");
+        DagSpec {
+            nodes: nodes
+                .iter()
+                .map(|n| Node { id: id(n), nt: NtTypeId::new("nat").expect("a test id") })
+                .collect(),
+            edges: edges.iter().map(|(f, t)| Edge { from: id(f), to: id(t) }).collect(),
+            bandwidth: Bandwidth::from_gbps(10),
+            form: FormPreference::Auto,
+        }
+    }
+
+    fn error(nodes: &[&str], edges: &[(&str, &str)]) -> (String, String) {
+        let error = Dag::new(spec(nodes, edges)).expect_err("an invalid DAG");
+        (error.field(), error.to_string())
+    }
+
+    #[test]
+    fn the_diamond_of_fig_4_is_valid() {
+        let edges = [("n1", "n2"), ("n1", "n3"), ("n2", "n4"), ("n3", "n4")];
+        let dag = Dag::new(spec(&["n1", "n2", "n3", "n4"], &edges)).expect("valid");
+        assert_eq!(dag.topological_order(), [0, 1, 2, 3]);
+        assert_eq!(dag.successors(0), [1, 2]);
+        assert_eq!(dag.predecessors(3), [1, 2]);
+    }
+
+    #[test]
+    fn errors_name_field_and_culprit() {
+        assert_eq!(error(&[], &[]).0, "nodes");
+        assert!(error(&["a", "b", "a"], &[]).1.contains("node a is there twice"));
+        assert_eq!(error(&["a", "b", "a"], &[]).0, "nodes[2].id");
+        assert!(error(&["a"], &[("a", "x")]).1.contains("names node x"));
+        assert_eq!(error(&["a", "b"], &[("a", "b"), ("a", "b")]).0, "edges[1]");
+        assert_eq!(error(&["a"], &[("a", "a")]).0, "edges[0]");
+        assert!(error(&["a", "b"], &[]).1.contains("a and b both have no predecessor"));
+        let wide = error(
+            &["a", "b", "c", "d", "e", "f"],
+            &[("a", "b"), ("a", "c"), ("a", "d"), ("a", "e"), ("a", "f")],
+        );
+        assert!(wide.1.contains("node a forks into 5 branches"), "{wide:?}");
+    }
+
+    #[test]
+    fn a_cycle_names_a_node_on_it_not_one_behind_it() {
+        let found = error(&["a", "b", "c", "d"], &[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]);
+        assert!(found.1.ends_with("node b") || found.1.ends_with("node c"), "{found:?}");
+    }
+
+    #[test]
+    fn bandwidth_has_bounds_and_a_grain() {
+        for bps in [0, 999_999, 1_000_001, u64::MAX] {
+            let mut bad = spec(&["a"], &[]);
+            bad.bandwidth = Bandwidth::from_bps(bps);
+            assert_eq!(Dag::new(bad).expect_err("out of range").field(), "bandwidth_bps");
+        }
+    }
+
+    #[test]
+    fn a_chain_names_repeated_nts_apart() {
+        let nt = |text| NtTypeId::new(text).expect("a test id");
+        let chain = DagSpec::chain(&[nt("aes"), nt("acme.x"), nt("aes")], Bandwidth::from_gbps(1));
+        let names: Vec<_> = chain.nodes.iter().map(|n| n.id.as_str()).collect();
+        assert_eq!(names, ["aes", "acme-x", "aes-2"]);
+        assert!(Dag::new(chain).is_ok());
+    }
+
+    proptest! {
+        /// Edges that all go forward in some numbering make a DAG with a valid order; any others
+        /// give an error, never a panic.
+        #[test]
+        fn any_graph_is_ordered_or_refused(
+            n in 1usize..20, edges in prop::collection::vec((0usize..20, 0usize..20), 0..40)
+        ) {
+            let names: Vec<String> = (0..n).map(|i| format!("n{i}")).collect();
+            let text: Vec<(String, String)> =
+                edges.iter().map(|(f, t)| (format!("n{f}"), format!("n{t}"))).collect();
+            let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
+            let pairs: Vec<(&str, &str)> =
+                text.iter().map(|(f, t)| (f.as_str(), t.as_str())).collect();
+            if let Ok(dag) = Dag::new(spec(&nodes, &pairs)) {
+                let mut place = vec![0; n];
+                for (i, &node) in dag.topological_order().iter().enumerate() {
+                    place[node] = i;
+                }
+                for node in 0..n {
+                    for &next in dag.successors(node) {
+                        prop_assert!(place[node] < place[next]);
+                    }
+                }
+                prop_assert_eq!(dag.topological_order().len(), n);
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Why a DAG sits where it does, or why it cannot: numbers that recompute from the state.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bandwidth, BitstreamId, Cycles, Form, NodeId, NtTypeId, RegionId};
+
+/// A way to embed a virtual chain (SuperNIC, 4.1; in the order of preference).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Through a chain that is loaded (or on its way) already, skipping what it does not need.
+    Shared,
+    /// A prebuilt bitstream in a free region.
+    FreeRegion,
+    /// A prebuilt bitstream in place of a victim.
+    VictimRegion,
+    /// Cut into parts, each in a region of its own, 16 more cycles for each cut.
+    Split,
+}
+
+/// What can be short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// Bandwidth of the card's ingress, in bit/s.
+    IngressBandwidth,
+    /// Bandwidth of the card's egress, in bit/s.
+    EgressBandwidth,
+    /// Bandwidth of NTs in loaded chains, in bit/s.
+    NtBandwidth,
+    /// Regions that are free or hold a victim, in regions.
+    Regions,
+    /// Prebuilt bitstreams that hold the chain or a part of it, in bitstreams.
+    Bitstreams,
+    /// On-board memory, in bytes.
+    Memory,
+    /// Rows of a table of the card, in rows.
+    TableRows,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IngressBandwidth => "ingress bandwidth",
+            Self::EgressBandwidth => "egress bandwidth",
+            Self::NtBandwidth => "NT bandwidth",
+            Self::Regions => "regions",
+            Self::Bitstreams => "bitstreams",
+            Self::Memory => "on-board memory",
+            Self::TableRows => "table rows",
+        })
+    }
+}
+
+impl Resource {
+    /// The unit of its numbers.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::IngressBandwidth | Self::EgressBandwidth | Self::NtBandwidth => "bit/s",
+            Self::Regions => "regions",
+            Self::Bitstreams => "bitstreams",
+            Self::Memory => "bytes",
+            Self::TableRows => "rows",
+        }
+    }
+}
+
+/// How much of what was missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// What.
+    pub resource: Resource,
+    /// How much was needed, in [`Resource::unit`].
+    pub required: u64,
+    /// How much there was.
+    pub available: u64,
+    /// The nodes for which; empty where the whole DAG is meant.
+    pub nodes: Vec<NodeId>,
+    /// A sentence, without a word about other tenants.
+    pub detail: String,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = self.resource.unit();
+        write!(f, "{}: {} {unit} needed, ", self.resource, self.required)?;
+        write!(f, "{} {unit} available ({})", self.available, self.detail)
+    }
+}
+
+/// Why a DAG cannot be mapped: every shortage found, the hardest first; at least one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("the card cannot take the DAG: {}", shortages.first().map(ToString::to_string).unwrap_or_default())]
+pub struct Refusal {
+    /// What was short.
+    pub shortages: Vec<Shortage>,
+}
+
+/// Why a DAG sits where it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Sequential or parallel, and why.
+    pub form: FormChoice,
+    /// One for each virtual chain, in the order of the mapping.
+    pub chains: Vec<ChainExplanation>,
+}
+
+/// The choice between S1 and S2 of SuperNIC's Fig. 4.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormChoice {
+    /// What was chosen.
+    pub chosen: Form,
+    /// Latency of an unloaded card where the DAG is flattened: core + Σ d.
+    pub sequential: Cycles,
+    /// Latency with branches side by side: core + 16 a further stage + Σ of the longest branches;
+    /// `None` where the DAG has no fork.
+    pub parallel: Option<Cycles>,
+    /// A sentence.
+    pub reason: String,
+}
+
+/// Why a virtual chain sits where it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainExplanation {
+    /// Its nodes.
+    pub nodes: Vec<NodeId>,
+    /// Its NTs.
+    pub nts: Vec<NtTypeId>,
+    /// One for each instance.
+    pub embeddings: Vec<Embedding>,
+    /// The ways that were considered before the chosen one and ruled out.
+    pub rejected: Vec<Rejection>,
+}
+
+/// A chosen embedding with its score, term by term (lower is better, compared in this order).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Embedding {
+    /// Which way.
+    pub way: Way,
+    /// Where.
+    pub region: RegionId,
+    /// With what.
+    pub bitstream: BitstreamId,
+    /// How much.
+    pub bandwidth: Bandwidth,
+    /// NTs of the physical chain that its packets skip.
+    pub skipped: u8,
+    /// Reconfigurations it needs.
+    pub reconfigurations: u32,
+    /// Regions it takes that were not in use.
+    pub new_regions: u32,
+    /// Area of the region that stays unused, in thousandths.
+    pub unused_permille: u32,
+    /// Bandwidth left on the tightest NT it uses, after it.
+    pub headroom: Bandwidth,
+}
+
+/// A way that was ruled out, by the first constraint that did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// Which way.
+    pub way: Way,
+    /// What was short, and by how much.
+    pub shortage: Shortage,
+}

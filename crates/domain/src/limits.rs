@@ -1,0 +1,45 @@
+//! The limits of the system, each with what breaks without it.
+
+use std::time::Duration;
+
+use crate::{Bandwidth, ByteSize};
+
+/// Most NTs of one DAG: a DAG of 64 single-NT branches already takes 64 of the 4096 stage rows,
+/// and planning is quadratic in it.
+pub const DAG_NODES_MAX: usize = 64;
+/// Most branches of one fork or stage: the stage table's row has four virtual-chain columns.
+pub const FORK_BRANCHES_MAX: usize = 4;
+/// Least bandwidth of a DAG: below it the token bucket never holds a whole packet in time.
+pub const DAG_BANDWIDTH_MIN: Bandwidth = Bandwidth::from_mbps(1);
+/// Most bandwidth of a DAG: what fits the 32-bit kbit/s columns, far over any port.
+pub const DAG_BANDWIDTH_MAX: Bandwidth = Bandwidth::from_gbps(4_000);
+/// Most regions of a card: the region table's rows and the crossbar's ports.
+pub const REGIONS_MAX: usize = 32;
+/// Most NTs of a physical chain: the used mask and the credit table have eight columns.
+pub const CHAIN_SLOTS_MAX: usize = 8;
+/// Rows of the DAG table, and so most DAGs of a card: a UID has ten bits for the row.
+pub const DAG_ROWS: usize = 1024;
+/// Rows of the stage table.
+pub const STAGE_ROWS: usize = 4096;
+/// Rows of the virtual-chain table.
+pub const CHAIN_ROWS: usize = 1024;
+/// Rows of the instance table.
+pub const INSTANCE_ROWS: usize = 2048;
+/// Rows of the classifier.
+pub const CLASSIFIER_ROWS: usize = 1024;
+/// Entries of the synchronisation buffer, and so packets of joins under way at once.
+pub const SYNC_ROWS: usize = 256;
+/// Rows of the page table: 10 GB in pages of 2 MB are 5,120.
+pub const PAGE_ROWS: usize = 8192;
+/// A page of on-board memory.
+pub const PAGE_SIZE: ByteSize = ByteSize::from_mib(2);
+/// Largest bitstream that is taken: a region's is under 5 MB; a whole role may be larger.
+pub const BITSTREAM_BYTES_MAX: ByteSize = ByteSize::from_mib(16);
+/// Heaviest tenant: weights are ratios, and exact arithmetic on them must not overflow.
+pub const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Longest description, in bytes: records of the store stay small.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// How long the result of a finished operation and a request id are remembered.
+pub const OPERATION_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How many finished operations are remembered at most; the oldest go first.
+pub const OPERATIONS_KEPT_MAX: usize = 10_000;

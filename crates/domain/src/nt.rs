@@ -1,0 +1,87 @@
+//! Network tasks and the bitstreams built from them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Area, Bandwidth, BitstreamId, ByteSize, CardModel, Cycles, Digest, NtTypeId, TenantId,
+};
+
+/// What of a packet an NT reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// The header; the payload waits in the packet store.
+    HeaderOnly,
+    /// The whole packet, which then crosses the crossbar.
+    Payload,
+}
+
+/// A type of network task: one FPGA netlist. Immutable once registered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NtType {
+    /// Its id, which names its owner.
+    pub id: NtTypeId,
+    /// Whether other tenants may use it, in DAGs of their own and in chains loaded for others.
+    pub shareable: bool,
+    /// What one instance serves at most.
+    pub bandwidth_max: Bandwidth,
+    /// Cycles a packet spends in it.
+    pub latency: Cycles,
+    /// What it takes of a region.
+    pub area: Area,
+    /// On-board memory one instance needs.
+    pub memory: ByteSize,
+    /// What of a packet it reads.
+    pub traffic: Traffic,
+    /// For people.
+    pub description: String,
+}
+
+impl NtType {
+    /// Whether `tenant` may use it and know of it.
+    pub fn is_visible_to(&self, tenant: &TenantId) -> bool {
+        self.shareable || self.id.is_owned_by(tenant)
+    }
+}
+
+/// Which regions a bitstream is for (SuperNIC, 4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RegionKind {
+    /// For NTs of the provider's catalogue; most regions.
+    KnownNt,
+    /// For NTs of tenants.
+    UserNt,
+}
+
+/// A bitstream: what one region can hold, built ahead of time. Immutable once uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bitstream {
+    /// Its id, which names its owner.
+    pub id: BitstreamId,
+    /// The digest of its bytes, which also names them in the store and on the card.
+    pub digest: Digest,
+    /// How many bytes.
+    pub size: ByteSize,
+    /// The NTs, in the order packets pass; 1 to 8.
+    pub nts: Vec<NtTypeId>,
+    /// Which regions it is for.
+    pub region_kind: RegionKind,
+    /// Which cards it is for.
+    pub card_model: CardModel,
+    /// Whether chains of tenants other than the owner may share it when it is loaded.
+    /// Always true for the provider's.
+    pub shareable: bool,
+}
+
+impl Bitstream {
+    /// Whether `tenant` may know of it and load it: the provider's and the tenant's own.
+    pub fn is_loadable_by(&self, tenant: &TenantId) -> bool {
+        self.id.owner().is_none() || self.id.is_owned_by(tenant)
+    }
+
+    /// Whether chains of `tenant` may pass through it once it is loaded.
+    pub fn is_shared_with(&self, tenant: &TenantId) -> bool {
+        self.shareable || self.is_loadable_by(tenant)
+    }
+}
