@@ -2,10 +2,21 @@
 //!
 //! Keys are short text paths (`tenants/acme`, `tenants/acme/dags/web`), values are small records.
 //! [`Store::apply`] is atomic and durable when it returns; group commit is the adapter's business:
-//! [`Store::apply_all`] takes what has queued up and makes it durable with one flush, in order.
+//! [`Store::apply_all`] takes what has queued up and makes it durable with one flush, in order, and
+//! [`Store::submit`] does the same for a caller that must not wait.
 //! Bitstreams are too large for records: they are blobs, named by their SHA-256 digest.
+//!
+//! ```text
+//!  caller ──submit──▶ queue ──▶ group ──▶ durable ──▶ visible ──▶ done(Ok) in the order of submit
+//! ```
+
+pub mod codec;
+pub mod conformance;
+pub mod memory;
+pub mod snapshot;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use snic_domain::Digest;
 
@@ -32,8 +43,33 @@ pub struct Batch {
     pub writes: Vec<Write>,
 }
 
-/// Why the store could not do what was asked.
-#[derive(Debug, thiserror::Error)]
+impl Batch {
+    /// An empty batch, to be filled by [`Batch::put`] and [`Batch::remove`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a record, or replaces it.
+    #[must_use]
+    pub fn put(mut self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        self.writes.push(Write { key: key.into(), value: Some(value.into()) });
+        self
+    }
+
+    /// Removes a record; removing an absent one does nothing.
+    #[must_use]
+    pub fn remove(mut self, key: impl Into<String>) -> Self {
+        self.writes.push(Write { key: key.into(), value: None });
+        self
+    }
+}
+
+/// What [`Store::submit`] calls, exactly once, with the outcome.
+pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// Why the store could not do what was asked. Cheap to clone: one failed flush answers everyone
+/// whose change was in the group.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// A value is over [`RECORD_BYTES_MAX`].
     #[error("record {key:?} has {bytes} bytes; a record has at most {RECORD_BYTES_MAX}")]
@@ -63,6 +99,14 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
+    /// A snapshot file is damaged or none.
+    #[error("the snapshot {path} cannot be used: {reason}; restore from another one")]
+    Snapshot {
+        /// The snapshot file.
+        path: String,
+        /// What was found.
+        reason: String,
+    },
     /// A blob's bytes do not have the digest they were named by.
     #[error("the bytes have digest {actual}, not {expected}")]
     DigestMismatch {
@@ -81,17 +125,48 @@ pub enum StoreError {
         action: String,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
     /// The store stopped: a write failed, and what is durable is unknown. Restart the daemon.
     #[error("the store stopped after a failed write: {0}; restart the daemon")]
     Stopped(String),
 }
 
-/// Records and blobs that survive a crash. Calls block; call from a thread of its own.
-/// All methods may be called from several threads at once.
+impl StoreError {
+    /// The operating system refused `action` ("write /var/lib/snic/journal").
+    pub fn io(action: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { action: action.into(), source: Arc::new(source) }
+    }
+}
+
+/// Refuses batches with a key or a value over its limit, naming the first one. Adapters call it
+/// before they apply anything.
+pub fn check_limits(batches: &[Batch]) -> Result<(), StoreError> {
+    batches
+        .iter()
+        .flat_map(|batch| &batch.writes)
+        .try_for_each(|write| check_record(&write.key, write.value.as_deref().unwrap_or_default()))
+}
+
+/// Refuses a key or a value over its limit.
+pub fn check_record(key: &str, value: &[u8]) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(StoreError::KeyLength { bytes: key.len() });
+    }
+    if value.len() > RECORD_BYTES_MAX {
+        return Err(StoreError::RecordTooLarge { key: key.to_owned(), bytes: value.len() });
+    }
+    Ok(())
+}
+
+/// Records and blobs that survive a crash. Calls block, except [`Store::submit`]; call from a
+/// thread of its own. All methods may be called from several threads at once.
+///
+/// What a read returns is durable: a change is not visible before it would survive a crash. A
+/// read sees each batch whole or not at all.
 pub trait Store: Send + Sync {
-    /// Every record whose key starts with `prefix`, in key order.
+    /// Every record whose key starts with `prefix`, in the order of the keys' bytes; the empty
+    /// prefix means all.
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
     /// One record.
@@ -108,21 +183,38 @@ pub trait Store: Send + Sync {
         self.apply_all(std::slice::from_ref(&batch))
     }
 
+    /// Hands the batches over and returns; `done` is called once they are durable, or with the
+    /// error of [`Store::apply_all`]. Submissions of one thread take effect in the order of the
+    /// calls, and their `done` are called in that order, refused ones included; the next one may
+    /// be submitted before the last is done.
+    ///
+    /// `done` may run on the store's own thread: it hands the result on and returns. It must not
+    /// call the store's blocking methods, which would wait for the thread they run on.
+    ///
+    /// The default blocks until the batches are durable and calls `done` before it returns; an
+    /// adapter that flushes gives one that does not block.
+    fn submit(&self, batches: Vec<Batch>, done: Done) {
+        done(self.apply_all(&batches));
+    }
+
     /// Stores bytes under their digest, durably. Storing the same digest again does nothing.
     fn put_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// The bytes of a blob; checked against the digest.
+    /// The bytes of a blob; checked against the digest, so that what rotted on the disk is an
+    /// error ([`StoreError::DigestMismatch`]) and never reaches a card.
     fn get_blob(&self, digest: Digest) -> Result<Vec<u8>, StoreError>;
 
     /// Removes a blob; removing an absent one does nothing.
     fn delete_blob(&self, digest: Digest) -> Result<(), StoreError>;
 
-    /// The digests of all blobs.
+    /// The digests of all blobs, in ascending order.
     fn list_blobs(&self) -> Result<Vec<Digest>, StoreError>;
 
-    /// Writes a consistent copy of all records to one file while the store goes on.
+    /// Writes a consistent copy of all records to one file ([`snapshot::Snapshot`]) while the
+    /// store goes on. The file appears whole or not at all. Blobs are not in it: they are files.
     fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
 
-    /// Replaces all records by those of a snapshot, atomically and durably.
+    /// Replaces all records by those of a snapshot, atomically and durably. A damaged snapshot is
+    /// refused ([`StoreError::Snapshot`]) before anything is changed.
     fn restore(&self, from: &Path) -> Result<(), StoreError>;
 }
