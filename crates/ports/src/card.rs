@@ -1,1 +1,72 @@
-//! The Card port.
+//! The Card port: registers and buffers, as XRT gives them, and nothing that knows a tenant.
+//!
+//! A card is one thread's: methods take `&mut self` and block for as long as a register access
+//! takes. What takes longer (a load, a commit) is started by a register and polled: the sequences
+//! are written once, in [`crate::driver`], for every adapter.
+
+use snic_domain::{CardModel, Timestamp};
+use snic_tables::registers::Address;
+
+/// Why a card did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CardError {
+    /// The card, or the process that speaks to it, is gone. Open it again.
+    #[error("the card is lost: {0}")]
+    Lost(String),
+    /// A register address is not aligned to four bytes or not in the map.
+    #[error("no register at address {0:#x}")]
+    NoRegister(Address),
+    /// The card's memory has no room for a buffer.
+    #[error("no room for a buffer of {bytes} bytes on the card")]
+    NoMemory {
+        /// What was asked.
+        bytes: usize,
+    },
+    /// No such buffer.
+    #[error("no buffer at device address {0:#x}")]
+    NoBuffer(u64),
+}
+
+/// 32-bit registers. Accesses take effect in the order of the calls.
+pub trait Registers {
+    /// Reads one register.
+    fn read(&mut self, at: Address) -> Result<u32, CardError>;
+
+    /// Writes one register. Writing a read-only register does nothing.
+    fn write(&mut self, at: Address, value: u32) -> Result<(), CardError>;
+
+    /// Reads consecutive registers.
+    fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        for (address, word) in (at..).step_by(4).zip(words) {
+            *word = self.read(address)?;
+        }
+        Ok(())
+    }
+
+    /// Writes consecutive registers, the lowest first.
+    fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        for (address, word) in (at..).step_by(4).zip(words) {
+            self.write(address, *word)?;
+        }
+        Ok(())
+    }
+}
+
+/// Buffers in the card's memory.
+pub trait Buffers {
+    /// Copies bytes into the card's memory; says at which device address.
+    fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError>;
+
+    /// Gives the buffer back.
+    fn release(&mut self, address: u64) -> Result<(), CardError>;
+}
+
+/// A card.
+pub trait Card: Registers + Buffers + Send {
+    /// Its model, by which profile and bitstreams are chosen.
+    fn model(&self) -> &CardModel;
+
+    /// Says what time it is. A simulated card does what it does until then; a real one needs no
+    /// telling. Time never goes backwards.
+    fn poll(&mut self, now: Timestamp) -> Result<(), CardError>;
+}

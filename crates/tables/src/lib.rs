@@ -1,1 +1,32 @@
-//! The on-card tables: register map, encoding, differences.
+//! The on-card tables: register map, encoding, differences; and the words in which a card is
+//! spoken to.
+//!
+//! This crate is the only place that knows an address or a column. The controller encodes with it,
+//! the driver finds its registers here, and the simulated card decodes the very same bytes.
+//!
+//! ```text
+//!             writes                COMMIT n+1                 old packets gone
+//! shadow bank ───────► rows differ ───────────► banks swapped ─────────────────► shadow := active
+//! active bank (version n, every packet)         (version n+1, new packets)
+//! ```
+//!
+//! A commit swaps the banks at once for packets that arrive, lets those under way finish with the
+//! bank they began with, and then copies the changed rows, so that both banks are the same again
+//! whenever no commit is under way. Only differences are ever written.
+
+mod command;
+mod image;
+mod layout;
+pub mod registers;
+mod rows;
+
+pub use command::{
+    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DropCause, LoadFailure,
+    ProgramFailure, RegionSnapshot, RegionStatus, Ticket,
+};
+pub use image::{TableDelta, TableImage};
+pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
+pub use rows::{
+    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, InvalidRow, NONE, PageRow,
+    RateLimiterRow, RegionRow, RowCodec, StageRow,
+};

@@ -1,0 +1,256 @@
+//! What the controller asks of a card, and what it hears back.
+//!
+//! Each command is a whole step whose result is known in the end: done, failed, or (after the card
+//! was lost in between) unknown, which is answered by asking the card again.
+
+use std::time::Duration;
+
+use snic_domain::{Digest, RegionId};
+
+use crate::image::{TableDelta, TableImage};
+
+/// Names a command in its report; the controller's, never reused within a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A step on a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CardCommand {
+    /// Ends what an earlier daemon left half done (an open shadow write is discarded, a load that
+    /// runs is waited for) and reads back everything.
+    ReadBack {
+        /// Its name in the report.
+        ticket: Ticket,
+    },
+    /// Writes rows to the shadow bank, swaps the banks, waits for the packets under way, and reads
+    /// the rows back.
+    Program {
+        /// Its name in the report.
+        ticket: Ticket,
+        /// The rows.
+        delta: TableDelta,
+    },
+    /// Loads one region: waits until no packet is in it, decouples it, loads, couples it again.
+    /// No table row may lead to the region any more.
+    Load {
+        /// Its name in the report.
+        ticket: Ticket,
+        /// Which region.
+        region: RegionId,
+        /// Which bitstream, by the digest of its bytes.
+        digest: Digest,
+    },
+    /// Reads the counters.
+    Sample {
+        /// Its name in the report.
+        ticket: Ticket,
+    },
+}
+
+impl CardCommand {
+    /// Its name in the report.
+    pub const fn ticket(&self) -> Ticket {
+        match self {
+            Self::ReadBack { ticket }
+            | Self::Program { ticket, .. }
+            | Self::Load { ticket, .. }
+            | Self::Sample { ticket } => *ticket,
+        }
+    }
+}
+
+/// What a card says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CardReport {
+    /// The answer to [`CardCommand::ReadBack`].
+    ReadBack {
+        /// Which command.
+        ticket: Ticket,
+        /// What the card holds.
+        snapshot: Box<CardSnapshot>,
+    },
+    /// The answer to [`CardCommand::Program`].
+    Programmed {
+        /// Which command.
+        ticket: Ticket,
+        /// The version that is active now, or why it is not.
+        result: Result<u32, ProgramFailure>,
+    },
+    /// The answer to [`CardCommand::Load`].
+    Loaded {
+        /// Which command.
+        ticket: Ticket,
+        /// Which region.
+        region: RegionId,
+        /// How long the load took, or why it failed.
+        result: Result<Duration, LoadFailure>,
+    },
+    /// The answer to [`CardCommand::Sample`].
+    Sampled {
+        /// Which command.
+        ticket: Ticket,
+        /// The counters.
+        counters: Box<CardCounters>,
+    },
+    /// The card does not answer (any more): everything about it is unknown until the next
+    /// [`CardCommand::ReadBack`] is answered. Ends all commands under way.
+    Lost {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+/// Why tables were not programmed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramFailure {
+    /// The card's active version was not the expected one: another writer, or a card that restarted.
+    #[error("the card refused the commit: its tables are at version {active}")]
+    Refused {
+        /// The card's active version.
+        active: u32,
+    },
+    /// Packets under way did not finish in time.
+    #[error("packets of the old table version are still under way after {0:?}")]
+    DrainTimeout(Duration),
+    /// The rows read back are not those written.
+    #[error("{rows} rows read back differ from what was written")]
+    ReadBack {
+        /// How many.
+        rows: usize,
+    },
+}
+
+/// Why a region was not loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadFailure {
+    /// Packets did not leave the region in time. The region keeps its old content.
+    #[error("{packets} packets are still in the region after {waited:?}")]
+    DrainTimeout {
+        /// How many.
+        packets: u32,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The store has no such bytes.
+    #[error("the bitstream's bytes are not to be had: {0}")]
+    NoBytes(String),
+    /// The configuration controller refused, with its code.
+    #[error("the configuration controller reports error {code}")]
+    Controller {
+        /// One of the `LOAD_ERROR_…` values.
+        code: u32,
+    },
+    /// It did not end in time. What the region holds is unknown.
+    #[error("the load did not end within {0:?}")]
+    Timeout(Duration),
+}
+
+/// Everything a card holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardSnapshot {
+    /// Drawn at power-up.
+    pub boot_id: u32,
+    /// The part.
+    pub idcode: u32,
+    /// The active version.
+    pub version: u32,
+    /// The active bank.
+    pub tables: TableImage,
+    /// By region.
+    pub regions: Vec<RegionSnapshot>,
+}
+
+/// What one region holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionSnapshot {
+    /// How it is.
+    pub status: RegionStatus,
+    /// Whether it is decoupled from the crossbar.
+    pub decoupled: bool,
+}
+
+/// How a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionStatus {
+    /// Nothing loaded.
+    Empty,
+    /// Being loaded.
+    Loading,
+    /// Loaded with the bitstream of this digest.
+    Loaded(Digest),
+    /// A load failed; it holds garbage.
+    Broken,
+}
+
+/// Why a packet was dropped, or what went wrong with one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropCause {
+    /// No DAG for it: no descriptor, no rule.
+    Unclassified,
+    /// Its UID is of a DAG that is gone.
+    StaleUid,
+    /// Its DAG sent more than its rate and the queue was full.
+    RateLimited,
+    /// The packet store was full.
+    StoreFull,
+    /// Error: it met a region that was being loaded, decoupled or broken.
+    RegionUnavailable,
+    /// Error: a stage had no instance for it.
+    NoInstance,
+    /// Error: it met rows of two versions.
+    MixedVersions,
+    /// An NT's memory access was outside its pages.
+    MemoryFault,
+}
+
+impl DropCause {
+    /// All causes, in the order of the counters.
+    pub const ALL: [Self; 8] = [
+        Self::Unclassified,
+        Self::StaleUid,
+        Self::RateLimited,
+        Self::StoreFull,
+        Self::RegionUnavailable,
+        Self::NoInstance,
+        Self::MixedVersions,
+        Self::MemoryFault,
+    ];
+
+    /// Whether it is a fault of the control plane, which must never happen.
+    pub const fn is_error(self) -> bool {
+        matches!(self, Self::RegionUnavailable | Self::NoInstance | Self::MixedVersions)
+    }
+}
+
+/// Counters of one DAG since power-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DagCounters {
+    /// Packets that came in.
+    pub packets_in: u64,
+    /// Bytes that came in, before rate limiting and credits.
+    pub bytes_intended: u64,
+    /// Bytes that went out.
+    pub bytes_served: u64,
+    /// Packets that went out.
+    pub packets_out: u64,
+}
+
+/// Counters of a card since power-up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CardCounters {
+    /// Packets that came in.
+    pub packets_in: u64,
+    /// Packets that went out.
+    pub packets_out: u64,
+    /// Drops and errors, in the order of [`DropCause::ALL`].
+    pub drops: [u64; DropCause::ALL.len()],
+    /// By the row of the DAG; those that never saw a packet are left out.
+    pub dags: Vec<(u16, DagCounters)>,
+}
+
+impl CardCounters {
+    /// How many packets met a fault of the control plane.
+    pub fn errors(&self) -> u64 {
+        DropCause::ALL.iter().zip(self.drops).filter(|(c, _)| c.is_error()).map(|(_, n)| n).sum()
+    }
+}

@@ -1,0 +1,353 @@
+//! The rows of the tables (spec, section 10), each with its columns packed into words.
+//!
+//! Word 0 of a valid row is never zero: bit 31 is the valid bit.
+
+use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX};
+
+use crate::layout::Table;
+
+/// "None" in a column that names a row of another table.
+pub const NONE: u16 = u16::MAX;
+
+const VALID: u32 = 1 << 31;
+
+/// Words that are no row of their table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("row {row} of table {table:?}: {reason}")]
+pub struct InvalidRow {
+    /// Which table.
+    pub table: Table,
+    /// Which row.
+    pub row: u16,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+/// A row's columns to words and back.
+pub trait RowCodec: Sized {
+    /// Which table.
+    const TABLE: Table;
+
+    /// Writes the columns into a zeroed slice of [`Table::row_words`] words.
+    fn encode(&self, words: &mut [u32]);
+
+    /// Reads the columns; `None` where the row is empty. Takes any words.
+    fn decode(words: &[u32]) -> Option<Self>;
+}
+
+const fn halves(high: u16, low: u16) -> u32 {
+    (high as u32) << 16 | low as u32
+}
+
+const fn high(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+const fn low(word: u32) -> u16 {
+    word as u16
+}
+
+/// Word 0: valid, tenant in the low half. Word 1: DAG UID. Word 2: priority, which fields count.
+/// Words 3 to 10: virtual function, VNI, source and mask, destination and mask, protocol, ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassifierRow {
+    /// The DAG that matching packets get.
+    pub dag_uid: u32,
+    /// Lower wins; ties by row.
+    pub priority: u16,
+    /// The virtual function, if it counts.
+    pub virtual_function: Option<u16>,
+    /// The VNI, if it counts; 24 bits.
+    pub vni: Option<u32>,
+    /// Source address and mask; a mask of zero matches all.
+    pub source: (u32, u32),
+    /// Destination address and mask.
+    pub destination: (u32, u32),
+    /// IP protocol, if it counts.
+    pub protocol: Option<u8>,
+    /// Source port, if it counts.
+    pub source_port: Option<u16>,
+    /// Destination port, if it counts.
+    pub destination_port: Option<u16>,
+}
+
+impl RowCodec for ClassifierRow {
+    const TABLE: Table = Table::Classifier;
+
+    fn encode(&self, words: &mut [u32]) {
+        let counts = u32::from(self.virtual_function.is_some())
+            | u32::from(self.vni.is_some()) << 1
+            | u32::from(self.protocol.is_some()) << 2
+            | u32::from(self.source_port.is_some()) << 3
+            | u32::from(self.destination_port.is_some()) << 4;
+        words[0] = VALID;
+        words[1] = self.dag_uid;
+        words[2] = halves(self.priority, 0) | counts;
+        words[3] = self.virtual_function.unwrap_or(0).into();
+        words[4] = self.vni.unwrap_or(0);
+        (words[5], words[6]) = self.source;
+        (words[7], words[8]) = self.destination;
+        words[9] = self.protocol.unwrap_or(0).into();
+        words[10] = halves(self.source_port.unwrap_or(0), self.destination_port.unwrap_or(0));
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        let counts = |bit: u32| words[2] >> bit & 1 == 1;
+        (words[0] & VALID != 0).then(|| Self {
+            dag_uid: words[1],
+            priority: high(words[2]),
+            virtual_function: counts(0).then(|| low(words[3])),
+            vni: counts(1).then_some(words[4]),
+            source: (words[5], words[6]),
+            destination: (words[7], words[8]),
+            protocol: counts(2).then_some(words[9] as u8),
+            source_port: counts(3).then(|| high(words[10])),
+            destination_port: counts(4).then(|| low(words[10])),
+        })
+    }
+}
+
+/// Word 0: valid, payload flag (bit 30), tenant (low half). Word 1: UID. Word 2: first stage,
+/// stages. Word 3: rate limiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DagRow {
+    /// A number for the tenant, so that counters and pages can be kept apart; no name.
+    pub tenant: u16,
+    /// The whole UID: a packet whose incarnation differs is dropped.
+    pub uid: u32,
+    /// Row of its first stage.
+    pub first_stage: u16,
+    /// How many stages.
+    pub stages: u16,
+    /// Row of its token bucket.
+    pub rate_limiter: u16,
+    /// Whether any of its NTs reads payloads.
+    pub payload: bool,
+}
+
+impl RowCodec for DagRow {
+    const TABLE: Table = Table::Dag;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID | u32::from(self.payload) << 30 | u32::from(self.tenant);
+        words[1] = self.uid;
+        words[2] = halves(self.first_stage, self.stages);
+        words[3] = self.rate_limiter.into();
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            tenant: low(words[0]),
+            uid: words[1],
+            first_stage: high(words[2]),
+            stages: low(words[2]),
+            rate_limiter: low(words[3]),
+            payload: words[0] >> 30 & 1 == 1,
+        })
+    }
+}
+
+/// Word 0: valid, last flag (bit 30), join mask (bits 8 to 11), branches (bits 0 to 2).
+/// Words 1 and 2: rows of up to four virtual chains. Word 3: next stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageRow {
+    /// Rows of the virtual chains that get a copy of the packet; [`NONE`] where there is none.
+    pub chains: [u16; FORK_BRANCHES_MAX],
+    /// Which of them must be back before the packet goes on: bit i for `chains[i]`.
+    pub join_mask: u8,
+    /// Row of the next stage; [`NONE`] in the last.
+    pub next: u16,
+    /// Whether the packet leaves the card after it.
+    pub last: bool,
+}
+
+impl RowCodec for StageRow {
+    const TABLE: Table = Table::Stage;
+
+    fn encode(&self, words: &mut [u32]) {
+        let branches = self.chains.iter().filter(|&&chain| chain != NONE).count() as u32;
+        words[0] = VALID | u32::from(self.last) << 30 | u32::from(self.join_mask) << 8 | branches;
+        words[1] = halves(self.chains[0], self.chains[1]);
+        words[2] = halves(self.chains[2], self.chains[3]);
+        words[3] = self.next.into();
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            chains: [high(words[1]), low(words[1]), high(words[2]), low(words[2])],
+            join_mask: (words[0] >> 8) as u8,
+            next: low(words[3]),
+            last: words[0] >> 30 & 1 == 1,
+        })
+    }
+}
+
+/// Word 0: valid, instances (low half). Word 1: first instance. The cursor is the card's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainRow {
+    /// Row of its first instance; the others follow.
+    pub first_instance: u16,
+    /// How many instances.
+    pub instances: u16,
+}
+
+impl RowCodec for ChainRow {
+    const TABLE: Table = Table::Chain;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID | u32::from(self.instances);
+        words[1] = self.first_instance.into();
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0)
+            .then(|| Self { first_instance: low(words[1]), instances: low(words[0]) })
+    }
+}
+
+/// Word 0: valid, used mask (bits 8 to 15), region (bits 0 to 7). Word 1: weight in kbit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstanceRow {
+    /// The region.
+    pub region: u8,
+    /// Bit i: slot i is used; packets skip the others.
+    pub used_mask: u8,
+    /// Its part of the virtual chain's packets, by bytes, relative to the other instances:
+    /// the bandwidth reserved for it, in kbit/s; never zero.
+    pub weight_kbps: u32,
+}
+
+impl RowCodec for InstanceRow {
+    const TABLE: Table = Table::Instance;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID | u32::from(self.used_mask) << 8 | u32::from(self.region);
+        words[1] = self.weight_kbps;
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            region: words[0] as u8,
+            used_mask: (words[0] >> 8) as u8,
+            weight_kbps: words[1],
+        })
+    }
+}
+
+/// Word 0: valid, kind (bit 8), queue depth (bits 0 to 7). Word 1: first word of the bitstream's
+/// digest. Words 4 to 11: NT codes by slot, zero where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionRow {
+    /// Whether it is a region for user NTs.
+    pub user_nt: bool,
+    /// Packets that may wait at its port.
+    pub queue_depth: u8,
+    /// First word of the digest of the bitstream that the rows were written for: a region that
+    /// holds another one takes no packets.
+    pub bitstream_tag: u32,
+    /// NT codes by slot.
+    pub nts: [u32; CHAIN_SLOTS_MAX],
+}
+
+impl RowCodec for RegionRow {
+    const TABLE: Table = Table::Region;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID | u32::from(self.user_nt) << 8 | u32::from(self.queue_depth);
+        words[1] = self.bitstream_tag;
+        words[4..4 + CHAIN_SLOTS_MAX].copy_from_slice(&self.nts);
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            user_nt: words[0] >> 8 & 1 == 1,
+            queue_depth: words[0] as u8,
+            bitstream_tag: words[1],
+            nts: std::array::from_fn(|slot| words[4 + slot]),
+        })
+    }
+}
+
+/// Two words: initial credits of slots 0 to 3 (7 bits each, valid bit on top) and 4 to 7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreditRow {
+    /// Initial credits by slot, 0 to 127.
+    pub initial: [u8; CHAIN_SLOTS_MAX],
+}
+
+impl RowCodec for CreditRow {
+    const TABLE: Table = Table::Credit;
+
+    fn encode(&self, words: &mut [u32]) {
+        let pack = |half: &[u8]| {
+            half.iter().enumerate().fold(0, |word, (i, &n)| word | u32::from(n & 0x7f) << (7 * i))
+        };
+        words[0] = VALID | pack(&self.initial[..4]);
+        words[1] = pack(&self.initial[4..]);
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            initial: std::array::from_fn(|slot| (words[slot / 4] >> (7 * (slot % 4)) & 0x7f) as u8),
+        })
+    }
+}
+
+/// Word 0: valid. Word 1: rate in kbit/s. Word 2: burst in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimiterRow {
+    /// Rate in kbit/s; zero lets nothing pass.
+    pub rate_kbps: u32,
+    /// Depth of the bucket in bytes.
+    pub burst_bytes: u32,
+}
+
+impl RowCodec for RateLimiterRow {
+    const TABLE: Table = Table::RateLimiter;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID;
+        words[1] = self.rate_kbps;
+        words[2] = self.burst_bytes;
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self { rate_kbps: words[1], burst_bytes: words[2] })
+    }
+}
+
+/// Word 0: valid, rwx (bits 16 to 18), tenant (low half). Word 1: NT code. Word 2: virtual and
+/// physical page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRow {
+    /// The tenant's number, as in the DAG row.
+    pub tenant: u16,
+    /// The NT's code.
+    pub nt: u32,
+    /// Page in the NT's own space.
+    pub virtual_page: u16,
+    /// Page of the memory.
+    pub physical_page: u16,
+    /// Read, write, execute: bits 0, 1, 2.
+    pub rwx: u8,
+}
+
+impl RowCodec for PageRow {
+    const TABLE: Table = Table::Page;
+
+    fn encode(&self, words: &mut [u32]) {
+        words[0] = VALID | u32::from(self.rwx & 7) << 16 | u32::from(self.tenant);
+        words[1] = self.nt;
+        words[2] = halves(self.virtual_page, self.physical_page);
+    }
+
+    fn decode(words: &[u32]) -> Option<Self> {
+        (words[0] & VALID != 0).then(|| Self {
+            tenant: low(words[0]),
+            nt: words[1],
+            virtual_page: high(words[2]),
+            physical_page: low(words[2]),
+            rwx: (words[0] >> 16 & 7) as u8,
+        })
+    }
+}
