@@ -1,1 +1,0 @@
-//! The card driver: sequences of register accesses, written once for every card.

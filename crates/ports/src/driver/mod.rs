@@ -1,0 +1,341 @@
+//! The card driver: sequences of register accesses, written once for every card.
+//!
+//! A card does the slow things (letting packets finish, loading a region) by itself once a register
+//! started them. A [`Session`] starts them, and finds out by polling; [`Session::step`] does what
+//! can be done now and never waits, so that one thread drives a real card between two sleeps, and a
+//! simulation drives a simulated one under virtual time.
+//!
+//! ```text
+//!  submit ──► queue ──┬─► program lane   Banks ──rows, COMMIT──► Packets ──read back──► Programmed
+//!                     │                    │ still busy            │ still busy
+//!                     │                    └──────► DrainTimeout ◄─┘        refused, other rows: ABORT
+//!                     │
+//!                     ├─► load lane      Draining ──stage, decouple, start──► Loading ──couple──► Loaded
+//!                     │                    │ packets stay, port busy           │ error, late
+//!                     │                    └──► failed, still coupled          └──► failed, decoupled
+//!                     │
+//!                     ├─► Sample         at once
+//!                     │
+//!                     └─► ReadBack       alone: Settling ──ABORT, couple, read all──► snapshot
+//!
+//!  any state ──card lost, card restarted──► Lost: empty, and deaf until a ReadBack is submitted
+//! ```
+//!
+//! One `Program` and one `Load` run at a time, each kind in the order submitted, and side by side:
+//! a load takes milliseconds in which tables are still programmed. A `Load` waits for every
+//! `Program` submitted before it, because one of them may take away the rows that lead to its
+//! region; a `Program` does not wait for loads. A `ReadBack` waits for everything before it, and
+//! everything behind it waits for it.
+
+mod load;
+mod program;
+mod read_back;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snic_domain::Timestamp;
+use snic_tables::{CardCommand, CardReport, registers};
+
+use crate::card::{Card, CardError};
+use load::Load;
+use program::Program;
+use read_back::ReadBack;
+
+/// How long a card may take before a step counts as failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Until a region that no row leads to has no packet left (and the configuration port is free).
+    /// 200 ms: a full packet store drains through one region in about 3 ms.
+    pub drain: Duration,
+    /// Until the packets that began with the old tables are gone. 200 ms, for the same reason.
+    pub commit: Duration,
+    /// What every load may take, whatever its size. 100 ms: start and identification.
+    pub load_margin: Duration,
+    /// The slowest configuration port that counts as working, in bytes per second.
+    /// 100 MB/s: an eighth of what a 32-bit port at 200 MHz does (SuperNIC, 4.1).
+    pub load_bytes_per_second: u64,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            drain: Duration::from_millis(200),
+            commit: Duration::from_millis(200),
+            load_margin: Duration::from_millis(100),
+            load_bytes_per_second: 100_000_000,
+        }
+    }
+}
+
+impl Deadlines {
+    /// What a load of `bytes` may take; a rate of zero counts as one byte per second.
+    pub fn load(&self, bytes: u64) -> Duration {
+        let nanos =
+            u128::from(bytes) * 1_000_000_000 / u128::from(self.load_bytes_per_second.max(1));
+        self.load_margin
+            .saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+}
+
+/// What a session did since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Words written to the shadow bank.
+    pub words_written: u64,
+    /// Rows written to the shadow bank.
+    pub rows_written: u64,
+    /// Commits asked for, refused ones included.
+    pub commits: u64,
+    /// Loads started on the card.
+    pub loads: u64,
+    /// Loads that failed, whether they were started or not.
+    pub loads_failed: u64,
+    /// Bytes of the bitstreams of the loads started.
+    pub bytes_loaded: u64,
+    /// Snapshots read.
+    pub read_backs: u64,
+    /// Counters read.
+    pub samples: u64,
+}
+
+/// Which card this is: when either changes behind the session's back, what the controller
+/// believes about the card is wrong.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    boot_id: u32,
+    version: u32,
+}
+
+/// What the steps share.
+#[derive(Debug)]
+struct Context {
+    deadlines: Deadlines,
+    statistics: Statistics,
+    now: Timestamp,
+    known: Option<Known>,
+    /// Buffers of loads that did not end in time: the card may still read them.
+    abandoned: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Submitted {
+    command: CardCommand,
+    bytes: Option<Arc<[u8]>>,
+}
+
+/// Runs [`CardCommand`]s on a card, without ever waiting for it.
+#[derive(Debug)]
+pub struct Session {
+    context: Context,
+    queue: VecDeque<Submitted>,
+    program: Option<Program>,
+    load: Option<Load>,
+    read_back: Option<ReadBack>,
+    lost: bool,
+}
+
+impl Session {
+    /// A session that has nothing to do.
+    pub const fn new(deadlines: Deadlines) -> Self {
+        let statistics = Statistics {
+            words_written: 0,
+            rows_written: 0,
+            commits: 0,
+            loads: 0,
+            loads_failed: 0,
+            bytes_loaded: 0,
+            read_backs: 0,
+            samples: 0,
+        };
+        let now = Timestamp::ZERO;
+        let context = Context { deadlines, statistics, now, known: None, abandoned: Vec::new() };
+        let queue = VecDeque::new();
+        Self { context, queue, program: None, load: None, read_back: None, lost: false }
+    }
+
+    /// Queues a command; it starts in the next [`Session::step`] that finds its lane free.
+    ///
+    /// `bytes` is the bitstream of a [`CardCommand::Load`], `None` where the store has none (the
+    /// load fails then) and for every other command. Its digest is the caller's promise.
+    ///
+    /// After [`CardReport::Lost`], what was submitted before the controller heard of it is ended
+    /// by that report too: commands are dropped until a [`CardCommand::ReadBack`] is submitted.
+    pub fn submit(&mut self, command: CardCommand, bytes: Option<Arc<[u8]>>) {
+        if self.lost && !matches!(command, CardCommand::ReadBack { .. }) {
+            return;
+        }
+        self.lost = false;
+        self.queue.push_back(Submitted { command, bytes });
+    }
+
+    /// Tells the card what time it is, does what can be done now, and says what came to an end.
+    ///
+    /// Each command is answered once, unless a [`CardReport::Lost`] ends all of them; that report
+    /// is the last of its step. Time never goes backwards.
+    pub fn step(&mut self, card: &mut dyn Card, now: Timestamp) -> Vec<CardReport> {
+        let mut reports = Vec::new();
+        if self.lost {
+            return reports;
+        }
+        self.context.now = now;
+        if let Err(error) = self.run(card, &mut reports) {
+            self.forget();
+            let reason = match error {
+                CardError::Lost(reason) => reason,
+                other => other.to_string(),
+            };
+            reports.push(CardReport::Lost { reason });
+        }
+        reports
+    }
+
+    /// Whether nothing is queued and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+            && self.program.is_none()
+            && self.load.is_none()
+            && self.read_back.is_none()
+    }
+
+    /// What was done since the session was made.
+    pub const fn statistics(&self) -> Statistics {
+        self.context.statistics
+    }
+
+    fn forget(&mut self) {
+        self.queue.clear();
+        (self.program, self.load, self.read_back) = (None, None, None);
+        self.context.known = None;
+        self.context.abandoned.clear();
+        self.lost = true;
+    }
+
+    fn run(&mut self, card: &mut dyn Card, out: &mut Vec<CardReport>) -> Result<(), CardError> {
+        card.poll(self.context.now)?;
+        if self.is_idle() {
+            return Ok(());
+        }
+        self.context.recognise(card)?;
+        loop {
+            let before = out.len();
+            self.advance(card, out)?;
+            let started = self.start_next(card, out)?;
+            if !started && out.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets each lane go as far as it can.
+    fn advance(&mut self, card: &mut dyn Card, out: &mut Vec<CardReport>) -> Result<(), CardError> {
+        let context = &mut self.context;
+        if let Some(program) = &mut self.program
+            && let Some(report) = program.advance(card, context)?
+        {
+            self.program = None;
+            out.push(report);
+        }
+        if let Some(load) = &mut self.load
+            && let Some(report) = load.advance(card, context)?
+        {
+            self.load = None;
+            out.push(report);
+        }
+        if let Some(read_back) = &mut self.read_back
+            && let Some(report) = read_back.advance(card, context)?
+        {
+            self.read_back = None;
+            out.push(report);
+        }
+        Ok(())
+    }
+
+    /// Starts the first command whose lane is free, if there is one.
+    fn start_next(
+        &mut self,
+        card: &mut dyn Card,
+        out: &mut Vec<CardReport>,
+    ) -> Result<bool, CardError> {
+        let Some(Submitted { command, bytes }) =
+            self.first_ready().and_then(|at| self.queue.remove(at))
+        else {
+            return Ok(false);
+        };
+        let now = self.context.now;
+        match command {
+            CardCommand::Program { ticket, delta } => {
+                self.program = Some(Program::new(ticket, delta, now));
+            }
+            CardCommand::Load { ticket, region, digest } => {
+                self.load = Some(Load::new(load::Order { ticket, region, digest, bytes }, now));
+            }
+            CardCommand::ReadBack { ticket } => {
+                self.read_back = Some(ReadBack::start(ticket, card, &mut self.context)?);
+            }
+            CardCommand::Sample { ticket } => {
+                let counters = Box::new(sample::counters(card)?);
+                self.context.statistics.samples += 1;
+                out.push(CardReport::Sampled { ticket, counters });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where in the queue the first command is that may start; see the module's head for the order.
+    fn first_ready(&self) -> Option<usize> {
+        if self.read_back.is_some() {
+            return None;
+        }
+        let (mut program_ahead, mut load_ahead) = (self.program.is_some(), self.load.is_some());
+        for (at, Submitted { command, .. }) in self.queue.iter().enumerate() {
+            match command {
+                CardCommand::Sample { .. } => return Some(at),
+                CardCommand::ReadBack { .. } => {
+                    return (at == 0 && !program_ahead && !load_ahead).then_some(at);
+                }
+                CardCommand::Program { .. } if !program_ahead => return Some(at),
+                CardCommand::Program { .. } => program_ahead = true,
+                CardCommand::Load { .. } if !load_ahead && !program_ahead => return Some(at),
+                CardCommand::Load { .. } => load_ahead = true,
+            }
+        }
+        None
+    }
+}
+
+impl Context {
+    /// Takes note of which card this is, or fails where it is no longer the one of the last time.
+    fn recognise(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
+        let boot_id = card.read(registers::BOOT_ID)?;
+        match self.known {
+            Some(known) if known.boot_id != boot_id => Err(CardError::Lost(format!(
+                "the card restarted: its boot id was {:#010x} and is {boot_id:#010x}",
+                known.boot_id
+            ))),
+            Some(_) => Ok(()),
+            None => {
+                let version = card.read(registers::TABLE_VERSION)?;
+                self.known = Some(Known { boot_id, version });
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives back the buffers of loads that ended too late. Only while no load is under way.
+    fn release_abandoned(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
+        self.abandoned.drain(..).try_for_each(|buffer| release(card, buffer))
+    }
+}
+
+/// Gives a buffer back; one that the card does not know any more needs no giving back.
+fn release(card: &mut dyn Card, buffer: u64) -> Result<(), CardError> {
+    match card.release(buffer) {
+        Err(CardError::NoBuffer(_)) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,137 @@
+//! Programming tables.
+//!
+//! The order, and why:
+//! 1. No commit under way: the card is copying rows into the shadow bank until then, and packets
+//!    still read it.
+//! 2. The version is the one this session left: rows are differences, and a difference to other
+//!    tables would make a mix.
+//! 3. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
+//! 4. No commit under way again: only then has every packet of the old tables left, and only then
+//!    may a region that the old tables led to be loaded.
+//! 5. The rows, read back from the bank that packets use.
+//!
+//! `ABORT` takes back what a refused commit left in the shadow bank. It is never written while a
+//! commit is under way: the packets of the old version still read the bank it would overwrite.
+
+use snic_domain::Timestamp;
+use snic_tables::registers::{
+    ABORT, COMMIT, COMMIT_BUSY, COMMIT_REFUSED, COMMIT_STATUS, TABLE_VERSION, active_row,
+    shadow_row,
+};
+use snic_tables::{CardReport, ProgramFailure, ROW_WORDS_MAX, TableDelta, Ticket};
+
+use super::Context;
+use crate::card::{Card, CardError};
+
+/// A `Program` under way.
+#[derive(Debug)]
+pub(super) struct Program {
+    ticket: Ticket,
+    delta: TableDelta,
+    stage: Stage,
+    since: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// An earlier commit may be under way.
+    Banks,
+    /// This commit is under way.
+    Packets { version: u32 },
+}
+
+type Outcome = Option<Result<u32, ProgramFailure>>;
+
+impl Program {
+    pub(super) const fn new(ticket: Ticket, delta: TableDelta, now: Timestamp) -> Self {
+        Self { ticket, delta, stage: Stage::Banks, since: now }
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<Option<CardReport>, CardError> {
+        if matches!(self.stage, Stage::Banks)
+            && let Some(result) = self.write(card, context)?
+        {
+            return Ok(Some(self.report(result)));
+        }
+        let Stage::Packets { version } = self.stage else { return Ok(None) };
+        Ok(self.conclude(version, card, context)?.map(|result| self.report(result)))
+    }
+
+    const fn report(&self, result: Result<u32, ProgramFailure>) -> CardReport {
+        CardReport::Programmed { ticket: self.ticket, result }
+    }
+
+    /// Steps 1 to 3.
+    fn write(&mut self, card: &mut dyn Card, context: &mut Context) -> Result<Outcome, CardError> {
+        if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
+            return Ok(self.late(context));
+        }
+        let active = card.read(TABLE_VERSION)?;
+        if context.known.is_some_and(|known| known.version != active) {
+            return Ok(Some(Err(ProgramFailure::Refused { active })));
+        }
+        if self.delta.is_empty() {
+            return Ok(Some(Ok(active)));
+        }
+        for (key, words) in self.delta.rows() {
+            let at = shadow_row(key).expect("a delta has only rows that the tables have");
+            card.write_block(at, words)?;
+            context.statistics.rows_written += 1;
+            context.statistics.words_written += words.len() as u64;
+        }
+        let version = active.wrapping_add(1);
+        card.write(COMMIT, version)?;
+        context.statistics.commits += 1;
+        self.stage = Stage::Packets { version };
+        self.since = context.now;
+        Ok(None)
+    }
+
+    /// Steps 4 and 5.
+    fn conclude(
+        &self,
+        version: u32,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<Outcome, CardError> {
+        let status = card.read(COMMIT_STATUS)?;
+        let active = card.read(TABLE_VERSION)?;
+        if status == COMMIT_REFUSED || active != version {
+            card.write(ABORT, 1)?;
+            return Ok(Some(Err(ProgramFailure::Refused { active })));
+        }
+        if let Some(known) = &mut context.known {
+            known.version = version;
+        }
+        if status == COMMIT_BUSY {
+            return Ok(self.late(context));
+        }
+        let rows = self.rows_that_differ(card)?;
+        if rows > 0 {
+            card.write(ABORT, 1)?;
+            return Ok(Some(Err(ProgramFailure::ReadBack { rows })));
+        }
+        Ok(Some(Ok(version)))
+    }
+
+    fn rows_that_differ(&self, card: &mut dyn Card) -> Result<usize, CardError> {
+        let mut differ = 0;
+        let mut row = [0; ROW_WORDS_MAX];
+        for (key, words) in self.delta.rows() {
+            let at = active_row(key).expect("a delta has only rows that the tables have");
+            let read = &mut row[..words.len()];
+            card.read_block(at, read)?;
+            differ += usize::from(read != words);
+        }
+        Ok(differ)
+    }
+
+    fn late(&self, context: &Context) -> Outcome {
+        let limit = context.deadlines.commit;
+        (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
+    }
+}

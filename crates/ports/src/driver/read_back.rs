@@ -1,0 +1,128 @@
+//! Adopting a card, whatever an earlier daemon was doing when it ended.
+//!
+//! The order, and why:
+//! 1. It is such a card at all, with this register map.
+//! 2. A commit under way ends by itself; tables that never come to rest belong to a card that cannot
+//!    be used, which is reported as lost. A load under way ends by itself too; where it does not,
+//!    its region is reported as loading, and the rest of the card can be used.
+//! 3. `ABORT` only then (see [`super::program`]): rows that were written but not committed go.
+//! 4. Regions that are loaded but decoupled are coupled: the daemon ended between the two, and what
+//!    the region holds is whole, the new bitstream or the old one. Broken ones stay decoupled.
+//! 5. Everything is read. That the boot id is still the same at the end says that it is one card's
+//!    state and not half of two.
+
+use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
+use snic_domain::{Digest, Timestamp};
+use snic_tables::registers::{
+    ABORT, ACTIVE_BANK, BOOT_ID, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE,
+    LOAD_BUSY, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE,
+    REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS, TABLE_VERSION,
+    region,
+};
+use snic_tables::{
+    BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
+};
+
+use super::{Context, Known};
+use crate::card::{Card, CardError};
+
+/// A `ReadBack` under way.
+#[derive(Debug)]
+pub(super) struct ReadBack {
+    ticket: Ticket,
+    since: Timestamp,
+}
+
+impl ReadBack {
+    /// Step 1; from here on the card must not restart.
+    pub(super) fn start(
+        ticket: Ticket,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<Self, CardError> {
+        check(card, MAGIC, "the mark", MAGIC_VALUE)?;
+        check(card, LAYOUT, "the version of the register map", LAYOUT_VALUE)?;
+        context.known = None;
+        context.recognise(card)?;
+        Ok(Self { ticket, since: context.now })
+    }
+
+    /// Steps 2 to 5.
+    pub(super) fn advance(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<Option<CardReport>, CardError> {
+        let waited = context.now.since(self.since);
+        if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
+            let limit = context.deadlines.commit;
+            return if waited < limit {
+                Ok(None)
+            } else {
+                let what = "packets of an old table version are still under way after";
+                Err(CardError::Lost(format!("{what} {limit:?}")))
+            };
+        }
+        if card.read(LOAD_STATUS)? != LOAD_BUSY {
+            context.release_abandoned(card)?;
+        } else if waited < context.deadlines.load(BITSTREAM_BYTES_MAX.get()) {
+            return Ok(None);
+        }
+        card.write(ABORT, 1)?;
+        let snapshot = Box::new(snapshot(card)?);
+        context.recognise(card)?;
+        context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });
+        context.statistics.read_backs += 1;
+        Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))
+    }
+}
+
+fn check(card: &mut dyn Card, at: u32, what: &str, expected: u32) -> Result<(), CardError> {
+    let found = card.read(at)?;
+    if found == expected {
+        return Ok(());
+    }
+    let text = format!("not a card of this kind: {what} is {found:#010x}, not {expected:#010x}");
+    Err(CardError::Lost(text))
+}
+
+fn snapshot(card: &mut dyn Card) -> Result<CardSnapshot, CardError> {
+    let count = card.read(REGION_COUNT)?;
+    if count > REGIONS_MAX as u32 {
+        let text = format!("the card says it has {count} regions; the map has {REGIONS_MAX}");
+        return Err(CardError::Lost(text));
+    }
+    let regions =
+        (0..count as u8).map(|number| region_snapshot(card, number)).collect::<Result<_, _>>()?;
+    let mut words = vec![0; BANK_WORDS];
+    card.read_block(ACTIVE_BANK, &mut words)?;
+    Ok(CardSnapshot {
+        boot_id: card.read(BOOT_ID)?,
+        idcode: card.read(IDCODE)?,
+        version: card.read(TABLE_VERSION)?,
+        tables: TableImage::from_words(words).expect("as many words as a bank has"),
+        regions,
+    })
+}
+
+/// Couples the region where it is only left decoupled, and says how it is.
+fn region_snapshot(card: &mut dyn Card, number: u8) -> Result<RegionSnapshot, CardError> {
+    let status = match card.read(region(number, REGION_STATUS))? {
+        REGION_EMPTY => RegionStatus::Empty,
+        REGION_LOADING => RegionStatus::Loading,
+        REGION_LOADED => {
+            let mut digest = [0; 8];
+            card.read_block(region(number, REGION_DIGEST), &mut digest)?;
+            RegionStatus::Loaded(Digest::from_words(digest))
+        }
+        // A state that the map does not have promises nothing about the content.
+        _ => RegionStatus::Broken,
+    };
+    let control = card.read(region(number, REGION_CONTROL))?;
+    let mut decoupled = control & REGION_DECOUPLE != 0;
+    if decoupled && matches!(status, RegionStatus::Loaded(_)) {
+        card.write(region(number, REGION_CONTROL), control & !REGION_DECOUPLE)?;
+        decoupled = false;
+    }
+    Ok(RegionSnapshot { status, decoupled })
+}
