@@ -1,0 +1,117 @@
+//! Tables: rows, commits, and what goes wrong with them.
+
+use std::time::Duration;
+
+use snic_tables::registers::{ABORT, COMMIT, SHADOW_BANK, TABLE_VERSION, shadow_row};
+use snic_tables::{CardReport, ProgramFailure, RowKey, Table, TableDelta, Ticket};
+
+use super::{Bench, one_row, programmed};
+
+fn failed(ticket: u64, failure: ProgramFailure) -> CardReport {
+    CardReport::Programmed { ticket: Ticket(ticket), result: Err(failure) }
+}
+
+fn words_of_row_3() -> usize {
+    RowKey { table: Table::RateLimiter, row: 3 }.offset().expect("a row")
+}
+
+#[test]
+fn rows_are_written_then_committed_then_read_back() {
+    let mut bench = Bench::new();
+    let delta = one_row(3, 100);
+    bench.program(1, delta.clone());
+    assert_eq!(bench.step(), [programmed(1, 6)]);
+    let at = shadow_row(RowKey { table: Table::RateLimiter, row: 3 }).expect("a row");
+    let expected: Vec<_> =
+        (at..).step_by(4).zip([1 << 31, 100, 1, 0]).chain([(COMMIT, 6)]).collect();
+    assert_eq!(bench.card.writes, expected);
+    let statistics = bench.session.statistics();
+    assert_eq!(statistics.words_written, delta.words() as u64);
+    assert_eq!((statistics.rows_written, statistics.commits), (1, 1));
+}
+
+#[test]
+fn an_empty_difference_writes_nothing() {
+    let mut bench = Bench::new();
+    bench.program(1, TableDelta::default());
+    assert_eq!(bench.step(), [programmed(1, 5)]);
+    assert_eq!(bench.card.writes, []);
+    assert_eq!(bench.session.statistics().commits, 0);
+}
+
+#[test]
+fn a_commit_ends_when_the_packets_under_way_are_gone() {
+    let mut bench = Bench::new();
+    bench.card.commit_takes = Duration::from_millis(4);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(3), []);
+    assert!(!bench.session.is_idle());
+    assert_eq!(bench.after_ms(1), [programmed(1, 6)]);
+}
+
+#[test]
+fn packets_that_stay_are_reported_and_the_next_rows_wait_for_them() {
+    let mut bench = Bench::adopted();
+    bench.card.commit_takes = Duration::from_millis(25);
+    bench.program(1, one_row(3, 100));
+    bench.program(2, one_row(4, 100));
+    assert_eq!(bench.step(), []);
+    let late = |ticket| failed(ticket, ProgramFailure::DrainTimeout(Duration::from_millis(10)));
+    assert_eq!(bench.after_ms(10), [late(1)]);
+    let writes = bench.card.writes.len();
+    assert_eq!(bench.after_ms(10), [late(2)], "which waited for the first one's packets");
+    assert_eq!(bench.card.writes.len(), writes, "and wrote nothing, and no ABORT");
+    bench.card.commit_takes = Duration::ZERO;
+    bench.program(3, one_row(5, 100));
+    assert_eq!(bench.after_ms(5), [programmed(3, 7)], "the first commit did take effect");
+}
+
+#[test]
+fn a_refused_commit_is_taken_back() {
+    let mut bench = Bench::new();
+    bench.card.faults.refuse_commit = true;
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), [failed(1, ProgramFailure::Refused { active: 5 })]);
+    assert_eq!(bench.card.writes.last(), Some(&(ABORT, 1)));
+    assert_eq!(bench.card.shadow, bench.card.active);
+    assert!(bench.card.active.iter().all(|&word| word == 0));
+}
+
+#[test]
+fn tables_that_somebody_else_changed_get_no_rows() {
+    let mut bench = Bench::adopted();
+    bench.card.poke(TABLE_VERSION, 9);
+    bench.program(1, one_row(3, 100));
+    bench.program(2, TableDelta::default());
+    let refused = |ticket| failed(ticket, ProgramFailure::Refused { active: 9 });
+    assert_eq!(bench.step(), [refused(1), refused(2)]);
+    assert_eq!(bench.card.writes, []);
+}
+
+#[test]
+fn rows_that_read_back_differently_are_counted() {
+    let mut bench = Bench::new();
+    bench.card.faults.corrupt_word = Some(words_of_row_3() + 1);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), [failed(1, ProgramFailure::ReadBack { rows: 1 })]);
+    assert_eq!(bench.card.writes.last(), Some(&(ABORT, 1)));
+    // A word that was not written is not this command's business.
+    let mut bench = Bench::new();
+    bench.card.faults.corrupt_word = Some(words_of_row_3() + 4);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), [programmed(1, 6)]);
+}
+
+#[test]
+fn programs_run_in_the_order_submitted() {
+    let mut bench = Bench::new();
+    for ticket in 1..=5 {
+        bench.program(ticket, one_row(3, ticket as u32));
+    }
+    let versions: Vec<_> = (1..=5).map(|n| programmed(n, 5 + n as u32)).collect();
+    assert_eq!(bench.step(), versions);
+    assert_eq!(bench.card.active[words_of_row_3() + 1], 5);
+    let rows = bench.card.writes.iter().filter(|(at, _)| *at >= SHADOW_BANK).count();
+    assert_eq!(bench.session.statistics().words_written, rows as u64);
+}

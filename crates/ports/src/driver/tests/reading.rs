@@ -1,0 +1,193 @@
+//! Reading back and sampling.
+
+use std::time::Duration;
+
+use snic_domain::Digest;
+use snic_tables::registers::*;
+use snic_tables::{
+    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, RateLimiterRow,
+    RegionSnapshot, RegionStatus, Ticket,
+};
+
+use super::{Bench, one_row, programmed};
+
+impl Bench {
+    fn read_back(&mut self) {
+        self.session.submit(CardCommand::ReadBack { ticket: Ticket(99) }, None);
+    }
+
+    fn sample(&mut self) -> CardCounters {
+        self.session.submit(CardCommand::Sample { ticket: Ticket(1) }, None);
+        match self.step().pop() {
+            Some(CardReport::Sampled { ticket: Ticket(1), counters }) => *counters,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn snapshot(reports: Vec<CardReport>) -> CardSnapshot {
+    match reports.into_iter().next() {
+        Some(CardReport::ReadBack { ticket: Ticket(99), snapshot }) => *snapshot,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set_region(bench: &mut Bench, number: u8, status: u32, control: u32) {
+    bench.card.poke(region(number, REGION_STATUS), status);
+    bench.card.poke(region(number, REGION_CONTROL), control);
+}
+
+#[test]
+fn a_snapshot_has_everything_the_card_holds() {
+    let mut bench = Bench::new();
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), [programmed(1, 6)]);
+    let digest = Digest::of(b"bits");
+    set_region(&mut bench, 1, REGION_LOADED, 0);
+    for (at, word) in (region(1, REGION_DIGEST)..).step_by(4).zip(digest.words()) {
+        bench.card.poke(at, word);
+    }
+    bench.read_back();
+    let snapshot = snapshot(bench.step());
+    assert_eq!((snapshot.boot_id, snapshot.idcode, snapshot.version), (77, 0x1234_5093, 6));
+    let row = snapshot.tables.get::<RateLimiterRow>(3);
+    assert_eq!(row, Some(RateLimiterRow { rate_kbps: 100, burst_bytes: 1 }));
+    assert_eq!(snapshot.tables, bench.card.active_image());
+    let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
+    let loaded = RegionSnapshot { status: RegionStatus::Loaded(digest), decoupled: false };
+    assert_eq!(snapshot.regions, [empty, loaded, empty, empty]);
+    assert_eq!(bench.session.statistics().read_backs, 1);
+}
+
+#[test]
+fn only_regions_that_are_whole_are_coupled_again() {
+    let mut bench = Bench::new();
+    set_region(&mut bench, 0, REGION_EMPTY, REGION_DECOUPLE);
+    set_region(&mut bench, 1, REGION_LOADED, REGION_DECOUPLE);
+    set_region(&mut bench, 2, REGION_BROKEN, REGION_DECOUPLE);
+    set_region(&mut bench, 3, 4711, REGION_DECOUPLE);
+    bench.read_back();
+    let regions = snapshot(bench.step()).regions;
+    assert_eq!(regions.iter().map(|r| r.decoupled).collect::<Vec<_>>(), [true, false, true, true]);
+    assert_eq!(regions[3].status, RegionStatus::Broken, "a state that the map does not have");
+    assert_eq!(
+        (0..4).map(|n| bench.card.decoupled(n)).collect::<Vec<_>>(),
+        [true, false, true, true]
+    );
+}
+
+#[test]
+fn rows_that_were_never_committed_are_discarded() {
+    let mut bench = Bench::new();
+    bench.card.shadow[9] = 1;
+    bench.read_back();
+    assert_eq!(snapshot(bench.step()).tables.words()[9], 0);
+    assert_eq!(bench.card.shadow, bench.card.active);
+}
+
+#[test]
+fn what_an_earlier_daemon_started_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.card.commit_takes = Duration::from_millis(8);
+    bench.card.load_takes = Duration::from_millis(15);
+    bench.card.begin_commit();
+    bench.card.begin_load(2);
+    bench.read_back();
+    bench.program(2, one_row(1, 1));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(8), [], "the load is under way");
+    assert_eq!(bench.card.writes, [], "ABORT waits as well");
+    bench.card.commit_takes = Duration::ZERO;
+    let mut reports = bench.after_ms(7);
+    assert_eq!(reports.pop(), Some(programmed(2, 6)), "it waited for the snapshot");
+    let regions = snapshot(reports).regions;
+    assert!(matches!(regions[2].status, RegionStatus::Loaded(_)) && !regions[2].decoupled);
+}
+
+#[test]
+fn a_load_that_never_ends_is_reported_as_loading() {
+    let mut bench = Bench::new();
+    bench.card.faults.load_hangs = true;
+    bench.card.begin_load(2);
+    bench.read_back();
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(16_000), []);
+    let regions = snapshot(bench.after_ms(1_000)).regions;
+    assert_eq!(regions[2], RegionSnapshot { status: RegionStatus::Loading, decoupled: true });
+}
+
+#[test]
+fn tables_that_never_come_to_rest_make_the_card_lost() {
+    let mut bench = Bench::new();
+    bench.card.commit_takes = Duration::from_secs(100);
+    bench.card.begin_commit();
+    bench.read_back();
+    assert_eq!(bench.step(), []);
+    let reports = bench.after_ms(10);
+    assert!(
+        matches!(&reports[..], [CardReport::Lost { reason }] if reason.contains("10ms")),
+        "{reports:?}"
+    );
+    assert_eq!(bench.card.writes, []);
+}
+
+#[test]
+fn nothing_overtakes_a_read_back() {
+    let mut bench = Bench::new();
+    bench.card.commit_takes = Duration::from_millis(4);
+    bench.load(1, 0, b"bits");
+    bench.read_back();
+    bench.session.submit(CardCommand::Sample { ticket: Ticket(3) }, None);
+    bench.program(4, one_row(1, 1));
+    assert_eq!(bench.step(), []);
+    assert!(bench.card.writes.iter().all(|(at, _)| *at < ACTIVE_BANK), "no row yet");
+    let reports = bench.after_ms(5);
+    assert!(
+        matches!(
+            reports[..],
+            [
+                CardReport::Loaded { ticket: Ticket(1), .. },
+                CardReport::ReadBack { .. },
+                CardReport::Sampled { ticket: Ticket(3), .. }
+            ]
+        ),
+        "{reports:?}"
+    );
+    assert_eq!(bench.after_ms(4), [programmed(4, 6)]);
+}
+
+#[test]
+fn counters_are_read_as_they_stand() {
+    let mut bench = Bench::new();
+    for (at, value) in [(PACKETS_IN, 10), (PACKETS_IN + 4, 1), (PACKETS_OUT, 9), (DROPS + 32, 3)] {
+        bench.card.poke(at, value);
+    }
+    let row = DAG_LOAD + 1023 * DAG_LOAD_ROW;
+    for (at, value) in [(row, 2), (row + 8, 3), (row + 16, 4), (row + 20, 1), (row + 24, 5)] {
+        bench.card.poke(at, value);
+    }
+    let counters = bench.sample();
+    assert_eq!((counters.packets_in, counters.packets_out), ((1 << 32) + 10, 9));
+    assert_eq!(counters.drops, [0, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(counters.errors(), 3);
+    let dag = DagCounters {
+        packets_in: 2,
+        bytes_intended: 3,
+        bytes_served: (1 << 32) + 4,
+        packets_out: 5,
+    };
+    assert_eq!(counters.dags, [(1023, dag)]);
+    assert_eq!(bench.session.statistics().samples, 1);
+}
+
+#[test]
+fn a_counter_that_carries_while_it_is_read_is_read_whole() {
+    for before_carry in 0..6 {
+        let mut bench = Bench::new();
+        let start = (1 << 32) - before_carry;
+        bench.card.ticking = Some((PACKETS_IN, start));
+        let read = bench.sample().packets_in;
+        let (_, end) = bench.card.ticking.expect("set");
+        assert!((start..end).contains(&read), "{read:#x} is not in {start:#x}..{end:#x}");
+    }
+}
