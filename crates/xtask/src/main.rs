@@ -1,2 +1,97 @@
-//! What CI runs.
-fn main() {}
+//! What CI runs, as a program rather than a script: the steps, their order and the rules of the
+//! code base are values that have tests of their own, and a developer runs the very same thing.
+//!
+//! ```text
+//! cargo xtask test     everything; closes with `N passed, N failed`
+//! cargo xtask tidy     the rules of the code base alone, in seconds
+//! cargo xtask arrows   which crate depends on which
+//! cargo xtask bench    the benchmarks, their medians as a table
+//! ```
+
+mod arrows;
+mod bench;
+mod command;
+mod licences;
+mod packages;
+mod report;
+mod suite;
+mod tidy;
+mod transcript;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// The project's chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Formatting, structure, lints, all tests, documentation; closes with `N passed, N failed`
+    Test {
+        /// Run the later steps too when an earlier kind of step has failed
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// The rules of the code base: arrows between crates, licences, manifests, sources, top level
+    Tidy,
+    /// Print which crate depends on which
+    Arrows,
+    /// Run the benchmarks and print their medians
+    Bench {
+        /// Passed on to criterion: a filter on the names, or its options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().chore) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the chore found everything in order.
+fn run(chore: Chore) -> anyhow::Result<bool> {
+    match chore {
+        Chore::Test { keep_going } => Ok(suite::run(keep_going)),
+        Chore::Tidy => Ok(tidy::run(&Workspace::load()?)?.failed == 0),
+        Chore::Arrows => {
+            print!("{}", arrows::draw(&Workspace::load()?.members));
+            Ok(true)
+        }
+        Chore::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_criterion_pass_through() {
+        let arguments = Arguments::try_parse_from(["xtask", "bench", "plan", "--quick"]).unwrap();
+        let Chore::Bench { arguments } = arguments.chore else { panic!("not bench") };
+        assert_eq!(arguments, ["plan", "--quick"]);
+    }
+}

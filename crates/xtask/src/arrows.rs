@@ -1,0 +1,295 @@
+//! Which crate may depend on which. The pure core stays pure because nothing with I/O can be
+//! reached from it, and adapters stay exchangeable because only the daemon names them; a dependency
+//! in a manifest is all it takes to lose either, so the manifests are checked against this table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::workspace::Member;
+
+/// The targets a row allows. A name that ends in `*` stands for all names that begin so.
+enum To {
+    Only(&'static [&'static str]),
+    AnyBut(&'static [&'static str]),
+}
+
+/// One row a role; the first row whose name matches counts. A crate without a row is refused, so
+/// that a new crate is a decision.
+const ARROWS: &[(&str, To)] = &[
+    ("domain", To::Only(&[])),
+    ("planner", To::Only(&["domain"])),
+    ("fairness", To::Only(&["domain"])),
+    ("autoscaler", To::Only(&["domain"])),
+    ("tables", To::Only(&["domain"])),
+    ("bitstream", To::Only(&["domain"])),
+    (
+        "controller",
+        To::Only(&["planner", "fairness", "autoscaler", "tables", "bitstream", "domain"]),
+    ),
+    ("ports", To::Only(&["tables", "bitstream", "domain"])),
+    ("card-*", To::Only(&["ports", "domain", "tables"])),
+    ("store-*", To::Only(&["ports", "domain"])),
+    ("api", To::Only(&["domain"])),
+    ("server", To::Only(&["api", "controller", "ports", "telemetry", "domain"])),
+    ("telemetry", To::Only(&[])),
+    ("cli", To::Only(&["api", "domain"])),
+    ("daemon", To::AnyBut(&["cli", "xtask"])),
+    ("integration", To::AnyBut(&[])),
+    ("xtask", To::Only(&[])),
+];
+
+/// Ends of the graph: no one depends on these, not even in tests, but for the roles named.
+const ENDS: &[(&str, &[&str])] = &[("integration", &[]), ("xtask", &[]), ("cli", &["integration"])];
+
+/// Every arrow that the table does not allow, every crate it does not know, and every cycle.
+///
+/// Dev-dependencies are free but for [`ENDS`] and cycles: tests reach further than the code.
+pub fn check(members: &[Member]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for member in members {
+        match row(&member.role) {
+            None => wrong.push(format!(
+                "{}: `{}` has no row in the table of arrows (crates/xtask/src/arrows.rs): decide \
+                 what it may depend on",
+                member.manifest.display(),
+                member.role
+            )),
+            Some(allowed) => wrong.extend(check_member(member, allowed)),
+        }
+    }
+    wrong.extend(cycle(members));
+    wrong
+}
+
+fn row(role: &str) -> Option<&'static To> {
+    ARROWS.iter().find(|(name, _)| matches(name, role)).map(|(_, to)| to)
+}
+
+fn check_member(member: &Member, allowed: &To) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for edge in &member.edges {
+        let end = ENDS.iter().find(|(end, _)| *end == edge.to);
+        let refused = match end {
+            Some((_, friends)) => !friends.contains(&member.role.as_str()),
+            None => !edge.dev && !allowed.holds(&edge.to),
+        };
+        if refused {
+            wrong.push(format!(
+                "{}: `{}` must not depend on `{}`{}; it may depend on {allowed}",
+                member.manifest.display(),
+                member.role,
+                edge.to,
+                if edge.dev { ", not even in tests" } else { "" },
+            ));
+        }
+    }
+    wrong
+}
+
+impl To {
+    fn holds(&self, role: &str) -> bool {
+        let among = |names: &[&str]| names.iter().any(|name| matches(name, role));
+        match self {
+            Self::Only(names) => among(names),
+            Self::AnyBut(names) => !among(names),
+        }
+    }
+}
+
+impl std::fmt::Display for To {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Only([]) => out.write_str("no crate of ours"),
+            Self::Only(names) => out.write_str(&names.join(", ")),
+            Self::AnyBut([]) => out.write_str("any crate"),
+            Self::AnyBut(names) => write!(out, "anything but {}", names.join(", ")),
+        }
+    }
+}
+
+fn matches(name: &str, role: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(beginning) => role.starts_with(beginning),
+        None => name == role,
+    }
+}
+
+/// One cycle, if there is any, with dev-dependencies as arrows too: cargo accepts a cycle through
+/// tests and then builds the crate twice, with types that look alike and are not the same.
+fn cycle(members: &[Member]) -> Option<String> {
+    let graph: BTreeMap<&str, &Member> =
+        members.iter().map(|member| (member.role.as_str(), member)).collect();
+    let mut done = Vec::new();
+    graph.keys().find_map(|start| visit(start, &graph, &mut Vec::new(), &mut done))
+}
+
+fn visit<'a>(
+    role: &'a str,
+    graph: &BTreeMap<&'a str, &'a Member>,
+    path: &mut Vec<&'a str>,
+    done: &mut Vec<&'a str>,
+) -> Option<String> {
+    if let Some(first) = path.iter().position(|on_path| *on_path == role) {
+        return Some(format!("a cycle: {} → {role}", path[first..].join(" → ")));
+    }
+    if done.contains(&role) {
+        return None;
+    }
+    path.push(role);
+    let edges = graph.get(role).map_or(&[][..], |member| &member.edges);
+    let found = edges.iter().find_map(|edge| visit(&edge.to, graph, path, done));
+    path.pop();
+    done.push(role);
+    found
+}
+
+/// The graph as text: one line a crate, what tests alone need in brackets.
+pub fn draw(members: &[Member]) -> String {
+    let width = members.iter().map(|member| member.role.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for member in members {
+        let names = |dev: bool| {
+            let edges = member.edges.iter().filter(|edge| edge.dev == dev);
+            edges.map(|edge| edge.to.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let (code, tests) = (names(false), names(true));
+        let mut line = format!("{:width$}", member.role);
+        if !code.is_empty() {
+            line += &format!(" → {code}");
+        }
+        if !tests.is_empty() {
+            line += &format!(" [tests → {tests}]");
+        }
+        writeln!(text, "{}", line.trim_end()).expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::tests::member;
+
+    fn is_allowed(from: &str, to: &str) -> bool {
+        let target = to.strip_prefix("dev ").unwrap_or(to);
+        check(&[member(from, &[to]), member(target, &[])]).is_empty()
+    }
+
+    /// The sentences of the architecture, read in both directions.
+    #[test]
+    fn the_table_says_what_the_architecture_says() {
+        for pure in ["planner", "fairness", "autoscaler", "tables", "bitstream"] {
+            assert!(is_allowed(pure, "domain"));
+            assert!(is_allowed("controller", pure));
+            assert!(!is_allowed(pure, "controller"));
+            assert!(!is_allowed(pure, "ports"));
+            assert!(!is_allowed("domain", pure));
+        }
+        assert!(!is_allowed("planner", "fairness"));
+        for port_side in ["tables", "bitstream", "domain"] {
+            assert!(is_allowed("ports", port_side));
+        }
+        assert!(!is_allowed("controller", "ports"), "the core has no I/O");
+        assert!(!is_allowed("api", "controller"));
+        for needed in ["api", "controller", "ports", "telemetry", "domain"] {
+            assert!(is_allowed("server", needed));
+        }
+        assert!(!is_allowed("server", "store-sled"), "only the daemon names adapters");
+    }
+
+    #[test]
+    fn adapters_reach_ports_and_never_each_other() {
+        for adapter in ["card-sim", "card-xrt", "store-sled", "store-etcd"] {
+            assert!(is_allowed(adapter, "ports"));
+            assert!(is_allowed(adapter, "domain"));
+            for other in ["card-sim", "card-xrt", "store-sled", "store-etcd"] {
+                assert!(!is_allowed(adapter, other));
+            }
+        }
+        assert!(is_allowed("card-sim", "tables"));
+        assert!(!is_allowed("store-sled", "tables"));
+    }
+
+    #[test]
+    fn programs_and_tests_are_ends() {
+        for adapter in ["card-sim", "store-sled", "server"] {
+            assert!(is_allowed("daemon", adapter));
+            assert!(is_allowed("integration", adapter));
+            assert!(!is_allowed("cli", adapter));
+        }
+        assert!(!is_allowed("daemon", "cli"));
+        assert!(is_allowed("integration", "cli"));
+        assert!(is_allowed("integration", "daemon"));
+        for from in ["daemon", "server", "domain", "integration", "cli"] {
+            assert!(!is_allowed(from, "xtask"));
+            assert!(!is_allowed(from, "integration"));
+        }
+    }
+
+    #[test]
+    fn tests_reach_further_but_not_to_the_ends() {
+        assert!(is_allowed("controller", "dev card-sim"));
+        for end in ["dev cli", "dev integration", "dev xtask"] {
+            assert!(!is_allowed("server", end));
+        }
+        assert!(is_allowed("integration", "dev cli"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_manifest_the_arrow_and_what_is_allowed() {
+        let wrong = check(&[member("store-sled", &["tables", "ports", "domain"])]);
+        assert_eq!(
+            wrong,
+            ["crates/store-sled/Cargo.toml: `store-sled` must not depend on `tables`; it may \
+              depend on ports, domain"]
+        );
+        let wrong = check(&[member("domain", &["dev xtask"])]);
+        assert!(wrong[0].contains("`xtask`, not even in tests"), "{wrong:?}");
+        assert!(wrong[0].ends_with("may depend on no crate of ours"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_refused() {
+        let wrong = check(&[member("helpers", &[])]);
+        assert_eq!(wrong.len(), 1);
+        assert!(wrong[0].contains("`helpers` has no row"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_cycle_through_tests_is_found_and_named() {
+        let wrong = check(&[
+            member("domain", &[]),
+            member("ports", &["domain", "dev store-sled"]),
+            member("store-sled", &["domain", "ports"]),
+        ]);
+        assert_eq!(wrong, ["a cycle: ports → store-sled → ports"]);
+        let itself = check(&[member("domain", &["dev domain"])]);
+        assert_eq!(itself, ["a cycle: domain → domain"]);
+    }
+
+    #[test]
+    fn a_diamond_is_no_cycle() {
+        let wrong = check(&[
+            member("controller", &["planner", "tables"]),
+            member("planner", &["domain"]),
+            member("tables", &["domain"]),
+            member("domain", &[]),
+        ]);
+        assert_eq!(wrong, [""; 0]);
+    }
+
+    #[test]
+    fn the_graph_is_drawn_one_line_a_crate() {
+        let text = draw(&[
+            member("controller", &["domain", "planner", "dev card-sim"]),
+            member("domain", &[]),
+            member("integration", &["dev daemon"]),
+        ]);
+        assert_eq!(
+            text,
+            "controller  → domain, planner [tests → card-sim]\n\
+             domain\n\
+             integration [tests → daemon]\n"
+        );
+    }
+}

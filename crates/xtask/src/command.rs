@@ -1,0 +1,186 @@
+//! Running programs: cargo with a clean environment, and any program with its output both shown as
+//! it comes and read line by line.
+
+use std::io::{self, BufRead, BufReader, PipeReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+/// How long in all to wait for more output once the program has ended. A process that a test left behind
+/// keeps the pipe open for as long as it lives, and must not keep us.
+const WAIT_AFTER_END: Duration = Duration::from_secs(1);
+
+/// Cargo, to be run in `root`.
+///
+/// `cargo run` tells the program it starts which package that is, and some build scripts ask to
+/// be run again when they see another package: without this cleaning, `cargo xtask test` and a
+/// plain `cargo test` would rebuild the same crates in turn, for ever.
+pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root).args(arguments);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(describes_package) {
+            command.env_remove(name);
+        }
+    }
+    if is_ci() {
+        command.env("CARGO_INCREMENTAL", "0"); // one build only: nothing to be incremental to
+    }
+    command
+}
+
+fn describes_package(variable: &str) -> bool {
+    const BEGINNINGS: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
+    BEGINNINGS.iter().any(|beginning| variable.starts_with(beginning))
+        || variable == "CARGO_PRIMARY_PACKAGE"
+        || variable == "OUT_DIR"
+}
+
+/// Whether this runs unattended, by the convention of CI services.
+pub fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// Runs `command` on our own output; whether it succeeded.
+///
+/// # Errors
+/// It cannot be started.
+pub fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
+    let status = command.status().with_context(|| cannot_start(command))?;
+    Ok(status.success())
+}
+
+/// Runs `command`, copies each line of its two outputs to `out` in the order in which they were
+/// written, and hands each to `read`.
+///
+/// # Errors
+/// It cannot be started, or `out` is closed.
+pub fn streamed(
+    command: &mut Command,
+    out: &mut impl Write,
+    mut read: impl FnMut(&str),
+) -> anyhow::Result<ExitStatus> {
+    let (pipe, writer) = io::pipe().context("making a pipe")?;
+    command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let child = command.spawn();
+    // The command holds the pipe's other end; while it does, the reader sees no end.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = child.with_context(|| cannot_start(command))?;
+    let lines = lines_of(pipe);
+    let mut patience = WAIT_AFTER_END;
+    let mut ended = None;
+    while !patience.is_zero() {
+        let start = Instant::now();
+        let next = lines.recv_timeout(patience);
+        match ended {
+            // Only waiting counts, so that lines already written are read however slow we are.
+            Some(_) => patience = patience.saturating_sub(start.elapsed()),
+            None => ended = child.try_wait()?,
+        }
+        match next {
+            Ok(line) => {
+                out.write_all(&line)?;
+                read(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    match ended {
+        Some(status) => Ok(status),
+        None => child.wait().context("waiting for a program's end"),
+    }
+}
+
+fn lines_of(pipe: PipeReader) -> Receiver<Vec<u8>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        loop {
+            let mut line = Vec::new();
+            let more = pipe.read_until(b'\n', &mut line).is_ok_and(|length| length > 0);
+            if !more || sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn cannot_start(command: &Command) -> String {
+    format!("starting `{}`: is it installed?", command.get_program().to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// The lines that were read, what was copied, and how it ended.
+    fn stream(script: &str) -> (Vec<String>, Vec<u8>, ExitStatus) {
+        let (mut seen, mut copy) = (Vec::new(), Vec::new());
+        let status =
+            streamed(&mut shell(script), &mut copy, |line| seen.push(line.to_owned())).unwrap();
+        (seen, copy, status)
+    }
+
+    #[test]
+    fn both_outputs_arrive_in_the_order_they_were_written() {
+        let (seen, copy, status) =
+            stream("echo one; echo two >&2; echo three; printf four; exit 3");
+        assert_eq!(seen, ["one", "two", "three", "four"]);
+        assert_eq!(copy, b"one\ntwo\nthree\nfour");
+        assert_eq!(status.code(), Some(3));
+    }
+
+    /// It ends by itself, so that this test leaves nothing running for long.
+    #[test]
+    fn a_process_left_behind_does_not_keep_us() {
+        let (seen, _, status) = stream("sleep 20 & echo started");
+        assert!(status.success());
+        assert_eq!(seen, ["started"]);
+    }
+
+    /// Were it waited for, this test would not end; the talker itself ends with the broken pipe.
+    #[test]
+    fn a_process_left_behind_that_keeps_talking_does_not_keep_us_either() {
+        let (seen, ..) = stream("(while echo still; do sleep 0.3; done) & echo first");
+        assert!(seen.contains(&"first".to_owned()), "{seen:?}");
+    }
+
+    #[test]
+    fn output_that_is_not_text_is_read_all_the_same() {
+        let (seen, copy, _) = stream(r"printf 'a\377b\r\n'");
+        assert_eq!(seen, ["a\u{fffd}b"]);
+        assert_eq!(copy, b"a\xffb\r\n", "and copied as it is");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = succeeds(&mut Command::new("no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("`no-such-program`"), "{error}");
+        let error =
+            streamed(&mut Command::new("no-such-program"), &mut Vec::new(), |_| ()).unwrap_err();
+        assert!(error.to_string().contains("`no-such-program`"), "{error}");
+    }
+
+    #[test]
+    fn cargo_is_not_told_about_our_own_package() {
+        for ours in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "CARGO_BIN_NAME", "OUT_DIR"] {
+            assert!(describes_package(ours), "{ours}");
+        }
+        for kept in ["CARGO_TARGET_DIR", "CARGO_HOME", "CARGO", "PATH", "CARGO_TERM_COLOR"] {
+            assert!(!describes_package(kept), "{kept}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The account of a run: what each step came to, how long it took, what was left out, and the one
+//! line at the end that everybody reads.
+
+use std::fmt::Write;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Counts of a step or of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed; a step that is not a test counts as one.
+    pub passed: u64,
+    /// Tests that failed, or 1 for a step that did.
+    pub failed: u64,
+    /// Tests that were not run because they say so.
+    pub ignored: u64,
+}
+
+impl Tally {
+    /// A step that is not a test counts as one.
+    pub fn one(passed: bool) -> Self {
+        Self { passed: u64::from(passed), failed: u64::from(!passed), ignored: 0 }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+/// What the steps came to, in their order.
+#[derive(Debug, Default)]
+pub struct Report {
+    done: Vec<(&'static str, Tally, Duration)>,
+    left_out: Vec<&'static str>,
+}
+
+impl Report {
+    /// Adds a step that was run.
+    pub fn done(&mut self, name: &'static str, tally: Tally, took: Duration) {
+        self.done.push((name, tally, took));
+    }
+
+    /// Adds a step that was not run because an earlier one failed.
+    pub fn left_out(&mut self, name: &'static str) {
+        self.left_out.push(name);
+    }
+
+    /// The sums over all steps.
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        self.done.iter().for_each(|(_, tally, _)| total += *tally);
+        total
+    }
+
+    /// The closing text; its last line is exactly `N passed, N failed`.
+    pub fn closing(&self) -> String {
+        let mut text = String::new();
+        let took = self.done.iter().map(|(_, _, took)| *took).sum();
+        for (name, tally, took) in &self.done {
+            line(&mut text, format_args!("{name:<10} {:>9}  {}", seconds(*took), words(tally)));
+        }
+        line(&mut text, format_args!("{:<10} {:>9}", "in all", seconds(took)));
+        if !self.left_out.is_empty() {
+            let names = self.left_out.join(", ");
+            line(&mut text, format_args!("not run: {names} (--keep-going runs them all)"));
+        }
+        let Tally { passed, failed, .. } = self.total();
+        line(&mut text, format_args!("{passed} passed, {failed} failed"));
+        text
+    }
+}
+
+/// The verdict on a step: `ok` for what counts as one, the figures for tests.
+pub fn words(tally: &Tally) -> String {
+    match (tally.passed, tally.failed, tally.ignored) {
+        (0, 0, 0) => "incomplete".to_owned(),
+        (1, 0, 0) => "ok".to_owned(),
+        (0, 1, 0) => "FAILED".to_owned(),
+        (passed, failed, 0) => format!("{passed} passed, {failed} failed"),
+        (passed, failed, ignored) => {
+            format!("{passed} passed, {failed} failed, {ignored} ignored")
+        }
+    }
+}
+
+/// A duration as a reader of logs wants it.
+pub fn seconds(took: Duration) -> String {
+    match took.as_secs() {
+        0..60 => format!("{:.1} s", took.as_secs_f64()),
+        whole => format!("{} m {:02} s", whole / 60, whole % 60),
+    }
+}
+
+fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
+    writeln!(text, "{what}").expect("writing to a string cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_lists_the_steps_and_ends_with_the_sums() {
+        let mut report = Report::default();
+        report.done("format", Tally::one(true), Duration::from_millis(740));
+        report.done("packages", Tally::default(), Duration::ZERO);
+        let tests = Tally { passed: 812, failed: 2, ignored: 1 };
+        report.done("tests", tests, Duration::from_secs(187));
+        report.left_out("docs");
+        assert_eq!(
+            report.closing(),
+            "format         0.7 s  ok\n\
+             packages       0.0 s  incomplete\n\
+             tests       3 m 07 s  812 passed, 2 failed, 1 ignored\n\
+             in all      3 m 07 s\n\
+             not run: docs (--keep-going runs them all)\n\
+             813 passed, 2 failed\n"
+        );
+    }
+
+    #[test]
+    fn a_run_of_nothing_still_closes() {
+        assert!(Report::default().closing().ends_with("\n0 passed, 0 failed\n"));
+    }
+
+    #[test]
+    fn a_failed_step_counts_as_one() {
+        let mut report = Report::default();
+        report.done("lints", Tally::one(false), Duration::from_secs(60));
+        assert_eq!(report.total(), Tally { passed: 0, failed: 1, ignored: 0 });
+        assert!(report.closing().starts_with("lints       1 m 00 s  FAILED\n"));
+    }
+}

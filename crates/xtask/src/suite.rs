@@ -1,0 +1,175 @@
+//! `cargo xtask test`: the steps, cheap ones first. Steps of one kind all run, so that one go tells
+//! everything they know; once a kind has failed the dearer ones are left out, and the closing lines
+//! say which. One profile and one set of features for all, so that nothing is built twice but for
+//! what clippy and rustdoc check on their own.
+
+use std::time::Instant;
+
+use anyhow::bail;
+
+use crate::command::{self, cargo};
+use crate::packages;
+use crate::report::{Report, Tally, seconds, words};
+use crate::tidy;
+use crate::transcript::Transcript;
+use crate::workspace::Workspace;
+
+/// How dear a step is: the next kind starts only once this one has gone well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Seconds, and nothing is built.
+    Quick,
+    Lints,
+    Tests,
+    Docs,
+}
+
+struct Step {
+    name: &'static str,
+    kind: Kind,
+    /// What a reader would type to run this step alone.
+    shown: &'static str,
+    run: fn(&Workspace) -> anyhow::Result<Tally>,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "format", kind: Kind::Quick, shown: "cargo fmt --all --check", run: format },
+    Step { name: "tidy", kind: Kind::Quick, shown: "cargo xtask tidy", run: tidy::run },
+    Step { name: "packages", kind: Kind::Quick, shown: "for some tests", run: provide },
+    Step {
+        name: "lints",
+        kind: Kind::Lints,
+        shown: "cargo clippy --workspace --all-targets -- -D warnings",
+        run: lints,
+    },
+    Step {
+        name: "tests",
+        kind: Kind::Tests,
+        shown: "cargo test --workspace --no-fail-fast", // runs the documentation tests too
+        run: tests,
+    },
+    Step {
+        name: "docs",
+        kind: Kind::Docs,
+        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace",
+        run: docs,
+    },
+];
+
+/// Runs the steps and closes with the sums; whether all is well.
+pub fn run(keep_going: bool) -> bool {
+    let workspace = Workspace::load();
+    let report = drive(STEPS, keep_going, |step| match &workspace {
+        Ok(workspace) => (step.run)(workspace),
+        Err(error) => bail!("{error:#}"),
+    });
+    print!("\n{}", report.closing());
+    let Tally { passed, failed, .. } = report.total();
+    failed == 0 && passed > 0
+}
+
+fn drive(
+    steps: &[Step],
+    keep_going: bool,
+    mut run: impl FnMut(&Step) -> anyhow::Result<Tally>,
+) -> Report {
+    let mut report = Report::default();
+    let mut failed = None;
+    for step in steps {
+        if !keep_going && failed.is_some_and(|kind| kind != step.kind) {
+            report.left_out(step.name);
+            continue;
+        }
+        println!("\n=== {}: {}", step.name, step.shown);
+        let start = Instant::now();
+        let tally = run(step).unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Tally::one(false)
+        });
+        println!("--- {}: {} ({})", step.name, words(&tally), seconds(start.elapsed()));
+        report.done(step.name, tally, start.elapsed());
+        if tally.failed > 0 {
+            failed.get_or_insert(step.kind);
+        }
+    }
+    report
+}
+
+fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
+    command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)
+}
+
+fn provide(_: &Workspace) -> anyhow::Result<Tally> {
+    packages::provide()
+}
+
+fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    command::succeeds(&mut cargo(&workspace.root, &arguments)).map(Tally::one)
+}
+
+fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let mut command = cargo(&workspace.root, &["test", "--workspace", "--no-fail-fast"]);
+    command.env("CARGO_TERM_COLOR", "never"); // its words are read
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        command.env("RUST_BACKTRACE", "1"); // a failure here may not come again
+    }
+    let mut transcript = Transcript::default();
+    let status =
+        command::streamed(&mut command, &mut std::io::stdout(), |line| transcript.line(line))?;
+    let outcome = transcript.finish(status.success());
+    outcome.failures.iter().for_each(|failure| println!("failed: {failure}"));
+    Ok(outcome.total)
+}
+
+fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let mut command = cargo(&workspace.root, &["doc", "--no-deps", "--workspace"]);
+    command::succeeds(command.env("RUSTDOCFLAGS", "-D warnings")).map(Tally::one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the real list of steps with made-up outcomes; which ones ran, and the closing.
+    fn outcome(failing: &[&str], keep_going: bool) -> (Vec<&'static str>, Report) {
+        let mut ran = Vec::new();
+        let report = drive(STEPS, keep_going, |step| {
+            ran.push(step.name);
+            Ok(Tally::one(!failing.contains(&step.name)))
+        });
+        (ran, report)
+    }
+
+    const ALL: [&str; 6] = ["format", "tidy", "packages", "lints", "tests", "docs"];
+
+    #[test]
+    fn all_steps_run_while_all_is_well() {
+        let (ran, report) = outcome(&[], false);
+        assert_eq!(ran, ALL);
+        assert!(report.closing().ends_with("\n6 passed, 0 failed\n"));
+    }
+
+    #[test]
+    fn steps_of_the_failing_kind_all_run_and_dearer_ones_do_not() {
+        let (ran, report) = outcome(&["format"], false);
+        assert_eq!(ran, ["format", "tidy", "packages"]);
+        let closing = report.closing();
+        assert!(closing.contains("not run: lints, tests, docs"), "{closing}");
+        assert!(closing.ends_with("\n2 passed, 1 failed\n"), "{closing}");
+    }
+
+    #[test]
+    fn keeping_going_runs_everything_and_still_fails() {
+        let (ran, report) = outcome(&["tidy", "lints"], true);
+        assert_eq!(ran, ALL);
+        assert_eq!(report.total().failed, 2);
+        assert!(!report.closing().contains("not run"));
+    }
+
+    #[test]
+    fn a_step_that_cannot_run_has_failed() {
+        let report = drive(STEPS, false, |_| bail!("no such program"));
+        assert!(report.closing().ends_with("\n0 passed, 3 failed\n"));
+    }
+}

@@ -1,0 +1,164 @@
+//! What the project consists of: the tracked files, where they may lie, and how large they may be.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+/// The top level is fixed: a newcomer finds a thing where it was yesterday. The flag says whether
+/// it must be there; folders that hold data may be empty for now, and git keeps no empty folder.
+const TOP_LEVEL: &[(&str, bool)] = &[
+    ("crates", true),
+    ("proto", true),
+    ("bitstreams", false),
+    ("policies", false),
+    ("integration", true),
+    ("Cargo.toml", true),
+    ("Cargo.lock", true),
+    ("README.md", true),
+    ("ARCHITECTURE.md", true),
+    ("LICENSE", true),
+    ("rustfmt.toml", false),
+    ("clippy.toml", false),
+];
+
+/// Larger files make every clone slower for ever, even once they are gone.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The project's files, as paths from `root` with `/`.
+///
+/// Without git, or outside a clone (a source archive), all files count but build output and dot
+/// folders.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn tracked(root: &Path) -> anyhow::Result<Vec<String>> {
+    let listed = Command::new("git")
+        // A checkout that another user owns, usual in containers, may be listed all the same.
+        .args(["-c", "safe.directory=*", "ls-files", "-z"])
+        .current_dir(root)
+        .output();
+    match listed {
+        Ok(output) if output.status.success() => {
+            let names = String::from_utf8_lossy(&output.stdout);
+            Ok(names.split_terminator('\0').map(str::to_owned).collect())
+        }
+        _ => {
+            let mut found = Vec::new();
+            walk(root, "", &mut found)?;
+            Ok(found)
+        }
+    }
+}
+
+fn walk(root: &Path, below: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
+    let folder = root.join(below);
+    let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        if !entry.file_type()?.is_dir() {
+            found.push(path);
+        } else if !name.starts_with('.') && path != "target" {
+            walk(root, &path, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files in the wrong place or too large.
+///
+/// # Errors
+/// A file cannot be looked at.
+pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut wrong = top_level(tracked);
+    for path in tracked {
+        // A file may be deleted and not yet committed so.
+        let Ok(file) = fs::symlink_metadata(root.join(path)) else { continue };
+        if file.len() > FILE_BYTES_MAX {
+            wrong.push(format!(
+                "{path}: {} bytes, over {FILE_BYTES_MAX}: make it at build or test time",
+                file.len()
+            ));
+        }
+    }
+    Ok(wrong)
+}
+
+fn top_level(tracked: &[String]) -> Vec<String> {
+    let there: BTreeSet<&str> = tracked.iter().filter_map(|path| path.split('/').next()).collect();
+    let is_known =
+        |name: &str| name.starts_with('.') || TOP_LEVEL.iter().any(|(known, _)| *known == name);
+    let strangers = there.iter().filter(|name| !is_known(name)).map(|name| {
+        format!("{name}: not part of the fixed top level: move it into one of its folders")
+    });
+    let missing = TOP_LEVEL
+        .iter()
+        .filter(|(name, must)| *must && !there.contains(name))
+        .map(|(name, _)| format!("{name}: missing from the top level"));
+    strangers.chain(missing).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete() -> Vec<String> {
+        let must = TOP_LEVEL.iter().filter(|(_, must)| *must);
+        must.map(|(name, _)| (*name).to_owned()).chain([".ci/run".to_owned()]).collect()
+    }
+
+    #[test]
+    fn the_fixed_top_level_is_accepted() {
+        assert_eq!(top_level(&complete()), [""; 0]);
+        let optional = ["policies/default.toml".to_owned(), "clippy.toml".to_owned()];
+        assert_eq!(top_level(&[complete(), optional.to_vec()].concat()), [""; 0]);
+    }
+
+    #[test]
+    fn strangers_and_gaps_are_named() {
+        let mut files = complete();
+        files.retain(|name| name != "README.md");
+        files.extend(["notes.txt".to_owned(), "tools/a/b.rs".to_owned()]);
+        assert_eq!(
+            top_level(&files),
+            [
+                "notes.txt: not part of the fixed top level: move it into one of its folders",
+                "tools: not part of the fixed top level: move it into one of its folders",
+                "README.md: missing from the top level",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_large_file_is_refused_at_the_byte() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str, bytes: u64| {
+            fs::File::create(root.path().join(name)).unwrap().set_len(bytes).unwrap();
+        };
+        make("LICENSE", FILE_BYTES_MAX);
+        make("README.md", FILE_BYTES_MAX + 1);
+        let wrong = check(root.path(), &complete()).unwrap();
+        assert_eq!(
+            wrong,
+            ["README.md: 1048577 bytes, over 1048576: make it at build or test time"]
+        );
+    }
+
+    #[test]
+    fn an_archive_without_git_is_walked() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["crates/a/src", "target/debug", ".git"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+            fs::write(root.path().join(folder).join("file"), "").unwrap();
+        }
+        fs::write(root.path().join(".gitignore"), "").unwrap();
+        let mut found = Vec::new();
+        walk(root.path(), "", &mut found).unwrap();
+        found.sort();
+        assert_eq!(found, [".gitignore", "crates/a/src/file"]);
+    }
+}

@@ -1,0 +1,36 @@
+//! Rules of the code base that neither the compiler nor clippy knows. Each check answers with what
+//! is wrong, one line a culprit, with the file and what to do; none of them builds anything.
+
+mod files;
+mod manifests;
+mod sources;
+
+use crate::report::Tally;
+use crate::workspace::Workspace;
+use crate::{arrows, licences};
+
+type Check = fn(&Workspace, &[String]) -> anyhow::Result<Vec<String>>;
+
+const CHECKS: &[(&str, Check)] = &[
+    ("arrows between crates", |workspace, _| Ok(arrows::check(&workspace.members))),
+    ("licences of dependencies", |workspace, _| licences::check(&workspace.packages)),
+    ("manifests", |workspace, _| manifests::check(workspace)),
+    ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
+    ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
+];
+
+/// Runs all checks, prints what they find, and counts as one step.
+///
+/// # Errors
+/// A file of the project cannot be read.
+pub fn run(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let tracked = files::tracked(&workspace.root)?;
+    let mut is_clean = true;
+    for (name, check) in CHECKS {
+        let wrong = check(workspace, &tracked)?;
+        println!("{name}: {}", if wrong.is_empty() { "ok" } else { "FAILED" });
+        wrong.iter().for_each(|line| println!("  {line}"));
+        is_clean &= wrong.is_empty();
+    }
+    Ok(Tally::one(is_clean))
+}

@@ -1,0 +1,180 @@
+//! Rust sources: unsafe code in one crate only, and files that can be read in one sitting.
+
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::Context;
+use proc_macro2::{TokenStream, TokenTree};
+
+/// The one crate that may hold unsafe code: it calls a vendor's C library.
+const UNSAFE_CRATE: &str = "crates/card-xrt/";
+
+/// Lines of code before a file's tests; beyond this a file has become two.
+const CODE_LINES_MAX: usize = 600;
+
+/// Everything wrong in the tracked sources.
+///
+/// # Errors
+/// A source cannot be read.
+pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for path in tracked.iter().filter(|path| path.ends_with(".rs")) {
+        let whole = root.join(path);
+        if !whole.exists() {
+            continue; // deleted, and not yet committed so
+        }
+        let text = fs::read_to_string(&whole).with_context(|| format!("reading {path}"))?;
+        wrong.extend(check_file(path, &text));
+    }
+    Ok(wrong)
+}
+
+fn check_file(path: &str, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !path.starts_with(UNSAFE_CRATE) {
+        match unsafe_lines(text) {
+            Ok(lines) => wrong.extend(lines.into_iter().map(|line| {
+                format!("{path}:{line}: unsafe code: only {UNSAFE_CRATE} may hold any")
+            })),
+            Err(error) => wrong.push(format!("{path}: not Rust: {error}")),
+        }
+    }
+    let lines = code_lines(text);
+    if lines > CODE_LINES_MAX && !is_test(path) && !is_generated(text) {
+        wrong.push(format!("{path}: {lines} lines of code, over {CODE_LINES_MAX}: split it"));
+    }
+    wrong
+}
+
+/// The lines on which `unsafe` stands as a word of the language: not in comments or strings, but
+/// also in attributes and in macros, where the compiler's own lint does not look.
+fn unsafe_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
+    let mut lines = Vec::new();
+    let mut open = vec![TokenStream::from_str(text)?];
+    while let Some(stream) = open.pop() {
+        for token in stream {
+            match token {
+                TokenTree::Group(group) => open.push(group.stream()),
+                TokenTree::Ident(word) if word == "unsafe" => {
+                    lines.push(word.span().start().line);
+                }
+                _ => {}
+            }
+        }
+    }
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// The lines before the module of tests. A `#[cfg(test)]` on anything else hides no code behind it.
+fn code_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let opens_tests = |index: &usize| {
+        let mut after = lines[index + 1..].iter().skip_while(|line| line.starts_with("#["));
+        let is_module =
+            |line: &&str| line.ends_with('{') && line.split(' ').any(|word| word == "mod");
+        lines[*index] == "#[cfg(test)]" && after.next().is_some_and(is_module)
+    };
+    (0..lines.len()).find(opens_tests).unwrap_or(lines.len())
+}
+
+fn is_test(path: &str) -> bool {
+    let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
+    folders.starts_with("integration")
+        || folders.split('/').any(|folder| folder == "tests" || folder == "benches")
+        || file == "tests.rs"
+        || file.ends_with("_tests.rs")
+}
+
+fn is_generated(text: &str) -> bool {
+    text.lines().next().is_some_and(|line| line.contains("@generated"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body of so many lines of code, and a module of tests behind it.
+    fn source(code: usize, tests: usize) -> String {
+        let tests = "    // more\n".repeat(tests);
+        format!("{}#[cfg(test)]\nmod tests {{\n{tests}}}\n", "// code\n".repeat(code))
+    }
+
+    #[test]
+    fn unsafe_is_found_as_a_word_of_the_language_only() {
+        let text = r##"
+//! About unsafe code.
+/// unsafe in a doc comment
+const A: &str = "unsafe { }";
+const B: &str = r#"unsafe"#; // unsafe
+/* unsafe */
+fn unsafe_lines<'unsafely>() {}
+"##;
+        assert_eq!(unsafe_lines(text).unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn unsafe_is_found_in_blocks_attributes_and_macros() {
+        let text = "fn a() {\n    unsafe { b() }\n}\n#[unsafe(no_mangle)]\nfn c() {}\n\
+                    macro_rules! m {\n    () => { if true { unsafe { d() } } };\n}\n";
+        assert_eq!(unsafe_lines(text).unwrap(), [2, 4, 7]);
+    }
+
+    #[test]
+    fn one_crate_may_hold_unsafe_code() {
+        let text = "unsafe fn a() {}\n";
+        assert_eq!(check_file("crates/card-xrt/src/lib.rs", text), [""; 0]);
+        assert_eq!(
+            check_file("crates/ports/src/lib.rs", text),
+            ["crates/ports/src/lib.rs:1: unsafe code: only crates/card-xrt/ may hold any"]
+        );
+        assert_eq!(check_file("crates/ports/tests/a.rs", text).len(), 1, "tests neither");
+    }
+
+    #[test]
+    fn what_is_not_rust_is_named() {
+        let wrong = check_file("crates/a/src/lib.rs", "fn a() { \"open");
+        assert!(wrong[0].starts_with("crates/a/src/lib.rs: not Rust"), "{wrong:?}");
+    }
+
+    #[test]
+    fn length_counts_to_the_tests() {
+        let path = "crates/a/src/lib.rs";
+        assert_eq!(check_file(path, &source(CODE_LINES_MAX, 900)), [""; 0]);
+        assert_eq!(
+            check_file(path, &source(CODE_LINES_MAX + 1, 0)),
+            ["crates/a/src/lib.rs: 601 lines of code, over 600: split it"]
+        );
+    }
+
+    #[test]
+    fn only_a_module_of_tests_ends_the_code() {
+        let hidden = "#[cfg(test)]\nuse a::b;\n#[cfg(test)]\nmod tests;\nfn c() {}\n";
+        assert_eq!(code_lines(hidden), 5);
+        let attributed =
+            "fn a() {}\n#[cfg(test)]\n#[allow(dead_code)]\npub(crate) mod tests {\n}\n";
+        assert_eq!(code_lines(attributed), 1);
+        assert_eq!(code_lines(""), 0);
+        assert_eq!(code_lines("#[cfg(test)]"), 1);
+    }
+
+    #[test]
+    fn tests_and_generated_code_may_be_long() {
+        let long = "// code\n".repeat(CODE_LINES_MAX + 1);
+        for path in [
+            "crates/a/tests/all.rs",
+            "crates/a/benches/b.rs",
+            "crates/a/src/x/tests.rs",
+            "crates/a/src/x_tests.rs",
+            "integration/tests/src/lib.rs",
+        ] {
+            assert_eq!(check_file(path, &long), [""; 0], "{path}");
+        }
+        for path in ["crates/a/src/latests.rs", "crates/tests-of/src/lib.rs"] {
+            assert_eq!(check_file(path, &long).len(), 1, "{path}");
+        }
+        let generated = format!("// This file is @generated by a tool.\n{long}");
+        assert_eq!(check_file("crates/api/src/v1.rs", &generated), [""; 0]);
+    }
+}

@@ -1,0 +1,182 @@
+//! The workspace as `cargo metadata` tells it, cut down to what the checks ask about, so that the
+//! checks run on values that a test can write by hand.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, TargetKind};
+
+/// What the checks know of the workspace.
+#[derive(Debug)]
+pub struct Workspace {
+    /// The folder of the root manifest.
+    pub root: PathBuf,
+    /// Where cargo builds; follows `CARGO_TARGET_DIR`.
+    pub target: PathBuf,
+    /// Our own packages, by role.
+    pub members: Vec<Member>,
+    /// Every package of the lock file, ours included, for all platforms.
+    pub packages: Vec<Package>,
+}
+
+/// One of our own packages.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// The name in its manifest, such as `snic-domain`.
+    pub name: String,
+    /// The name that the architecture gives it: its folder under `crates/`, or `integration`.
+    pub role: String,
+    /// Its manifest, from the root.
+    pub manifest: PathBuf,
+    /// Its dependencies on other members.
+    pub edges: Vec<Edge>,
+    /// Its benchmark targets.
+    pub benches: Vec<String>,
+}
+
+/// A dependency of a member on a member.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The role depended on.
+    pub to: String,
+    /// Whether it is there for tests and benchmarks only.
+    pub dev: bool,
+}
+
+/// A package as the licence check sees it.
+#[derive(Debug, Clone)]
+pub struct Package {
+    /// Name and version, as an error prints them.
+    pub id: String,
+    /// The licence expression of its manifest, where there is one.
+    pub licence: Option<String>,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    ///
+    /// # Errors
+    /// Cargo cannot be run, or refuses a manifest.
+    pub fn load() -> anyhow::Result<Self> {
+        let metadata = MetadataCommand::new().exec().context("asking cargo for its metadata")?;
+        Ok(Self::from_metadata(&metadata))
+    }
+
+    /// The part of `metadata` that the checks use.
+    pub fn from_metadata(metadata: &Metadata) -> Self {
+        let root = metadata.workspace_root.as_std_path();
+        let mut members: Vec<Member> =
+            metadata.workspace_packages().iter().map(|package| member(package, root)).collect();
+        members.sort_by(|left, right| left.role.cmp(&right.role));
+        let packages = metadata
+            .packages
+            .iter()
+            .map(|package| Package {
+                id: format!("{} {}", package.name, package.version),
+                licence: package.license.clone(),
+            })
+            .collect();
+        Self {
+            root: root.to_owned(),
+            target: metadata.target_directory.clone().into(),
+            members,
+            packages,
+        }
+    }
+}
+
+fn member(package: &cargo_metadata::Package, root: &Path) -> Member {
+    let manifest = from_root(package.manifest_path.as_std_path(), root);
+    let mut edges: Vec<Edge> = package
+        .dependencies
+        .iter()
+        .filter_map(|dependency| {
+            let folder = from_root(dependency.path.as_ref()?.as_std_path(), root);
+            Some(Edge { to: role(&folder), dev: dependency.kind == DependencyKind::Development })
+        })
+        .collect();
+    edges.sort();
+    edges.dedup();
+    let benches = package
+        .targets
+        .iter()
+        .filter(|target| target.kind.contains(&TargetKind::Bench))
+        .map(|target| target.name.clone())
+        .collect();
+    let role = role(manifest.parent().unwrap_or(Path::new("")));
+    Member { name: package.name.to_string(), role, manifest, edges, benches }
+}
+
+fn from_root(path: &Path, root: &Path) -> PathBuf {
+    path.strip_prefix(root).unwrap_or(path).to_owned()
+}
+
+/// The architecture speaks of folders, not of package names: `crates/daemon` is `daemon`, whatever
+/// the program is called, and all of `integration/` is one role.
+fn role(folder: &Path) -> String {
+    let mut parts = folder.iter().map(|part| part.to_string_lossy());
+    match (parts.next().as_deref(), parts.next(), parts.next()) {
+        (Some("crates"), Some(name), None) => name.into_owned(),
+        (Some("integration"), ..) => "integration".to_owned(),
+        _ => folder.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A workspace of two crates and a test package, as cargo prints it, cut to the fields that
+    /// the reader of the format insists on.
+    const GOLDEN: &str = include_str!("../golden/metadata.json");
+
+    /// A member for the tests of the checks; a target that starts with `dev ` is a dev-dependency.
+    pub(crate) fn member(role: &str, targets: &[&str]) -> Member {
+        let edge = |target: &&str| match target.strip_prefix("dev ") {
+            Some(to) => Edge { to: to.to_owned(), dev: true },
+            None => Edge { to: (*target).to_owned(), dev: false },
+        };
+        Member {
+            name: format!("snic-{role}"),
+            role: role.to_owned(),
+            manifest: PathBuf::from(format!("crates/{role}/Cargo.toml")),
+            edges: targets.iter().map(edge).collect(),
+            benches: Vec::new(),
+        }
+    }
+
+    fn golden() -> Workspace {
+        Workspace::from_metadata(&MetadataCommand::parse(GOLDEN).unwrap())
+    }
+
+    #[test]
+    fn roles_are_folders() {
+        let roles: Vec<_> = golden().members.into_iter().map(|member| member.role).collect();
+        assert_eq!(roles, ["daemon", "domain", "integration"]);
+        assert_eq!(role(Path::new("tools/deep/er")), "tools/deep/er");
+    }
+
+    #[test]
+    fn edges_between_members_know_their_kind_and_ignore_the_registry() {
+        let workspace = golden();
+        let edges = |role: &str| {
+            let member = workspace.members.iter().find(|member| member.role == role).unwrap();
+            member.edges.clone()
+        };
+        let to = |to: &str, dev| Edge { to: to.to_owned(), dev };
+        assert_eq!(edges("domain"), []);
+        assert_eq!(edges("daemon"), [to("domain", false)], "a build dependency is an edge");
+        assert_eq!(edges("integration"), [to("daemon", true)]);
+    }
+
+    #[test]
+    fn benches_manifests_and_packages_are_kept() {
+        let workspace = golden();
+        let domain = &workspace.members[1];
+        assert_eq!(domain.benches, ["ids"]);
+        assert_eq!(domain.manifest, Path::new("crates/domain/Cargo.toml"));
+        assert_eq!(workspace.target, Path::new("/src/snic/target"));
+        let serde = workspace.packages.iter().find(|package| package.id == "serde 1.0.229");
+        assert_eq!(serde.unwrap().licence.as_deref(), Some("MIT OR Apache-2.0"));
+    }
+}
