@@ -1,1 +1,26 @@
-//! Bitstreams: catalogue manifests, the .bit container, digests, compatibility.
+//! Bitstreams: the catalogue of what exists, and what a file of bytes really holds.
+//!
+//! Everything here is a function of bytes. A file is never trusted: every length in it is checked
+//! against what is there, every packet is decoded, and what is not known to be harmless for the
+//! other regions of the card is refused.
+//!
+//! ```text
+//! .bit file:  a–e header │ pads, sync word │ packets …  FAR, FDRI │ frames … │ … DESYNC
+//!                                                                    └ chain ROM in the first
+//! ```
+
+pub mod catalogue;
+mod crc;
+mod header;
+mod packet;
+mod parse;
+mod rom;
+mod test_image;
+mod upload;
+
+pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
+pub use packet::{FRAME_WORDS, FrameAddress, Register};
+pub use parse::{BitFile, FrameWrite, InvalidBitstream, WrongCard, parse};
+pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
+pub use test_image::{InvalidTestImage, build_test};
+pub use upload::{Checked, InvalidUpload, check_upload};

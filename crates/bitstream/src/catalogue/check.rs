@@ -1,0 +1,386 @@
+//! Holds what the files say against the limits of the system and against each other.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use snic_domain::limits::{
+    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DAG_BANDWIDTH_MAX, DESCRIPTION_BYTES_MAX, PAGE_ROWS,
+    PAGE_SIZE, REGIONS_MAX, TENANT_WEIGHT_MAX,
+};
+use snic_domain::{
+    Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
+    FormPreference, InvalidDag, Node, NtType, NtTypeId, Quota, RegionKind, RegionProfile, Tenant,
+};
+use toml::Spanned;
+
+use super::raw::{
+    RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
+    RawRegions, RawTenant,
+};
+use super::{Chain, File, InvalidCatalogue, Problem, SampleDag};
+use crate::HEADER_TEXT_BYTES_MAX;
+
+/// What the page table can address: 8,192 pages of 2 MB.
+const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
+/// Slowest NT that is taken: a quarter of a millisecond at 250 MHz. Beyond it, a figure is more
+/// likely a mistake in its unit.
+const LATENCY_CYCLES_MAX: u64 = 65_535;
+
+type Checked<T> = Result<T, InvalidCatalogue>;
+
+/// One table of a file: where its keys stand, for messages.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    file: &'a File<'a>,
+    /// What comes before the key: `chains[3].`, or nothing.
+    prefix: &'a str,
+}
+
+impl At<'_> {
+    fn error<T>(&self, key: &str, value: &Spanned<T>, problem: Problem) -> InvalidCatalogue {
+        self.file.error(value.span(), format!("{}{key}", self.prefix), problem)
+    }
+
+    fn ensure<T: Display>(
+        &self,
+        key: &str,
+        value: &Spanned<T>,
+        is_allowed: bool,
+        allowed: impl Display,
+    ) -> Checked<()> {
+        if is_allowed {
+            return Ok(());
+        }
+        let (value_text, allowed) = (value.get_ref().to_string(), allowed.to_string());
+        Err(self.error(key, value, Problem::Range { value: value_text, allowed }))
+    }
+
+    fn positive<T: Display + PartialEq + Default>(
+        &self,
+        key: &str,
+        value: &Spanned<T>,
+    ) -> Checked<()> {
+        self.ensure(key, value, *value.get_ref() != T::default(), "give more than 0")
+    }
+
+    fn bandwidth(&self, key: &str, value: &Spanned<u64>) -> Checked<Bandwidth> {
+        let bandwidth = Bandwidth::from_bps(*value.get_ref());
+        let is_allowed =
+            bandwidth > Bandwidth::ZERO && bandwidth <= DAG_BANDWIDTH_MAX && bandwidth.is_whole();
+        let allowed = format_args!("1000 to {} bit/s in whole kbit/s are", DAG_BANDWIDTH_MAX.get());
+        self.ensure(key, value, is_allowed, allowed)?;
+        Ok(bandwidth)
+    }
+
+    fn memory(&self, key: &str, value: &Spanned<u64>) -> Checked<ByteSize> {
+        let bytes = *value.get_ref();
+        let allowed = format_args!("at most {MEMORY_MAX} bytes, what the page table can address");
+        self.ensure(key, value, bytes <= MEMORY_MAX, allowed)?;
+        Ok(ByteSize::from_bytes(bytes))
+    }
+
+    fn unique<T: Ord + Clone + Display>(
+        &self,
+        key: &str,
+        seen: &mut BTreeSet<T>,
+        id: &Spanned<T>,
+    ) -> Checked<()> {
+        if seen.insert(id.get_ref().clone()) {
+            return Ok(());
+        }
+        Err(self.error(key, id, Problem::Duplicate { id: id.get_ref().to_string() }))
+    }
+}
+
+pub(super) fn cards(files: &[File<'_>]) -> Checked<Vec<CardProfile>> {
+    let mut seen = BTreeSet::new();
+    let mut cards = Vec::new();
+    for file in files {
+        let at = At { file, prefix: "" };
+        let raw: RawCard = file.read()?;
+        at.unique("model", &mut seen, &raw.model)?;
+        cards.push(card(&at, raw)?);
+    }
+    Ok(cards)
+}
+
+fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
+    let part = raw.part.get_ref();
+    let is_text = (1..=HEADER_TEXT_BYTES_MAX).contains(&part.len())
+        && part.bytes().all(|b| b.is_ascii_graphic());
+    at.ensure("part", &raw.part, is_text, "give the part as in a .bit file's header")?;
+    at.positive("idcode", &raw.idcode)?;
+    at.positive("clock_hz", &raw.clock_hz)?;
+    let width = *raw.width_bits.get_ref();
+    at.ensure(
+        "width_bits",
+        &raw.width_bits,
+        width > 0 && width.is_multiple_of(8),
+        "give whole bytes",
+    )?;
+    at.positive("packet_store_bytes", &raw.packet_store_bytes)?;
+    at.positive("configuration_bytes_per_second", &raw.configuration_bytes_per_second)?;
+    at.positive("scheduler_pass_cycles", &raw.scheduler_pass_cycles)?;
+    at.positive("credits_initial", &raw.credits_initial)?;
+    let pass = *raw.scheduler_pass_cycles.get_ref();
+    let core = *raw.core_cycles.get_ref();
+    let allowed = format_args!("the core contains a pass, {pass} cycles");
+    at.ensure("core_cycles", &raw.core_cycles, core >= pass, allowed)?;
+    Ok(CardProfile {
+        model: raw.model.into_inner(),
+        part: part.clone(),
+        idcode: *raw.idcode.get_ref(),
+        clock_hz: *raw.clock_hz.get_ref(),
+        width_bits: width,
+        ingress: at.bandwidth("ingress_bps", &raw.ingress_bps)?,
+        egress: at.bandwidth("egress_bps", &raw.egress_bps)?,
+        memory: at.memory("memory_bytes", &raw.memory_bytes)?,
+        packet_store: ByteSize::from_bytes(*raw.packet_store_bytes.get_ref()),
+        configuration_bytes_per_second: *raw.configuration_bytes_per_second.get_ref(),
+        scheduler_pass: Cycles::new(pass),
+        core: Cycles::new(core),
+        credits_initial: *raw.credits_initial.get_ref(),
+        regions: regions(at.file, &raw.regions)?,
+    })
+}
+
+fn regions(file: &File<'_>, raw: &Spanned<Vec<RawRegions>>) -> Checked<Vec<RegionProfile>> {
+    let mut regions = Vec::new();
+    for (i, group) in raw.get_ref().iter().enumerate() {
+        let at = At { file, prefix: &format!("regions[{i}].") };
+        let left = REGIONS_MAX - regions.len();
+        let count = usize::from(*group.count.get_ref());
+        let allowed = format_args!("a card has at most {REGIONS_MAX} regions, {left} are left");
+        at.ensure("count", &group.count, (1..=left).contains(&count), allowed)?;
+        let area = *group.area.get_ref();
+        at.ensure("area", &group.area, area.lut > 0, "give LUTs")?;
+        let max = ByteSize::from_bytes(*group.bitstream_max_bytes.get_ref());
+        let is_allowed = max > ByteSize::ZERO && max <= BITSTREAM_BYTES_MAX;
+        let allowed = format_args!("1 to {} bytes are", BITSTREAM_BYTES_MAX.get());
+        at.ensure("bitstream_max_bytes", &group.bitstream_max_bytes, is_allowed, allowed)?;
+        let region = RegionProfile { kind: group.kind, area, bitstream_max: max };
+        regions.extend(std::iter::repeat_n(region, count));
+    }
+    if regions.is_empty() {
+        let problem =
+            Problem::Range { value: "[]".to_owned(), allowed: "a card has regions".to_owned() };
+        return Err(file.error(raw.span(), "regions".to_owned(), problem));
+    }
+    Ok(regions)
+}
+
+pub(super) fn nt_types(file: File<'_>, cards: &[CardProfile]) -> Checked<Vec<NtType>> {
+    let raw: RawNtTypes = file.read()?;
+    let mut seen = BTreeSet::new();
+    let mut nts: Vec<NtType> = Vec::new();
+    for (i, raw) in raw.nt_types.into_iter().enumerate() {
+        let at = At { file: &file, prefix: &format!("nt-types[{i}].") };
+        at.unique("id", &mut seen, &raw.id)?;
+        let code = raw.id.get_ref().code();
+        if let Some(other) = nts.iter().find(|other| other.id.code() == code) {
+            let (nt, other) = (raw.id.get_ref().clone(), other.id.clone());
+            return Err(at.error("id", &raw.id, Problem::CodeCollision { nt, other, code }));
+        }
+        let needed = *raw.area.get_ref();
+        let mut regions = cards.iter().flat_map(|card| &card.regions);
+        if !regions.any(|region| region.area.fits(needed)) {
+            return Err(at.error("area", &raw.area, Problem::NoRoom { needed }));
+        }
+        nts.push(nt_type(&at, raw)?);
+    }
+    Ok(nts)
+}
+
+fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
+    let id = raw.id.get_ref().clone();
+    if id.owner().is_some() {
+        return Err(at.error("id", &raw.id, Problem::Owned { id: id.to_string() }));
+    }
+    let latency = *raw.latency_cycles.get_ref();
+    let allowed = format_args!("at most {LATENCY_CYCLES_MAX} cycles are");
+    at.ensure("latency_cycles", &raw.latency_cycles, latency <= LATENCY_CYCLES_MAX, allowed)?;
+    at.ensure("area", &raw.area, raw.area.get_ref().lut > 0, "give LUTs")?;
+    let description = raw.description.get_ref();
+    let allowed = format_args!("at most {DESCRIPTION_BYTES_MAX} bytes are");
+    let is_short = description.len() <= DESCRIPTION_BYTES_MAX;
+    at.ensure("description", &raw.description, is_short, allowed)?;
+    Ok(NtType {
+        shareable: raw.shareable,
+        bandwidth_max: at.bandwidth("bandwidth_max_bps", &raw.bandwidth_max_bps)?,
+        latency: Cycles::new(latency),
+        area: *raw.area.get_ref(),
+        memory: at.memory("memory_bytes", &raw.memory_bytes)?,
+        traffic: raw.traffic,
+        description: description.clone(),
+        id,
+    })
+}
+
+pub(super) fn chains(file: File<'_>, cards: &[CardProfile], nts: &[NtType]) -> Checked<Vec<Chain>> {
+    let raw: RawChains = file.read()?;
+    let (mut seen, mut bitstreams) = (BTreeSet::new(), BTreeSet::new());
+    let mut chains = Vec::new();
+    for (i, raw) in raw.chains.into_iter().enumerate() {
+        let at = At { file: &file, prefix: &format!("chains[{i}].") };
+        at.unique("id", &mut seen, &raw.id)?;
+        let area = chain_area(&at, &raw.nts, nts)?;
+        for (i, model) in raw.card_models.get_ref().iter().enumerate() {
+            check_fits(&at, &raw, area, find_card(&at, i, model, cards)?)?;
+        }
+        let place = raw.id.clone();
+        let chain = chain(&at, raw)?;
+        for model in &chain.card_models {
+            // Derived names may meet though the chains' own do not: a-b for c, a for b-c.
+            let id = chain.bitstream_id(model);
+            let id = id.map_err(|error| at.error("id", &place, Problem::Id(error)))?;
+            if let Some(id) = bitstreams.replace(id) {
+                return Err(at.error("id", &place, Problem::Duplicate { id: id.to_string() }));
+            }
+        }
+        chains.push(chain);
+    }
+    Ok(chains)
+}
+
+fn chain(at: &At<'_>, raw: RawChain) -> Checked<Chain> {
+    let id = raw.id.get_ref();
+    if id.owner().is_some() {
+        return Err(at.error("id", &raw.id, Problem::Owned { id: id.to_string() }));
+    }
+    if raw.card_models.get_ref().is_empty() {
+        let problem =
+            Problem::Range { value: "[]".to_owned(), allowed: "name a card model".to_owned() };
+        return Err(at.error("card_models", &raw.card_models, problem));
+    }
+    Ok(Chain {
+        id: id.clone(),
+        nts: raw.nts.into_inner().into_iter().map(Spanned::into_inner).collect(),
+        region_kind: raw.region_kind.into_inner(),
+        card_models: raw.card_models.into_inner().into_iter().map(Spanned::into_inner).collect(),
+    })
+}
+
+fn find_nt<'n>(
+    at: &At<'_>,
+    key: &str,
+    id: &Spanned<NtTypeId>,
+    nts: &'n [NtType],
+) -> Checked<&'n NtType> {
+    nts.iter()
+        .find(|nt| nt.id == *id.get_ref())
+        .ok_or_else(|| at.error(key, id, Problem::UnknownNt { nt: id.get_ref().clone() }))
+}
+
+fn find_card<'c>(
+    at: &At<'_>,
+    index: usize,
+    model: &Spanned<CardModel>,
+    cards: &'c [CardProfile],
+) -> Checked<&'c CardProfile> {
+    cards.iter().find(|card| card.model == *model.get_ref()).ok_or_else(|| {
+        let problem = Problem::UnknownCard { model: model.get_ref().clone() };
+        at.error(&format!("card_models[{index}]"), model, problem)
+    })
+}
+
+fn chain_area(at: &At<'_>, ids: &Spanned<Vec<Spanned<NtTypeId>>>, nts: &[NtType]) -> Checked<Area> {
+    let count = ids.get_ref().len();
+    if !(1..=CHAIN_SLOTS_MAX).contains(&count) {
+        let allowed = format!("a chain has 1 to {CHAIN_SLOTS_MAX} NTs");
+        let value = format!("a list of {count}");
+        return Err(at.error("nts", ids, Problem::Range { value, allowed }));
+    }
+    let areas = ids.get_ref().iter().enumerate();
+    areas.map(|(i, id)| Ok(find_nt(at, &format!("nts[{i}]"), id, nts)?.area)).sum()
+}
+
+fn check_fits(at: &At<'_>, raw: &RawChain, needed: Area, card: &CardProfile) -> Checked<()> {
+    let kind: RegionKind = *raw.region_kind.get_ref();
+    let mut regions = card.regions.iter().filter(|region| region.kind == kind);
+    if regions.any(|region| region.area.fits(needed)) {
+        return Ok(());
+    }
+    Err(at.error("nts", &raw.nts, Problem::Area { needed, kind, model: card.model.clone() }))
+}
+
+pub(super) fn dags(file: File<'_>, nts: &[NtType]) -> Checked<(Vec<Tenant>, Vec<SampleDag>)> {
+    let raw: RawDags = file.read()?;
+    let mut seen = BTreeSet::new();
+    let mut tenants = Vec::new();
+    for (i, raw) in raw.tenants.iter().enumerate() {
+        let at = At { file: &file, prefix: &format!("tenants[{i}].") };
+        at.unique("id", &mut seen, &raw.id)?;
+        tenants.push(tenant(&at, raw)?);
+    }
+    let mut dags: Vec<SampleDag> = Vec::new();
+    for (i, raw) in raw.dags.into_iter().enumerate() {
+        let at = At { file: &file, prefix: &format!("dags[{i}].") };
+        if !seen.contains(raw.tenant.get_ref()) {
+            let problem = Problem::UnknownTenant { tenant: raw.tenant.get_ref().clone() };
+            return Err(at.error("tenant", &raw.tenant, problem));
+        }
+        let name = DagName { tenant: raw.tenant.get_ref().clone(), dag: raw.id.get_ref().clone() };
+        if dags.iter().any(|dag| dag.name == name) {
+            return Err(at.error("id", &raw.id, Problem::Duplicate { id: name.to_string() }));
+        }
+        let spec = dag_spec(&at, &raw, nts)?;
+        dags.push(SampleDag { name, spec, description: raw.description });
+    }
+    Ok((tenants, dags))
+}
+
+fn tenant(at: &At<'_>, raw: &RawTenant) -> Checked<Tenant> {
+    let weight = *raw.weight.get_ref();
+    let allowed = format_args!("1 to {TENANT_WEIGHT_MAX} are");
+    at.ensure("weight", &raw.weight, (1..=TENANT_WEIGHT_MAX).contains(&weight), allowed)?;
+    Ok(Tenant { id: raw.id.get_ref().clone(), weight, quota: Quota::default() })
+}
+
+fn dag_spec(at: &At<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
+    let bandwidth = Bandwidth::from_bps(*raw.bandwidth_bps.get_ref());
+    let mut spec = match (&raw.chain, &raw.nodes, &raw.edges) {
+        (Some(chain), None, None) => {
+            for (i, id) in chain.get_ref().iter().enumerate() {
+                find_nt(at, &format!("chain[{i}]"), id, nts)?;
+            }
+            let ids: Vec<_> = chain.get_ref().iter().map(|id| id.get_ref().clone()).collect();
+            DagSpec::chain(&ids, bandwidth)
+        }
+        (None, Some(nodes), Some(edges)) => {
+            for (i, node) in nodes.get_ref().iter().enumerate() {
+                find_nt(at, &format!("nodes[{i}].nt"), &node.nt, nts)?;
+            }
+            graph(nodes.get_ref(), edges.get_ref(), bandwidth)
+        }
+        _ => return Err(at.error("id", &raw.id, Problem::Shape)),
+    };
+    spec.form = raw.form;
+    match Dag::new(spec.clone()) {
+        Ok(_) => Ok(spec),
+        Err(error) => Err(dag_error(at, raw, error)),
+    }
+}
+
+fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec {
+    let node = |n: &RawNode| Node { id: n.id.clone(), nt: n.nt.get_ref().clone() };
+    let edge = |e: &RawEdge| Edge { from: e.from.clone(), to: e.to.clone() };
+    DagSpec {
+        nodes: nodes.iter().map(node).collect(),
+        edges: edges.iter().map(edge).collect(),
+        bandwidth,
+        form: FormPreference::Auto,
+    }
+}
+
+/// Finds the key of the file that a DAG's field comes from.
+fn dag_error(at: &At<'_>, raw: &RawDag, error: InvalidDag) -> InvalidCatalogue {
+    let field = error.field();
+    let (key, span) = match (&raw.chain, &raw.nodes, &raw.edges) {
+        _ if field.starts_with("bandwidth") => ("bandwidth_bps", raw.bandwidth_bps.span()),
+        (Some(chain), ..) => ("chain", chain.span()),
+        (_, _, Some(edges)) if field.starts_with("edges") => (field.as_str(), edges.span()),
+        (_, Some(nodes), _) => (field.as_str(), nodes.span()),
+        _ => ("id", raw.id.span()),
+    };
+    at.file.error(span, format!("{}{key}", at.prefix), Problem::Dag(error))
+}

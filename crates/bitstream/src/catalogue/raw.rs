@@ -1,0 +1,117 @@
+//! The files as they are written: units in the names of the keys, places kept for messages.
+
+use serde::Deserialize;
+use snic_domain::{
+    Area, BitstreamId, CardModel, DagId, FormPreference, NodeId, NtTypeId, RegionKind, TenantId,
+    Traffic,
+};
+use toml::Spanned;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCard {
+    pub(super) model: Spanned<CardModel>,
+    pub(super) part: Spanned<String>,
+    pub(super) idcode: Spanned<u32>,
+    pub(super) clock_hz: Spanned<u64>,
+    pub(super) width_bits: Spanned<u32>,
+    pub(super) ingress_bps: Spanned<u64>,
+    pub(super) egress_bps: Spanned<u64>,
+    pub(super) memory_bytes: Spanned<u64>,
+    pub(super) packet_store_bytes: Spanned<u64>,
+    pub(super) configuration_bytes_per_second: Spanned<u64>,
+    pub(super) scheduler_pass_cycles: Spanned<u64>,
+    pub(super) core_cycles: Spanned<u64>,
+    pub(super) credits_initial: Spanned<u8>,
+    pub(super) regions: Spanned<Vec<RawRegions>>,
+}
+
+/// `count` regions that are alike.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRegions {
+    pub(super) count: Spanned<u8>,
+    pub(super) kind: RegionKind,
+    pub(super) area: Spanned<Area>,
+    pub(super) bitstream_max_bytes: Spanned<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawNtTypes {
+    #[serde(default)]
+    pub(super) nt_types: Vec<RawNtType>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNtType {
+    pub(super) id: Spanned<NtTypeId>,
+    pub(super) shareable: bool,
+    pub(super) bandwidth_max_bps: Spanned<u64>,
+    pub(super) latency_cycles: Spanned<u64>,
+    pub(super) area: Spanned<Area>,
+    pub(super) memory_bytes: Spanned<u64>,
+    pub(super) traffic: Traffic,
+    pub(super) description: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawChains {
+    #[serde(default)]
+    pub(super) chains: Vec<RawChain>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawChain {
+    pub(super) id: Spanned<BitstreamId>,
+    pub(super) nts: Spanned<Vec<Spanned<NtTypeId>>>,
+    pub(super) region_kind: Spanned<RegionKind>,
+    pub(super) card_models: Spanned<Vec<Spanned<CardModel>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDags {
+    #[serde(default)]
+    pub(super) tenants: Vec<RawTenant>,
+    #[serde(default)]
+    pub(super) dags: Vec<RawDag>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTenant {
+    pub(super) id: Spanned<TenantId>,
+    pub(super) weight: Spanned<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDag {
+    pub(super) tenant: Spanned<TenantId>,
+    pub(super) id: Spanned<DagId>,
+    pub(super) bandwidth_bps: Spanned<u64>,
+    pub(super) chain: Option<Spanned<Vec<Spanned<NtTypeId>>>>,
+    pub(super) nodes: Option<Spanned<Vec<RawNode>>>,
+    pub(super) edges: Option<Spanned<Vec<RawEdge>>>,
+    #[serde(default)]
+    pub(super) form: FormPreference,
+    pub(super) description: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNode {
+    pub(super) id: NodeId,
+    pub(super) nt: Spanned<NtTypeId>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEdge {
+    pub(super) from: NodeId,
+    pub(super) to: NodeId,
+}

@@ -1,0 +1,344 @@
+//! The chain ROM: what a region's wrapper reports of the chain that was loaded into it.
+//!
+//! A bitstream says itself what it is, so that the card's report can be held against what the
+//! control plane believes. The ROM stands at the beginning of the first frame:
+//!
+//! ```text
+//! word 0        magic "SNIC"
+//! word 1        version << 16 | number of slots (1 to 8)
+//! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload)
+//! last word     CRC-32 of all words before it
+//! ```
+
+use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_domain::{Bandwidth, Cycles, NtCode, NtType, NtTypeId, Traffic};
+
+use crate::crc::crc32;
+use crate::{InvalidBitstream, parse};
+
+const MAGIC: u32 = u32::from_be_bytes(*b"SNIC");
+const VERSION: u32 = 1;
+const HEAD_WORDS: usize = 2;
+const SLOT_WORDS: usize = 4;
+const FLAG_PAYLOAD: u32 = 1;
+
+/// What a loaded chain says of itself: its slots, in the order packets pass; 1 to 8.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainRom {
+    slots: Vec<SlotRom>,
+}
+
+/// What one slot says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotRom {
+    /// Which NT; never zero.
+    pub code: NtCode,
+    /// Cycles a packet spends in it.
+    pub latency_cycles: u32,
+    /// What it serves at most, in kbit/s; never zero.
+    pub bandwidth_kbps: u32,
+    /// Whether it reads payloads; else headers only.
+    pub payload: bool,
+}
+
+/// What is wrong with a chain ROM, or with a chain that should be written into one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRom {
+    /// Something else stands there.
+    #[error("the first frame holds no chain ROM: {found:#010x} instead of {MAGIC:#010x}")]
+    Magic {
+        /// What stands there.
+        found: u32,
+    },
+    /// A version that is not known.
+    #[error("the chain ROM has version {version}; version {VERSION} is known")]
+    Version {
+        /// The version.
+        version: u32,
+    },
+    /// Too few or too many slots.
+    #[error("a chain has 1 to {CHAIN_SLOTS_MAX} NTs, not {slots}")]
+    Slots {
+        /// How many.
+        slots: usize,
+    },
+    /// It ends early.
+    #[error("the chain ROM needs {needed} words, there are {words}")]
+    Cut {
+        /// How many it needs.
+        needed: usize,
+        /// How many there are.
+        words: usize,
+    },
+    /// The CRC does not fit.
+    #[error("the chain ROM is damaged: its CRC is {found:#010x}, its words give {expected:#010x}")]
+    Crc {
+        /// What it says.
+        found: u32,
+        /// What its words give.
+        expected: u32,
+    },
+    /// A slot that cannot be.
+    #[error("slot {slot} of the chain ROM has no valid {field}")]
+    Slot {
+        /// Which, from 0.
+        slot: usize,
+        /// What of it: `code`, `latency`, `bandwidth` or `flags`.
+        field: &'static str,
+    },
+    /// An NT that a slot cannot describe.
+    #[error("NT {nt} cannot be in a chain: its {field} does not fit a chain ROM's slot")]
+    Nt {
+        /// Which.
+        nt: NtTypeId,
+        /// What of it: `code`, `latency` or `bandwidth`.
+        field: &'static str,
+    },
+}
+
+/// Why it cannot be said what a bitstream holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotIdentified {
+    /// It is no valid bitstream.
+    #[error(transparent)]
+    Bitstream(#[from] InvalidBitstream),
+    /// It has no valid chain ROM.
+    #[error(transparent)]
+    Rom(#[from] InvalidRom),
+}
+
+impl SlotRom {
+    /// The slot of an NT. Its bandwidth is rounded down to kbit/s.
+    pub fn of(nt: &NtType) -> Result<Self, InvalidRom> {
+        let invalid = |field| InvalidRom::Nt { nt: nt.id.clone(), field };
+        let code = nt.id.code();
+        let kbps = nt.bandwidth_max.get() / Bandwidth::GRANULARITY.get();
+        match (u32::try_from(nt.latency.get()), u32::try_from(kbps)) {
+            _ if code.0 == 0 => Err(invalid("code")),
+            (Err(_), _) => Err(invalid("latency")),
+            (_, Err(_) | Ok(0)) => Err(invalid("bandwidth")),
+            (Ok(latency_cycles), Ok(bandwidth_kbps)) => {
+                let payload = nt.traffic == Traffic::Payload;
+                Ok(Self { code, latency_cycles, bandwidth_kbps, payload })
+            }
+        }
+    }
+
+    /// Cycles a packet spends in it.
+    pub const fn latency(&self) -> Cycles {
+        Cycles::new(self.latency_cycles as u64)
+    }
+
+    /// What it serves at most.
+    pub const fn bandwidth_max(&self) -> Bandwidth {
+        Bandwidth::from_bps(self.bandwidth_kbps as u64 * Bandwidth::GRANULARITY.get())
+    }
+
+    fn decode(words: &[u32], slot: usize) -> Result<Self, InvalidRom> {
+        let invalid = |field| InvalidRom::Slot { slot, field };
+        let &[code, latency_cycles, bandwidth_kbps, flags] = words else {
+            return Err(invalid("length"));
+        };
+        if code == 0 {
+            return Err(invalid("code"));
+        }
+        if bandwidth_kbps == 0 {
+            return Err(invalid("bandwidth"));
+        }
+        if flags & !FLAG_PAYLOAD != 0 {
+            return Err(invalid("flags"));
+        }
+        let payload = flags & FLAG_PAYLOAD != 0;
+        Ok(Self { code: NtCode(code), latency_cycles, bandwidth_kbps, payload })
+    }
+}
+
+impl ChainRom {
+    /// From its slots: 1 to 8, none with a code or a bandwidth of zero.
+    pub fn new(slots: Vec<SlotRom>) -> Result<Self, InvalidRom> {
+        check_count(slots.len())?;
+        for (slot, rom) in slots.iter().enumerate() {
+            if rom.code.0 == 0 {
+                return Err(InvalidRom::Slot { slot, field: "code" });
+            }
+            if rom.bandwidth_kbps == 0 {
+                return Err(InvalidRom::Slot { slot, field: "bandwidth" });
+            }
+        }
+        Ok(Self { slots })
+    }
+
+    /// Of a chain of NTs.
+    pub fn of(chain: &[&NtType]) -> Result<Self, InvalidRom> {
+        check_count(chain.len())?;
+        Self::new(chain.iter().map(|nt| SlotRom::of(nt)).collect::<Result<_, _>>()?)
+    }
+
+    /// Its slots, in the order packets pass.
+    pub fn slots(&self) -> &[SlotRom] {
+        &self.slots
+    }
+
+    /// The words that a region exposes.
+    pub fn encode(&self) -> Vec<u32> {
+        // At most 8 slots.
+        let mut words = vec![MAGIC, VERSION << 16 | self.slots.len() as u32];
+        for slot in &self.slots {
+            let flags = if slot.payload { FLAG_PAYLOAD } else { 0 };
+            words.extend([slot.code.0, slot.latency_cycles, slot.bandwidth_kbps, flags]);
+        }
+        words.push(crc32(&words));
+        words
+    }
+
+    /// Reads what a region exposes. Words behind the ROM are ignored.
+    pub fn decode(words: &[u32]) -> Result<Self, InvalidRom> {
+        let &[magic, head, ..] = words else {
+            return Err(InvalidRom::Cut { needed: HEAD_WORDS, words: words.len() });
+        };
+        if magic != MAGIC {
+            return Err(InvalidRom::Magic { found: magic });
+        }
+        if head >> 16 != VERSION {
+            return Err(InvalidRom::Version { version: head >> 16 });
+        }
+        let count = (head & 0xFFFF) as usize;
+        check_count(count)?;
+        let crc_at = HEAD_WORDS + count * SLOT_WORDS;
+        let Some(&found) = words.get(crc_at) else {
+            return Err(InvalidRom::Cut { needed: crc_at + 1, words: words.len() });
+        };
+        let expected = crc32(&words[..crc_at]);
+        if found != expected {
+            return Err(InvalidRom::Crc { found, expected });
+        }
+        let slots = words[HEAD_WORDS..crc_at].chunks_exact(SLOT_WORDS).enumerate();
+        Ok(Self {
+            slots: slots.map(|(i, slot)| SlotRom::decode(slot, i)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn check_count(slots: usize) -> Result<(), InvalidRom> {
+    if (1..=CHAIN_SLOTS_MAX).contains(&slots) { Ok(()) } else { Err(InvalidRom::Slots { slots }) }
+}
+
+/// Most words of a ROM.
+const ROM_WORDS_MAX: usize = HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + 1;
+
+/// What a `.bit` file makes of a region. The whole file is checked, as [`parse`] does.
+pub fn identify(bytes: &[u8]) -> Result<ChainRom, NotIdentified> {
+    Ok(rom_of(&parse(bytes)?)?)
+}
+
+/// The ROM in the first frame of a parsed file.
+pub(crate) fn rom_of(file: &crate::BitFile<'_>) -> Result<ChainRom, InvalidRom> {
+    let words: Vec<u32> =
+        file.writes.iter().take(1).flat_map(|w| w.words().take(ROM_WORDS_MAX)).collect();
+    ChainRom::decode(&words)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::packet::FRAME_WORDS;
+
+    fn slot() -> impl Strategy<Value = SlotRom> {
+        (1u32.., any::<u32>(), 1u32.., any::<bool>()).prop_map(|(code, latency, kbps, payload)| {
+            SlotRom { code: NtCode(code), latency_cycles: latency, bandwidth_kbps: kbps, payload }
+        })
+    }
+
+    fn aes() -> SlotRom {
+        SlotRom {
+            code: NtTypeId::new("aes").expect("valid").code(),
+            latency_cycles: 44,
+            bandwidth_kbps: 30_000_000,
+            payload: true,
+        }
+    }
+
+    #[test]
+    fn the_words_of_a_chain_of_one_are_fixed() {
+        let rom = ChainRom::new(vec![aes()]).expect("valid");
+        // The code is the beginning of SHA-256("aes"); the CRC was computed with zlib.
+        let golden = [0x534E_4943, 0x0001_0001, 0x9899_F1FE, 44, 0x01C9_C380, 1, 0xF00D_B0C1];
+        assert_eq!(rom.encode(), golden);
+        assert_eq!(rom.slots()[0].bandwidth_max(), Bandwidth::from_gbps(30));
+        assert_eq!(rom.slots()[0].latency(), Cycles::new(44));
+    }
+
+    #[test]
+    fn the_largest_rom_fits_in_one_frame() {
+        let rom = ChainRom::new(vec![aes(); CHAIN_SLOTS_MAX]).expect("valid");
+        assert_eq!(rom.encode().len(), ROM_WORDS_MAX);
+        const { assert!(ROM_WORDS_MAX <= FRAME_WORDS) };
+    }
+
+    #[test]
+    fn each_damage_has_its_error() {
+        let good = ChainRom::new(vec![aes(), aes()]).expect("valid").encode();
+        let with = |at: usize, word: u32| {
+            let mut words = good.clone();
+            words[at] = word;
+            ChainRom::decode(&words)
+        };
+        let resealed = |at: usize, word: u32| {
+            let mut words = good.clone();
+            words[at] = word;
+            words.pop();
+            words.push(crc32(&words));
+            ChainRom::decode(&words)
+        };
+        assert_eq!(with(0, 7), Err(InvalidRom::Magic { found: 7 }));
+        assert_eq!(with(1, 2 << 16 | 2), Err(InvalidRom::Version { version: 2 }));
+        assert_eq!(with(1, 1 << 16), Err(InvalidRom::Slots { slots: 0 }));
+        assert_eq!(with(1, 1 << 16 | 9), Err(InvalidRom::Slots { slots: 9 }));
+        assert_eq!(with(1, 1 << 16 | 3), Err(InvalidRom::Cut { needed: 15, words: 11 }));
+        assert!(matches!(with(3, 45), Err(InvalidRom::Crc { .. })));
+        assert_eq!(resealed(6, 0), Err(InvalidRom::Slot { slot: 1, field: "code" }));
+        assert_eq!(resealed(4, 0), Err(InvalidRom::Slot { slot: 0, field: "bandwidth" }));
+        assert_eq!(resealed(5, 3), Err(InvalidRom::Slot { slot: 0, field: "flags" }));
+        assert_eq!(ChainRom::decode(&[]), Err(InvalidRom::Cut { needed: 2, words: 0 }));
+    }
+
+    #[test]
+    fn a_rom_that_could_not_be_read_back_is_not_made() {
+        assert_eq!(ChainRom::new(Vec::new()), Err(InvalidRom::Slots { slots: 0 }));
+        assert_eq!(ChainRom::new(vec![aes(); 9]), Err(InvalidRom::Slots { slots: 9 }));
+        for (field, bad) in [
+            ("code", SlotRom { code: NtCode(0), ..aes() }),
+            ("bandwidth", SlotRom { bandwidth_kbps: 0, ..aes() }),
+        ] {
+            let error = Err(InvalidRom::Slot { slot: 1, field });
+            assert_eq!(ChainRom::new(vec![aes(), bad]), error);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(slots in prop::collection::vec(slot(), 1..=8), tail in 0usize..70) {
+            let rom = ChainRom::new(slots).expect("1 to 8 valid slots");
+            let mut words = rom.encode();
+            words.extend(vec![0xDEAD_BEEF; tail]);
+            prop_assert_eq!(ChainRom::decode(&words), Ok(rom));
+        }
+
+        #[test]
+        fn one_flipped_bit_is_found(slots in prop::collection::vec(slot(), 1..=8), at: prop::sample::Index, bit in 0u32..32) {
+            let mut words = ChainRom::new(slots).expect("1 to 8 valid slots").encode();
+            let at = at.index(words.len());
+            words[at] ^= 1 << bit;
+            prop_assert!(ChainRom::decode(&words).is_err());
+        }
+
+        #[test]
+        fn any_words_are_decoded_or_refused(words in prop::collection::vec(any::<u32>(), 0..50)) {
+            if let Ok(rom) = ChainRom::decode(&words) {
+                prop_assert_eq!(&rom.encode()[..], &words[..rom.encode().len()]);
+            }
+        }
+    }
+}
