@@ -1,1 +1,49 @@
 //! The control plane as a state machine: events in, effects out.
+//!
+//! No I/O, no clock, no randomness of its own: the shell passes the time, carries out the effects
+//! in their order and reports what came of them. So the same code runs under tokio against a real
+//! card and under virtual time, with faults from a seed, in one thread.
+//!
+//! ```text
+//!           requests, reports, ticks                       Persist ── barrier ──► Reply, Card, Emit
+//! shell ───────────────────────────────► Controller ─────────────────────────────────────► shell
+//!                                         │
+//!            what should be ◄─────────────┼──────────────► what is
+//!            (records: DAGs, placements,  │                (asked of the card: regions, tables)
+//!             regions' contents)          ▼
+//!                               difference → loads, table rows
+//! ```
+//!
+//! Nothing remembers "where a step was": whatever was under way when the daemon died shows as a
+//! difference between the records and what the card says it holds, and is taken up from there.
+
+mod card;
+mod check;
+mod dags;
+mod error;
+mod event;
+mod operations;
+mod out;
+mod placement;
+mod queries;
+mod reconcile;
+mod records;
+mod recovery;
+mod regions;
+mod reports;
+mod resources;
+mod rows;
+mod rules;
+mod state;
+mod status;
+mod tenants;
+mod view;
+
+pub use error::{ControlError, FieldViolation};
+pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};
+pub use records::{InvalidRecord, OperationRecord, RecordWrite, Work};
+pub use state::{Controller, Settings};
+pub use view::{
+    BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
+    RuleView, SlotView, TenantUsage, TenantView,
+};

@@ -1,0 +1,209 @@
+//! One card: what each region is to hold and does hold, the tables as they are and as they should
+//! be, and what is under way.
+//!
+//! ```text
+//!                 appeared                 read back
+//! Absent ────────────────────► Adopting ────────────► Ready
+//!   ▲ ▲                           │  ▲                  │
+//!   │ └────────── lost ───────────┘  └── unknown ───────┤
+//!   └──────────────────── lost ─────────────────────────┘
+//! ```
+
+use std::collections::BTreeSet;
+
+use snic_domain::{
+    BitstreamId, CardId, CardProfile, DagName, Digest, OperationId, RegionId, Timestamp,
+};
+use snic_planner::Ledger;
+use snic_tables::{InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
+
+use crate::records::RegionRecord;
+use crate::rows::RowPool;
+
+/// Whether the card can be spoken to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It does not answer, for this reason.
+    Absent(String),
+    /// It was asked what it holds.
+    Adopting(Ticket),
+    /// What it holds is known.
+    Ready,
+}
+
+/// What a region holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Actual {
+    /// The card did not say (yet).
+    Unknown,
+    /// Nothing.
+    Empty,
+    /// The bitstream of this digest.
+    Holds(Digest),
+    /// Garbage.
+    Broken,
+}
+
+/// One region.
+#[derive(Debug, Clone)]
+pub(crate) struct RegionEntry {
+    pub record: RegionRecord,
+    /// Digest of the bitstream of the record.
+    pub wanted: Option<Digest>,
+    pub actual: Actual,
+    /// Loads that failed in a row.
+    pub failures: u32,
+    /// No load before.
+    pub not_before: Timestamp,
+    pub last_error: Option<String>,
+    pub loads: u64,
+}
+
+impl RegionEntry {
+    pub fn new(record: RegionRecord, wanted: Option<Digest>) -> Self {
+        Self {
+            record,
+            wanted,
+            actual: Actual::Unknown,
+            failures: 0,
+            not_before: Timestamp::ZERO,
+            last_error: None,
+            loads: 0,
+        }
+    }
+
+    /// Whether it holds what it is to hold.
+    pub fn is_loaded(&self) -> bool {
+        self.wanted.is_some_and(|digest| self.actual == Actual::Holds(digest))
+    }
+}
+
+/// A table commit under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Programming {
+    pub ticket: Ticket,
+    pub delta: TableDelta,
+    /// DAGs whose rows are in it, with the placement that they then have.
+    pub dags: Vec<(DagName, Option<u64>)>,
+    /// Operations that wait for rows to be gone.
+    pub removals: Vec<OperationId>,
+}
+
+/// A load under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Loading {
+    pub ticket: Ticket,
+    pub region: RegionId,
+    pub digest: Digest,
+    pub bitstream: BitstreamId,
+}
+
+/// One card.
+#[derive(Debug)]
+pub(crate) struct CardState {
+    pub id: CardId,
+    pub profile: CardProfile,
+    pub ledger: Ledger,
+    pub link: Link,
+    pub regions: Vec<RegionEntry>,
+    pub rows: RowPool,
+    /// Free rows of the classifier.
+    pub classifier_free: BTreeSet<u16>,
+    /// The card's active bank, as read back.
+    pub active: TableImage,
+    /// What it should be.
+    pub target: TableImage,
+    /// Rows in which they may differ.
+    pub dirty: BTreeSet<RowKey>,
+    /// DAGs whose rows changed since the last commit was sent.
+    pub touched: BTreeSet<DagName>,
+    /// Operations that wait for rows to be gone, not yet in a commit.
+    pub removals: Vec<OperationId>,
+    pub programming: Option<Programming>,
+    pub loading: Option<Loading>,
+    /// Commits that failed in a row.
+    pub program_failures: u32,
+    /// No commit before.
+    pub program_not_before: Timestamp,
+    pub last_error: Option<String>,
+    pub version: u32,
+    pub loads: u64,
+    pub commits: u64,
+    pub words_written: u64,
+}
+
+impl CardState {
+    pub fn new(id: CardId, profile: CardProfile) -> Self {
+        let regions =
+            profile.regions.iter().map(|_| RegionEntry::new(RegionRecord::default(), None));
+        let rows = u16::try_from(Table::Classifier.rows()).unwrap_or(u16::MAX);
+        Self {
+            ledger: Ledger::new(id.clone(), profile.clone()),
+            regions: regions.collect(),
+            id,
+            profile,
+            link: Link::Absent("it was not opened yet".into()),
+            rows: RowPool::new(),
+            classifier_free: (0..rows).collect(),
+            active: TableImage::default(),
+            target: TableImage::default(),
+            dirty: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            removals: Vec::new(),
+            programming: None,
+            loading: None,
+            program_failures: 0,
+            program_not_before: Timestamp::ZERO,
+            last_error: None,
+            version: 0,
+            loads: 0,
+            commits: 0,
+            words_written: 0,
+        }
+    }
+
+    pub fn region(&self, region: RegionId) -> Option<&RegionEntry> {
+        self.regions.get(region.index())
+    }
+
+    pub fn region_ids(&self) -> impl Iterator<Item = RegionId> + use<> {
+        (0u8..).map(RegionId).take(self.regions.len())
+    }
+
+    /// Which regions packets may be sent to: by the active bank, by a commit under way, and by
+    /// the rows that come next. Time O(instance rows).
+    pub fn routed(&self) -> u32 {
+        let mut regions = 0u32;
+        let mut mark = |row: Option<InstanceRow>| {
+            if let Some(row) = row {
+                regions |= 1u32.checked_shl(row.region.into()).unwrap_or(0);
+            }
+        };
+        for row in 0..Table::Instance.rows() as u16 {
+            mark(self.active.get(row));
+            mark(self.target.get(row));
+        }
+        if let Some(programming) = &self.programming {
+            for (key, words) in programming.delta.rows() {
+                if key.table == Table::Instance {
+                    mark(snic_tables::RowCodec::decode(words));
+                }
+            }
+        }
+        regions
+    }
+
+    /// When a wait of this card ends.
+    pub fn next_wake_up(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.link != Link::Ready {
+            return None;
+        }
+        let program = (self.programming.is_none() && !self.dirty.is_empty())
+            .then_some(self.program_not_before);
+        let loads = self
+            .regions
+            .iter()
+            .filter(|r| self.loading.is_none() && r.wanted.is_some() && !r.is_loaded());
+        loads.map(|r| r.not_before).chain(program).filter(|&at| at > now).min()
+    }
+}

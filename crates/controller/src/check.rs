@@ -1,0 +1,64 @@
+//! The invariants, in one place: tests, the simulation and debug builds all call [`Controller::check`].
+
+use snic_domain::CardId;
+
+use crate::card::CardState;
+use crate::state::{Controller, DagEntry};
+
+impl Controller {
+    /// Every invariant, recomputed from scratch; says which is broken.
+    /// Time O(state · log state).
+    pub fn check(&self) -> Result<(), String> {
+        for (id, card) in &self.cards {
+            card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
+            self.check_regions(id, card)?;
+        }
+        for entry in self.dags.values() {
+            self.check_dag(entry)?;
+        }
+        Ok(())
+    }
+
+    fn check_regions(&self, id: &CardId, card: &CardState) -> Result<(), String> {
+        for (region, entry) in card.region_ids().zip(&card.regions) {
+            let content = card.ledger.content(region).map(|content| &content.id);
+            if content != entry.record.bitstream.as_ref() {
+                return Err(format!(
+                    "card {id} region {region}: the ledger says {content:?}, the record {:?}",
+                    entry.record.bitstream
+                ));
+            }
+            if entry.record.faulty.is_some() && !card.ledger.is_unused(region) {
+                return Err(format!("card {id} region {region} is faulty and in use"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_dag(&self, entry: &DagEntry) -> Result<(), String> {
+        let name = &entry.record.name;
+        let card = entry.card().and_then(|id| self.cards.get(id));
+        let held = card.and_then(|card| card.ledger.held(name));
+        if held.is_some() != (entry.placements().next().is_some()) {
+            return Err(format!("{name}: it has a reservation and no placement, or the reverse"));
+        }
+        if let (Some(placement), None) = (&entry.record.placement, &entry.record.previous)
+            && let (Some(held), Some(wanted)) = (held, self.reservation_of(placement))
+            && *held != wanted
+        {
+            return Err(format!("{name}: its reservation is not what its placement needs"));
+        }
+        if entry.record.placement.is_none() && !self.unplaced.contains(name) {
+            return Err(format!("{name}: it has no place and does not wait for one"));
+        }
+        if self.uids.free.contains(&entry.record.uid.row()) {
+            return Err(format!("{name}: its UID's row is free"));
+        }
+        match entry.target {
+            Some(serial) if entry.placement(serial).is_none() => {
+                Err(format!("{name}: its rows are of placement {serial}, which is gone"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! DAGs: create, update, delete.
+
+use std::collections::BTreeSet;
+
+use snic_domain::{ByteSize, Dag, DagName, DagSpec, TenantId};
+
+use crate::error::{ControlError, FieldViolation};
+use crate::event::{Caller, Change, Effect, Reply};
+use crate::out::Out;
+use crate::placement::Choice;
+use crate::records::{DagRecord, Placement, Work, key};
+use crate::state::{Controller, DagEntry};
+use crate::view::DagView;
+
+impl Controller {
+    /// Fails as for an absent one where the caller may not know of the DAG.
+    pub(crate) fn visible_dag(
+        &self,
+        caller: &Caller,
+        name: &DagName,
+    ) -> Result<&DagEntry, ControlError> {
+        self.dags
+            .get(name)
+            .filter(|_| caller.may_change(Some(&name.tenant)))
+            .ok_or_else(|| ControlError::not_found(name))
+    }
+
+    pub(crate) fn check_dag_etag(
+        &self,
+        name: &DagName,
+        etag: Option<&str>,
+    ) -> Result<(), ControlError> {
+        let now = self.dags.get(name).map(|entry| self.dag_etag(entry)).unwrap_or_default();
+        check_etag(name, etag, now)
+    }
+
+    pub(crate) fn create_dag(
+        &mut self,
+        out: &mut Out,
+        caller: &Caller,
+        name: DagName,
+        spec: DagSpec,
+        validate_only: bool,
+    ) -> Result<Reply, ControlError> {
+        if !caller.may_change(Some(&name.tenant)) || !self.tenants.contains_key(&name.tenant) {
+            return Err(ControlError::not_found(format!("tenants/{}", name.tenant)));
+        }
+        if self.dags.contains_key(&name) {
+            return Err(ControlError::exists(&name));
+        }
+        let dag = self.check_spec(&name.tenant, spec)?;
+        self.check_quota(&name, &dag)?;
+        let choice = self.choose(&name, &dag, None)?;
+        let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
+            what: "DAGs of this daemon".into(),
+            limit: snic_domain::limits::DAG_ROWS as u64,
+            hint: "delete one first".into(),
+        })?;
+        let entry = DagEntry {
+            record: DagRecord {
+                name: name.clone(),
+                uid,
+                spec: dag.spec().clone(),
+                generation: 1,
+                placement: None,
+                previous: None,
+                operation: None,
+                created: self.now,
+                updated: self.now,
+            },
+            explanation: None,
+            refusal: None,
+            target: None,
+            active: None,
+            conditions: Vec::new(),
+        };
+        if validate_only {
+            return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
+        }
+        self.dags.insert(name.clone(), entry);
+        if let Err(error) = self.install(out, &name, &dag, 1, choice) {
+            self.dags.remove(&name);
+            return Err(error);
+        }
+        self.uids.take(uid);
+        out.batch.put(key::uid(uid.row()), &uid.incarnation());
+        Ok(self.begin_dag_operation(out, &name, Work::CreateDag(name.clone())))
+    }
+
+    /// An operation that ends when the DAG is ready.
+    fn begin_dag_operation(&mut self, out: &mut Out, name: &DagName, work: Work) -> Reply {
+        let id = self.begin_operation(out, work);
+        if let Some(entry) = self.dags.get_mut(name) {
+            entry.record.operation = Some(id.clone());
+        }
+        self.store_dag(out, name);
+        Reply::Operation(self.operation_view(&self.operations[&id]))
+    }
+
+    /// The DAG as it would be.
+    fn preview(&self, mut entry: DagEntry, choice: Choice) -> DagView {
+        let spec = entry.record.spec.clone();
+        entry.record.placement = Some(Placement {
+            serial: 0,
+            generation: entry.record.generation,
+            spec,
+            mapping: choice.plan.mapping,
+            stage_row: 0,
+            chain_row: 0,
+            instance_row: 0,
+        });
+        entry.explanation = Some(choice.plan.explanation);
+        entry.record.previous = None;
+        entry.active = None;
+        entry.conditions.clear();
+        let mut view = self.view_of(&entry);
+        view.state = snic_domain::DagState::Pending;
+        view
+    }
+
+    pub(crate) fn update_dag(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        spec: DagSpec,
+        validate_only: bool,
+    ) -> Result<Reply, ControlError> {
+        let dag = self.check_spec(&name.tenant, spec)?;
+        self.check_quota(name, &dag)?;
+        let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
+        if dag.spec() == &entry.record.spec && entry.record.placement.is_some() && !validate_only {
+            return Ok(self.nothing_to_update(out, name));
+        }
+        let previous = entry.record.previous.clone().or_else(|| {
+            let placement = entry.record.placement.as_ref();
+            placement.filter(|p| entry.active == Some(p.serial)).cloned()
+        });
+        let choice = self.choose(name, &dag, previous.as_ref())?;
+        let generation = entry.record.generation + 1;
+        if validate_only {
+            let mut entry = entry.clone();
+            entry.record.spec = dag.spec().clone();
+            entry.record.generation = generation;
+            return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
+        }
+        self.check_rows(&choice)?;
+        self.supersede(out, name);
+        self.make_way(name, previous.is_some());
+        if let Some(entry) = self.dags.get_mut(name) {
+            entry.record.spec = dag.spec().clone();
+            entry.record.generation = generation;
+            entry.record.updated = self.now;
+        }
+        let reply = self.begin_dag_operation(out, name, Work::UpdateDag(name.clone()));
+        if let Err(error) = self.install(out, name, &dag, generation, choice) {
+            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            if let Some(operation) = operation {
+                self.end_operation(out, &operation, Err(error));
+            }
+            self.unplaced.insert(name.clone());
+        }
+        self.store_dag(out, name);
+        Ok(reply)
+    }
+
+    /// Moves the wanted placement aside: it serves until the next one is on the card, or, where
+    /// something else does or nothing ever did, it goes.
+    fn make_way(&mut self, name: &DagName, serves: bool) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        if serves && entry.record.previous.is_none() {
+            entry.record.previous = entry.record.placement.take();
+        } else {
+            self.uninstall(name);
+        }
+    }
+
+    /// An update to what is there already: the operation under way, or one that has ended.
+    fn nothing_to_update(&mut self, out: &mut Out, name: &DagName) -> Reply {
+        let pending = self.dags.get(name).and_then(|e| e.record.operation.clone());
+        let id = pending.unwrap_or_else(|| {
+            let id = self.begin_operation(out, Work::UpdateDag(name.clone()));
+            self.end_operation(out, &id, Ok(()));
+            id
+        });
+        Reply::Operation(self.operation_view(&self.operations[&id]))
+    }
+
+    fn check_rows(&self, choice: &Choice) -> Result<(), ControlError> {
+        let free = self.cards.get(&choice.card).map(|card| card.rows.clone());
+        match free.map(|mut rows| rows.take(&choice.plan.mapping)) {
+            Some(Err(table)) => Err(ControlError::Exhausted {
+                what: format!("rows of the card's {table:?} table"),
+                limit: table.rows() as u64,
+                hint: "delete a DAG first".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the operation that an earlier change of the DAG began.
+    fn supersede(&mut self, out: &mut Out, name: &DagName) {
+        let operation = self.dags.get(name).and_then(|entry| entry.record.operation.clone());
+        if let Some(operation) = operation {
+            let error = ControlError::Superseded { resource: name.to_string() };
+            self.end_operation(out, &operation, Err(error));
+        }
+    }
+
+    /// Takes an update back that has not started: what serves is what is wanted again.
+    /// Fails where nothing serves.
+    pub(crate) fn revert_update(&mut self, out: &mut Out, name: &DagName) -> Result<(), ()> {
+        let entry = self.dags.get(name).ok_or(())?;
+        let Some(mut previous) = entry.record.previous.clone() else { return Err(()) };
+        self.uninstall(name);
+        let now = self.now;
+        let entry = self.dags.get_mut(name).ok_or(())?;
+        entry.record.generation += 1;
+        entry.record.spec = previous.spec.clone();
+        entry.record.updated = now;
+        previous.generation = entry.record.generation;
+        entry.record.previous = None;
+        entry.record.placement = Some(previous);
+        entry.explanation = None;
+        out.batch.delete(key::explanation(name));
+        self.hold_again(name);
+        self.store_dag(out, name);
+        self.stale.insert(name.clone());
+        Ok(())
+    }
+
+    pub(crate) fn delete_dag(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+    ) -> Result<Reply, ControlError> {
+        self.supersede(out, name);
+        let card = self.remove_dag(out, name);
+        let id = self.begin_operation(out, Work::DeleteDag(name.clone(), card.clone()));
+        match card.and_then(|card| self.cards.get_mut(&card)) {
+            Some(card) => card.removals.push(id.clone()),
+            None => self.end_operation(out, &id, Ok(())),
+        }
+        Ok(Reply::Operation(self.operation_view(&self.operations[&id])))
+    }
+
+    /// Removes a DAG and the rules that lead to it; says which card still has rows of it.
+    pub(crate) fn remove_dag(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+    ) -> Option<snic_domain::CardId> {
+        self.remove_rules_of(out, name);
+        let last = self.dag_view(name);
+        let card = self.evict(out, name);
+        self.dags.remove(name);
+        out.batch.delete(key::dag(name));
+        out.batch.delete(key::explanation(name));
+        if let Some(mut view) = last {
+            view.state = snic_domain::DagState::Deleting;
+            out.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
+        }
+        self.freed = true;
+        card
+    }
+
+    /// Checks a spec: its structure, and that its tenant may use its NTs.
+    fn check_spec(&self, tenant: &TenantId, spec: DagSpec) -> Result<Dag, ControlError> {
+        let unknown: Vec<FieldViolation> = spec
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| !self.nts.get(&node.nt).is_some_and(|r| r.nt.is_visible_to(tenant)))
+            .map(|(i, node)| FieldViolation {
+                field: format!("dag.nodes[{i}].nt_type"),
+                description: format!(
+                    "ntTypes/{} does not exist; list NT types to see which do",
+                    node.nt
+                ),
+            })
+            .collect();
+        let dag = Dag::new(spec)?;
+        if unknown.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(unknown)) }
+    }
+
+    /// Checks that a DAG, new or changed, is within its tenant's quota.
+    fn check_quota(&self, name: &DagName, dag: &Dag) -> Result<(), ControlError> {
+        let Some(tenant) = self.tenants.get(&name.tenant) else {
+            return Err(ControlError::not_found(format!("tenants/{}", name.tenant)));
+        };
+        let quota = tenant.tenant.quota;
+        let usage = self.usage(&name.tenant, Some(name));
+        let over = |quota: &str, limit: String, asked: String| {
+            let tenant = format!("tenants/{}", name.tenant);
+            Err(ControlError::Quota { tenant, quota: quota.to_owned(), limit, asked })
+        };
+        let dags = usage.dags + 1;
+        if dags > quota.dags_max {
+            return over("dags_max", quota.dags_max.to_string(), dags.to_string());
+        }
+        let bandwidth = usage.bandwidth + dag.bandwidth();
+        if bandwidth > quota.bandwidth_max {
+            let limit = quota.bandwidth_max.to_string();
+            return over("bandwidth_max_bps", limit, bandwidth.to_string());
+        }
+        let memory = usage.memory + self.memory_of(dag.spec());
+        if memory > quota.memory_max {
+            return over("memory_max_bytes", quota.memory_max.to_string(), memory.to_string());
+        }
+        Ok(())
+    }
+
+    /// On-board memory that a DAG's NTs need, each NT type once: instances of a tenant share it.
+    pub(crate) fn memory_of(&self, spec: &DagSpec) -> ByteSize {
+        let nts: BTreeSet<_> = spec.nodes.iter().map(|node| &node.nt).collect();
+        nts.into_iter().filter_map(|nt| self.nts.get(nt)).map(|record| record.nt.memory).sum()
+    }
+}
+
+/// Refuses a change of something that changed since the caller read it.
+pub(crate) fn check_etag(
+    resource: impl ToString,
+    read: Option<&str>,
+    now: String,
+) -> Result<(), ControlError> {
+    match read {
+        Some(read) if read != now => {
+            Err(ControlError::EtagMismatch { resource: resource.to_string(), etag: now })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,266 @@
+//! The controller's alphabet: events in, effects out.
+
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, Digest, NtType, NtTypeId,
+    OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
+};
+use snic_tables::{CardCommand, CardReport};
+
+use crate::error::ControlError;
+use crate::records::RecordWrite;
+use crate::view::{
+    BitstreamView, DagView, NtView, OperationView, RegionView, RuleView, TenantView,
+};
+
+/// Names a request in its reply; the shell's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Who asks. The shell has checked it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Someone who runs the card.
+    Operator(String),
+    /// A tenant.
+    Tenant(TenantId),
+}
+
+impl Caller {
+    /// The tenant, if it is one.
+    pub const fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Operator(_) => None,
+            Self::Tenant(tenant) => Some(tenant),
+        }
+    }
+
+    /// Whether it may see and change what `owner` owns; `None` is the provider.
+    pub fn may_change(&self, owner: Option<&TenantId>) -> bool {
+        match self {
+            Self::Operator(_) => true,
+            Self::Tenant(tenant) => owner == Some(tenant),
+        }
+    }
+
+    /// For keys of the store: unique, and no path separator inside.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Operator(name) => format!("operator:{}", name.replace('/', "_")),
+            Self::Tenant(tenant) => format!("tenant:{tenant}"),
+        }
+    }
+}
+
+/// A request for a change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Who asks.
+    pub caller: Caller,
+    /// Makes a create idempotent; unique to the caller, 1 to 64 characters.
+    pub request_id: Option<String>,
+    /// For what.
+    pub command: Command,
+}
+
+/// A change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// A new tenant.
+    CreateTenant(Tenant),
+    /// New weight or quota.
+    UpdateTenant {
+        /// Which.
+        id: TenantId,
+        /// The new weight.
+        weight: Option<u32>,
+        /// The new quota.
+        quota: Option<Quota>,
+        /// What the caller read.
+        etag: Option<String>,
+    },
+    /// Removes a tenant.
+    DeleteTenant {
+        /// Which.
+        id: TenantId,
+        /// With all that it owns.
+        force: bool,
+        /// What the caller read.
+        etag: Option<String>,
+    },
+    /// Registers an NT type.
+    CreateNtType(NtType),
+    /// Removes an NT type that nothing uses.
+    DeleteNtType {
+        /// Which.
+        id: NtTypeId,
+    },
+    /// Registers a bitstream whose bytes are in the store, checked.
+    CreateBitstream(Bitstream),
+    /// Removes a bitstream that no DAG uses.
+    DeleteBitstream {
+        /// Which.
+        id: BitstreamId,
+    },
+    /// A new DAG.
+    CreateDag {
+        /// Its name.
+        name: DagName,
+        /// What is asked for.
+        spec: DagSpec,
+        /// Only says what would be.
+        validate_only: bool,
+    },
+    /// Another bandwidth or structure.
+    UpdateDag {
+        /// Which.
+        name: DagName,
+        /// What is asked for now.
+        spec: DagSpec,
+        /// What the caller read.
+        etag: Option<String>,
+        /// Only says what would be.
+        validate_only: bool,
+    },
+    /// Removes a DAG.
+    DeleteDag {
+        /// Which.
+        name: DagName,
+        /// What the caller read.
+        etag: Option<String>,
+    },
+    /// A new classification rule.
+    CreateRule(Rule),
+    /// Removes a rule.
+    DeleteRule {
+        /// Which.
+        id: RuleId,
+    },
+    /// Places nothing new in a region and moves away what is there.
+    DrainRegion {
+        /// Of which card.
+        card: CardId,
+        /// Which.
+        region: RegionId,
+    },
+    /// Ends a drain: the region may be used again.
+    UndrainRegion {
+        /// Of which card.
+        card: CardId,
+        /// Which.
+        region: RegionId,
+    },
+    /// Gives a faulty region another chance, and forgets what an unused one holds.
+    ResetRegion {
+        /// Of which card.
+        card: CardId,
+        /// Which.
+        region: RegionId,
+    },
+    /// Cancels an operation that has not started.
+    CancelOperation {
+        /// Which.
+        id: OperationId,
+    },
+    /// Forgets an operation that has ended.
+    DeleteOperation {
+        /// Which.
+        id: OperationId,
+    },
+}
+
+/// What a request led to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// A tenant, as it is now.
+    Tenant(TenantView),
+    /// An NT type.
+    NtType(NtView),
+    /// A bitstream.
+    Bitstream(BitstreamView),
+    /// A rule.
+    Rule(RuleView),
+    /// An operation; poll it, or wait for it.
+    Operation(OperationView),
+    /// A region, as it is now.
+    Region(RegionView),
+    /// What a DAG would be.
+    WouldBe(Box<DagView>),
+    /// It is done, and there is nothing to say.
+    Done,
+}
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Someone asks for a change.
+    Request {
+        /// Its name in the reply.
+        call: CallId,
+        /// What is asked.
+        request: Box<Request>,
+    },
+    /// A card was opened.
+    CardAppeared {
+        /// Which, by the settings.
+        card: CardId,
+        /// What it offers.
+        profile: Box<CardProfile>,
+    },
+    /// A card could not be opened.
+    CardAbsent {
+        /// Which, by the settings.
+        card: CardId,
+        /// Why.
+        reason: String,
+    },
+    /// A card answered.
+    Card {
+        /// Which.
+        card: CardId,
+        /// What.
+        report: CardReport,
+    },
+    /// Time passed; see `Controller::next_wake_up`.
+    Tick,
+}
+
+/// Something to be done.
+///
+/// Effects are carried out in their order, with one barrier: what follows a [`Effect::Persist`],
+/// of this event or of an earlier one, waits until that batch is durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Make these changes durable, all or none.
+    Persist(Vec<RecordWrite>),
+    /// Ask a card for a step.
+    Card {
+        /// Which.
+        card: CardId,
+        /// What.
+        command: CardCommand,
+    },
+    /// Answer a request.
+    Reply {
+        /// Which.
+        call: CallId,
+        /// With what.
+        result: Result<Reply, ControlError>,
+    },
+    /// Tell those who watch.
+    Emit(Change),
+    /// Remove a bitstream's bytes that nothing names any more.
+    DropBlob(Digest),
+}
+
+/// A change that can be watched.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A DAG is new or different.
+    Dag(Box<DagView>),
+    /// A DAG is gone.
+    DagDeleted(Box<DagView>),
+    /// A region is different.
+    Region(Box<RegionView>),
+    /// An operation ended.
+    Operation(Box<OperationView>),
+}

@@ -1,0 +1,265 @@
+//! Operations (AIP-151): what takes longer than a reply, to be polled, waited for, or cancelled
+//! before it starts.
+
+use snic_domain::limits::{OPERATION_KEPT, OPERATIONS_KEPT_MAX};
+use snic_domain::{CardId, DagName, Digest, OperationId, RegionId};
+
+use crate::error::ControlError;
+use crate::event::{Caller, Change, Command, Effect, Reply, Request};
+use crate::out::Out;
+use crate::records::{Made, OperationRecord, RequestRecord, Work, key};
+use crate::state::Controller;
+
+/// Longest request id, in characters: a UUID has 36.
+const REQUEST_ID_CHARS_MAX: usize = 64;
+
+impl Controller {
+    /// Carries out a request, or repeats the answer to one that was carried out before.
+    pub(crate) fn request(
+        &mut self,
+        out: &mut Out,
+        request: Request,
+    ) -> Result<Reply, ControlError> {
+        let Some(id) = request.request_id else {
+            return self.command(out, &request.caller, request.command);
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if id.is_empty() || id.len() > REQUEST_ID_CHARS_MAX || !id.chars().all(plain) {
+            let rule = format!(
+                "{id:.64?} is no request id: 1 to {REQUEST_ID_CHARS_MAX} letters, digits and '-'"
+            );
+            return Err(ControlError::invalid("request_id", rule));
+        }
+        let command = Digest::of(format!("{:?}", request.command).as_bytes()).to_string();
+        let key = (request.caller.key(), id);
+        if let Some(known) = self.requests.get(&key) {
+            if known.command != command {
+                let rule = "it was used for another request; use a new one for each request";
+                return Err(ControlError::invalid("request_id", rule));
+            }
+            return self.made(&known.made);
+        }
+        let reply = self.command(out, &request.caller, request.command)?;
+        if let Some(made) = made_by(&reply) {
+            let record = RequestRecord { command, made, at: self.now };
+            out.batch.put(key::request(&key.0, &key.1), &record);
+            self.requests.insert(key.clone(), record);
+            self.requests_by_age.push_back(key);
+        }
+        Ok(reply)
+    }
+
+    fn made(&self, made: &Made) -> Result<Reply, ControlError> {
+        match made {
+            Made::Tenant(id) => self.tenant_view(id).map(Reply::Tenant),
+            Made::NtType(id) => self.nts.get(id).map(|r| Reply::NtType(self.nt_view(r))),
+            Made::Bitstream(id) => {
+                self.bitstreams.get(id).map(|r| Reply::Bitstream(self.bitstream_view(r, false)))
+            }
+            Made::Rule(id) => self.rule_view(id).map(Reply::Rule),
+            Made::Operation(id) => {
+                self.operations.get(id).map(|r| Reply::Operation(self.operation_view(r)))
+            }
+        }
+        .ok_or_else(|| ControlError::not_found("what this request made before"))
+    }
+
+    fn command(
+        &mut self,
+        out: &mut Out,
+        caller: &Caller,
+        command: Command,
+    ) -> Result<Reply, ControlError> {
+        match command {
+            Command::CreateTenant(tenant) => self.create_tenant(out, tenant),
+            Command::UpdateTenant { id, weight, quota, etag } => {
+                self.update_tenant(out, &id, (weight, quota), etag.as_deref())
+            }
+            Command::DeleteTenant { id, force, etag } => {
+                self.delete_tenant(out, &id, force, etag.as_deref())
+            }
+            Command::CreateNtType(nt) => self.create_nt(out, caller, nt),
+            Command::DeleteNtType { id } => self.delete_nt(out, caller, &id),
+            Command::CreateBitstream(bitstream) => self.create_bitstream(out, caller, bitstream),
+            Command::DeleteBitstream { id } => self.delete_bitstream(out, caller, &id),
+            Command::CreateDag { name, spec, validate_only } => {
+                self.create_dag(out, caller, name, spec, validate_only)
+            }
+            Command::UpdateDag { name, spec, etag, validate_only } => {
+                self.visible_dag(caller, &name)?;
+                self.check_dag_etag(&name, etag.as_deref())?;
+                self.update_dag(out, &name, spec, validate_only)
+            }
+            Command::DeleteDag { name, etag } => {
+                self.visible_dag(caller, &name)?;
+                self.check_dag_etag(&name, etag.as_deref())?;
+                self.delete_dag(out, &name)
+            }
+            Command::CreateRule(rule) => self.create_rule(out, rule),
+            Command::DeleteRule { id } => self.delete_rule(out, &id),
+            Command::DrainRegion { card, region } => self.drain_region(out, &card, region),
+            Command::UndrainRegion { card, region } => self.undrain_region(out, &card, region),
+            Command::ResetRegion { card, region } => self.reset_region(out, &card, region),
+            Command::CancelOperation { id } => self.cancel_operation(out, caller, &id),
+            Command::DeleteOperation { id } => self.delete_operation(out, caller, &id),
+        }
+    }
+
+    /// A new operation. Its id tells nothing about others.
+    pub(crate) fn begin_operation(&mut self, out: &mut Out, work: Work) -> OperationId {
+        self.meta.operations += 1;
+        out.batch.put(key::META.to_owned(), &self.meta);
+        let seed = format!("{}/{}", self.meta.secret, self.meta.operations);
+        let [a, b, ..] = Digest::of(seed.as_bytes()).words();
+        let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
+            .expect("a prefix and sixteen hexadecimal digits are a label");
+        let record =
+            OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
+        out.batch.put(key::operation(&id), &record);
+        self.operations.insert(id.clone(), record);
+        id
+    }
+
+    /// Notes that the card was asked for something on behalf of a DAG's operation: from now on it
+    /// cannot be cancelled.
+    pub(crate) fn start_operation(&mut self, out: &mut Out, name: &DagName) {
+        let id = self.dags.get(name).and_then(|entry| entry.record.operation.clone());
+        let Some(record) = id.and_then(|id| self.operations.get_mut(&id)) else { return };
+        if record.started.is_none() {
+            record.started = Some(self.now);
+            out.batch.put(key::operation(&record.id), record);
+        }
+    }
+
+    /// Ends an operation, once.
+    pub(crate) fn end_operation(
+        &mut self,
+        out: &mut Out,
+        id: &OperationId,
+        result: Result<(), ControlError>,
+    ) {
+        let Some(record) = self.operations.get_mut(id) else { return };
+        if record.ended.is_some() {
+            return;
+        }
+        record.ended = Some((self.now, result));
+        let record = record.clone();
+        out.batch.put(key::operation(id), &record);
+        self.ended.push_back(id.clone());
+        if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
+            && let Some(entry) = self.dags.get_mut(name)
+            && entry.record.operation.as_ref() == Some(id)
+        {
+            entry.record.operation = None;
+            self.store_dag(out, name);
+        }
+        let view = self.operation_view(&record);
+        out.effects.push(Effect::Emit(Change::Operation(Box::new(view))));
+    }
+
+    /// The drains that have not ended.
+    pub(crate) fn pending_drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, RegionId)> {
+        self.operations.values().filter(|o| o.ended.is_none()).filter_map(|o| match &o.work {
+            Work::DrainRegion(card, region) => Some((&o.id, card, *region)),
+            _ => None,
+        })
+    }
+
+    fn visible_operation(
+        &self,
+        caller: &Caller,
+        id: &OperationId,
+    ) -> Result<&OperationRecord, ControlError> {
+        self.operations
+            .get(id)
+            .filter(|record| caller.may_change(record.tenant()))
+            .ok_or_else(|| ControlError::not_found(format!("operations/{id}")))
+    }
+
+    fn cancel_operation(
+        &mut self,
+        out: &mut Out,
+        caller: &Caller,
+        id: &OperationId,
+    ) -> Result<Reply, ControlError> {
+        let record = self.visible_operation(caller, id)?;
+        let resource = format!("operations/{id}");
+        if record.ended.is_some() {
+            return Err(ControlError::precondition(resource, "it has ended already"));
+        }
+        let too_late = "it has started; wait for its end";
+        match record.work.clone() {
+            Work::CreateDag(name) if record.started.is_none() => {
+                self.end_operation(out, id, Err(ControlError::Cancelled));
+                self.remove_dag(out, &name);
+            }
+            Work::UpdateDag(name) if record.started.is_none() => {
+                self.revert_update(out, &name)
+                    .map_err(|()| ControlError::precondition(&resource, too_late))?;
+                self.end_operation(out, id, Err(ControlError::Cancelled));
+            }
+            Work::DrainRegion(card, region) => {
+                self.end_operation(out, id, Err(ControlError::Cancelled));
+                self.uncordon(out, &card, region);
+            }
+            _ => return Err(ControlError::precondition(resource, too_late)),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn delete_operation(
+        &mut self,
+        out: &mut Out,
+        caller: &Caller,
+        id: &OperationId,
+    ) -> Result<Reply, ControlError> {
+        let record = self.visible_operation(caller, id)?;
+        if record.ended.is_none() {
+            let resource = format!("operations/{id}");
+            return Err(ControlError::precondition(
+                resource,
+                "it has not ended; wait, or cancel it",
+            ));
+        }
+        self.operations.remove(id);
+        self.ended.retain(|ended| ended != id);
+        out.batch.delete(key::operation(id));
+        Ok(Reply::Done)
+    }
+
+    /// Forgets operations and request ids that are old. Amortised O(1) an event.
+    pub(crate) fn forget_old(&mut self, out: &mut Out) {
+        let now = self.now;
+        while let Some(id) = self.ended.front() {
+            let old = self.operations.get(id).and_then(|record| record.ended.as_ref());
+            let keep = old.is_some_and(|(at, _)| now.since(*at) < OPERATION_KEPT);
+            if keep && self.ended.len() <= OPERATIONS_KEPT_MAX {
+                break;
+            }
+            out.batch.delete(key::operation(id));
+            self.operations.remove(id);
+            self.ended.pop_front();
+        }
+        while let Some(id) = self.requests_by_age.front() {
+            let old = self.requests.get(id).map(|record| record.at);
+            let keep = old.is_some_and(|at| now.since(at) < OPERATION_KEPT);
+            if keep && self.requests_by_age.len() <= OPERATIONS_KEPT_MAX {
+                break;
+            }
+            out.batch.delete(key::request(&id.0, &id.1));
+            self.requests.remove(id);
+            self.requests_by_age.pop_front();
+        }
+    }
+}
+
+fn made_by(reply: &Reply) -> Option<Made> {
+    match reply {
+        Reply::Tenant(view) => Some(Made::Tenant(view.tenant.id.clone())),
+        Reply::NtType(view) => Some(Made::NtType(view.nt.id.clone())),
+        Reply::Bitstream(view) => Some(Made::Bitstream(view.bitstream.id.clone())),
+        Reply::Rule(view) => Some(Made::Rule(view.rule.id.clone())),
+        Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
+        Reply::Region(_) | Reply::WouldBe(_) | Reply::Done => None,
+    }
+}

@@ -1,0 +1,395 @@
+//! From plans to placements: who gets which region, rows and reservation, and who gives them back.
+
+use snic_domain::{
+    BitstreamId, CardId, Dag, DagName, DagSpec, Refusal, RegionId, Resource, Shortage,
+};
+use snic_planner::{Plan, Request, Reservation, plan};
+use snic_tables::Table;
+
+use crate::card::Actual;
+use crate::error::ControlError;
+use crate::out::Out;
+use crate::records::{Placement, key, storable};
+use crate::state::Controller;
+
+/// An explanation has a record of its own; larger ones are cut to what a record takes.
+const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
+
+/// A plan that is good for a card, with the checked DAG it is for.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub card: CardId,
+    pub plan: Plan,
+}
+
+impl Controller {
+    /// The first card, by id, that can take the DAG; where none can, what the first one lacks.
+    /// `previous` is what serves the DAG meanwhile.
+    pub(crate) fn choose(
+        &self,
+        name: &DagName,
+        dag: &Dag,
+        previous: Option<&Placement>,
+    ) -> Result<Choice, ControlError> {
+        let mut refusal = None;
+        let fixed = previous.map(|p| &p.mapping.card);
+        for (id, card) in self.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id)) {
+            let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
+            match plan(&card.ledger, &self.catalogue, &request) {
+                Ok(plan) => return Ok(Choice { card: id.clone(), plan }),
+                Err(refused) => refusal = refusal.or(Some(refused)),
+            }
+        }
+        Err(match refusal {
+            Some(refusal) => refusal.into(),
+            None => ControlError::NoCard(self.why_no_card()),
+        })
+    }
+
+    fn why_no_card(&self) -> String {
+        let reasons = self.absent.iter().map(|(id, why)| format!("card {id}: {why}"));
+        let text = reasons.collect::<Vec<_>>().join("; ");
+        if text.is_empty() { "the daemon has none in its settings".into() } else { text }
+    }
+
+    /// Carries out a plan on paper: contents, rows, reservation. On an error nothing has changed.
+    /// The DAG's entry gets the placement; what it had as placement must have been taken away.
+    pub(crate) fn install(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        dag: &Dag,
+        generation: u64,
+        choice: Choice,
+    ) -> Result<(), ControlError> {
+        let Choice { card: id, plan } = choice;
+        let previous = self.dags.get(name).and_then(|e| e.record.previous.clone());
+        let held = self.reservation(&plan.reservation, previous.as_ref());
+        let Some(card) = self.cards.get_mut(&id) else {
+            return Err(ControlError::NoCard(format!("card {id} is gone")));
+        };
+        let (stage_row, chain_row, instance_row) =
+            card.rows.take(&plan.mapping).map_err(|table| rows_short(table, &plan))?;
+        let serial = self
+            .dags
+            .get(name)
+            .map_or(0, |e| e.placements().map(|p| p.serial).chain(e.active).max().unwrap_or(0))
+            + 1;
+        let placement = Placement {
+            serial,
+            generation,
+            spec: dag.spec().clone(),
+            mapping: plan.mapping,
+            stage_row,
+            chain_row,
+            instance_row,
+        };
+        for load in &plan.loads {
+            self.set_content(out, &id, load.region, Some(&load.bitstream));
+        }
+        let Some(card) = self.cards.get_mut(&id) else { return Ok(()) };
+        if let Err(overbooked) = card.ledger.hold(name, held) {
+            card.rows.give(&placement);
+            self.loosen(&id, plan.loads.iter().map(|load| load.region));
+            return Err(ControlError::precondition(name, overbooked.to_string()));
+        }
+        let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
+        out.batch.put(key::explanation(name), &stored);
+        if let Some(entry) = self.dags.get_mut(name) {
+            entry.record.placement = Some(placement);
+            entry.explanation = Some(plan.explanation);
+            entry.refusal = None;
+        }
+        self.unplaced.remove(name);
+        self.stale.insert(name.clone());
+        for load in plan.loads {
+            self.emit_region(out, &id, load.region);
+        }
+        Ok(())
+    }
+
+    /// What a DAG has to hold while `previous` still serves: enough for either.
+    fn reservation(&self, new: &Reservation, previous: Option<&Placement>) -> Reservation {
+        match previous.and_then(|p| self.reservation_of(p)) {
+            Some(old) => new.max(&old),
+            None => new.clone(),
+        }
+    }
+
+    /// What a placement reserves.
+    pub(crate) fn reservation_of(&self, placement: &Placement) -> Option<Reservation> {
+        let dag = Dag::new(placement.spec.clone()).ok()?;
+        Some(Reservation::of(&placement.mapping, &dag, &self.catalogue))
+    }
+
+    /// Makes the ledger hold what the DAG's placements need now.
+    pub(crate) fn hold_again(&mut self, name: &DagName) {
+        let Some(entry) = self.dags.get(name) else { return };
+        let mut held: Option<(CardId, Reservation)> = None;
+        for placement in entry.placements() {
+            if let Some(more) = self.reservation_of(placement) {
+                held = Some(match held {
+                    Some((card, held)) => (card, held.max(&more)),
+                    None => (placement.mapping.card.clone(), more),
+                });
+            }
+        }
+        let before = entry.card().cloned();
+        match held {
+            Some((id, held)) => {
+                if let Some(card) = self.cards.get_mut(&id) {
+                    let fits = card.ledger.hold(name, held);
+                    debug_assert!(fits.is_ok(), "less than before does not fit: {fits:?}");
+                }
+            }
+            None => {
+                if let Some(card) = before.and_then(|id| self.cards.get_mut(&id)) {
+                    card.ledger.release(name);
+                }
+            }
+        }
+        self.freed = true;
+    }
+
+    /// Takes a DAG's wanted placement away, and gives its rows and reservation back; what serves
+    /// meanwhile stays. Its rows leave the target tables with the next refresh.
+    pub(crate) fn uninstall(&mut self, name: &DagName) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let Some(placement) = entry.record.placement.take() else { return };
+        let uid = entry.record.uid;
+        if entry.target == Some(placement.serial) {
+            entry.target = None;
+        }
+        let id = placement.mapping.card.clone();
+        if let Some(card) = self.cards.get_mut(&id) {
+            card.clear_rows(crate::rows::keys(uid, &placement));
+            card.touched.insert(name.clone());
+            card.rows.give(&placement);
+            card.ledger.release(name);
+        }
+        self.hold_again(name);
+        self.retarget_rules(name);
+        self.loosen(&id, regions_of(&placement));
+        self.stale.insert(name.clone());
+    }
+
+    /// Notes regions that may have lost their last user: see [`Controller::keep_as_victim`].
+    pub(crate) fn loosen(&mut self, id: &CardId, regions: impl IntoIterator<Item = RegionId>) {
+        self.loose.extend(regions.into_iter().map(|region| (id.clone(), region)));
+    }
+
+    /// Finds another place for a DAG: what it has must not be used any more, or an operator wants
+    /// a region empty. Where there is none the DAG stays without, and is tried again later.
+    /// Says whether a place was found.
+    pub(crate) fn replace(&mut self, out: &mut Out, name: &DagName, spec: DagSpec) -> bool {
+        let Some(entry) = self.dags.get(name) else { return false };
+        let generation = entry.record.generation;
+        let Ok(dag) = Dag::new(spec) else { return false };
+        let previous = entry.record.previous.clone();
+        let result = self
+            .choose(name, &dag, previous.as_ref())
+            .and_then(|choice| self.install(out, name, &dag, generation, choice));
+        let placed = result.is_ok();
+        if let Err(error) = result {
+            self.unplaced.insert(name.clone());
+            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            if let Some(operation) = operation {
+                self.end_operation(out, &operation, Err(error.clone()));
+            }
+            if let Some(entry) = self.dags.get_mut(name) {
+                entry.refusal = match error {
+                    ControlError::Refused(refusal) => Some(refusal),
+                    _ => None,
+                };
+            }
+        }
+        self.store_dag(out, name);
+        self.stale.insert(name.clone());
+        placed
+    }
+
+    /// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
+    pub(crate) fn place_unplaced(&mut self, out: &mut Out) {
+        for name in self.unplaced.clone() {
+            let Some(entry) = self.dags.get(&name) else {
+                self.unplaced.remove(&name);
+                continue;
+            };
+            let spec = entry.record.spec.clone();
+            self.replace(out, &name, spec);
+        }
+    }
+
+    /// Says what a region is to hold from now on.
+    pub(crate) fn set_content(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: RegionId,
+        content: Option<&BitstreamId>,
+    ) {
+        let bitstream = content.and_then(|b| self.bitstreams.get(b)).map(|r| r.bitstream.clone());
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        if entry.record.bitstream.as_ref() == content {
+            return;
+        }
+        let fits = card.ledger.set_content(region, bitstream.as_ref(), &self.catalogue);
+        debug_assert!(fits.is_ok(), "the content of a region in use was changed: {fits:?}");
+        entry.record.bitstream = bitstream.as_ref().map(|b| b.id.clone());
+        entry.wanted = bitstream.as_ref().map(|b| b.digest);
+        entry.failures = 0;
+        entry.not_before = self.now;
+        let is_loaded = entry.is_loaded();
+        card.clear_region_rows(region);
+        if is_loaded {
+            self.target_region(id, region);
+        }
+        self.store_region(out, id, region);
+    }
+
+    /// A region that nobody needs and that does not hold what it was to hold keeps what it does
+    /// hold, as a victim, if that is known; else it is free.
+    pub(crate) fn keep_as_victim(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let Some(card) = self.cards.get(id) else { return };
+        let Some(entry) = card.region(region) else { return };
+        let under_way = card.loading.as_ref().is_some_and(|l| l.region == region);
+        if !card.ledger.is_unused(region) || entry.is_loaded() || under_way {
+            return;
+        }
+        let content = match entry.actual {
+            Actual::Holds(digest) => self
+                .catalogue
+                .bitstreams()
+                .find(|b| b.digest == digest && b.card_model == card.profile.model)
+                .map(|b| b.id.clone()),
+            Actual::Unknown if entry.record.bitstream.is_some() => return,
+            Actual::Unknown | Actual::Empty | Actual::Broken => None,
+        };
+        self.set_content(out, id, region, content.as_ref());
+    }
+
+    /// A region will not get what it was to hold: its DAGs go elsewhere.
+    pub(crate) fn abandon_content(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
+        let mut homeless = Vec::new();
+        for name in users {
+            let Some(entry) = self.dags.get(&name) else { continue };
+            let uses = |p: &Option<Placement>| p.as_ref().is_some_and(|p| p.mapping.uses(region));
+            let (placement, previous) =
+                (uses(&entry.record.placement), uses(&entry.record.previous));
+            if previous {
+                self.drop_previous(out, &name);
+            }
+            if placement {
+                self.uninstall(&name);
+                homeless.push(name);
+            }
+        }
+        self.set_content(out, id, region, None);
+        self.store_region(out, id, region);
+        for name in homeless {
+            if let Some(spec) = self.dags.get(&name).map(|e| e.record.spec.clone()) {
+                self.replace(out, &name, spec);
+            }
+        }
+    }
+
+    /// Gives back what served a DAG until its update was done.
+    pub(crate) fn drop_previous(&mut self, out: &mut Out, name: &DagName) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let Some(previous) = entry.record.previous.take() else { return };
+        let uid = entry.record.uid;
+        let in_target = entry.target == Some(previous.serial);
+        if in_target {
+            entry.target = None;
+        }
+        let id = previous.mapping.card.clone();
+        if let Some(card) = self.cards.get_mut(&id) {
+            if in_target {
+                card.clear_rows(crate::rows::keys(uid, &previous));
+                card.touched.insert(name.clone());
+            }
+            card.rows.give(&previous);
+            card.ledger.release(name);
+        }
+        self.hold_again(name);
+        self.loosen(&id, regions_of(&previous));
+        self.stale.insert(name.clone());
+        self.store_dag(out, name);
+    }
+
+    /// A bitstream that failed wherever it was loaded is not planned with any more.
+    pub(crate) fn reject_bitstream(&mut self, out: &mut Out, id: &BitstreamId, reason: String) {
+        let Some(record) = self.bitstreams.get_mut(id) else { return };
+        record.rejected = Some(reason);
+        out.batch.put(key::bitstream(id), record);
+        let held: Vec<(CardId, RegionId)> = self.regions_with(id);
+        for (card, region) in held {
+            if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {
+                self.abandon_content(out, &card, region);
+            }
+        }
+        self.catalogue.remove_bitstream(id);
+        // Those that were placed again with the same bitstream a moment ago have to move on.
+        let held: Vec<(CardId, RegionId)> = self.regions_with(id);
+        for (card, region) in held {
+            if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {
+                self.abandon_content(out, &card, region);
+            }
+        }
+    }
+
+    /// The regions that hold a bitstream or are to hold it.
+    pub(crate) fn regions_with(&self, id: &BitstreamId) -> Vec<(CardId, RegionId)> {
+        let on = |(card, state): (&CardId, &crate::card::CardState)| {
+            let card = card.clone();
+            state
+                .region_ids()
+                .zip(&state.regions)
+                .filter(|(_, entry)| entry.record.bitstream.as_ref() == Some(id))
+                .map(move |(region, _)| (card.clone(), region))
+                .collect::<Vec<_>>()
+        };
+        self.cards.iter().flat_map(on).collect()
+    }
+
+    /// Takes a DAG off its card for good: rows, reservation, UID. Says which card has to be told.
+    pub(crate) fn evict(&mut self, out: &mut Out, name: &DagName) -> Option<CardId> {
+        let uid = self.dags.get(name)?.record.uid;
+        let card = self.dags.get(name)?.card().cloned();
+        self.drop_previous(out, name);
+        self.uninstall(name);
+        self.uids.give(uid);
+        self.unplaced.remove(name);
+        self.stale.remove(name);
+        card
+    }
+}
+
+/// The regions of a placement, each once.
+pub(crate) fn regions_of(placement: &Placement) -> Vec<RegionId> {
+    let mut regions: Vec<_> = placement.mapping.instances().map(|i| i.region).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions
+}
+
+fn rows_short(table: Table, plan: &Plan) -> ControlError {
+    let (stages, chains, instances) = crate::rows::row_counts(&plan.mapping);
+    let required = match table {
+        Table::Stage => stages,
+        Table::Chain => chains,
+        _ => instances,
+    };
+    Refusal {
+        shortages: vec![Shortage {
+            resource: Resource::TableRows,
+            required: required.into(),
+            available: 0,
+            nodes: Vec::new(),
+            detail: format!("no run of free rows in the {table:?} table is long enough"),
+        }],
+    }
+    .into()
+}

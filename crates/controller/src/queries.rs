@@ -1,0 +1,282 @@
+//! What callers may see, made from the state on demand.
+
+use snic_domain::{
+    Area, CardId, DagName, Digest, NtTypeId, OperationId, RegionId, RegionState, RuleId, Slot,
+    TenantId,
+};
+use snic_planner::Ledger;
+use snic_tables::ClassifierRow;
+
+use crate::card::{Actual, CardState, Link, RegionEntry};
+use crate::event::Caller;
+use crate::records::{BitstreamRecord, NtRecord, OperationRecord, Work};
+use crate::rows;
+use crate::state::{Controller, DagEntry};
+use crate::view::{
+    BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
+    RuleView, SlotView, TenantView,
+};
+
+/// A short digest of what identifies a state of a resource.
+fn etag(parts: &[&dyn std::fmt::Display]) -> String {
+    let text = parts.iter().map(|part| part.to_string()).collect::<Vec<_>>().join("/");
+    let [a, b, ..] = Digest::of(text.as_bytes()).words();
+    format!("{a:08x}{b:08x}")
+}
+
+impl Controller {
+    /// All tenants, by id.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
+        self.tenants.keys().filter_map(|id| self.tenant_view(id))
+    }
+
+    /// One tenant.
+    pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
+        let record = self.tenants.get(id)?;
+        Some(TenantView {
+            tenant: record.tenant.clone(),
+            usage: self.usage(id, None),
+            etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
+            created: record.created,
+            updated: record.updated,
+        })
+    }
+
+    /// The NT types that `caller` may know of, by id.
+    pub fn nt_types(&self, caller: &Caller) -> impl Iterator<Item = NtView> {
+        let visible = move |record: &&NtRecord| {
+            caller.tenant().is_none_or(|tenant| record.nt.is_visible_to(tenant))
+        };
+        self.nts.values().filter(visible).map(|record| self.nt_view(record))
+    }
+
+    /// One NT type, if `caller` may know of it.
+    pub fn nt_type(&self, caller: &Caller, id: &NtTypeId) -> Option<NtView> {
+        let record = self.nts.get(id)?;
+        let visible = caller.tenant().is_none_or(|tenant| record.nt.is_visible_to(tenant));
+        visible.then(|| self.nt_view(record))
+    }
+
+    pub(crate) fn nt_view(&self, record: &NtRecord) -> NtView {
+        NtView {
+            nt: record.nt.clone(),
+            code: record.nt.id.code(),
+            etag: etag(&[&record.nt.id, &record.created.as_nanos()]),
+            created: record.created,
+        }
+    }
+
+    /// The bitstreams that `caller` may know of, by id: the provider's and its own.
+    pub fn bitstreams(&self, caller: &Caller) -> impl Iterator<Item = BitstreamView> {
+        let visible = move |record: &&BitstreamRecord| {
+            caller.tenant().is_none_or(|tenant| record.bitstream.is_loadable_by(tenant))
+        };
+        let operator = caller.tenant().is_none();
+        self.bitstreams
+            .values()
+            .filter(visible)
+            .map(move |record| self.bitstream_view(record, operator))
+    }
+
+    pub(crate) fn bitstream_view(&self, record: &BitstreamRecord, operator: bool) -> BitstreamView {
+        let bitstream = &record.bitstream;
+        let area = |nt| self.nts.get(nt).map_or(Area::default(), |r: &NtRecord| r.nt.area);
+        BitstreamView {
+            bitstream: bitstream.clone(),
+            area: bitstream.nts.iter().map(area).sum(),
+            regions: if operator { self.regions_with(&bitstream.id) } else { Vec::new() },
+            rejected: record.rejected.clone(),
+            etag: etag(&[&bitstream.id, &record.created.as_nanos()]),
+            created: record.created,
+        }
+    }
+
+    /// The DAGs of one tenant, or all, by name.
+    pub fn dags(&self, tenant: Option<&TenantId>) -> Vec<DagView> {
+        match tenant {
+            Some(tenant) => self.dags_of(tenant).map(|entry| self.view_of(entry)).collect(),
+            None => self.dags.values().map(|entry| self.view_of(entry)).collect(),
+        }
+    }
+
+    /// One DAG.
+    pub fn dag_view(&self, name: &DagName) -> Option<DagView> {
+        self.dags.get(name).map(|entry| self.view_of(entry))
+    }
+
+    pub(crate) fn dag_etag(&self, entry: &DagEntry) -> String {
+        etag(&[&entry.record.name, &entry.record.uid, &entry.record.generation])
+    }
+
+    pub(crate) fn view_of(&self, entry: &DagEntry) -> DagView {
+        let record = &entry.record;
+        let active = entry.active.and_then(|serial| entry.placement(serial));
+        DagView {
+            name: record.name.clone(),
+            uid: record.uid,
+            spec: record.spec.clone(),
+            generation: record.generation,
+            observed_generation: active.map_or(0, |p| p.generation),
+            state: self.dag_state(entry),
+            conditions: entry.conditions.clone(),
+            mapping: record.placement.as_ref().map(|p| p.mapping.clone()),
+            explanation: entry.explanation.clone(),
+            rate: active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth),
+            etag: self.dag_etag(entry),
+            created: record.created,
+            updated: record.updated,
+        }
+    }
+
+    /// All cards, by id.
+    pub fn cards(&self) -> impl Iterator<Item = CardView> {
+        self.cards.keys().filter_map(|id| self.card_view(id))
+    }
+
+    /// Cards that were never seen, and why.
+    pub fn absent_cards(&self) -> impl Iterator<Item = (&CardId, &str)> {
+        self.absent.iter().map(|(id, why)| (id, why.as_str()))
+    }
+
+    /// One card.
+    pub fn card_view(&self, id: &CardId) -> Option<CardView> {
+        let card = self.cards.get(id)?;
+        Some(CardView {
+            card: id.clone(),
+            profile: card.profile.clone(),
+            health: match &card.link {
+                Link::Ready => CardHealth::Ok,
+                Link::Adopting(_) => CardHealth::Adopting,
+                Link::Absent(reason) => CardHealth::Lost(reason.clone()),
+            },
+            table_version: card.version,
+            loads: card.loads,
+            words_written: card.words_written,
+            commits: card.commits,
+            ingress_reserved: card.profile.ingress.saturating_sub(card.ledger.ingress_residual()),
+            regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+        })
+    }
+
+    /// One region.
+    pub fn region_view(&self, id: &CardId, region: RegionId) -> Option<RegionView> {
+        let card = self.cards.get(id)?;
+        let entry = card.region(region)?;
+        let profile = card.profile.region(region)?;
+        Some(RegionView {
+            card: id.clone(),
+            region,
+            kind: profile.kind,
+            area: profile.area,
+            state: card.region_state(region),
+            cordoned: entry.record.cordoned,
+            bitstream: entry.record.bitstream.clone(),
+            slots: self.slots(&card.ledger, region),
+            users: self.users(card, region),
+            loads: entry.loads,
+            failures: entry.failures,
+            last_error: entry.record.faulty.clone().or_else(|| entry.last_error.clone()),
+        })
+    }
+
+    fn slots(&self, ledger: &Ledger, region: RegionId) -> Vec<SlotView> {
+        let nts = ledger.content(region).map_or(&[][..], |content| &content.nts);
+        (0u8..)
+            .map(Slot)
+            .zip(nts)
+            .map(|(slot, nt)| SlotView {
+                nt: nt.clone(),
+                bandwidth_max: self.nts.get(nt).map_or(Default::default(), |r| r.nt.bandwidth_max),
+                reserved: ledger.reserved(region, slot),
+            })
+            .collect()
+    }
+
+    fn users(&self, card: &CardState, region: RegionId) -> Vec<RegionUser> {
+        let user = |name: &DagName| {
+            let entry = self.dags.get(name)?;
+            let mut slots = Vec::new();
+            let mut bandwidth = snic_domain::Bandwidth::ZERO;
+            let placement = entry.record.placement.as_ref().or(entry.record.previous.as_ref())?;
+            for instance in placement.mapping.instances().filter(|i| i.region == region) {
+                slots.extend(instance.slots.iter().copied());
+                bandwidth += instance.bandwidth;
+            }
+            slots.sort_unstable();
+            slots.dedup();
+            Some(RegionUser { dag: name.clone(), slots, bandwidth })
+        };
+        card.ledger.users(region).filter_map(user).collect()
+    }
+
+    /// All rules, by id.
+    pub fn rules(&self) -> impl Iterator<Item = RuleView> {
+        self.rules.keys().filter_map(|id| self.rule_view(id))
+    }
+
+    /// One rule.
+    pub fn rule_view(&self, id: &RuleId) -> Option<RuleView> {
+        let record = self.rules.get(id)?;
+        let card = self.cards.get(&record.card);
+        let uid = self.dags.get(&record.rule.dag).map(|entry| entry.record.uid);
+        let wanted = uid.map(|uid| rows::classifier(&record.rule, uid));
+        let actual = card
+            .filter(|card| card.link == Link::Ready)
+            .and_then(|card| card.active.get::<ClassifierRow>(record.row));
+        Some(RuleView {
+            rule: record.rule.clone(),
+            programmed: actual.is_some() && actual == wanted,
+            etag: etag(&[id, &record.created.as_nanos()]),
+            created: record.created,
+        })
+    }
+
+    /// The operations that `caller` may see, by id.
+    pub fn operations(&self, caller: &Caller) -> impl Iterator<Item = OperationView> {
+        self.operations
+            .values()
+            .filter(|record| caller.may_change(record.tenant()))
+            .map(|record| self.operation_view(record))
+    }
+
+    /// One operation, if `caller` may see it.
+    pub fn operation(&self, caller: &Caller, id: &OperationId) -> Option<OperationView> {
+        let record = self.operations.get(id)?;
+        caller.may_change(record.tenant()).then(|| self.operation_view(record))
+    }
+
+    pub(crate) fn operation_view(&self, record: &OperationRecord) -> OperationView {
+        let entry = match &record.work {
+            Work::CreateDag(name) | Work::UpdateDag(name) => self.dags.get(name),
+            _ => None,
+        };
+        let regions = entry.and_then(|entry| entry.record.placement.as_ref()).map(|placement| {
+            let all = crate::placement::regions_of(placement).len() as u32;
+            (all, self.regions_done(placement) as u32)
+        });
+        OperationView {
+            record: record.clone(),
+            regions: regions.unwrap_or_default(),
+            dag: entry.map(|entry| Box::new(self.view_of(entry))),
+        }
+    }
+}
+
+impl CardState {
+    /// How a region is, in one word.
+    pub(crate) fn region_state(&self, region: RegionId) -> RegionState {
+        let Some(entry) = self.region(region) else { return RegionState::Unknown };
+        let loading = self.loading.as_ref().is_some_and(|load| load.region == region);
+        let unused = self.ledger.is_unused(region);
+        match entry {
+            RegionEntry { record, .. } if record.faulty.is_some() => RegionState::Faulty,
+            _ if loading => RegionState::Reconfiguring,
+            RegionEntry { actual: Actual::Unknown, .. } => RegionState::Unknown,
+            RegionEntry { record, .. } if record.cordoned && !unused => RegionState::Draining,
+            entry if entry.is_loaded() && unused => RegionState::Victim,
+            entry if entry.is_loaded() => RegionState::Active,
+            _ if unused => RegionState::Free,
+            _ => RegionState::Reconfiguring,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! From the difference between what should be and what is to the next steps on each card.
+//!
+//! The order of the steps for a region that gets another content: rows that lead to it leave the
+//! tables (commit), packets leave it, it is decoupled, loaded, coupled (load), then rows that lead
+//! to it are written (commit). Nothing here remembers that order: a load is only asked for while
+//! no row leads to the region, and rows are only written while it holds what they need.
+
+use snic_domain::{CardId, DagName, RegionId};
+use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
+
+use crate::card::{CardState, Link, Loading, Programming};
+use crate::event::{Change, Effect};
+use crate::out::Out;
+use crate::records::{Placement, key};
+use crate::rows::{self, DagColumns};
+use crate::state::{Controller, DagEntry};
+
+/// Packets that may wait at a region's port.
+const REGION_QUEUE_DEPTH: u8 = 64;
+
+impl Controller {
+    /// Looks at all that may have changed and asks the cards for the next steps.
+    pub(crate) fn reconcile(&mut self, out: &mut Out) {
+        loop {
+            self.settle_regions(out);
+            while let Some(name) = self.stale.pop_first() {
+                self.refresh(out, &name);
+            }
+            let cards: Vec<CardId> = self.cards.keys().cloned().collect();
+            for id in cards {
+                self.finish_drains(out, &id);
+                if self.cards[&id].link == Link::Ready {
+                    self.program(out, &id);
+                    self.load(out, &id);
+                }
+            }
+            if self.stale.is_empty() && self.loose.is_empty() && !self.freed {
+                return;
+            }
+        }
+    }
+
+    /// Gives what was freed to those who wait, then lets go of what nobody needs.
+    fn settle_regions(&mut self, out: &mut Out) {
+        if std::mem::take(&mut self.freed) {
+            self.place_unplaced(out);
+        }
+        while let Some((card, region)) = self.loose.pop_first() {
+            self.keep_as_victim(out, &card, region);
+            self.emit_region(out, &card, region);
+        }
+    }
+
+    /// Chooses which of a DAG's placements is to be in the tables, and writes its rows into the
+    /// target.
+    fn refresh(&mut self, out: &mut Out, name: &DagName) {
+        self.refresh_rows(name);
+        self.settle(out, name);
+    }
+
+    /// The part of it that is about rows.
+    pub(crate) fn refresh_rows(&mut self, name: &DagName) {
+        let Some(entry) = self.dags.get(name) else { return };
+        let serving = self.serving(entry).map(|placement| placement.serial);
+        if serving != entry.target {
+            self.retarget(name, serving);
+        }
+    }
+
+    /// The placement that can serve now: the wanted one as soon as all it needs is loaded, until
+    /// then the one before.
+    fn serving<'a>(&self, entry: &'a DagEntry) -> Option<&'a Placement> {
+        entry.placements().find(|p| self.is_loaded(p))
+    }
+
+    /// Whether every region of a placement holds what it needs.
+    pub(crate) fn is_loaded(&self, placement: &Placement) -> bool {
+        let Some(card) = self.cards.get(&placement.mapping.card) else { return false };
+        placement.mapping.instances().all(|instance| {
+            card.region(instance.region).is_some_and(|region| {
+                region.is_loaded() && region.record.bitstream.as_ref() == Some(&instance.bitstream)
+            })
+        })
+    }
+
+    /// Replaces a DAG's rows in the target tables of its card by those of the placement `serial`.
+    fn retarget(&mut self, name: &DagName, serial: Option<u64>) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let old = entry.target.and_then(|serial| entry.placement(serial)).cloned();
+        let new = serial.and_then(|serial| entry.placement(serial)).cloned();
+        let uid = entry.record.uid;
+        entry.target = new.as_ref().map(|p| p.serial);
+        if let Some(old) = &old
+            && let Some(card) = self.cards.get_mut(&old.mapping.card)
+        {
+            card.clear_rows(rows::keys(uid, old));
+            card.touched.insert(name.clone());
+        }
+        if let Some(new) = &new {
+            let columns = self.columns(name, new);
+            if let Some(card) = self.cards.get_mut(&new.mapping.card) {
+                rows::encode(&mut card.target, &columns, new)
+                    .expect("the row pools only give out rows that the tables have");
+                card.dirty.extend(rows::keys(uid, new));
+                card.touched.insert(name.clone());
+            }
+        }
+        self.retarget_rules(name);
+    }
+
+    fn columns(&self, name: &DagName, placement: &Placement) -> DagColumns {
+        let reads_payload = |nt| {
+            self.catalogue.nt(nt).is_some_and(|nt| nt.traffic == snic_domain::Traffic::Payload)
+        };
+        DagColumns {
+            uid: self.dags[name].record.uid,
+            tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
+            payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
+            rate: placement.spec.bandwidth,
+        }
+    }
+
+    /// Sends the rows that differ, if no commit is under way.
+    fn program(&mut self, out: &mut Out, id: &CardId) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        if card.programming.is_some() || card.program_not_before > self.now {
+            return;
+        }
+        let delta = card.active.delta_of_rows(&card.target, std::mem::take(&mut card.dirty));
+        let touched = std::mem::take(&mut card.touched);
+        let removals = std::mem::take(&mut card.removals);
+        let dags: Vec<(DagName, Option<u64>)> = touched
+            .into_iter()
+            .map(|name| {
+                let target = self.dags.get(&name).and_then(|entry| entry.target);
+                (name, target)
+            })
+            .collect();
+        if delta.is_empty() {
+            self.programmed(out, id, dags, removals);
+            return;
+        }
+        let ticket = self.ticket();
+        for (name, _) in &dags {
+            self.start_operation(out, name);
+        }
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let command = CardCommand::Program { ticket, delta: delta.clone() };
+        card.programming = Some(Programming { ticket, delta, dags, removals });
+        out.effects.push(Effect::Card { card: id.clone(), command });
+    }
+
+    /// Asks for the load that waits longest, if none is under way.
+    fn load(&mut self, out: &mut Out, id: &CardId) {
+        let card = &self.cards[id];
+        if card.loading.is_some() {
+            return;
+        }
+        let now = self.now;
+        let waiting = |region: &RegionId| {
+            card.region(*region).is_some_and(|entry| {
+                entry.wanted.is_some()
+                    && !entry.is_loaded()
+                    && entry.record.faulty.is_none()
+                    && entry.not_before <= now
+            }) && !card.ledger.is_unused(*region)
+        };
+        let mut candidates = card.region_ids().filter(waiting).peekable();
+        if candidates.peek().is_none() {
+            return;
+        }
+        let routed = card.routed();
+        let next = candidates
+            .filter(|region| routed >> region.0 & 1 == 0)
+            .min_by_key(|region| (card.region(*region).map(|e| e.not_before), *region));
+        if let Some(region) = next {
+            self.start_load(out, id, region);
+        }
+    }
+
+    fn start_load(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let ticket = self.ticket();
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        let (Some(digest), Some(bitstream)) = (entry.wanted, entry.record.bitstream.clone()) else {
+            return;
+        };
+        card.loading = Some(Loading { ticket, region, digest, bitstream });
+        let command = CardCommand::Load { ticket, region, digest };
+        out.effects.push(Effect::Card { card: id.clone(), command });
+        let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
+        for name in users {
+            self.start_operation(out, &name);
+        }
+        self.emit_region(out, id, region);
+    }
+
+    /// Writes the rows of a region that was loaded.
+    pub(crate) fn target_region(&mut self, id: &CardId, region: RegionId) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(content) = card.ledger.content(region) else { return };
+        let mut nts = [0; snic_domain::limits::CHAIN_SLOTS_MAX];
+        let mut initial = [0; snic_domain::limits::CHAIN_SLOTS_MAX];
+        for (slot, nt) in content.nts.iter().enumerate().take(nts.len()) {
+            nts[slot] = nt.code().0;
+            initial[slot] = card.profile.credits_initial;
+        }
+        let row = RegionRow {
+            user_nt: content.region_kind == snic_domain::RegionKind::UserNt,
+            queue_depth: REGION_QUEUE_DEPTH,
+            bitstream_tag: content.digest.words()[0],
+            nts,
+        };
+        let at = u16::from(region.0);
+        for key in [card.target.set(at, &row), card.target.set(at, &CreditRow { initial })] {
+            let key = key.expect("a card has no more regions than the table has rows");
+            card.dirty.insert(key);
+        }
+    }
+
+    /// Operations that drain a region end when nobody is left in it.
+    fn finish_drains(&mut self, out: &mut Out, id: &CardId) {
+        let card = &self.cards[id];
+        let drained: Vec<_> = self
+            .pending_drains()
+            .filter(|(_, on, region)| *on == id && card.ledger.is_unused(*region))
+            .map(|(operation, _, _)| operation.clone())
+            .collect();
+        for operation in drained {
+            self.end_operation(out, &operation, Ok(()));
+        }
+    }
+
+    pub(crate) fn emit_dag(&self, out: &mut Out, name: &DagName) {
+        if let Some(view) = self.dag_view(name) {
+            out.effects.push(Effect::Emit(Change::Dag(Box::new(view))));
+        }
+    }
+
+    pub(crate) fn emit_region(&self, out: &mut Out, card: &CardId, region: RegionId) {
+        if let Some(view) = self.region_view(card, region) {
+            out.effects.push(Effect::Emit(Change::Region(Box::new(view))));
+        }
+    }
+
+    pub(crate) fn store_region(&self, out: &mut Out, card: &CardId, region: RegionId) {
+        if let Some(entry) = self.cards.get(card).and_then(|c| c.region(region)) {
+            out.batch.put(key::region(card, region), &entry.record);
+        }
+    }
+
+    pub(crate) fn store_dag(&self, out: &mut Out, name: &DagName) {
+        if let Some(entry) = self.dags.get(name) {
+            out.batch.put(key::dag(name), &entry.record);
+        }
+    }
+}
+
+impl CardState {
+    /// Empties rows of the target.
+    pub fn clear_rows(&mut self, keys: impl Iterator<Item = RowKey>) {
+        for key in keys {
+            if self.target.clear(key).is_ok() {
+                self.dirty.insert(key);
+            }
+        }
+    }
+
+    /// Empties the target's rows of a region.
+    pub fn clear_region_rows(&mut self, region: RegionId) {
+        let row = u16::from(region.0);
+        let keys = [Table::Region, Table::Credit].map(|table| RowKey { table, row });
+        self.clear_rows(keys.into_iter());
+    }
+}

@@ -1,0 +1,278 @@
+//! From the records of a store to a controller: after a clean stop, a crash, or the first start.
+//!
+//! Only what should be comes from the store. Which of it is there already the cards are asked when
+//! they appear; until then every region is unknown and no DAG is ready.
+
+use std::collections::BTreeMap;
+
+use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
+use snic_planner::Catalogue;
+
+use crate::card::{CardState, RegionEntry};
+use crate::records::{
+    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Meta, NtRecord, OperationRecord,
+    RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, read,
+};
+use crate::state::{Controller, DagEntry, Settings, Uids};
+
+/// The records by kind, with their keys.
+#[derive(Default)]
+struct Sorted {
+    meta: Option<Meta>,
+    tenants: Vec<TenantRecord>,
+    nts: Vec<NtRecord>,
+    bitstreams: Vec<BitstreamRecord>,
+    dags: Vec<(String, DagRecord)>,
+    explanations: BTreeMap<String, Explanation>,
+    cards: Vec<(String, CardRecord)>,
+    regions: Vec<(String, RegionRecord)>,
+    rules: Vec<(String, RuleRecord)>,
+    operations: Vec<OperationRecord>,
+    requests: Vec<(String, RequestRecord)>,
+    uids: Vec<(String, u32)>,
+}
+
+impl Sorted {
+    fn add(&mut self, key: String, value: &[u8]) -> Result<(), InvalidRecord> {
+        let (kind, rest) = key.split_once('/').unwrap_or((&key, ""));
+        match kind {
+            "meta" => self.meta = Some(read(&key, value)?),
+            "tenants" => self.tenants.push(read(&key, value)?),
+            "nt-types" => self.nts.push(read(&key, value)?),
+            "bitstreams" => self.bitstreams.push(read(&key, value)?),
+            "dags" => {
+                let record = read(&key, value)?;
+                self.dags.push((key, record));
+            }
+            "explanations" => {
+                let record = read(&key, value)?;
+                self.explanations.insert(rest.to_owned(), record);
+            }
+            "cards" => self.cards.push((rest.to_owned(), read(&key, value)?)),
+            "regions" => self.regions.push((rest.to_owned(), read(&key, value)?)),
+            "rules" => {
+                let record = read(&key, value)?;
+                self.rules.push((key, record));
+            }
+            "operations" => self.operations.push(read(&key, value)?),
+            "requests" => self.requests.push((rest.to_owned(), read(&key, value)?)),
+            "uids" => self.uids.push((rest.to_owned(), read(&key, value)?)),
+            _ => return Err(contradiction(&key, "no record has such a key")),
+        }
+        Ok(())
+    }
+}
+
+fn contradiction(key: &str, reason: impl Into<String>) -> InvalidRecord {
+    InvalidRecord::Contradiction { key: key.to_owned(), reason: reason.into() }
+}
+
+impl Controller {
+    /// The controller that wrote these records, as far as they became durable. `secret` is used
+    /// where the store is new. Time O(records · log records).
+    pub fn recover(
+        settings: Settings,
+        records: impl IntoIterator<Item = (String, Vec<u8>)>,
+        secret: u64,
+        now: Timestamp,
+    ) -> Result<Self, InvalidRecord> {
+        let mut sorted = Sorted::default();
+        for (key, value) in records {
+            sorted.add(key, &value)?;
+        }
+        let meta = sorted.meta.take().unwrap_or(Meta { schema: SCHEMA, secret, operations: 0 });
+        if meta.schema != SCHEMA {
+            return Err(InvalidRecord::Schema { found: meta.schema });
+        }
+        let mut controller = Self::empty(settings, meta, now);
+        controller.recover_catalogue(&mut sorted);
+        controller.recover_cards(&mut sorted)?;
+        controller.recover_dags(&mut sorted)?;
+        controller.recover_rules(&mut sorted)?;
+        controller.recover_operations(&mut sorted)?;
+        Ok(controller)
+    }
+
+    fn empty(settings: Settings, meta: Meta, now: Timestamp) -> Self {
+        Self {
+            settings,
+            now,
+            meta,
+            tenants: BTreeMap::new(),
+            nts: BTreeMap::new(),
+            bitstreams: BTreeMap::new(),
+            catalogue: Catalogue::new(),
+            dags: BTreeMap::new(),
+            cards: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            ended: Default::default(),
+            requests: BTreeMap::new(),
+            requests_by_age: Default::default(),
+            uids: Uids::new(),
+            stale: Default::default(),
+            loose: Default::default(),
+            unplaced: Default::default(),
+            freed: false,
+            load_suspects: BTreeMap::new(),
+            next_ticket: 0,
+        }
+    }
+
+    fn recover_catalogue(&mut self, sorted: &mut Sorted) {
+        for record in std::mem::take(&mut sorted.tenants) {
+            self.tenants.insert(record.tenant.id.clone(), record);
+        }
+        for record in std::mem::take(&mut sorted.nts) {
+            self.catalogue.insert_nt(record.nt.clone());
+            self.nts.insert(record.nt.id.clone(), record);
+        }
+        for record in std::mem::take(&mut sorted.bitstreams) {
+            if record.rejected.is_none() {
+                self.catalogue.insert_bitstream(record.bitstream.clone());
+            }
+            self.bitstreams.insert(record.bitstream.id.clone(), record);
+        }
+    }
+
+    fn recover_cards(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (rest, record) in std::mem::take(&mut sorted.cards) {
+            let id = CardId::new(&rest).map_err(|e| contradiction(&rest, e.to_string()))?;
+            self.cards.insert(id.clone(), CardState::new(id, record.profile));
+        }
+        for (rest, record) in std::mem::take(&mut sorted.regions) {
+            let key = format!("regions/{rest}");
+            let (card, region) =
+                rest.split_once('/').ok_or_else(|| contradiction(&key, "no card in its key"))?;
+            let id = CardId::new(card).map_err(|e| contradiction(&key, e.to_string()))?;
+            let number = region.parse().map_err(|_| contradiction(&key, "no region in its key"))?;
+            self.recover_region(&key, &id, RegionId(number), record)?;
+        }
+        Ok(())
+    }
+
+    fn recover_region(
+        &mut self,
+        key: &str,
+        id: &CardId,
+        region: RegionId,
+        mut record: RegionRecord,
+    ) -> Result<(), InvalidRecord> {
+        let bitstream = match &record.bitstream {
+            Some(id) => self.bitstreams.get(id).map(|r| r.bitstream.clone()),
+            None => None,
+        };
+        if bitstream.is_none() {
+            record.bitstream = None;
+        }
+        let card = self.cards.get_mut(id).ok_or_else(|| contradiction(key, "no such card"))?;
+        let wanted = bitstream.as_ref().map(|b| b.digest);
+        let slot = card
+            .regions
+            .get_mut(region.index())
+            .ok_or_else(|| contradiction(key, "the card has no such region"))?;
+        *slot = RegionEntry::new(record, wanted);
+        card.ledger
+            .set_content(region, bitstream.as_ref(), &self.catalogue)
+            .map_err(|e| contradiction(key, e.to_string()))?;
+        self.refresh_condition(id, region);
+        Ok(())
+    }
+
+    fn recover_dags(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (row, incarnation) in std::mem::take(&mut sorted.uids) {
+            let row: usize = row.parse().map_err(|_| contradiction(&row, "no row in its key"))?;
+            if let Some(slot) = self.uids.incarnations.get_mut(row) {
+                *slot = incarnation;
+            }
+        }
+        for (key, record) in std::mem::take(&mut sorted.dags) {
+            let name = record.name.clone();
+            let rest = format!("{}/{}", name.tenant, name.dag);
+            let explanation = sorted.explanations.remove(&rest);
+            self.uids.free.remove(&record.uid.row());
+            if record.placement.is_none() {
+                self.unplaced.insert(name.clone());
+            }
+            let entry = DagEntry {
+                record,
+                explanation,
+                refusal: None,
+                target: None,
+                active: None,
+                conditions: Vec::new(),
+            };
+            self.dags.insert(name.clone(), entry);
+            self.recover_placements(&key, &name)?;
+            self.stale.insert(name);
+        }
+        Ok(())
+    }
+
+    /// Takes the rows and the reservation that a DAG's placements have.
+    fn recover_placements(&mut self, key: &str, name: &DagName) -> Result<(), InvalidRecord> {
+        let placements: Vec<_> = self.dags[name].placements().cloned().collect();
+        let mut held: Option<snic_planner::Reservation> = None;
+        for placement in &placements {
+            let more = self
+                .reservation_of(placement)
+                .ok_or_else(|| contradiction(key, "its spec is no valid DAG"))?;
+            held = Some(held.map_or(more.clone(), |held| held.max(&more)));
+            let card = self
+                .cards
+                .get_mut(&placement.mapping.card)
+                .ok_or_else(|| contradiction(key, "its card is not stored"))?;
+            if !card.rows.take_stored(placement) {
+                return Err(contradiction(key, "its table rows belong to another DAG"));
+            }
+        }
+        if let (Some(held), Some(placement)) = (held, placements.first())
+            && let Some(card) = self.cards.get_mut(&placement.mapping.card)
+        {
+            card.ledger.hold(name, held).map_err(|e| contradiction(key, e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn recover_rules(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (key, record) in std::mem::take(&mut sorted.rules) {
+            let card = self
+                .cards
+                .get_mut(&record.card)
+                .ok_or_else(|| contradiction(&key, "its card is not stored"))?;
+            if !card.classifier_free.remove(&record.row) {
+                return Err(contradiction(&key, "its row belongs to another rule"));
+            }
+            self.rules.insert(record.rule.id.clone(), record);
+        }
+        Ok(())
+    }
+
+    fn recover_operations(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for record in std::mem::take(&mut sorted.operations) {
+            if let (Work::DeleteDag(_, Some(card)), None) = (&record.work, &record.ended)
+                && let Some(card) = self.cards.get_mut(card)
+            {
+                card.removals.push(record.id.clone());
+            }
+            self.operations.insert(record.id.clone(), record);
+        }
+        let ended = self.operations.values().filter_map(|r| Some((r.ended.as_ref()?.0, &r.id)));
+        let mut ended: Vec<_> = ended.map(|(at, id)| (at, id.clone())).collect();
+        ended.sort();
+        self.ended = ended.into_iter().map(|(_, id)| id).collect();
+        let mut requests = Vec::new();
+        for (rest, record) in std::mem::take(&mut sorted.requests) {
+            let (caller, id) = rest
+                .rsplit_once('/')
+                .ok_or_else(|| contradiction(&rest, "no caller in its key"))?;
+            let key = (caller.to_owned(), id.to_owned());
+            requests.push((record.at, key.clone()));
+            self.requests.insert(key, record);
+        }
+        requests.sort();
+        self.requests_by_age = requests.into_iter().map(|(_, key)| key).collect();
+        Ok(())
+    }
+}

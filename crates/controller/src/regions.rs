@@ -1,0 +1,146 @@
+//! What operators do with regions: drain, undrain, reset.
+
+use snic_domain::{CardId, Dag, DagName, RegionId};
+
+use crate::card::RegionEntry;
+use crate::error::ControlError;
+use crate::event::Reply;
+use crate::out::Out;
+use crate::records::Work;
+use crate::state::Controller;
+
+impl Controller {
+    fn region_entry(&self, id: &CardId, region: RegionId) -> Result<&RegionEntry, ControlError> {
+        self.cards
+            .get(id)
+            .and_then(|card| card.region(region))
+            .ok_or_else(|| ControlError::not_found(region_name(id, region)))
+    }
+
+    /// Nothing new is placed in the region; what is there moves where it can, make before break.
+    pub(crate) fn drain_region(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: RegionId,
+    ) -> Result<Reply, ControlError> {
+        self.region_entry(id, region)?;
+        let pending = self.pending_drains().find(|(_, c, r)| *c == id && *r == region);
+        if let Some(operation) = pending.map(|(operation, _, _)| operation.clone()) {
+            return Ok(Reply::Operation(self.operation_view(&self.operations[&operation])));
+        }
+        self.cordon(out, id, region, true);
+        let work = Work::DrainRegion(id.clone(), region);
+        let operation = self.begin_operation(out, work);
+        self.move_away(out, id, region);
+        self.emit_region(out, id, region);
+        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    /// Moves the DAGs of a region elsewhere, where there is room.
+    pub(crate) fn move_away(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
+        for name in users {
+            self.migrate(out, &name, region);
+        }
+    }
+
+    /// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
+    /// updated is left until the update is done.
+    fn migrate(&mut self, out: &mut Out, name: &DagName, region: RegionId) {
+        let Some(entry) = self.dags.get(name) else { return };
+        let Some(placement) = entry.record.placement.clone() else { return };
+        if entry.record.previous.is_some() || !placement.mapping.uses(region) {
+            return;
+        }
+        let serves = entry.active == Some(placement.serial);
+        let generation = entry.record.generation;
+        let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
+        let previous = serves.then_some(&placement);
+        let Ok(choice) = self.choose(name, &dag, previous) else { return };
+        if serves {
+            if let Some(entry) = self.dags.get_mut(name) {
+                entry.record.previous = entry.record.placement.take();
+            }
+        } else {
+            self.uninstall(name);
+        }
+        if self.install(out, name, &dag, generation, choice).is_err() {
+            if let Some(entry) = self.dags.get_mut(name)
+                && serves
+            {
+                entry.record.placement = entry.record.previous.take();
+            } else {
+                self.unplaced.insert(name.clone());
+            }
+        }
+        self.store_dag(out, name);
+    }
+
+    pub(crate) fn undrain_region(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: RegionId,
+    ) -> Result<Reply, ControlError> {
+        self.region_entry(id, region)?;
+        let pending = self.pending_drains().find(|(_, c, r)| *c == id && *r == region);
+        if let Some(operation) = pending.map(|(operation, _, _)| operation.clone()) {
+            let resource = region_name(id, region);
+            self.end_operation(out, &operation, Err(ControlError::Superseded { resource }));
+        }
+        self.uncordon(out, id, region);
+        self.region_reply(id, region)
+    }
+
+    pub(crate) fn uncordon(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        self.cordon(out, id, region, false);
+        self.freed = true;
+        self.emit_region(out, id, region);
+    }
+
+    fn cordon(&mut self, out: &mut Out, id: &CardId, region: RegionId, cordoned: bool) {
+        let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
+        let Some(entry) = entry else { return };
+        entry.record.cordoned = cordoned;
+        self.refresh_condition(id, region);
+        self.store_region(out, id, region);
+    }
+
+    /// Gives a faulty region another chance; refused while DAGs are in it.
+    pub(crate) fn reset_region(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: RegionId,
+    ) -> Result<Reply, ControlError> {
+        self.region_entry(id, region)?;
+        if !self.cards[id].ledger.is_unused(region) {
+            let text = "DAGs are in it; drain it first";
+            return Err(ControlError::precondition(region_name(id, region), text));
+        }
+        self.set_faulty(id, region, None);
+        self.set_content(out, id, region, None);
+        self.loosen(id, [region]);
+        self.store_region(out, id, region);
+        self.freed = true;
+        if let Some(entry) =
+            self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()))
+        {
+            entry.last_error = None;
+        }
+        let operation = self.begin_operation(out, Work::ResetRegion(id.clone(), region));
+        self.end_operation(out, &operation, Ok(()));
+        self.emit_region(out, id, region);
+        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    fn region_reply(&self, id: &CardId, region: RegionId) -> Result<Reply, ControlError> {
+        let view = self.region_view(id, region);
+        view.map(Reply::Region).ok_or_else(|| ControlError::not_found(region_name(id, region)))
+    }
+}
+
+pub(crate) fn region_name(id: &CardId, region: RegionId) -> String {
+    format!("cards/{id}/regions/{region}")
+}

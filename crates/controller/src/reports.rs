@@ -1,0 +1,353 @@
+//! What a card said, and what follows from it.
+
+use std::time::Duration;
+
+use snic_domain::{CardId, CardProfile, DagName, OperationId, RegionId};
+use snic_planner::RegionCondition;
+use snic_tables::{
+    CardCommand, CardReport, CardSnapshot, LoadFailure, ProgramFailure, RegionStatus, Ticket,
+};
+
+use crate::card::{Actual, CardState, Link, Loading};
+use crate::event::Effect;
+use crate::out::Out;
+use crate::records::{CardRecord, key};
+use crate::rows;
+use crate::state::Controller;
+
+impl Controller {
+    /// A card was opened: it is asked what it holds.
+    pub(crate) fn card_appeared(&mut self, out: &mut Out, id: CardId, profile: CardProfile) {
+        self.absent.remove(&id);
+        let known = self.cards.get(&id).map(|card| card.profile == profile);
+        match known {
+            Some(true) => {}
+            Some(false) => {
+                let reason = "it has another profile than the one its DAGs were planned for; \
+                              give it another id in the settings";
+                self.lose_card(out, &id, reason.to_owned());
+                return;
+            }
+            None => {
+                out.batch.put(key::card(&id), &CardRecord { profile: profile.clone() });
+                self.cards.insert(id.clone(), CardState::new(id.clone(), profile));
+            }
+        }
+        self.read_back(out, &id);
+    }
+
+    /// A card could not be opened.
+    pub(crate) fn card_absent(&mut self, out: &mut Out, id: CardId, reason: String) {
+        if self.cards.contains_key(&id) {
+            self.lose_card(out, &id, reason);
+        } else {
+            self.absent.insert(id, reason);
+        }
+    }
+
+    /// A card answered.
+    pub(crate) fn card_reported(&mut self, out: &mut Out, id: &CardId, report: CardReport) {
+        if !self.cards.contains_key(id) {
+            return;
+        }
+        match report {
+            CardReport::ReadBack { ticket, snapshot } => self.adopt(out, id, ticket, &snapshot),
+            CardReport::Programmed { ticket, result } => {
+                self.program_ended(out, id, ticket, result);
+            }
+            CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
+            CardReport::Sampled { .. } => {}
+            CardReport::Lost { reason } => self.lose_card(out, id, reason),
+        }
+    }
+
+    /// Asks a card what it holds; until it answers nothing else is asked.
+    fn read_back(&mut self, out: &mut Out, id: &CardId) {
+        let ticket = self.ticket();
+        let Some(card) = self.cards.get_mut(id) else { return };
+        card.forget();
+        card.link = Link::Adopting(ticket);
+        out.effects
+            .push(Effect::Card { card: id.clone(), command: CardCommand::ReadBack { ticket } });
+        self.touch_card(id);
+    }
+
+    fn lose_card(&mut self, out: &mut Out, id: &CardId, reason: String) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        card.forget();
+        card.link = Link::Absent(reason);
+        self.touch_card(id);
+        self.emit_regions(out, id);
+    }
+
+    /// Has the status of every DAG of a card looked at again.
+    fn touch_card(&mut self, id: &CardId) {
+        let on_card = self.dags.iter().filter(|(_, entry)| entry.card() == Some(id));
+        self.stale.extend(on_card.map(|(name, _)| name.clone()));
+    }
+
+    pub(crate) fn emit_regions(&self, out: &mut Out, id: &CardId) {
+        for region in self.cards[id].region_ids() {
+            self.emit_region(out, id, region);
+        }
+    }
+
+    /// Takes over what a card holds: nothing that is right already is written or loaded again.
+    fn adopt(&mut self, out: &mut Out, id: &CardId, ticket: Ticket, snapshot: &CardSnapshot) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        if card.link != Link::Adopting(ticket) {
+            return;
+        }
+        if snapshot.idcode != card.profile.idcode || snapshot.regions.len() != card.regions.len() {
+            let reason = format!(
+                "the card has IDCODE {:#010x} and {} regions; its profile says {:#010x} and {}",
+                snapshot.idcode,
+                snapshot.regions.len(),
+                card.profile.idcode,
+                card.regions.len()
+            );
+            self.lose_card(out, id, reason);
+            return;
+        }
+        card.link = Link::Ready;
+        card.version = snapshot.version;
+        card.active = snapshot.tables.clone();
+        for (entry, seen) in card.regions.iter_mut().zip(&snapshot.regions) {
+            entry.actual = match seen.status {
+                RegionStatus::Empty => Actual::Empty,
+                RegionStatus::Loaded(digest) if !seen.decoupled => Actual::Holds(digest),
+                RegionStatus::Loaded(_) | RegionStatus::Broken => Actual::Broken,
+                RegionStatus::Loading => Actual::Unknown,
+            };
+        }
+        let regions: Vec<RegionId> = card.region_ids().collect();
+        for &region in &regions {
+            self.keep_as_victim(out, id, region);
+        }
+        self.rebuild_target(id, &regions);
+        self.emit_regions(out, id);
+    }
+
+    /// Makes the target tables anew, and compares all of them with the card's.
+    fn rebuild_target(&mut self, id: &CardId, regions: &[RegionId]) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        card.target = snic_tables::TableImage::default();
+        for &region in regions {
+            if self.cards[id].region(region).is_some_and(|entry| entry.is_loaded()) {
+                self.target_region(id, region);
+            }
+        }
+        let names: Vec<DagName> = self
+            .dags
+            .iter_mut()
+            .filter(|(_, entry)| entry.card() == Some(id))
+            .map(|(name, entry)| {
+                entry.target = None;
+                entry.active = None;
+                name.clone()
+            })
+            .collect();
+        for name in &names {
+            self.refresh_rows(name);
+        }
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let delta = card.active.delta_to(&card.target);
+        card.dirty = delta.rows().map(|(key, _)| key).collect();
+        card.touched.clear();
+        for name in names {
+            self.adopt_rows(id, name);
+        }
+    }
+
+    /// A DAG whose rows the card has already needs no commit to be known as served.
+    fn adopt_rows(&mut self, id: &CardId, name: DagName) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = self.dags.get_mut(&name) else { return };
+        let target = entry.target.and_then(|serial| entry.placement(serial));
+        let uid = entry.record.uid;
+        match target {
+            Some(p) if rows::keys(uid, p).all(|key| !card.dirty.contains(&key)) => {
+                entry.active = Some(p.serial);
+            }
+            _ => {
+                card.touched.insert(name.clone());
+            }
+        }
+        self.stale.insert(name);
+    }
+
+    fn program_ended(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        ticket: Ticket,
+        result: Result<u32, ProgramFailure>,
+    ) {
+        let now = self.now;
+        let settings = self.settings;
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(done) = card.programming.take_if(|p| p.ticket == ticket) else { return };
+        match result {
+            Ok(version) => {
+                card.version = version;
+                card.commits += 1;
+                card.words_written += done.delta.words() as u64;
+                card.program_failures = 0;
+                card.active
+                    .apply(&done.delta)
+                    .expect("the delta was made from this image's tables");
+                self.programmed(out, id, done.dags, done.removals);
+            }
+            Err(failure) => {
+                card.program_failures += 1;
+                card.program_not_before = now + settings.wait(card.program_failures);
+                card.last_error = Some(failure.to_string());
+                card.removals.extend(done.removals);
+                self.read_back(out, id);
+            }
+        }
+    }
+
+    /// The card's tables, read back, hold the rows of these placements.
+    pub(crate) fn programmed(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        dags: Vec<(DagName, Option<u64>)>,
+        removals: Vec<OperationId>,
+    ) {
+        for (name, serial) in dags {
+            if let Some(entry) = self.dags.get_mut(&name)
+                && entry.card() == Some(id)
+            {
+                entry.active = serial;
+                self.settle(out, &name);
+            }
+        }
+        for operation in removals {
+            self.end_operation(out, &operation, Ok(()));
+        }
+    }
+
+    fn load_ended(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        ticket: Ticket,
+        result: Result<Duration, LoadFailure>,
+    ) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(load) = card.loading.take_if(|l| l.ticket == ticket) else { return };
+        match result {
+            Ok(_) => {
+                card.loads += 1;
+                if let Some(entry) = card.regions.get_mut(load.region.index()) {
+                    entry.actual = Actual::Holds(load.digest);
+                    entry.failures = 0;
+                    entry.last_error = None;
+                    entry.loads += 1;
+                }
+                self.load_suspects.remove(&load.bitstream);
+                self.region_changed(out, id, load.region);
+            }
+            Err(failure) => self.load_failed(out, id, &load, &failure),
+        }
+    }
+
+    /// A region holds something else than before.
+    fn region_changed(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let card = &self.cards[id];
+        if card.region(region).is_some_and(|entry| entry.is_loaded()) {
+            self.target_region(id, region);
+        } else {
+            self.keep_as_victim(out, id, region);
+        }
+        self.touch_region(id, region);
+        self.emit_region(out, id, region);
+    }
+
+    /// Has the status of every DAG of a region looked at again.
+    pub(crate) fn touch_region(&mut self, id: &CardId, region: RegionId) {
+        let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
+        self.stale.extend(users);
+    }
+
+    fn load_failed(&mut self, out: &mut Out, id: &CardId, load: &Loading, failure: &LoadFailure) {
+        let (now, settings) = (self.now, self.settings);
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(load.region.index()) else { return };
+        entry.failures += 1;
+        entry.not_before = now + settings.wait(entry.failures);
+        entry.last_error = Some(failure.to_string());
+        let exhausted = entry.failures >= settings.load_attempts;
+        match failure {
+            LoadFailure::Controller { .. } => entry.actual = Actual::Broken,
+            LoadFailure::Timeout(_) => entry.actual = Actual::Unknown,
+            // The region was not touched.
+            LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {}
+        }
+        let unknown = entry.actual == Actual::Unknown;
+        // Missing bytes are not the region's fault: another region would fare no better.
+        let blamed = exhausted && !matches!(failure, LoadFailure::NoBytes(_));
+        if blamed {
+            self.give_up_region(out, id, load, failure.to_string());
+        }
+        self.touch_region(id, load.region);
+        self.emit_region(out, id, load.region);
+        if unknown {
+            self.read_back(out, id);
+        }
+    }
+
+    /// No load is tried any more: the region is faulty, unless the same bitstream failed in
+    /// another region too; then the bitstream is, and the regions are cleared of it.
+    fn give_up_region(&mut self, out: &mut Out, id: &CardId, load: &Loading, reason: String) {
+        let suspects = self.load_suspects.entry(load.bitstream.clone()).or_default();
+        suspects.insert((id.clone(), load.region));
+        if suspects.len() < 2 {
+            self.set_faulty(id, load.region, Some(reason));
+            self.abandon_content(out, id, load.region);
+            return;
+        }
+        for (card, region) in self.load_suspects.remove(&load.bitstream).unwrap_or_default() {
+            self.set_faulty(&card, region, None);
+            self.abandon_content(out, &card, region);
+        }
+        self.reject_bitstream(out, &load.bitstream, reason);
+    }
+
+    /// Notes that a region is faulty, or that it is not.
+    pub(crate) fn set_faulty(&mut self, id: &CardId, region: RegionId, reason: Option<String>) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        if reason.is_none() {
+            entry.failures = 0;
+            entry.not_before = self.now;
+        }
+        entry.record.faulty = reason;
+        self.refresh_condition(id, region);
+    }
+
+    /// Tells the ledger whether a region may be planned with.
+    pub(crate) fn refresh_condition(&mut self, id: &CardId, region: RegionId) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get(region.index()) else { return };
+        let condition = match (&entry.record.faulty, entry.record.cordoned) {
+            (Some(_), _) => RegionCondition::Faulty,
+            (None, true) => RegionCondition::Cordoned,
+            (None, false) => RegionCondition::Usable,
+        };
+        card.ledger.set_condition(region, condition);
+    }
+}
+
+impl CardState {
+    /// Forgets what was known of the card and what was under way.
+    fn forget(&mut self) {
+        self.loading = None;
+        if let Some(programming) = self.programming.take() {
+            self.removals.extend(programming.removals);
+        }
+        self.regions.iter_mut().for_each(|entry| entry.actual = Actual::Unknown);
+    }
+}

@@ -1,0 +1,115 @@
+//! Classification rules: rows of the classifier that follow their DAG on and off the card.
+
+use snic_domain::{DagName, Rule, RuleId};
+use snic_tables::{RowKey, Table};
+
+use crate::error::ControlError;
+use crate::event::Reply;
+use crate::out::Out;
+use crate::records::{RuleRecord, key};
+use crate::rows;
+use crate::state::Controller;
+
+/// VNIs have 24 bits.
+const VNI_MAX: u32 = (1 << 24) - 1;
+
+impl Controller {
+    pub(crate) fn create_rule(&mut self, out: &mut Out, rule: Rule) -> Result<Reply, ControlError> {
+        let resource = format!("classificationRules/{}", rule.id);
+        if self.rules.contains_key(&rule.id) {
+            return Err(ControlError::exists(resource));
+        }
+        check_match(&rule)?;
+        let card =
+            self.dags.get(&rule.dag).and_then(|entry| entry.card().cloned()).ok_or_else(|| {
+                let rule = format!("{} does not exist, or has no card yet", rule.dag);
+                ControlError::invalid("rule.dag", rule)
+            })?;
+        let state = self.cards.get_mut(&card);
+        let row = state.and_then(|card| card.classifier_free.pop_first()).ok_or_else(|| {
+            ControlError::Exhausted {
+                what: "classification rules of the card".into(),
+                limit: Table::Classifier.rows() as u64,
+                hint: "delete one first".into(),
+            }
+        })?;
+        let dag = rule.dag.clone();
+        let id = rule.id.clone();
+        let record = RuleRecord { rule, card, row, created: self.now };
+        out.batch.put(key::rule(&id), &record);
+        self.rules.insert(id.clone(), record);
+        self.retarget_rules(&dag);
+        self.rule_view(&id).map(Reply::Rule).ok_or_else(|| ControlError::not_found(resource))
+    }
+
+    pub(crate) fn delete_rule(
+        &mut self,
+        out: &mut Out,
+        id: &RuleId,
+    ) -> Result<Reply, ControlError> {
+        let resource = format!("classificationRules/{id}");
+        if !self.rules.contains_key(id) {
+            return Err(ControlError::not_found(resource));
+        }
+        self.remove_rule(out, id);
+        Ok(Reply::Done)
+    }
+
+    fn remove_rule(&mut self, out: &mut Out, id: &RuleId) {
+        let Some(record) = self.rules.remove(id) else { return };
+        out.batch.delete(key::rule(id));
+        if let Some(card) = self.cards.get_mut(&record.card) {
+            card.clear_rows([RowKey { table: Table::Classifier, row: record.row }].into_iter());
+            card.classifier_free.insert(record.row);
+        }
+    }
+
+    /// A DAG's rules go with it.
+    pub(crate) fn remove_rules_of(&mut self, out: &mut Out, dag: &DagName) {
+        let of = self.rules.iter().filter(|(_, record)| record.rule.dag == *dag);
+        let ids: Vec<RuleId> = of.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.remove_rule(out, &id);
+        }
+    }
+
+    /// Writes the classifier rows of a DAG into the target while its own rows are there, and takes
+    /// them away while they are not. Time O(rules).
+    pub(crate) fn retarget_rules(&mut self, dag: &DagName) {
+        let Some(entry) = self.dags.get(dag) else { return };
+        let (uid, serves) = (entry.record.uid, entry.target.is_some());
+        for record in self.rules.values().filter(|record| record.rule.dag == *dag) {
+            let Some(card) = self.cards.get_mut(&record.card) else { continue };
+            if serves {
+                let row = rows::classifier(&record.rule, uid);
+                let key = card
+                    .target
+                    .set(record.row, &row)
+                    .expect("only rows that the classifier has are given out");
+                card.dirty.insert(key);
+            } else {
+                let key = RowKey { table: Table::Classifier, row: record.row };
+                card.clear_rows([key].into_iter());
+            }
+        }
+    }
+}
+
+fn check_match(rule: &Rule) -> Result<(), ControlError> {
+    let matches = &rule.matches;
+    if *matches == snic_domain::Match::default() {
+        let text = "it would match every packet; set at least one field";
+        return Err(ControlError::invalid("rule.match", text));
+    }
+    if let Some(vni) = matches.vni.filter(|vni| *vni > VNI_MAX) {
+        let text = format!("{vni} is not allowed: 0 to {VNI_MAX}");
+        return Err(ControlError::invalid("rule.match.vni", text));
+    }
+    for (field, prefix) in [("source", matches.source), ("destination", matches.destination)] {
+        if let Some(prefix) = prefix.filter(|prefix| prefix.length > 32) {
+            let text = format!("/{} is not allowed: /0 to /32", prefix.length);
+            return Err(ControlError::invalid(format!("rule.match.{field}"), text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The state, and the one door to it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use snic_domain::limits::DAG_ROWS;
+use snic_domain::{
+    BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId, Refusal,
+    RegionId, RuleId, TenantId, Timestamp,
+};
+use snic_planner::Catalogue;
+use snic_tables::Ticket;
+
+use crate::card::CardState;
+use crate::event::{Effect, Event};
+use crate::out::Out;
+use crate::records::{
+    BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
+    RuleRecord, TenantRecord,
+};
+
+/// How patient the controller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How often a load is tried in a region before the region is given up; at least 1.
+    pub load_attempts: u32,
+    /// How long is waited after a first failure; doubled after each further one.
+    pub backoff: Duration,
+    /// The longest wait between two tries.
+    pub backoff_max: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            load_attempts: 3,
+            backoff: Duration::from_millis(20),
+            backoff_max: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Settings {
+    /// How long to wait after the `failures`th failure in a row.
+    pub(crate) fn wait(&self, failures: u32) -> Duration {
+        let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        doubled.min(self.backoff_max)
+    }
+}
+
+/// A DAG with what is known of it at run time.
+#[derive(Debug, Clone)]
+pub(crate) struct DagEntry {
+    pub record: DagRecord,
+    pub explanation: Option<Explanation>,
+    /// Why no place was found, where none was.
+    pub refusal: Option<Refusal>,
+    /// Serial of the placement whose rows the target tables hold.
+    pub target: Option<u64>,
+    /// Serial of the placement whose rows the card's tables hold, as read back.
+    pub active: Option<u64>,
+    pub conditions: Vec<Condition>,
+}
+
+impl DagEntry {
+    /// The card it is on, or is to be on.
+    pub fn card(&self) -> Option<&CardId> {
+        let placement = self.record.placement.as_ref().or(self.record.previous.as_ref());
+        placement.map(|p| &p.mapping.card)
+    }
+
+    /// Its placements: the one it is to have, then the one that serves meanwhile.
+    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
+        self.record.placement.iter().chain(&self.record.previous)
+    }
+
+    /// The placement with this serial.
+    pub fn placement(&self, serial: u64) -> Option<&Placement> {
+        self.placements().find(|p| p.serial == serial)
+    }
+
+    /// Whether the card, read back, serves what is asked for now.
+    pub fn is_ready(&self) -> bool {
+        let wanted = self.record.placement.as_ref().map(|p| p.serial);
+        wanted.is_some() && wanted == self.active && wanted == self.target
+    }
+}
+
+/// Which rows of the DAG table are free, and how often each was given out.
+#[derive(Debug, Clone)]
+pub(crate) struct Uids {
+    pub incarnations: Vec<u32>,
+    pub free: BTreeSet<u16>,
+}
+
+impl Uids {
+    pub fn new() -> Self {
+        let rows = u16::try_from(DAG_ROWS).unwrap_or(u16::MAX);
+        Self { incarnations: vec![0; DAG_ROWS], free: (0..rows).collect() }
+    }
+
+    /// The UID that the next DAG gets, if a row is free.
+    pub fn peek(&self) -> Option<DagUid> {
+        let row = *self.free.first()?;
+        let next = self.incarnations[usize::from(row)] + 1;
+        DagUid::new(row, next).or_else(|| DagUid::new(row, 1))
+    }
+
+    pub fn take(&mut self, uid: DagUid) {
+        self.free.remove(&uid.row());
+        self.incarnations[usize::from(uid.row())] = uid.incarnation();
+    }
+
+    pub fn give(&mut self, uid: DagUid) {
+        self.free.insert(uid.row());
+    }
+}
+
+/// The control plane of one daemon: all tenants, all cards.
+///
+/// One thread owns it. [`Controller::handle`] takes an event and says what is to be done;
+/// queries read what callers see.
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) settings: Settings,
+    pub(crate) now: Timestamp,
+    pub(crate) meta: Meta,
+    pub(crate) tenants: BTreeMap<TenantId, TenantRecord>,
+    pub(crate) nts: BTreeMap<NtTypeId, NtRecord>,
+    pub(crate) bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
+    /// The same as `nts` and `bitstreams`, as the planner wants them.
+    pub(crate) catalogue: Catalogue,
+    pub(crate) dags: BTreeMap<DagName, DagEntry>,
+    pub(crate) cards: BTreeMap<CardId, CardState>,
+    /// Why cards that were never seen are not there.
+    pub(crate) absent: BTreeMap<CardId, String>,
+    pub(crate) rules: BTreeMap<RuleId, RuleRecord>,
+    pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
+    /// Operations that ended, the oldest first.
+    pub(crate) ended: VecDeque<OperationId>,
+    pub(crate) requests: BTreeMap<(String, String), RequestRecord>,
+    /// Requests by age, the oldest first.
+    pub(crate) requests_by_age: VecDeque<(String, String)>,
+    pub(crate) uids: Uids,
+    /// DAGs whose rows or status may have to change.
+    pub(crate) stale: BTreeSet<DagName>,
+    /// Regions that may have lost their last user.
+    pub(crate) loose: BTreeSet<(CardId, RegionId)>,
+    /// DAGs without a place, to be tried again when something was freed.
+    pub(crate) unplaced: BTreeSet<DagName>,
+    /// Whether something was freed since they were tried.
+    pub(crate) freed: bool,
+    /// In which regions loads of a bitstream were given up since one last succeeded.
+    pub(crate) load_suspects: BTreeMap<BitstreamId, BTreeSet<(CardId, RegionId)>>,
+    pub(crate) next_ticket: u64,
+}
+
+impl Controller {
+    /// Takes an event; says what is to be done, in order. `now` never goes backwards.
+    pub fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let mut out = Out::default();
+        match event {
+            Event::Request { call, request } => {
+                let result = self.request(&mut out, *request);
+                out.effects.push(Effect::Reply { call, result });
+            }
+            Event::CardAppeared { card, profile } => self.card_appeared(&mut out, card, *profile),
+            Event::CardAbsent { card, reason } => self.card_absent(&mut out, card, reason),
+            Event::Card { card, report } => self.card_reported(&mut out, &card, report),
+            Event::Tick => {}
+        }
+        self.reconcile(&mut out);
+        self.forget_old(&mut out);
+        if cfg!(debug_assertions)
+            && let Err(broken) = self.check()
+        {
+            panic!("an invariant of the controller is broken: {broken}");
+        }
+        out.into_effects()
+    }
+
+    /// When [`Event::Tick`] is needed next, if nothing else happens before.
+    pub fn next_wake_up(&self) -> Option<Timestamp> {
+        self.cards.values().filter_map(|card| card.next_wake_up(self.now)).min()
+    }
+
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+}

@@ -1,0 +1,168 @@
+//! Tenants: create, update, delete; what they use.
+
+use std::collections::BTreeSet;
+
+use snic_domain::limits::TENANT_WEIGHT_MAX;
+use snic_domain::{BitstreamId, DagId, DagName, NtTypeId, Quota, Tenant, TenantId};
+
+use crate::dags::check_etag;
+use crate::error::ControlError;
+use crate::event::Reply;
+use crate::out::Out;
+use crate::records::{TenantRecord, key};
+use crate::state::Controller;
+use crate::view::TenantUsage;
+
+impl Controller {
+    pub(crate) fn create_tenant(
+        &mut self,
+        out: &mut Out,
+        tenant: Tenant,
+    ) -> Result<Reply, ControlError> {
+        check_weight(tenant.weight)?;
+        let id = tenant.id.clone();
+        if self.tenants.contains_key(&id) {
+            return Err(ControlError::exists(format!("tenants/{id}")));
+        }
+        let taken: BTreeSet<u16> = self.tenants.values().map(|record| record.number).collect();
+        let number =
+            (1..=u16::MAX).find(|n| !taken.contains(n)).ok_or_else(|| ControlError::Exhausted {
+                what: "tenants".into(),
+                limit: u16::MAX.into(),
+                hint: "delete one first".into(),
+            })?;
+        let record =
+            TenantRecord { tenant, number, generation: 1, created: self.now, updated: self.now };
+        out.batch.put(key::tenant(&id), &record);
+        self.tenants.insert(id.clone(), record);
+        self.tenant_reply(&id)
+    }
+
+    pub(crate) fn update_tenant(
+        &mut self,
+        out: &mut Out,
+        id: &TenantId,
+        (weight, quota): (Option<u32>, Option<Quota>),
+        etag: Option<&str>,
+    ) -> Result<Reply, ControlError> {
+        self.check_tenant_etag(id, etag)?;
+        weight.map_or(Ok(()), check_weight)?;
+        let now = self.now;
+        if let Some(record) = self.tenants.get_mut(id) {
+            record.tenant.weight = weight.unwrap_or(record.tenant.weight);
+            record.tenant.quota = quota.unwrap_or(record.tenant.quota);
+            record.generation += 1;
+            record.updated = now;
+            out.batch.put(key::tenant(id), record);
+        }
+        self.tenant_reply(id)
+    }
+
+    fn check_tenant_etag(&self, id: &TenantId, etag: Option<&str>) -> Result<(), ControlError> {
+        let resource = format!("tenants/{id}");
+        match self.tenant_view(id) {
+            Some(view) => check_etag(resource, etag, view.etag),
+            None => Err(ControlError::not_found(resource)),
+        }
+    }
+
+    fn tenant_reply(&self, id: &TenantId) -> Result<Reply, ControlError> {
+        let absent = || ControlError::not_found(format!("tenants/{id}"));
+        self.tenant_view(id).map(Reply::Tenant).ok_or_else(absent)
+    }
+
+    /// Refused while the tenant owns anything, unless forced; refused even then while others use
+    /// what it owns.
+    pub(crate) fn delete_tenant(
+        &mut self,
+        out: &mut Out,
+        id: &TenantId,
+        force: bool,
+        etag: Option<&str>,
+    ) -> Result<Reply, ControlError> {
+        self.check_tenant_etag(id, etag)?;
+        let dags: Vec<DagName> = self.dags_of(id).map(|entry| entry.record.name.clone()).collect();
+        let bitstreams: Vec<BitstreamId> =
+            self.bitstreams.keys().filter(|b| b.is_owned_by(id)).cloned().collect();
+        let nts: Vec<NtTypeId> = self.nts.keys().filter(|nt| nt.is_owned_by(id)).cloned().collect();
+        let resource = format!("tenants/{id}");
+        if !force && dags.len() + bitstreams.len() + nts.len() > 0 {
+            let owned = format!(
+                "it owns {} DAGs, {} bitstreams and {} NT types; delete them first, or use force",
+                dags.len(),
+                bitstreams.len(),
+                nts.len()
+            );
+            return Err(ControlError::precondition(resource, owned));
+        }
+        if self.others_use(id, &bitstreams, &nts) {
+            let shared = "others use bitstreams or NT types that it shares; they must move first";
+            return Err(ControlError::precondition(resource, shared));
+        }
+        for name in &dags {
+            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            if let Some(operation) = operation {
+                let error = ControlError::Superseded { resource: resource.clone() };
+                self.end_operation(out, &operation, Err(error));
+            }
+            self.remove_dag(out, name);
+        }
+        for bitstream in &bitstreams {
+            self.remove_bitstream(out, bitstream);
+        }
+        for nt in &nts {
+            self.remove_nt(out, nt);
+        }
+        self.tenants.remove(id);
+        out.batch.delete(key::tenant(id));
+        Ok(Reply::Done)
+    }
+
+    /// Whether DAGs or bitstreams of other tenants use these.
+    fn others_use(&self, id: &TenantId, bitstreams: &[BitstreamId], nts: &[NtTypeId]) -> bool {
+        let others = self.dags.values().filter(|entry| entry.record.name.tenant != *id);
+        let dag_uses = |entry: &crate::state::DagEntry| {
+            entry.placements().any(|p| {
+                p.spec.nodes.iter().any(|node| nts.contains(&node.nt))
+                    || p.mapping.instances().any(|i| bitstreams.contains(&i.bitstream))
+            })
+        };
+        let mut other_bitstreams =
+            self.bitstreams.values().filter(|r| !r.bitstream.id.is_owned_by(id));
+        others.into_iter().any(dag_uses)
+            || other_bitstreams.any(|r| r.bitstream.nts.iter().any(|nt| nts.contains(nt)))
+    }
+
+    /// The DAGs of a tenant, by id. Time O(log DAGs + its DAGs).
+    pub(crate) fn dags_of<'a>(
+        &'a self,
+        id: &'a TenantId,
+    ) -> impl Iterator<Item = &'a crate::state::DagEntry> {
+        let first = DagId::new("a").expect("the smallest label");
+        let from = DagName { tenant: id.clone(), dag: first };
+        self.dags.range(from..).take_while(move |(name, _)| name.tenant == *id).map(|(_, e)| e)
+    }
+
+    /// What a tenant uses, leaving out one DAG.
+    pub(crate) fn usage(&self, id: &TenantId, but: Option<&DagName>) -> TenantUsage {
+        let mut usage = TenantUsage::default();
+        for entry in self.dags_of(id).filter(|entry| Some(&entry.record.name) != but) {
+            usage.dags += 1;
+            usage.bandwidth += entry.record.spec.bandwidth;
+            usage.memory += self.memory_of(&entry.record.spec);
+        }
+        for record in self.bitstreams.values().filter(|r| r.bitstream.id.is_owned_by(id)) {
+            usage.bitstreams += 1;
+            usage.bitstream_bytes += record.bitstream.size;
+        }
+        usage
+    }
+}
+
+fn check_weight(weight: u32) -> Result<(), ControlError> {
+    if (1..=TENANT_WEIGHT_MAX).contains(&weight) {
+        return Ok(());
+    }
+    let rule = format!("weight {weight} is not allowed: 1 to {TENANT_WEIGHT_MAX}");
+    Err(ControlError::invalid("tenant.weight", rule))
+}

@@ -1,0 +1,216 @@
+//! What callers see: resources with their status, made from the state on demand.
+
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, DagName,
+    DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
+    RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
+};
+
+use crate::records::OperationRecord;
+
+/// A tenant with what it uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantView {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// What it has.
+    pub usage: TenantUsage,
+    /// For guarded updates.
+    pub etag: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last changed.
+    pub updated: Timestamp,
+}
+
+/// What counts against the quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantUsage {
+    /// DAGs.
+    pub dags: u32,
+    /// What they ask for together.
+    pub bandwidth: Bandwidth,
+    /// Bitstreams of its own.
+    pub bitstreams: u32,
+    /// Their bytes together.
+    pub bitstream_bytes: ByteSize,
+    /// On-board memory of its NTs.
+    pub memory: ByteSize,
+}
+
+/// An NT type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NtView {
+    /// The NT type.
+    pub nt: NtType,
+    /// Its number on cards.
+    pub code: NtCode,
+    /// For guarded deletes.
+    pub etag: String,
+    /// When it was registered.
+    pub created: Timestamp,
+}
+
+/// A bitstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitstreamView {
+    /// The bitstream.
+    pub bitstream: Bitstream,
+    /// What its NTs take together.
+    pub area: Area,
+    /// Regions that hold it or are to hold it; empty for tenants.
+    pub regions: Vec<(CardId, RegionId)>,
+    /// Why it is not used any more, if loading it failed wherever it was tried.
+    pub rejected: Option<String>,
+    /// For guarded deletes.
+    pub etag: String,
+    /// When it was uploaded.
+    pub created: Timestamp,
+}
+
+/// A DAG with its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DagView {
+    /// Its name.
+    pub name: DagName,
+    /// What packets carry.
+    pub uid: DagUid,
+    /// What is asked for.
+    pub spec: DagSpec,
+    /// Counts changes of the spec.
+    pub generation: u64,
+    /// The generation that the card, read back, serves; 0 where it serves none.
+    pub observed_generation: u64,
+    /// How far it is.
+    pub state: DagState,
+    /// What holds, and why.
+    pub conditions: Vec<Condition>,
+    /// Where it is to be.
+    pub mapping: Option<Mapping>,
+    /// Why there.
+    pub explanation: Option<Explanation>,
+    /// What its token bucket lets in.
+    pub rate: Bandwidth,
+    /// For guarded updates.
+    pub etag: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last changed.
+    pub updated: Timestamp,
+}
+
+/// A slot of a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotView {
+    /// The NT.
+    pub nt: NtTypeId,
+    /// What it serves at most.
+    pub bandwidth_max: Bandwidth,
+    /// What is reserved of it.
+    pub reserved: Bandwidth,
+}
+
+/// One DAG in a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionUser {
+    /// Which.
+    pub dag: DagName,
+    /// The slots it uses, rising.
+    pub slots: Vec<Slot>,
+    /// What is reserved for it there.
+    pub bandwidth: Bandwidth,
+}
+
+/// A region; for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionView {
+    /// Of which card.
+    pub card: CardId,
+    /// Which.
+    pub region: RegionId,
+    /// What it is for.
+    pub kind: RegionKind,
+    /// What fits in it.
+    pub area: Area,
+    /// How it is.
+    pub state: RegionState,
+    /// Whether nothing new is placed in it.
+    pub cordoned: bool,
+    /// What it is to hold.
+    pub bitstream: Option<BitstreamId>,
+    /// Its slots.
+    pub slots: Vec<SlotView>,
+    /// Who is in it.
+    pub users: Vec<RegionUser>,
+    /// Loads since the daemon started.
+    pub loads: u64,
+    /// Loads that failed since the last that did not.
+    pub failures: u32,
+    /// Why the last load failed, or why it is faulty.
+    pub last_error: Option<String>,
+}
+
+/// How a card is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CardHealth {
+    /// It answers, and what it holds is known.
+    Ok,
+    /// It is being asked what it holds.
+    Adopting,
+    /// It does not answer.
+    Lost(String),
+}
+
+/// A card; for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardView {
+    /// Which.
+    pub card: CardId,
+    /// What it offers.
+    pub profile: CardProfile,
+    /// How it is.
+    pub health: CardHealth,
+    /// Version of its active tables.
+    pub table_version: u32,
+    /// Loads since the daemon started.
+    pub loads: u64,
+    /// Table words written since the daemon started.
+    pub words_written: u64,
+    /// Table commits since the daemon started.
+    pub commits: u64,
+    /// Ingress bandwidth reserved.
+    pub ingress_reserved: Bandwidth,
+    /// Regions by state, for a summary.
+    pub regions: Vec<(RegionId, RegionState)>,
+}
+
+/// A rule with whether the card has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleView {
+    /// The rule.
+    pub rule: Rule,
+    /// Whether the card, read back, has it.
+    pub programmed: bool,
+    /// For guarded deletes.
+    pub etag: String,
+    /// When it was made.
+    pub created: Timestamp,
+}
+
+/// An operation with how far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationView {
+    /// What is stored of it.
+    pub record: OperationRecord,
+    /// Regions it waits for, in all and loaded.
+    pub regions: (u32, u32),
+    /// The DAG as it is now, where it is about one that still exists.
+    pub dag: Option<Box<DagView>>,
+}
+
+impl OperationView {
+    /// Whether it has ended.
+    pub const fn is_done(&self) -> bool {
+        self.record.ended.is_some()
+    }
+}
