@@ -3,7 +3,7 @@
 use crate::layout::{BANK_WORDS, RowKey, Table};
 use crate::rows::{InvalidRow, RowCodec};
 
-/// The words of a bank. About 330 KB.
+/// The words of a bank. About 420 KB.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TableImage {
     words: Box<[u32]>,
@@ -94,12 +94,16 @@ impl TableImage {
         delta
     }
 
-    /// The same where only `rows` can differ: O(rows).
+    /// The same where only `rows` can differ, named in any order and as often as they were touched:
+    /// O(n log n) in their number. Rows that their table does not have never differ.
     pub fn delta_of_rows(
         &self,
         target: &Self,
         rows: impl IntoIterator<Item = RowKey>,
     ) -> TableDelta {
+        let mut rows: Vec<_> = rows.into_iter().collect();
+        rows.sort_unstable();
+        rows.dedup();
         let mut delta = TableDelta::default();
         for key in rows {
             delta.push_difference(self, target, key);

@@ -10,6 +10,12 @@ use crate::layout::Table;
 pub const NONE: u16 = u16::MAX;
 
 const VALID: u32 = 1 << 31;
+/// A VNI has 24 bits (RFC 7348).
+const VNI_MASK: u32 = (1 << 24) - 1;
+/// The join mask has a bit for each branch.
+const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
+/// Most initial credits of a slot: the column has seven bits.
+const CREDITS_MAX: u8 = 0x7f;
 
 /// Words that are no row of their table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,8 +53,10 @@ const fn low(word: u32) -> u16 {
     word as u16
 }
 
-/// Word 0: valid, tenant in the low half. Word 1: DAG UID. Word 2: priority, which fields count.
-/// Words 3 to 10: virtual function, VNI, source and mask, destination and mask, protocol, ports.
+/// Word 0: valid. Word 1: DAG UID. Word 2: priority (high half), which of virtual function, VNI,
+/// protocol, source port, destination port count (bits 0 to 4). Words 3 and 4: virtual function,
+/// VNI. Words 5 to 8: source and mask, destination and mask. Word 9: protocol. Word 10: source and
+/// destination port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassifierRow {
     /// The DAG that matching packets get.
@@ -57,7 +65,7 @@ pub struct ClassifierRow {
     pub priority: u16,
     /// The virtual function, if it counts.
     pub virtual_function: Option<u16>,
-    /// The VNI, if it counts; 24 bits.
+    /// The VNI, if it counts; under 2^24, as on the wire. Higher bits are not kept.
     pub vni: Option<u32>,
     /// Source address and mask; a mask of zero matches all.
     pub source: (u32, u32),
@@ -84,7 +92,7 @@ impl RowCodec for ClassifierRow {
         words[1] = self.dag_uid;
         words[2] = halves(self.priority, 0) | counts;
         words[3] = self.virtual_function.unwrap_or(0).into();
-        words[4] = self.vni.unwrap_or(0);
+        words[4] = self.vni.unwrap_or(0) & VNI_MASK;
         (words[5], words[6]) = self.source;
         (words[7], words[8]) = self.destination;
         words[9] = self.protocol.unwrap_or(0).into();
@@ -97,7 +105,7 @@ impl RowCodec for ClassifierRow {
             dag_uid: words[1],
             priority: high(words[2]),
             virtual_function: counts(0).then(|| low(words[3])),
-            vni: counts(1).then_some(words[4]),
+            vni: counts(1).then_some(words[4] & VNI_MASK),
             source: (words[5], words[6]),
             destination: (words[7], words[8]),
             protocol: counts(2).then_some(words[9] as u8),
@@ -153,7 +161,7 @@ impl RowCodec for DagRow {
 pub struct StageRow {
     /// Rows of the virtual chains that get a copy of the packet; [`NONE`] where there is none.
     pub chains: [u16; FORK_BRANCHES_MAX],
-    /// Which of them must be back before the packet goes on: bit i for `chains[i]`.
+    /// Which of them must be back before the packet goes on: bit i for `chains[i]`, four bits.
     pub join_mask: u8,
     /// Row of the next stage; [`NONE`] in the last.
     pub next: u16,
@@ -166,7 +174,8 @@ impl RowCodec for StageRow {
 
     fn encode(&self, words: &mut [u32]) {
         let branches = self.chains.iter().filter(|&&chain| chain != NONE).count() as u32;
-        words[0] = VALID | u32::from(self.last) << 30 | u32::from(self.join_mask) << 8 | branches;
+        let join_mask = u32::from(self.join_mask) & JOIN_MASK;
+        words[0] = VALID | u32::from(self.last) << 30 | join_mask << 8 | branches;
         words[1] = halves(self.chains[0], self.chains[1]);
         words[2] = halves(self.chains[2], self.chains[3]);
         words[3] = self.next.into();
@@ -175,7 +184,7 @@ impl RowCodec for StageRow {
     fn decode(words: &[u32]) -> Option<Self> {
         (words[0] & VALID != 0).then(|| Self {
             chains: [high(words[1]), low(words[1]), high(words[2]), low(words[2])],
-            join_mask: (words[0] >> 8) as u8,
+            join_mask: (words[0] >> 8 & JOIN_MASK) as u8,
             next: low(words[3]),
             last: words[0] >> 30 & 1 == 1,
         })
@@ -271,7 +280,7 @@ impl RowCodec for RegionRow {
 /// Two words: initial credits of slots 0 to 3 (7 bits each, valid bit on top) and 4 to 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreditRow {
-    /// Initial credits by slot, 0 to 127.
+    /// Initial credits by slot, 0 to 127; more are written as 127.
     pub initial: [u8; CHAIN_SLOTS_MAX],
 }
 
@@ -280,7 +289,9 @@ impl RowCodec for CreditRow {
 
     fn encode(&self, words: &mut [u32]) {
         let pack = |half: &[u8]| {
-            half.iter().enumerate().fold(0, |word, (i, &n)| word | u32::from(n & 0x7f) << (7 * i))
+            half.iter()
+                .enumerate()
+                .fold(0, |word, (i, &n)| word | u32::from(n.min(CREDITS_MAX)) << (7 * i))
         };
         words[0] = VALID | pack(&self.initial[..4]);
         words[1] = pack(&self.initial[4..]);
@@ -288,7 +299,9 @@ impl RowCodec for CreditRow {
 
     fn decode(words: &[u32]) -> Option<Self> {
         (words[0] & VALID != 0).then(|| Self {
-            initial: std::array::from_fn(|slot| (words[slot / 4] >> (7 * (slot % 4)) & 0x7f) as u8),
+            initial: std::array::from_fn(|slot| {
+                (words[slot / 4] >> (7 * (slot % 4))) as u8 & CREDITS_MAX
+            }),
         })
     }
 }
@@ -328,7 +341,7 @@ pub struct PageRow {
     pub virtual_page: u16,
     /// Page of the memory.
     pub physical_page: u16,
-    /// Read, write, execute: bits 0, 1, 2.
+    /// Read, write, execute: bits 0, 1, 2; higher bits are not kept.
     pub rwx: u8,
 }
 

@@ -1,0 +1,6 @@
+//! The tables as the card sees them: rows as words, banks and their differences, the register map.
+
+mod image;
+mod registers;
+mod rows;
+mod strategies;

@@ -1,0 +1,209 @@
+//! Rows to words and back; and one row of each table as its words are documented, by hand.
+
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+use snic_tables::{
+    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, NONE, PageRow, RateLimiterRow,
+    RegionRow, RowCodec, StageRow,
+};
+
+use crate::strategies;
+
+fn encoded<R: RowCodec>(row: &R) -> Vec<u32> {
+    let mut words = vec![0; R::TABLE.row_words()];
+    row.encode(&mut words);
+    words
+}
+
+macro_rules! codec_properties {
+    ($($name:ident: $row:ty),* $(,)?) => { $(
+        mod $name {
+            use super::*;
+
+            proptest! {
+                #[test]
+                fn what_is_encoded_is_decoded(row in strategies::$name()) {
+                    let words = encoded(&row);
+                    prop_assert!(words[0] >> 31 == 1, "the valid bit: {words:x?}");
+                    prop_assert_eq!(<$row>::decode(&words), Some(row));
+                }
+
+                #[test]
+                fn any_words_are_decoded(
+                    words in proptest::collection::vec(any::<u32>(), <$row>::TABLE.row_words()),
+                ) {
+                    let row = <$row>::decode(&words);
+                    prop_assert_eq!(row.is_some(), words[0] >> 31 == 1);
+                    // What was understood of them is a row that says the same.
+                    let again = row.and_then(|row| <$row>::decode(&encoded(&row)));
+                    prop_assert_eq!(again, row);
+                }
+            }
+
+            #[test]
+            fn zeros_are_an_empty_row() {
+                assert_eq!(<$row>::decode(&vec![0; <$row>::TABLE.row_words()]), None);
+            }
+        }
+    )* };
+}
+
+codec_properties! {
+    classifier: ClassifierRow,
+    dag: DagRow,
+    stage: StageRow,
+    chain: ChainRow,
+    instance: InstanceRow,
+    region: RegionRow,
+    credit: CreditRow,
+    rate_limiter: RateLimiterRow,
+    page: PageRow,
+}
+
+#[track_caller]
+fn check_golden<R: RowCodec + PartialEq + Debug>(row: R, words: &[u32]) {
+    let mut all = vec![0; R::TABLE.row_words()];
+    all[..words.len()].copy_from_slice(words);
+    assert_eq!(encoded(&row), all, "{row:?} as {:#010x?}", encoded(&row));
+    assert_eq!(R::decode(&all), Some(row));
+}
+
+const MATCH_ALL: ClassifierRow = ClassifierRow {
+    dag_uid: 0,
+    priority: 0,
+    virtual_function: None,
+    vni: None,
+    source: (0, 0),
+    destination: (0, 0),
+    protocol: None,
+    source_port: None,
+    destination_port: None,
+};
+
+#[test]
+fn a_classifier_row_in_words() {
+    let row = ClassifierRow {
+        dag_uid: 0x0040_0007,
+        priority: 0x0102,
+        virtual_function: Some(0x0304),
+        vni: Some(0x00ab_cdef),
+        source: (0x0a00_0001, 0xffff_ff00),
+        destination: (0xc0a8_0000, 0xffff_0000),
+        protocol: Some(17),
+        source_port: Some(0x1234),
+        destination_port: Some(4789),
+    };
+    check_golden(
+        row,
+        &[
+            0x8000_0000,
+            0x0040_0007,
+            0x0102_001f,
+            0x0000_0304,
+            0x00ab_cdef,
+            0x0a00_0001,
+            0xffff_ff00,
+            0xc0a8_0000,
+            0xffff_0000,
+            0x0000_0011,
+            0x1234_12b5,
+        ],
+    );
+}
+
+#[test]
+fn each_field_of_a_classifier_row_counts_by_its_own_bit() {
+    let rows = [
+        ClassifierRow { virtual_function: Some(0), ..MATCH_ALL },
+        ClassifierRow { vni: Some(0), ..MATCH_ALL },
+        ClassifierRow { protocol: Some(0), ..MATCH_ALL },
+        ClassifierRow { source_port: Some(0), ..MATCH_ALL },
+        ClassifierRow { destination_port: Some(0), ..MATCH_ALL },
+    ];
+    for (bit, row) in rows.into_iter().enumerate() {
+        check_golden(row, &[1 << 31, 0, 1 << bit]);
+    }
+    check_golden(MATCH_ALL, &[1 << 31]);
+}
+
+#[test]
+fn a_dag_row_in_words() {
+    let row = DagRow {
+        tenant: 0x0102,
+        uid: 0xdead_beef,
+        first_stage: 0x0fff,
+        stages: 3,
+        rate_limiter: 0x03ff,
+        payload: true,
+    };
+    check_golden(row, &[0xc000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff]);
+    check_golden(
+        DagRow { payload: false, ..row },
+        &[0x8000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff],
+    );
+}
+
+#[test]
+fn a_stage_row_in_words() {
+    let fork = StageRow { chains: [1, 2, 0x0300, NONE], join_mask: 0b101, next: 9, last: false };
+    check_golden(fork, &[0x8000_0503, 0x0001_0002, 0x0300_ffff, 0x0000_0009]);
+    let end = StageRow { chains: [7, NONE, NONE, NONE], join_mask: 0, next: NONE, last: true };
+    check_golden(end, &[0xc000_0001, 0x0007_ffff, 0xffff_ffff, 0x0000_ffff]);
+    let full = StageRow { chains: [1, 2, 3, 4], join_mask: 0b1111, next: 0, last: false };
+    check_golden(full, &[0x8000_0f04, 0x0001_0002, 0x0003_0004, 0]);
+}
+
+#[test]
+fn a_chain_row_in_words() {
+    check_golden(ChainRow { first_instance: 0x07ff, instances: 4 }, &[0x8000_0004, 0x0000_07ff]);
+}
+
+#[test]
+fn an_instance_row_in_words() {
+    let row = InstanceRow { region: 31, used_mask: 0b1010_0001, weight_kbps: 10_000_000 };
+    check_golden(row, &[0x8000_a11f, 0x0098_9680]);
+}
+
+#[test]
+fn a_region_row_in_words() {
+    let row = RegionRow {
+        user_nt: true,
+        queue_depth: 64,
+        bitstream_tag: 0xba78_16bf,
+        nts: [1, 2, 3, 4, 5, 6, 7, 0x0100_0000],
+    };
+    check_golden(row, &[0x8000_0140, 0xba78_16bf, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0x0100_0000]);
+}
+
+#[test]
+fn a_credit_row_in_words() {
+    let row = CreditRow { initial: [8, 1, 0, 127, 127, 0, 2, 64] };
+    // Seven bits each: 8, 1 << 7, 0 << 14, 127 << 21; 127, 0 << 7, 2 << 14, 64 << 21.
+    check_golden(row, &[0x8fe0_0088, 0x0800_807f]);
+}
+
+#[test]
+fn a_rate_limiter_row_in_words() {
+    let row = RateLimiterRow { rate_kbps: 25_000_000, burst_bytes: 3_000 };
+    check_golden(row, &[0x8000_0000, 0x017d_7840, 0x0000_0bb8]);
+}
+
+#[test]
+fn a_page_row_in_words() {
+    let row =
+        PageRow { tenant: 0x0203, nt: 77, virtual_page: 0x1000, physical_page: 5_119, rwx: 0b011 };
+    check_golden(row, &[0x8003_0203, 0x0000_004d, 0x1000_13ff]);
+}
+
+#[test]
+fn columns_that_are_too_wide_do_not_run_into_their_neighbours() {
+    let row = ClassifierRow { vni: Some(0xff00_0001), ..MATCH_ALL };
+    assert_eq!(encoded(&row)[4], 1);
+    let row = StageRow { chains: [NONE; 4], join_mask: 0xff, next: 0, last: false };
+    assert_eq!(encoded(&row)[0], 0x8000_0f00);
+    let row = CreditRow { initial: [128, 0, 0, 255, 0, 200, 0, 0] };
+    assert_eq!(encoded(&row), [0x8fe0_007f, 0x0000_3f80], "as many credits as there can be");
+    let row = PageRow { tenant: 0, nt: 0, virtual_page: 0, physical_page: 0, rwx: 0xff };
+    assert_eq!(encoded(&row)[0], 0x8007_0000);
+}

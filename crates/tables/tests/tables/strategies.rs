@@ -1,0 +1,92 @@
+//! Rows with any columns that a row can have.
+
+use proptest::prelude::*;
+use snic_tables::{
+    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, PageRow, RateLimiterRow, RegionRow,
+    StageRow,
+};
+
+type Masked = (u32, u32);
+
+fn fields() -> impl Strategy<Value = (Option<u16>, Option<u32>, Option<u8>, Option<u16>)> {
+    let vni = proptest::option::of(0..1u32 << 24);
+    (any::<Option<u16>>(), vni, any::<Option<u8>>(), any::<Option<u16>>())
+}
+
+pub fn classifier() -> impl Strategy<Value = ClassifierRow> {
+    let addresses = any::<(Masked, Masked)>();
+    (any::<(u32, u16, Option<u16>)>(), fields(), addresses).prop_map(
+        |((dag_uid, priority, destination_port), fields, (source, destination))| {
+            let (virtual_function, vni, protocol, source_port) = fields;
+            ClassifierRow {
+                dag_uid,
+                priority,
+                virtual_function,
+                vni,
+                source,
+                destination,
+                protocol,
+                source_port,
+                destination_port,
+            }
+        },
+    )
+}
+
+pub fn dag() -> impl Strategy<Value = DagRow> {
+    any::<(u16, u32, u16, u16, u16, bool)>().prop_map(
+        |(tenant, uid, first_stage, stages, rate_limiter, payload)| DagRow {
+            tenant,
+            uid,
+            first_stage,
+            stages,
+            rate_limiter,
+            payload,
+        },
+    )
+}
+
+pub fn stage() -> impl Strategy<Value = StageRow> {
+    (any::<([u16; 4], u16, bool)>(), 0..16u8)
+        .prop_map(|((chains, next, last), join_mask)| StageRow { chains, join_mask, next, last })
+}
+
+pub fn chain() -> impl Strategy<Value = ChainRow> {
+    any::<(u16, u16)>()
+        .prop_map(|(first_instance, instances)| ChainRow { first_instance, instances })
+}
+
+pub fn instance() -> impl Strategy<Value = InstanceRow> {
+    any::<(u8, u8, u32)>().prop_map(|(region, used_mask, weight_kbps)| InstanceRow {
+        region,
+        used_mask,
+        weight_kbps,
+    })
+}
+
+pub fn region() -> impl Strategy<Value = RegionRow> {
+    any::<(bool, u8, u32, [u32; 8])>().prop_map(|(user_nt, queue_depth, bitstream_tag, nts)| {
+        RegionRow { user_nt, queue_depth, bitstream_tag, nts }
+    })
+}
+
+pub fn credit() -> impl Strategy<Value = CreditRow> {
+    proptest::array::uniform8(0..128u8).prop_map(|initial| CreditRow { initial })
+}
+
+pub fn rate_limiter() -> impl Strategy<Value = RateLimiterRow> {
+    any::<(u32, u32)>()
+        .prop_map(|(rate_kbps, burst_bytes)| RateLimiterRow { rate_kbps, burst_bytes })
+}
+
+pub fn page() -> impl Strategy<Value = PageRow> {
+    (any::<(u16, u32, u16, u16)>(), 0..8u8).prop_map(
+        |((tenant, nt, virtual_page, physical_page), rwx)| PageRow {
+            tenant,
+            nt,
+            virtual_page,
+            physical_page,
+            rwx,
+        },
+    )
+}
