@@ -1,0 +1,274 @@
+//! Pages of lists: page sizes and opaque page tokens.
+//!
+//! A token is the key of the last item that was sent, bound to the query it came from. The server
+//! keeps nothing for it, so a token outlives a restart, and items that come or go between two pages
+//! neither shift nor repeat the others. The binding is a check against mix-ups, not against
+//! forgery: a forged key only says where to go on among what the caller may see anyway.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use snic_domain::Digest;
+
+/// Items of a page where the request does not say.
+pub const PAGE_SIZE_DEFAULT: usize = 50;
+/// Most items of a page: a reply stays far under the 4 MiB that gRPC clients accept.
+pub const PAGE_SIZE_MAX: usize = 1_000;
+/// Longest token that is looked at, in characters: the longest key is a name with two ids.
+const TOKEN_CHARS_MAX: usize = 512;
+/// Bytes of the digest in a token; a mix-up goes unseen once in 2^64.
+const DIGEST_BYTES: usize = 8;
+
+/// What a list was asked for, apart from the page: method, parent, filters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query(Vec<u8>);
+
+impl Query {
+    /// A query of this method, such as `ListDags`.
+    pub fn of(method: &str) -> Self {
+        Self(Vec::new()).and(method)
+    }
+
+    /// The query with one more property. The order of properties counts.
+    #[must_use]
+    pub fn with(self, property: &str, value: &str) -> Self {
+        self.and(property).and(value)
+    }
+
+    /// Adds a text with its length, so that no two queries run into the same bytes.
+    fn and(mut self, text: &str) -> Self {
+        self.0.extend((text.len() as u64).to_be_bytes());
+        self.0.extend(text.as_bytes());
+        self
+    }
+
+    fn digest(&self, key: &str) -> [u8; DIGEST_BYTES] {
+        let whole = Digest::of(&self.clone().and(key).0);
+        let mut short = [0; DIGEST_BYTES];
+        short.copy_from_slice(&whole.as_bytes()[..DIGEST_BYTES]);
+        short
+    }
+
+    /// The token for the page after the item with this key.
+    pub fn token_after(&self, key: &str) -> String {
+        let mut bytes = self.digest(key).to_vec();
+        bytes.extend(key.as_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// The key in a token; `None` where the token is damaged or came from another query.
+    fn key_of(&self, token: &str) -> Option<String> {
+        if token.len() > TOKEN_CHARS_MAX {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (digest, key) = bytes.split_at_checked(DIGEST_BYTES)?;
+        let key = std::str::from_utf8(key).ok()?;
+        (digest == self.digest(key)).then(|| key.to_owned())
+    }
+}
+
+/// A page that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPage {
+    /// Less than nothing was asked for.
+    #[error("page_size is {0}; 1 to {PAGE_SIZE_MAX} is allowed, 0 stands for {PAGE_SIZE_DEFAULT}")]
+    NegativeSize(i32),
+    /// The token is damaged or came from another list.
+    #[error(
+        "page_token is not one that this list gave out: repeat the request that it came from with \
+         nothing but the token changed, or begin without a token"
+    )]
+    Token,
+}
+
+impl InvalidPage {
+    /// The field of the request that is wrong.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::NegativeSize(_) => "page_size",
+            Self::Token => "page_token",
+        }
+    }
+}
+
+/// Which page of a list was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    query: Query,
+    limit: usize,
+    after: Option<String>,
+}
+
+/// A page: the items, and what to ask for the next with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The items, in the order of the list.
+    pub items: Vec<T>,
+    /// For `next_page_token`: empty on the last page.
+    pub next_page_token: String,
+}
+
+impl PageRequest {
+    /// Reads `page_size` and `page_token` of a request for `query`.
+    ///
+    /// # Errors
+    /// [`InvalidPage`] for a negative size, and for a token that is damaged or of another query.
+    pub fn parse(query: Query, page_size: i32, page_token: &str) -> Result<Self, InvalidPage> {
+        let size = usize::try_from(page_size).map_err(|_| InvalidPage::NegativeSize(page_size))?;
+        let limit = if size == 0 { PAGE_SIZE_DEFAULT } else { size.min(PAGE_SIZE_MAX) };
+        let after = match page_token {
+            "" => None,
+            token => Some(query.key_of(token).ok_or(InvalidPage::Token)?),
+        };
+        Ok(Self { query, limit, after })
+    }
+
+    /// Most items of the page; 1 to [`PAGE_SIZE_MAX`].
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The key of the last item of the page before; the page begins with the first key above it.
+    pub fn after(&self) -> Option<&str> {
+        self.after.as_deref()
+    }
+
+    /// Takes the page from `items`, which are in ascending order of their keys and begin above
+    /// [`PageRequest::after`]. At most one item more than the page holds is taken from them.
+    pub fn take<T>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        key: impl Fn(&T) -> String,
+    ) -> Page<T> {
+        let mut rest = items.into_iter();
+        let items: Vec<T> = rest.by_ref().take(self.limit).collect();
+        let next_page_token = match (items.last(), rest.next()) {
+            (Some(last), Some(_)) => self.query.token_after(&key(last)),
+            _ => String::new(),
+        };
+        Page { items, next_page_token }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ops::Bound;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn dags(parent: &str) -> Query {
+        Query::of("ListDags").with("parent", parent)
+    }
+
+    #[test]
+    fn sizes_have_a_default_and_a_limit() {
+        for (asked, limit) in [(0, 50), (1, 1), (1_000, 1_000), (1_001, 1_000), (i32::MAX, 1_000)] {
+            let page = PageRequest::parse(dags("tenants/a"), asked, "").expect("a page");
+            assert_eq!((page.limit(), page.after()), (limit, None), "{asked}");
+        }
+        let error = PageRequest::parse(dags("tenants/a"), -1, "").expect_err("negative");
+        assert_eq!(error, InvalidPage::NegativeSize(-1));
+        assert_eq!(error.field(), "page_size");
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_own_list_only() {
+        let token = dags("tenants/a").token_after("tenants/a/dags/x");
+        let page = PageRequest::parse(dags("tenants/a"), 0, &token).expect("its own list");
+        assert_eq!(page.after(), Some("tenants/a/dags/x"));
+        let others =
+            [dags("tenants/b"), Query::of("ListTenants"), dags("tenants/a").with("filter", "")];
+        for other in others {
+            let error = PageRequest::parse(other, 0, &token).expect_err("another list");
+            assert_eq!((error.field(), error), ("page_token", InvalidPage::Token));
+        }
+    }
+
+    #[test]
+    fn properties_do_not_run_into_each_other() {
+        let token = Query::of("List").with("ab", "c").token_after("k");
+        assert_eq!(Query::of("List").with("a", "bc").key_of(&token), None);
+        assert_eq!(Query::of("Lista").with("b", "c").key_of(&token), None);
+        // Nor does the last one run into the key.
+        let token = Query::of("List").with("a", "").token_after("k");
+        assert_eq!(Query::of("List").with("a", "k").key_of(&token), None);
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let long = "A".repeat(TOKEN_CHARS_MAX + 1);
+        for text in ["x", "tenants/a", "AAAA", "AAAAAAAAAAA", "%%%%", " ", "é", &long] {
+            let error = PageRequest::parse(dags("tenants/a"), 0, text).expect_err(text);
+            assert_eq!(error, InvalidPage::Token);
+        }
+    }
+
+    #[test]
+    fn the_last_page_has_no_token() {
+        let page = PageRequest::parse(dags("tenants/a"), 2, "").expect("a page");
+        let key = |item: &&str| (*item).to_owned();
+        assert_eq!(page.take([], key), Page { items: vec![], next_page_token: String::new() });
+        assert_eq!(page.take(["a", "b"], key).next_page_token, "");
+        let more = page.take(["a", "b", "c"], key);
+        assert_eq!(more.items, ["a", "b"]);
+        assert_eq!(more.next_page_token, dags("tenants/a").token_after("b"));
+    }
+
+    #[test]
+    fn the_longest_key_fits_a_token() {
+        let id = "a".repeat(63);
+        let key = format!("tenants/{id}/dags/{id}");
+        let token = dags("tenants/-").token_after(&key);
+        assert_eq!(dags("tenants/-").key_of(&token), Some(key));
+    }
+
+    proptest! {
+        #[test]
+        fn pages_put_together_are_the_list(
+            keys in prop::collection::btree_set("[a-z]{1,4}", 0..60),
+            size in 1..20_i32,
+        ) {
+            let mut seen = Vec::new();
+            let mut token = String::new();
+            loop {
+                let page = PageRequest::parse(dags("tenants/-"), size, &token)?;
+                let start = page.after().map_or(Bound::Unbounded, Bound::Excluded);
+                let next = page.take(range(&keys, start), |key| (*key).clone());
+                prop_assert!(next.items.len() <= page.limit());
+                seen.extend(next.items.into_iter().cloned());
+                token = next.next_page_token;
+                if token.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(seen, keys.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn a_damaged_token_is_refused(key in "[a-z/]{1,40}", at in any::<prop::sample::Index>()) {
+            let token = dags("tenants/a").token_after(&key);
+            let mut damaged = token.clone().into_bytes();
+            let at = at.index(damaged.len());
+            damaged[at] = if damaged[at] == b'A' { b'B' } else { b'A' };
+            let damaged = String::from_utf8(damaged).expect("ASCII");
+            prop_assert_eq!(dags("tenants/a").key_of(&damaged), None);
+        }
+
+        #[test]
+        fn any_key_survives(key in ".{0,90}") {
+            let token = dags("tenants/a").token_after(&key);
+            prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+            prop_assert_eq!(dags("tenants/a").key_of(&token), Some(key));
+        }
+    }
+
+    fn range<'a>(
+        keys: &'a BTreeSet<String>,
+        start: Bound<&str>,
+    ) -> impl Iterator<Item = &'a String> {
+        keys.range::<str, _>((start, Bound::Unbounded))
+    }
+}

@@ -1,0 +1,159 @@
+//! What is said of the API, checked on the wire and in the descriptors.
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use snic_api::FILE_DESCRIPTOR_SET;
+use snic_api::error::{DETAILS_BYTES_MAX, Failure, reason_of};
+use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
+use snic_api::v1::{
+    CreateTenantRequest, DeleteTenantRequest, ErrorReason, GetTenantRequest, ListTenantsRequest,
+    ListTenantsResponse, Tenant, UpdateTenantRequest,
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+use tonic_types::StatusExt as _;
+
+type Result<T> = std::result::Result<Response<T>, Status>;
+
+/// Fails in the largest way there is.
+struct Failing;
+
+/// Fills every text and every place of a failure. The characters are those that take most room
+/// in a header.
+fn largest_failure() -> Failure {
+    let text = "€".repeat(2_000);
+    let failure = Failure::new(ErrorReason::InvalidGraph, &text).resource(&text, &text, &text);
+    let failure = failure.metadata(&text, &text).field(&text, &text).violation(&text, &text);
+    (0..DETAILS_BYTES_MAX).fold(failure, |failure, _| failure.precondition("", "", "€"))
+}
+
+#[tonic::async_trait]
+impl TenantService for Failing {
+    async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Result<Tenant> {
+        Err(largest_failure().into())
+    }
+
+    async fn get_tenant(&self, request: Request<GetTenantRequest>) -> Result<Tenant> {
+        Err(Failure::not_found("tenant", request.into_inner().name).into())
+    }
+
+    async fn list_tenants(&self, _: Request<ListTenantsRequest>) -> Result<ListTenantsResponse> {
+        Err(Failure::internal("t").into())
+    }
+
+    async fn update_tenant(&self, _: Request<UpdateTenantRequest>) -> Result<Tenant> {
+        Err(Failure::internal("t").into())
+    }
+
+    async fn delete_tenant(&self, _: Request<DeleteTenantRequest>) -> Result<()> {
+        Err(Failure::internal("t").into())
+    }
+}
+
+#[tokio::test]
+async fn the_largest_error_reaches_a_client_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let server = tonic::transport::Server::builder().add_service(TenantServiceServer::new(Failing));
+    let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let mut client =
+        TenantServiceClient::connect(format!("http://{address}")).await.expect("a connection");
+
+    let status = client.create_tenant(CreateTenantRequest::default()).await.expect_err("fails");
+    assert_eq!(reason_of(&status), Some(ErrorReason::InvalidGraph), "{status:?}");
+    let details = status.get_details_precondition_failure().expect("a PreconditionFailure");
+    assert!(details.violations.len() > 200, "{}", details.violations.len());
+
+    let request = GetTenantRequest { name: "tenants/a".into() };
+    let status = client.get_tenant(request).await.expect_err("fails");
+    assert_eq!(reason_of(&status), Some(ErrorReason::ResourceNotFound));
+    server.abort();
+}
+
+/// The files of this API, without the well-known ones.
+fn files() -> Vec<prost_types::FileDescriptorProto> {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("a descriptor set");
+    set.file.into_iter().filter(|file| file.package() == "snic.control.v1").collect()
+}
+
+#[test]
+fn reflection_can_resolve_every_import() {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("a descriptor set");
+    let names: Vec<_> = set.file.iter().map(|file| file.name()).collect();
+    for file in &set.file {
+        for import in &file.dependency {
+            assert!(names.contains(&import.as_str()), "{} imports {import}", file.name());
+        }
+    }
+}
+
+#[test]
+fn the_services_are_these() {
+    let mut methods: Vec<_> = files()
+        .iter()
+        .flat_map(|file| &file.service)
+        .map(|service| (service.name().to_owned(), service.method.len()))
+        .collect();
+    methods.sort();
+    let expected = [
+        ("BitstreamService", 4),
+        ("CardService", 8),
+        ("ClassificationService", 4),
+        ("DagService", 7),
+        ("NetworkTaskService", 4),
+        ("OperationService", 5),
+        ("TenantService", 5),
+    ];
+    assert_eq!(methods, expected.map(|(name, count)| (name.to_owned(), count)));
+}
+
+#[test]
+fn methods_keep_to_the_conventions() {
+    for method in files().iter().flat_map(|file| &file.service).flat_map(|s| &s.method) {
+        let name = method.name();
+        assert!(method.input_type().ends_with(&format!(".{name}Request")), "{name}");
+        if name.starts_with("List") {
+            assert!(method.output_type().ends_with(&format!(".{name}Response")), "{name}");
+        }
+        assert_eq!(method.server_streaming(), name.starts_with("Watch"), "{name}");
+        assert_eq!(method.client_streaming(), name.starts_with("Upload"), "{name}");
+    }
+}
+
+#[test]
+fn requests_have_the_standard_fields() {
+    for message in files().iter().flat_map(|file| &file.message_type) {
+        let has = |field: &str| message.field.iter().any(|f| f.name() == field);
+        let name = message.name();
+        if !name.ends_with("Request") {
+            continue;
+        }
+        let standard: &[&str] = match name {
+            _ if name.starts_with("Create") => &["request_id"],
+            _ if name.starts_with("Update") => &["update_mask"],
+            "DeleteOperationRequest" => &["name"],
+            _ if name.starts_with("Delete") => &["name", "etag"],
+            _ if name.starts_with("List") => &["page_size", "page_token"],
+            _ if name.starts_with("Watch") => &["parent", "resume_revision"],
+            _ if name.starts_with("Upload") => &["header", "chunk"],
+            _ => &["name"],
+        };
+        for field in standard {
+            assert!(has(field), "{name} lacks {field}");
+        }
+    }
+}
+
+#[test]
+fn enums_begin_with_unspecified() {
+    for file in files() {
+        let nested = file.message_type.iter().flat_map(|message| &message.enum_type);
+        for e in file.enum_type.iter().chain(nested) {
+            let first = &e.value[0];
+            assert_eq!(first.number(), 0, "{}", e.name());
+            assert!(first.name().ends_with("_UNSPECIFIED"), "{}", e.name());
+        }
+    }
+}
