@@ -1,0 +1,135 @@
+//! What could be loaded for a part of a chain: prebuilt bitstreams, and the regions they fit in.
+//!
+//! Regions of one kind and size are alike, so that only the first of them is tried; a victim whose
+//! content could itself serve the DAG is told apart from one whose content could not.
+
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
+use snic_domain::limits::REGIONS_MAX;
+use snic_domain::{Area, ByteSize, RegionId, RegionKind};
+
+use crate::catalogue::{Chain, NtKey};
+use crate::plan::Job;
+use crate::view::{View, fresh_capacity};
+
+/// Regions that can be loaded and are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Class {
+    kind: RegionKind,
+    area: Area,
+    bitstream_max: ByteSize,
+    /// Whether they hold something that nobody uses.
+    pub(crate) victim: bool,
+    /// What they hold could serve the DAG.
+    useful: bool,
+    /// As bits.
+    pub(crate) regions: u32,
+}
+
+impl Class {
+    pub(crate) fn takes(&self, chain: &Chain) -> bool {
+        self.kind == chain.bitstream.region_kind
+            && chain.bitstream.size <= self.bitstream_max
+            && chain.area.is_some_and(|area| self.area.fits(area))
+    }
+}
+
+/// The classes of all regions that can be loaded, free before victims, those that could serve last.
+pub(crate) fn classes(view: &View<'_>) -> SmallVec<[Class; 4]> {
+    let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
+    let profile = view.job.ledger.profile();
+    for (region, of) in profile.regions().take(REGIONS_MAX) {
+        if view.loadable >> region.0 & 1 == 0 {
+            continue;
+        }
+        let content = view.job.ledger.chain(region);
+        let useful = content.is_some_and(|chain| chain.mask & view.job.mask != 0);
+        let alike = classes.iter_mut().find(|class| {
+            (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
+                && class.victim == content.is_some()
+                && !class.useful
+                && !useful
+        });
+        match alike {
+            Some(class) => class.regions |= 1 << region.0,
+            None => classes.push(Class {
+                kind: of.kind,
+                area: of.area,
+                bitstream_max: of.bitstream_max,
+                victim: content.is_some(),
+                useful,
+                regions: 1 << region.0,
+            }),
+        }
+    }
+    classes.sort_by_key(|class| (class.victim, class.useful, class.regions.trailing_zeros()));
+    classes
+}
+
+/// A bitstream that could be loaded into regions of a class.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) chain: &'a Chain,
+    pub(crate) class: usize,
+    pub(crate) victim: bool,
+    /// Area left unused, in thousandths.
+    pub(crate) unused: u32,
+    /// How many nodes of the DAG have their NT in it.
+    covers: usize,
+    /// What it serves of what was asked for, in kbit/s.
+    capacity: u64,
+}
+
+/// Whether the job's tenant may have this bitstream loaded on this card at all.
+pub(crate) fn is_loadable(job: &Job<'_>, chain: &Chain) -> bool {
+    chain.area.is_some()
+        && chain.bitstream.is_loadable_by(job.tenant())
+        && chain.bitstream.card_model == job.ledger.profile().model
+}
+
+/// The bitstreams that hold `keys` and may be loaded, by id.
+pub(crate) fn bitstreams<'a>(job: &Job<'a>, keys: &[NtKey]) -> impl Iterator<Item = &'a Chain> {
+    let rarest = keys.iter().map(|key| job.catalogue.holders(*key)).min_by_key(|list| list.len());
+    let mask = keys.iter().fold(0, |mask, key| mask | key.bit());
+    rarest
+        .unwrap_or_default()
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(move |chain: &&Chain| chain.mask & mask == mask && is_loadable(job, chain))
+        .filter(move |chain| chain.holds(keys))
+}
+
+/// All loads that could serve `keys`, the best first: those that cover most of what else the DAG
+/// needs, free regions before victims, then the least area unused, the largest capacity, ids.
+pub(crate) fn candidates<'a>(
+    view: &View<'a>,
+    classes: &[Class],
+    keys: &[NtKey],
+) -> Vec<Candidate<'a>> {
+    let mut found: Vec<Candidate<'a>> = Vec::new();
+    for chain in bitstreams(view.job, keys) {
+        let capacity = fresh_capacity(chain, keys);
+        if capacity == 0 {
+            continue;
+        }
+        let covers = view.job.keys.iter().filter(|k| chain.holds(&[**k])).count();
+        for (index, class) in classes.iter().enumerate().filter(|(_, c)| c.takes(chain)) {
+            let (victim, unused) = (class.victim, unused_permille(class.area, chain));
+            found.push(Candidate { chain, class: index, victim, unused, covers, capacity });
+        }
+    }
+    // Stable: bitstreams come by id and classes in their order.
+    found.sort_by_key(|c| (Reverse(c.covers), c.victim, c.unused, Reverse(c.capacity)));
+    found
+}
+
+/// What of a region a chain leaves unused, in thousandths.
+pub(crate) fn unused_permille(region: Area, chain: &Chain) -> u32 {
+    1_000u32.saturating_sub(region.fill_permille(chain.area.unwrap_or_default()))
+}
+
+/// The area of a region of the job's card.
+pub(crate) fn area_of(job: &Job<'_>, region: RegionId) -> Area {
+    job.ledger.profile().region(region).map(|region| region.area).unwrap_or_default()
+}

@@ -1,0 +1,405 @@
+//! Sequential or parallel: how the forks of a DAG are executed (SuperNIC, 4.2 and Fig. 4).
+//!
+//! A packet passes stages; each further stage is one more pass of the scheduler. Within a stage the
+//! branches run side by side and all join before the next, so an order `a before b` is kept exactly
+//! when `a` has an earlier stage, or an earlier place in the same branch.
+//!
+//! The maximal linear runs, cut at forks and joins, have levels: the longest path of runs to them.
+//! A staging cuts the levels into intervals. What is connected within an interval becomes one
+//! branch, flattened in topological order; so one interval over all levels is the sequential form
+//! S1, an interval for each level is the parallel form with every run a branch of its own, and
+//! what lies between flattens only those forks that do not repay the pass they cost. Latency:
+//!
+//! ```text
+//! core + pass · (stages - 1) + Σ over stages of the longest branch's Σ d
+//! ```
+//!
+//! The best staging with a parallel stage is found by dynamic programming over the levels' bounds:
+//! O(levels² · nodes), and a DAG without a fork has one level. For a diamond of one entry that is
+//! core + 2 passes + 3 d: both sides of the fork must wait for the node before it. SuperNIC's S2
+//! with one further pass (Fig. 11: 65 + 3 d) is the same rule for its DAG-a, whose NT3 does not
+//! wait for NT1; the tests have both.
+
+use smallvec::SmallVec;
+use snic_domain::limits::{DAG_NODES_MAX, FORK_BRANCHES_MAX};
+use snic_domain::{Cycles, Dag};
+
+/// Indices of nodes, in the order packets pass.
+pub(crate) type Nodes = SmallVec<[u8; 8]>;
+
+/// One stage: its branches.
+pub(crate) type Branches = SmallVec<[Nodes; FORK_BRANCHES_MAX]>;
+
+/// What a pass and the core cost on a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PassCost {
+    pub(crate) core: u64,
+    pub(crate) pass: u64,
+}
+
+/// Stages of branches, with the latency of an unloaded card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Staging {
+    pub(crate) stages: Vec<Branches>,
+    pub(crate) latency: Cycles,
+}
+
+/// A DAG as bit sets; nodes are bits.
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    latencies: SmallVec<[u64; 8]>,
+    successors: SmallVec<[u64; 8]>,
+    predecessors: SmallVec<[u64; 8]>,
+    order: Nodes,
+}
+
+fn bits(nodes: &[usize]) -> u64 {
+    nodes.iter().fold(0, |set, node| set | 1 << node)
+}
+
+/// The nodes of a set, by index.
+fn members(set: u64) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(set), |rest| Some(rest & rest.wrapping_sub(1)))
+        .take_while(|rest| *rest != 0)
+        .map(|rest| rest.trailing_zeros() as usize)
+}
+
+impl Graph {
+    /// A DAG of at most 64 nodes with the latency of each.
+    pub(crate) fn new(dag: &Dag, latency: impl Fn(usize) -> Cycles) -> Self {
+        debug_assert!(dag.nodes().len() <= DAG_NODES_MAX, "Dag::new allows no more");
+        let nodes = 0..dag.nodes().len();
+        Self {
+            latencies: nodes.clone().map(|n| latency(n).get()).collect(),
+            successors: nodes.clone().map(|n| bits(dag.successors(n))).collect(),
+            predecessors: nodes.map(|n| bits(dag.predecessors(n))).collect(),
+            order: dag.topological_order().iter().map(|n| *n as u8).collect(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.latencies.len()
+    }
+
+    pub(crate) fn has_fork(&self) -> bool {
+        self.successors.iter().any(|set| set.count_ones() > 1)
+    }
+
+    pub(crate) fn latency_of(&self, nodes: &[u8]) -> u64 {
+        nodes.iter().fold(0, |sum: u64, n| sum.saturating_add(self.latencies[usize::from(*n)]))
+    }
+
+    /// A set's nodes in topological order.
+    fn flatten(&self, set: u64) -> Nodes {
+        self.order.iter().copied().filter(|n| set >> n & 1 == 1).collect()
+    }
+
+    /// Whether the order of `nodes` is the only one there is.
+    pub(crate) fn is_linear(&self, nodes: &[u8]) -> bool {
+        nodes.windows(2).all(|w| self.successors[usize::from(w[0])] >> w[1] & 1 == 1)
+    }
+
+    /// An order of `nodes` that follows `wanted` (which node could stand next in a chain of
+    /// slots), if the partial order allows it: at each slot the first node that is wanted and
+    /// ready.
+    pub(crate) fn order_along<S: Copy>(
+        &self,
+        nodes: &[u8],
+        slots: &[S],
+        wanted: impl Fn(u8, S) -> bool,
+    ) -> Option<Nodes> {
+        let mut rest = nodes.iter().fold(0u64, |set, n| set | 1 << n);
+        let mut order = Nodes::new();
+        for slot in slots {
+            let ready =
+                |n: &&u8| rest >> **n & 1 == 1 && self.predecessors[usize::from(**n)] & rest == 0;
+            if let Some(node) = nodes.iter().filter(ready).find(|n| wanted(**n, *slot)) {
+                order.push(*node);
+                rest &= !(1 << *node);
+            }
+        }
+        (rest == 0).then_some(order)
+    }
+
+    /// S1: one stage, one branch.
+    pub(crate) fn sequential(&self, cost: PassCost) -> Staging {
+        let all: Nodes = self.order.clone();
+        let latency = Cycles::new(cost.core.saturating_add(self.latency_of(&all)));
+        Staging { stages: vec![SmallVec::from_iter([all])], latency }
+    }
+
+    /// The set of nodes at each level of runs.
+    fn levels(&self) -> SmallVec<[u64; 8]> {
+        let mut level: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.len());
+        let mut sets: SmallVec<[u64; 8]> = SmallVec::new();
+        for node in self.order.iter().map(|n| usize::from(*n)) {
+            let before = self.predecessors[node];
+            let linear = before.count_ones() == 1
+                && members(before).all(|p| self.successors[p].count_ones() == 1);
+            let after = members(before).map(|p| level[p] + usize::from(!linear)).max();
+            level[node] = after.unwrap_or(0);
+            if sets.len() <= level[node] {
+                sets.resize(level[node] + 1, 0);
+            }
+            sets[level[node]] |= 1 << node;
+        }
+        sets
+    }
+
+    /// What hangs together in `set`, flattened; by first node. At most as many as a stage has
+    /// branches: where there are more, the shortest are put one after the other.
+    fn branches(&self, set: u64) -> Branches {
+        let mut rest = set;
+        let mut parts: SmallVec<[u64; FORK_BRANCHES_MAX]> = SmallVec::new();
+        while rest != 0 {
+            let mut part = rest & rest.wrapping_neg();
+            loop {
+                let reach = members(part)
+                    .fold(part, |all, n| all | self.successors[n] | self.predecessors[n]);
+                if reach & set == part {
+                    break;
+                }
+                part = reach & set;
+            }
+            rest &= !part;
+            parts.push(part);
+        }
+        self.pack(&mut parts);
+        parts.iter().map(|part| self.flatten(*part)).collect()
+    }
+
+    /// Longest first, each to the branch that is shortest so far.
+    fn pack(&self, parts: &mut SmallVec<[u64; FORK_BRANCHES_MAX]>) {
+        if parts.len() <= FORK_BRANCHES_MAX {
+            return;
+        }
+        let length = |set: u64| members(set).fold(0u64, |sum, n| sum + self.latencies[n]);
+        parts.sort_by_key(|part| (std::cmp::Reverse(length(*part)), part.trailing_zeros()));
+        let mut bins = [0u64; FORK_BRANCHES_MAX];
+        for part in parts.iter() {
+            if let Some(bin) = bins.iter_mut().min_by_key(|bin| length(**bin)) {
+                *bin |= part;
+            }
+        }
+        parts.clear();
+        parts.extend(bins.into_iter().filter(|bin| *bin != 0));
+        parts.sort_by_key(|part| part.trailing_zeros());
+    }
+
+    /// The fastest staging with at least one stage of several branches; `None` where there is
+    /// none. Ties go to fewer stages.
+    pub(crate) fn parallel(&self, cost: PassCost) -> Option<Staging> {
+        if !self.has_fork() && self.predecessors.iter().filter(|set| **set == 0).count() < 2 {
+            return None;
+        }
+        let levels = self.levels();
+        let bounds = levels.len() + 1;
+        // The best way to reach a bound, with and without a parallel stage on the way.
+        let mut best: Vec<[Option<Reached>; 2]> = vec![[None; 2]; bounds];
+        best[0][0] = Some(Reached { latency: cost.core, stages: 0, from: 0, wide: false });
+        for start in 0..levels.len() {
+            let mut set = 0;
+            for end in start + 1..bounds {
+                set |= levels[end - 1];
+                let branches = self.branches(set);
+                let longest = branches.iter().map(|b| self.latency_of(b)).max().unwrap_or(0);
+                for was_wide in [false, true] {
+                    let Some(before) = best[start][usize::from(was_wide)] else { continue };
+                    let pass = if start == 0 { 0 } else { cost.pass };
+                    let reached = Reached {
+                        latency: before.latency.saturating_add(pass).saturating_add(longest),
+                        stages: before.stages + 1,
+                        from: start,
+                        wide: was_wide,
+                    };
+                    let is_wide = was_wide || branches.len() > 1;
+                    let slot = &mut best[end][usize::from(is_wide)];
+                    if slot.is_none_or(|old| reached.rank() < old.rank()) {
+                        *slot = Some(reached);
+                    }
+                }
+            }
+        }
+        let last = best[bounds - 1][1]?;
+        let (mut stages, mut end, mut at) = (Vec::new(), bounds - 1, Some(last));
+        while let Some(reached) = at.filter(|_| end > 0) {
+            let set = levels[reached.from..end].iter().fold(0, |all, level| all | level);
+            stages.push(self.branches(set));
+            end = reached.from;
+            at = best[end][usize::from(reached.wide)];
+        }
+        stages.reverse();
+        Some(Staging { stages, latency: Cycles::new(last.latency) })
+    }
+}
+
+/// How a bound between levels was reached.
+#[derive(Debug, Clone, Copy)]
+struct Reached {
+    latency: u64,
+    stages: usize,
+    /// The bound before.
+    from: usize,
+    /// Whether a stage before that bound is parallel.
+    wide: bool,
+}
+
+impl Reached {
+    const fn rank(&self) -> (u64, usize) {
+        (self.latency, self.stages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COST: PassCost = PassCost { core: 49, pass: 16 };
+
+    fn graph(latencies: &[u64], edges: &[(usize, usize)]) -> Graph {
+        let n = latencies.len();
+        let (mut successors, mut predecessors) = (vec![0u64; n], vec![0u64; n]);
+        for (from, to) in edges {
+            assert!(from < to, "tests number nodes in order");
+            successors[*from] |= 1 << to;
+            predecessors[*to] |= 1 << from;
+        }
+        Graph {
+            latencies: latencies.iter().copied().collect(),
+            successors: successors.into(),
+            predecessors: predecessors.into(),
+            order: (0..n as u8).collect(),
+        }
+    }
+
+    fn lists(staging: &Staging) -> Vec<Vec<Vec<u8>>> {
+        let branch = |b: &Nodes| b.to_vec();
+        staging.stages.iter().map(|s| s.iter().map(branch).collect()).collect()
+    }
+
+    /// SuperNIC's DAG-a: NT1 -> NT2 beside NT3, then NT4 (Fig. 4); cycles of Fig. 11.
+    #[test]
+    fn fig_11_is_met_to_the_cycle() {
+        for (d, s1, s2) in [(50, 249, 215), (10, 89, 95)] {
+            let dag_a = graph(&[d; 4], &[(0, 1), (1, 3), (2, 3)]);
+            let parallel = dag_a.parallel(COST).expect("two entries");
+            assert_eq!(lists(&parallel), [vec![vec![0, 1], vec![2]], vec![vec![3]]]);
+            assert_eq!(parallel.latency, Cycles::new(s2));
+            assert_eq!(dag_a.sequential(COST).latency, Cycles::new(s1));
+        }
+    }
+
+    #[test]
+    fn both_sides_of_a_diamond_wait_for_its_entry() {
+        let diamond = graph(&[50; 4], &[(0, 1), (0, 2), (1, 3), (2, 3)]);
+        let parallel = diamond.parallel(COST).expect("a fork");
+        assert_eq!(lists(&parallel), [vec![vec![0]], vec![vec![1], vec![2]], vec![vec![3]]]);
+        assert_eq!(parallel.latency, Cycles::new(49 + 32 + 150));
+        assert_eq!(diamond.sequential(COST).latency, Cycles::new(249));
+    }
+
+    #[test]
+    fn a_chain_has_no_parallel_form() {
+        assert_eq!(graph(&[5; 3], &[(0, 1), (1, 2)]).parallel(COST), None);
+    }
+
+    /// The second fork is not worth its passes, the first is: only the first runs side by side.
+    #[test]
+    fn a_fork_that_does_not_repay_its_pass_is_flattened() {
+        let edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)];
+        let graph = graph(&[1, 90, 90, 1, 5, 5, 1], &edges);
+        let parallel = graph.parallel(COST).expect("a fork");
+        assert_eq!(
+            lists(&parallel),
+            [vec![vec![0]], vec![vec![1], vec![2]], vec![vec![3, 4, 5, 6]]]
+        );
+        assert_eq!(parallel.latency, Cycles::new(49 + 32 + 1 + 90 + 12));
+    }
+
+    #[test]
+    fn more_branches_than_a_stage_has_are_put_one_after_the_other() {
+        let mut edges: Vec<(usize, usize)> = (1..=4).map(|n| (0, n)).collect();
+        edges.extend([(1, 5), (1, 6)]);
+        let wide = graph(&[1, 100, 100, 100, 100, 100, 100], &edges);
+        let parallel = wide.parallel(COST).expect("a fork");
+        assert!(parallel.stages.iter().all(|stage| stage.len() <= 4), "{parallel:?}");
+        let flat: Vec<(usize, usize)> = (1..=6).map(|n| (0, n)).collect();
+        let flat = graph(&[1, 60, 50, 40, 30, 20, 10], &flat).parallel(COST).expect("a fork");
+        assert_eq!(lists(&flat), [vec![vec![0]], vec![vec![1], vec![2], vec![3, 6], vec![4, 5]]]);
+    }
+
+    #[test]
+    fn an_order_follows_the_slots_where_the_partial_order_allows() {
+        let diamond = graph(&[1; 4], &[(0, 1), (0, 2), (1, 3), (2, 3)]);
+        let along = |slots: &[u8]| {
+            diamond.order_along(&[0, 1, 2, 3], slots, |n, s| n == s).map(|n| n.to_vec())
+        };
+        assert_eq!(along(&[0, 2, 1, 3]), Some(vec![0, 2, 1, 3]));
+        assert_eq!(along(&[9, 0, 1, 9, 2, 3]), Some(vec![0, 1, 2, 3]));
+        assert_eq!(along(&[1, 0, 2, 3]), None);
+        assert!(diamond.is_linear(&[0, 1, 3]) && !diamond.is_linear(&[0, 1, 2]));
+    }
+
+    fn any_graph() -> impl Strategy<Value = Graph> {
+        (1usize..12).prop_flat_map(|n| {
+            let edges = prop::collection::vec((0..n, 0..n), 0..20);
+            (prop::collection::vec(0u64..100, n), edges).prop_map(|(latencies, edges)| {
+                let forward: Vec<_> = edges.into_iter().filter(|(a, b)| a < b).collect();
+                graph(&latencies, &forward)
+            })
+        })
+    }
+
+    /// A stage's latency, its order and its width, told from the definition.
+    fn assert_sound(graph: &Graph, staging: &Staging) {
+        let mut place = vec![None; graph.len()];
+        let mut total = COST.core + COST.pass * (staging.stages.len() as u64 - 1);
+        for (s, stage) in staging.stages.iter().enumerate() {
+            assert!((1..=4).contains(&stage.len()), "{staging:?}");
+            for (b, branch) in stage.iter().enumerate() {
+                for (i, node) in branch.iter().enumerate() {
+                    let before = place[usize::from(*node)].replace((s, b, i));
+                    assert_eq!(before, None, "node {node} stands twice in {staging:?}");
+                }
+            }
+            let lengths = stage
+                .iter()
+                .map(|b| b.iter().map(|n| graph.latencies[usize::from(*n)]).sum::<u64>());
+            total += lengths.max().unwrap_or(0);
+        }
+        assert_eq!(Cycles::new(total), staging.latency);
+        for from in 0..graph.len() {
+            for to in 0..graph.len() {
+                if graph.successors[from] >> to & 1 == 1 {
+                    let (a, b) = (place[from].expect("placed"), place[to].expect("placed"));
+                    let kept = a.0 < b.0 || (a.0 == b.0 && a.1 == b.1 && a.2 < b.2);
+                    assert!(kept, "{from} before {to} in {staging:?}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_staging_keeps_the_partial_order(graph in any_graph()) {
+            assert_sound(&graph, &graph.sequential(COST));
+            if let Some(parallel) = graph.parallel(COST) {
+                assert_sound(&graph, &parallel);
+                prop_assert!(parallel.stages.iter().any(|stage| stage.len() > 1));
+                // Never slower than a stage for each level.
+                let levels = graph.levels();
+                let longest: u64 = levels
+                    .iter()
+                    .map(|set| {
+                        let branches = graph.branches(*set);
+                        branches.iter().map(|b| graph.latency_of(b)).max().unwrap_or(0)
+                    })
+                    .sum();
+                let all = COST.core + COST.pass * (levels.len() as u64 - 1) + longest;
+                prop_assert!(parallel.latency <= Cycles::new(all));
+            }
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The search for a place: depth first over cuts, shares and loads, with bounds and a budget.
+//!
+//! ```text
+//! for cuts = fewest possible, …          whole chains first, a pass more only where needed
+//!   for each chain, for each part of it  the longest part first
+//!     share: one region, widest first; else several, the fewest
+//!     load:  one candidate more, and share again, what was loaded included
+//! ```
+//!
+//! A load only makes a region shareable; so parts, branches and instances of one DAG use what was
+//! loaded for another without a special case. The first solution is usually the best, since every
+//! list is sorted by the objective; what remains is searched for a better one within a small
+//! budget, and cut off where the part that is placed is already no better than the best.
+//!
+//! What can be found at all: with every node a part of its own, whether sharing suffices is a sum
+//! for each NT, so no order of choices can hide it; so the last round tries exactly that, and it
+//! finds a place where there is one as long as its budget allows for the choices of loads.
+//! All budgets count steps, never time: the same input gives the same plan everywhere.
+
+use smallvec::SmallVec;
+use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
+
+use crate::candidates::{Candidate, Class, candidates, classes};
+use crate::catalogue::{Chain, NtKey};
+use crate::form::{Nodes, Staging};
+use crate::plan::Job;
+use crate::shares;
+use crate::view::{Path, View};
+
+/// Steps of one round until a first solution: enough for every set of loads of tiny cards.
+const STEPS_TO_FIND: u32 = 1_500;
+/// Steps of the last round, in which every node is a part of its own.
+const STEPS_TO_FIND_LAST: u32 = 6_000;
+/// Steps after a first solution, to find a better one.
+const STEPS_TO_IMPROVE: u32 = 200;
+/// Rounds with more cuts than the fewest possible, before every node becomes a part.
+const ROUNDS_MAX: usize = 6;
+
+/// Consecutive nodes of a chain, in one stage, with the ways that serve them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Index among the staging's chains, stage by stage.
+    pub(crate) chain: usize,
+    /// First node, as an index into the chain.
+    pub(crate) start: usize,
+    /// One past the last.
+    pub(crate) end: usize,
+    pub(crate) paths: SmallVec<[Path; 2]>,
+}
+
+/// A region to be loaded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlannedLoad<'a> {
+    pub(crate) region: u8,
+    pub(crate) chain: &'a Chain,
+    pub(crate) victim: bool,
+    pub(crate) unused: u32,
+}
+
+/// The objective, lower is better: regions that were not in use, victims lost, passes, area unused,
+/// and then as much headroom as possible. No plan interrupts anyone: what is in use is not loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Score {
+    pub(crate) loads: usize,
+    pub(crate) victims: usize,
+    pub(crate) passes: usize,
+    pub(crate) unused: u32,
+    pub(crate) headroom: std::cmp::Reverse<u64>,
+}
+
+/// A place for every part.
+#[derive(Debug, Clone)]
+pub(crate) struct Solution<'a> {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) loads: Vec<PlannedLoad<'a>>,
+    pub(crate) score: Score,
+}
+
+/// What kept a search from a place beside bandwidth and regions, for the refusal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    /// Least memory that would have been needed, in bytes.
+    pub(crate) memory: Option<u64>,
+    /// Whether a table was too full for a place that was found.
+    pub(crate) rows: Option<crate::TableRows>,
+}
+
+/// One virtual chain to be placed.
+#[derive(Debug, Clone)]
+struct ChainJob {
+    stage: usize,
+    keys: SmallVec<[NtKey; 8]>,
+    /// Furthest end of a part that starts at each node: one bitstream or region must hold it.
+    reach: SmallVec<[u8; 8]>,
+    /// Fewest parts from each node on.
+    parts_min: SmallVec<[u8; 8]>,
+}
+
+/// The state of one search. Everything is undone on the way back.
+pub(crate) struct Search<'a, 'v> {
+    view: &'v mut View<'a>,
+    classes: SmallVec<[Class; 4]>,
+    chains: Vec<ChainJob>,
+    stages: usize,
+    parts: Vec<Part>,
+    loads: Vec<PlannedLoad<'a>>,
+    headroom: u64,
+    best: Option<Solution<'a>>,
+    steps: u32,
+    pub(crate) blocked: Blocked,
+}
+
+/// Where a part is being placed, and with which loads of its own.
+#[derive(Clone, Copy)]
+struct At<'l, 'a> {
+    chain: usize,
+    start: usize,
+    end: usize,
+    /// Cuts that may still be made after this part.
+    cuts: usize,
+    /// Regions loaded for this part, as bits: each of them must serve it.
+    forced: u32,
+    candidates: Option<&'l [Candidate<'a>]>,
+    /// Candidates before this one were tried: loads are sets, not sequences.
+    from: usize,
+}
+
+impl<'a, 'v> Search<'a, 'v> {
+    pub(crate) fn new(view: &'v mut View<'a>, staging: &Staging) -> Self {
+        let job = view.job;
+        let mut search = Self {
+            classes: classes(view),
+            view,
+            chains: Vec::new(),
+            stages: staging.stages.len(),
+            parts: Vec::new(),
+            loads: Vec::new(),
+            headroom: u64::MAX,
+            best: None,
+            steps: 0,
+            blocked: Blocked::default(),
+        };
+        for (stage, branches) in staging.stages.iter().enumerate() {
+            for nodes in branches {
+                let chain = search.chain_job(job, stage, nodes);
+                search.chains.push(chain);
+            }
+        }
+        search
+    }
+
+    fn chain_job(&self, job: &Job<'a>, stage: usize, nodes: &Nodes) -> ChainJob {
+        let keys: SmallVec<[NtKey; 8]> = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
+        let reach: SmallVec<[u8; 8]> =
+            (0..keys.len()).map(|start| (start + self.reach(&keys[start..])) as u8).collect();
+        let mut parts_min: SmallVec<[u8; 8]> = SmallVec::from_elem(0u8, keys.len() + 1);
+        for start in (0..keys.len()).rev() {
+            let end = usize::from(reach[start]);
+            // Nothing holds it: so many parts that no round allows them.
+            parts_min[start] =
+                if end == start { u8::MAX } else { parts_min[end].saturating_add(1) };
+        }
+        ChainJob { stage, keys, reach, parts_min }
+    }
+
+    /// How many of `keys` some region or loadable bitstream holds in order.
+    fn reach(&self, keys: &[NtKey]) -> usize {
+        let most = keys.len().min(CHAIN_SLOTS_MAX);
+        let mut found = 0;
+        for chain in self.view.regions.iter().filter_map(|region| region.chain) {
+            found = found.max(chain.prefix_held(keys));
+            if found == most {
+                return found;
+            }
+        }
+        if self.classes.is_empty() {
+            return found;
+        }
+        let job = self.view.job;
+        for chain in job.catalogue.holders(keys[0]) {
+            let could = chain.prefix_held(keys);
+            if could > found
+                && crate::candidates::is_loadable(job, chain)
+                && self.classes.iter().any(|class| class.takes(chain))
+            {
+                found = could;
+            }
+        }
+        found
+    }
+
+    /// The best place that was found.
+    pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
+        let fewest: usize =
+            self.chains.iter().map(|c| usize::from(c.parts_min[0]).saturating_sub(1)).sum();
+        let most: usize = self.chains.iter().map(|c| c.keys.len() - 1).sum();
+        if fewest > most {
+            return (None, self.blocked);
+        }
+        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
+            self.round(cuts, STEPS_TO_FIND);
+            if self.best.is_some() {
+                return (self.best, self.blocked);
+            }
+        }
+        for chain in &mut self.chains {
+            for (start, reach) in chain.reach.iter_mut().enumerate() {
+                *reach = (*reach).min(start as u8 + 1);
+            }
+            for (start, parts) in chain.parts_min.iter_mut().enumerate() {
+                *parts = (chain.keys.len() - start) as u8;
+            }
+        }
+        self.round(most, STEPS_TO_FIND_LAST);
+        (self.best, self.blocked)
+    }
+
+    fn round(&mut self, cuts: usize, steps: u32) {
+        self.steps = steps;
+        self.extend(0, 0, cuts);
+    }
+
+    /// Places what is left from node `start` of chain `chain` on.
+    fn extend(&mut self, chain: usize, start: usize, cuts: usize) {
+        let Some(job) = self.chains.get(chain) else { return self.solved() };
+        let len = job.keys.len();
+        if start == len {
+            return self.extend(chain + 1, 0, cuts);
+        }
+        let later: usize =
+            self.chains[chain + 1..].iter().map(|c| usize::from(c.parts_min[0]) - 1).sum();
+        for end in (start + 1..=usize::from(job.reach[start])).rev() {
+            let needed = usize::from(self.chains[chain].parts_min[end]);
+            if needed + later > cuts {
+                return;
+            }
+            let cuts = cuts - usize::from(end < len);
+            let (forced, candidates, from) = (0, None, 0);
+            self.place(At { chain, start, end, cuts, forced, candidates, from });
+            if self.steps == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Places one part in every way that could still be better than the best.
+    fn place(&mut self, at: At<'_, 'a>) {
+        if self.steps == 0 {
+            return;
+        }
+        self.steps -= 1;
+        let job = &self.chains[at.chain];
+        let keys: SmallVec<[NtKey; 8]> = SmallVec::from_slice(&job.keys[at.start..at.end]);
+        let found_before = self.best.is_some();
+        self.share(at, &keys);
+        // A load is worth a try where sharing led nowhere, or to more loads than one.
+        let enough = self.best.as_ref().is_some_and(|b| b.score.loads <= self.loads.len());
+        if enough || (self.steps == 0 && !found_before) {
+            return;
+        }
+        match at.candidates {
+            Some(_) => self.load(at),
+            None => {
+                let found = candidates(self.view, &self.classes, &keys);
+                self.load(At { candidates: Some(&found), ..at });
+            }
+        }
+    }
+
+    /// Serves a part by what is loaded or planned to be.
+    fn share(&mut self, at: At<'_, 'a>, keys: &[NtKey]) {
+        let job = self.view.job;
+        let single = shares::single(self.view, keys, job.kbps, at.forced);
+        let any_single = !single.is_empty();
+        for (region, _) in single {
+            let Some(mut path) = self.widest_path(region, keys) else { continue };
+            path.kbps = job.kbps;
+            self.try_paths(at, SmallVec::from_iter([path]));
+            if self.steps == 0 {
+                return;
+            }
+        }
+        if any_single {
+            return;
+        }
+        for paths in shares::several(self.view, keys, job.kbps, at.forced) {
+            self.try_paths(at, paths);
+        }
+    }
+
+    fn widest_path(&self, region: u8, keys: &[NtKey]) -> Option<Path> {
+        let region = usize::from(region);
+        let widest = self.view.widest(region, keys, 0);
+        self.view.path(region, keys, widest)
+    }
+
+    /// Takes the paths, goes on with the rest, and undoes.
+    fn try_paths(&mut self, at: At<'_, 'a>, paths: SmallVec<[Path; 2]>) {
+        let before = self.headroom;
+        let mut taken = 0;
+        let mut memory_short = false;
+        for path in &paths {
+            let cost = self.view.memory_cost(path.region, &path.slots);
+            if cost > self.view.memory {
+                self.note_memory(cost);
+                memory_short = true;
+                break;
+            }
+            self.headroom = self.headroom.min(self.view.take(path));
+            taken += 1;
+        }
+        if !memory_short && self.could_be_better() {
+            let part = Part { chain: at.chain, start: at.start, end: at.end, paths };
+            self.parts.push(part);
+            self.extend(at.chain, at.end, at.cuts);
+            let part = self.parts.pop();
+            self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]));
+        } else {
+            self.undo(&paths[..taken]);
+        }
+        self.headroom = before;
+    }
+
+    fn undo(&mut self, paths: &[Path]) {
+        for path in paths.iter().rev() {
+            self.view.give_back(path);
+        }
+    }
+
+    /// Loads one candidate more for a part, and places it again.
+    fn load(&mut self, at: At<'_, 'a>) {
+        let all = at.candidates.unwrap_or_default();
+        for (index, candidate) in all.iter().enumerate().skip(at.from) {
+            let regions = self.classes[candidate.class].regions & self.view.loadable_now();
+            if regions == 0 || self.steps == 0 {
+                continue;
+            }
+            let region = regions.trailing_zeros() as u8;
+            let Candidate { chain, victim, unused, .. } = *candidate;
+            self.loads.push(PlannedLoad { region, chain, victim, unused });
+            if self.could_be_better() {
+                let old = self.view.load(region, chain);
+                self.place(At { forced: at.forced | 1 << region, from: index, ..at });
+                self.view.regions[usize::from(region)] = old;
+            }
+            self.loads.pop();
+        }
+    }
+
+    fn note_memory(&mut self, cost: u64) {
+        let used = self.view.job.ledger.memory_residual().get() - self.view.memory;
+        let needed = used + cost;
+        self.blocked.memory = Some(self.blocked.memory.map_or(needed, |least| least.min(needed)));
+    }
+
+    /// The score of what is placed so far: a bound for whatever comes of it.
+    fn bound(&self) -> Score {
+        Score {
+            loads: self.loads.len(),
+            victims: self.loads.iter().filter(|load| load.victim).count(),
+            passes: self.stages,
+            unused: self.loads.iter().map(|load| load.unused).sum(),
+            headroom: std::cmp::Reverse(self.headroom),
+        }
+    }
+
+    fn could_be_better(&self) -> bool {
+        self.best.as_ref().is_none_or(|best| self.bound() < best.score)
+    }
+
+    /// Stages when every branch's parts are stages of their own, branch beside branch.
+    fn passes(&self) -> usize {
+        let parts_of = |chain| self.parts.iter().filter(|part| part.chain == chain).count();
+        (0..self.stages)
+            .map(|stage| {
+                let chains = self.chains.iter().enumerate().filter(|(_, c)| c.stage == stage);
+                chains.map(|(chain, _)| parts_of(chain)).max().unwrap_or(1)
+            })
+            .sum()
+    }
+
+    fn rows(&self, passes: usize) -> crate::TableRows {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        crate::TableRows {
+            dags: 1,
+            stages: count(passes),
+            chains: count(self.parts.len()),
+            instances: count(self.parts.iter().map(|part| part.paths.len()).sum()),
+        }
+    }
+
+    fn solved(&mut self) {
+        debug_assert!(self.view.regions.len() == REGIONS_MAX, "one view for each region");
+        let passes = self.passes();
+        let score = Score { passes, ..self.bound() };
+        let rows = self.rows(passes);
+        if rows.beside(self.view.job.rows_left).iter().any(|(_, needed, left)| needed > left) {
+            self.blocked.rows = Some(rows);
+            return;
+        }
+        if self.best.as_ref().is_none_or(|best| score < best.score) {
+            if self.best.is_none() {
+                self.steps = self.steps.min(STEPS_TO_IMPROVE);
+            }
+            let (parts, loads) = (self.parts.clone(), self.loads.clone());
+            self.best = Some(Solution { parts, loads, score });
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The card as one DAG's search sees it: what is left, with what the search has tried on top.
+//!
+//! A fixed array, filled once for a plan from the ledger and changed in place: trying and undoing
+//! allocate nothing. Bandwidths are in kbit/s here, rounded down, since shares are whole kbit/s.
+
+use smallvec::SmallVec;
+use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
+use snic_domain::{Bandwidth, RegionId, Slot};
+
+use crate::catalogue::{Chain, NtKey};
+use crate::ledger::RegionCondition;
+use crate::plan::Job;
+
+/// Slots used in one region, rising.
+pub(crate) type Slots = SmallVec<[u8; CHAIN_SLOTS_MAX]>;
+
+/// A way through one region, with what fits through it in kbit/s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) region: u8,
+    pub(crate) slots: Slots,
+    pub(crate) kbps: u64,
+}
+
+/// One region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegionView<'a> {
+    /// What chains may be placed through: loaded with consent, or loaded by this plan.
+    pub(crate) chain: Option<&'a Chain>,
+    /// What is left by slot, in kbit/s.
+    pub(crate) free: [u64; CHAIN_SLOTS_MAX],
+    /// How often this plan uses each slot.
+    pub(crate) uses: [u16; CHAIN_SLOTS_MAX],
+    /// Whether this plan loads it.
+    pub(crate) planned: bool,
+}
+
+/// The card.
+#[derive(Debug, Clone)]
+pub(crate) struct View<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) regions: [RegionView<'a>; REGIONS_MAX],
+    /// Regions that could be loaded, as bits; those that this plan uses or loads are still in.
+    pub(crate) loadable: u32,
+    /// What of the on-board memory is left, in bytes.
+    pub(crate) memory: u64,
+}
+
+pub(crate) const fn kbps(bandwidth: Bandwidth) -> u64 {
+    bandwidth.get() / Bandwidth::GRANULARITY.get()
+}
+
+pub(crate) const fn from_kbps(kbps: u64) -> Bandwidth {
+    Bandwidth::from_bps(kbps.saturating_mul(Bandwidth::GRANULARITY.get()))
+}
+
+fn slots_of(chain: &Chain) -> impl Iterator<Item = (u8, NtKey)> {
+    (0u8..).zip(chain.slots.iter().map(|slot| slot.key))
+}
+
+impl<'a> View<'a> {
+    /// What the ledger has left when what the DAG held before is taken out.
+    pub(crate) fn new(job: &'a Job<'a>) -> Self {
+        let none = RegionView {
+            chain: None,
+            free: [0; CHAIN_SLOTS_MAX],
+            uses: [0; CHAIN_SLOTS_MAX],
+            planned: false,
+        };
+        let mut view = Self {
+            job,
+            regions: [none; REGIONS_MAX],
+            loadable: 0,
+            memory: job.ledger.memory_residual().get(),
+        };
+        for region in 0..job.ledger.region_count() {
+            view.open(RegionId(region as u8));
+        }
+        view
+    }
+
+    fn open(&mut self, region: RegionId) {
+        let ledger = self.job.ledger;
+        if ledger.condition(region) != RegionCondition::Usable {
+            return;
+        }
+        if ledger.is_unused(region) && !self.job.previous_uses(region) {
+            self.loadable |= 1 << region.0;
+        }
+        let Some(chain) = ledger.chain(region) else { return };
+        if !chain.bitstream.is_shared_with(self.job.tenant()) {
+            return;
+        }
+        let view = &mut self.regions[region.index()];
+        view.chain = Some(chain);
+        for (slot, free) in (0u8..).zip(view.free.iter_mut().take(chain.slots.len())) {
+            let own = self.job.own(region, Slot(slot));
+            *free = kbps(ledger.residual(region, Slot(slot)) + own);
+        }
+    }
+
+    /// Regions that can be loaded now: not used and not loaded by this plan.
+    pub(crate) fn loadable_now(&self) -> u32 {
+        (0..REGIONS_MAX)
+            .filter(|r| self.regions[*r].planned || self.regions[*r].uses != [0; CHAIN_SLOTS_MAX])
+            .fold(self.loadable, |set, r| set & !(1 << r))
+    }
+
+    /// What fits through the best single way of `keys` through a region, in kbit/s; 0 if none.
+    pub(crate) fn widest(&self, region: usize, keys: &[NtKey], mask: u64) -> u64 {
+        let view = &self.regions[region];
+        let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return 0 };
+        if keys.len() > chain.slots.len() {
+            return 0;
+        }
+        // best[n]: the widest way of the first n keys through the slots so far.
+        let mut best = [0u64; CHAIN_SLOTS_MAX + 1];
+        best[0] = u64::MAX;
+        for (slot, key) in slots_of(chain) {
+            let free = view.free[usize::from(slot)];
+            for n in (1..=keys.len().min(usize::from(slot) + 1)).rev() {
+                if keys[n - 1] == key {
+                    best[n] = best[n].max(best[n - 1].min(free));
+                }
+            }
+        }
+        best[keys.len()]
+    }
+
+    /// The first way through a region on which every NT has `kbps` left.
+    pub(crate) fn path(&self, region: usize, keys: &[NtKey], kbps: u64) -> Option<Path> {
+        let view = &self.regions[region];
+        first_path(view.chain?, &view.free, keys, kbps).map(|slots| Path {
+            region: region as u8,
+            slots,
+            kbps,
+        })
+    }
+
+    /// All ways through a region at once, each with what it takes of what the ones before it
+    /// left; together they carry the most that fits where no NT stands twice in `keys`.
+    pub(crate) fn paths(&self, region: usize, keys: &[NtKey], mask: u64, out: &mut Vec<Path>) {
+        let view = &self.regions[region];
+        let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return };
+        for_each_path(chain, view.free, keys, |slots, kbps| {
+            out.push(Path { region: region as u8, slots, kbps });
+        });
+    }
+
+    /// Pages, in bytes, that the job's tenant has to pay for a way through a region.
+    pub(crate) fn memory_cost(&self, region: u8, slots: &[u8]) -> u64 {
+        slots.iter().map(|slot| self.slot_memory_cost(region, *slot)).sum()
+    }
+
+    /// An NT instance's memory is each tenant's own: paid once, by the first use.
+    fn slot_memory_cost(&self, region: u8, slot: u8) -> u64 {
+        let view = &self.regions[usize::from(region)];
+        let Some(chain) = view.chain else { return 0 };
+        let size = chain.slots[usize::from(slot)].memory.get();
+        if size == 0 || view.uses[usize::from(slot)] > 0 {
+            return 0;
+        }
+        let (ledger, tenant) = (self.job.ledger, self.job.tenant());
+        let paid = !view.planned && ledger.is_memory_paid(RegionId(region), Slot(slot), tenant);
+        if paid { 0 } else { size }
+    }
+
+    /// Takes what `path` needs, and returns what is left on its tightest NT, in kbit/s. The caller
+    /// has made sure that bandwidth and memory are there.
+    pub(crate) fn take(&mut self, path: &Path) -> u64 {
+        let mut headroom = u64::MAX;
+        for slot in &path.slots {
+            self.memory -= self.slot_memory_cost(path.region, *slot);
+            let (view, slot) = (&mut self.regions[usize::from(path.region)], usize::from(*slot));
+            view.free[slot] -= path.kbps;
+            view.uses[slot] += 1;
+            headroom = headroom.min(view.free[slot]);
+        }
+        headroom
+    }
+
+    /// Undoes [`View::take`].
+    pub(crate) fn give_back(&mut self, path: &Path) {
+        for slot in path.slots.iter().rev() {
+            let view = &mut self.regions[usize::from(path.region)];
+            view.free[usize::from(*slot)] += path.kbps;
+            view.uses[usize::from(*slot)] -= 1;
+            self.memory += self.slot_memory_cost(path.region, *slot);
+        }
+    }
+
+    /// Plans to load a region, and returns what it was before, for undoing.
+    pub(crate) fn load(&mut self, region: u8, chain: &'a Chain) -> RegionView<'a> {
+        let new = RegionView {
+            chain: Some(chain),
+            free: fresh(chain),
+            uses: [0; CHAIN_SLOTS_MAX],
+            planned: true,
+        };
+        std::mem::replace(&mut self.regions[usize::from(region)], new)
+    }
+}
+
+/// The first slots that hold `keys` in order with at least `kbps` left on each.
+fn first_path(
+    chain: &Chain,
+    free: &[u64; CHAIN_SLOTS_MAX],
+    keys: &[NtKey],
+    kbps: u64,
+) -> Option<Slots> {
+    let mut slots = Slots::new();
+    for (slot, key) in slots_of(chain) {
+        if keys.get(slots.len()) == Some(&key) && free[usize::from(slot)] >= kbps {
+            slots.push(slot);
+        }
+    }
+    (slots.len() == keys.len()).then_some(slots)
+}
+
+/// First ways first, each as wide as it can be: taking the first slots leaves the later ones to
+/// those ways that can use no others.
+fn for_each_path(
+    chain: &Chain,
+    mut free: [u64; CHAIN_SLOTS_MAX],
+    keys: &[NtKey],
+    mut visit: impl FnMut(Slots, u64),
+) {
+    while let Some(slots) = first_path(chain, &free, keys, 1) {
+        let Some(kbps) = slots.iter().map(|s| free[usize::from(*s)]).min() else { return };
+        for slot in &slots {
+            free[usize::from(*slot)] -= kbps;
+        }
+        visit(slots, kbps);
+    }
+}
+
+/// What fits through a freshly loaded chain, over all ways of `keys`, in kbit/s.
+pub(crate) fn fresh_capacity(chain: &Chain, keys: &[NtKey]) -> u64 {
+    let mut sum = 0;
+    for_each_path(chain, fresh(chain), keys, |_, kbps| sum += kbps);
+    sum
+}
+
+/// What every slot of a freshly loaded chain has, in kbit/s.
+pub(crate) fn fresh(chain: &Chain) -> [u64; CHAIN_SLOTS_MAX] {
+    let mut free = [0; CHAIN_SLOTS_MAX];
+    for (free, slot) in free.iter_mut().zip(&chain.slots) {
+        *free = kbps(slot.bandwidth_max);
+    }
+    free
+}

@@ -1,0 +1,220 @@
+//! Cards, catalogues and DAGs for tests, in few words.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod validate;
+
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
+    DagId, DagName, DagSpec, Digest, Edge, FormPreference, Mapping, Node, NodeId, NtType, NtTypeId,
+    Refusal, RegionId, RegionKind, RegionProfile, TenantId, Traffic,
+};
+use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
+
+pub fn gbps(n: u64) -> Bandwidth {
+    Bandwidth::from_gbps(n)
+}
+
+pub fn lut(lut: u32) -> Area {
+    Area { lut, ramb36: 0, dsp: 0 }
+}
+
+pub fn nt_id(text: &str) -> NtTypeId {
+    NtTypeId::new(text).expect("a test id")
+}
+
+pub fn bitstream_id(text: &str) -> BitstreamId {
+    BitstreamId::new(text).expect("a test id")
+}
+
+pub fn tenant(text: &str) -> TenantId {
+    TenantId::new(text).expect("a test id")
+}
+
+/// `tenant/dag`.
+pub fn name(text: &str) -> DagName {
+    let (tenant, dag) = text.split_once('/').expect("tenant/dag");
+    DagName {
+        tenant: TenantId::new(tenant).expect("a test id"),
+        dag: DagId::new(dag).expect("a test id"),
+    }
+}
+
+/// 10 Gbps, 10 cycles, 100 LUT, no memory, shareable.
+pub fn nt(text: &str) -> NtType {
+    NtType {
+        id: nt_id(text),
+        shareable: true,
+        bandwidth_max: gbps(10),
+        latency: Cycles::new(10),
+        area: lut(100),
+        memory: ByteSize::ZERO,
+        traffic: Traffic::HeaderOnly,
+        description: String::new(),
+    }
+}
+
+/// For known-NT regions, 1 MiB, shareable: `bitstream("d", "nat firewall")`.
+pub fn bitstream(id: &str, nts: &str) -> Bitstream {
+    Bitstream {
+        id: bitstream_id(id),
+        digest: Digest::of(id.as_bytes()),
+        size: ByteSize::from_mib(1),
+        nts: nts.split_whitespace().map(nt_id).collect(),
+        region_kind: RegionKind::KnownNt,
+        card_model: CardModel::new("sim").expect("a test id"),
+        shareable: true,
+    }
+}
+
+pub fn known_region() -> RegionProfile {
+    RegionProfile {
+        kind: RegionKind::KnownNt,
+        area: lut(1_000),
+        bitstream_max: ByteSize::from_mib(4),
+    }
+}
+
+pub fn profile(regions: usize) -> CardProfile {
+    CardProfile {
+        model: CardModel::new("sim").expect("a test id"),
+        part: "xcvu9p".into(),
+        idcode: 0,
+        clock_hz: 250_000_000,
+        width_bits: 512,
+        ingress: gbps(1_000),
+        egress: gbps(1_000),
+        memory: ByteSize::from_mib(10_240),
+        packet_store: ByteSize::from_mib(4),
+        configuration_bytes_per_second: 800_000_000,
+        scheduler_pass: Cycles::new(16),
+        core: Cycles::new(49),
+        credits_initial: 8,
+        regions: vec![known_region(); regions],
+    }
+}
+
+pub fn chain(nts: &str, bandwidth: Bandwidth) -> Dag {
+    let nts: Vec<NtTypeId> = nts.split_whitespace().map(nt_id).collect();
+    Dag::new(DagSpec::chain(&nts, bandwidth)).expect("a valid chain")
+}
+
+/// Nodes `n0`, `n1`, … of the given NTs.
+pub fn graph(nts: &[&str], edges: &[(usize, usize)], bandwidth: Bandwidth) -> Dag {
+    graph_with(nts, edges, bandwidth, FormPreference::Auto)
+}
+
+pub fn node_id(i: usize) -> NodeId {
+    NodeId::new(&format!("n{i}")).expect("a test id")
+}
+
+pub fn graph_with(
+    nts: &[&str],
+    edges: &[(usize, usize)],
+    bandwidth: Bandwidth,
+    form: FormPreference,
+) -> Dag {
+    let nodes =
+        nts.iter().enumerate().map(|(i, n)| Node { id: node_id(i), nt: nt_id(n) }).collect();
+    let edges = edges.iter().map(|(f, t)| Edge { from: node_id(*f), to: node_id(*t) }).collect();
+    Dag::new(DagSpec { nodes, edges, bandwidth, form }).expect("a valid graph")
+}
+
+/// A card with its catalogue, that carries plans out at once.
+#[derive(Clone)]
+pub struct World {
+    pub catalogue: Catalogue,
+    pub ledger: Ledger,
+}
+
+impl World {
+    pub fn new(profile: CardProfile) -> Self {
+        let ledger = Ledger::new(CardId::new("card-0").expect("a test id"), profile);
+        Self { catalogue: Catalogue::new(), ledger }
+    }
+
+    /// A card with `regions` known-NT regions, these NTs (see [`nt`]) and bitstreams.
+    pub fn with(regions: usize, nts: &str, bitstreams: &[(&str, &str)]) -> Self {
+        let mut world = Self::new(profile(regions));
+        for id in nts.split_whitespace() {
+            world.catalogue.insert_nt(nt(id));
+        }
+        for (id, nts) in bitstreams {
+            world.catalogue.insert_bitstream(bitstream(id, nts));
+        }
+        world
+    }
+
+    pub fn nt(&mut self, id: &str, change: impl FnOnce(&mut NtType)) {
+        let mut nt = self.catalogue.nt(&nt_id(id)).cloned().unwrap_or_else(|| nt(id));
+        change(&mut nt);
+        self.catalogue.insert_nt(nt);
+    }
+
+    pub fn bitstream(&mut self, id: &str, change: impl FnOnce(&mut Bitstream)) {
+        let known = self.catalogue.bitstream(&bitstream_id(id)).cloned();
+        let mut bitstream = known.expect("a known bitstream");
+        change(&mut bitstream);
+        self.catalogue.insert_bitstream(bitstream);
+    }
+
+    pub fn load(&mut self, region: u8, bitstream: &str) {
+        let content = self.catalogue.bitstream(&bitstream_id(bitstream)).cloned();
+        self.ledger
+            .set_content(RegionId(region), Some(&content.expect("known")), &self.catalogue)
+            .expect("a free region");
+    }
+
+    pub fn plan(&self, name: &DagName, dag: &Dag) -> Result<Plan, Refusal> {
+        let request = Request { name, dag, previous: None };
+        let result = plan(&self.ledger, &self.catalogue, &request);
+        if let Ok(plan) = &result {
+            validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");
+        }
+        result
+    }
+
+    pub fn update(&self, name: &DagName, dag: &Dag, previous: &Mapping) -> Result<Plan, Refusal> {
+        let request = Request { name, dag, previous: Some(previous) };
+        let result = plan(&self.ledger, &self.catalogue, &request);
+        if let Ok(plan) = &result {
+            validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");
+        }
+        result
+    }
+
+    pub fn apply(&mut self, name: &DagName, plan: &Plan) {
+        for load in &plan.loads {
+            let content = self.catalogue.bitstream(&load.bitstream).cloned();
+            self.ledger
+                .set_content(load.region, content.as_ref(), &self.catalogue)
+                .expect("the plan loads regions that nobody uses");
+        }
+        self.ledger.hold(name, plan.reservation.clone()).expect("a plan never overbooks");
+        self.ledger.check().expect("a ledger that adds up");
+    }
+
+    pub fn add(&mut self, name_text: &str, dag: &Dag) -> Result<Plan, Refusal> {
+        let name = name(name_text);
+        let plan = self.plan(&name, dag)?;
+        self.apply(&name, &plan);
+        Ok(plan)
+    }
+}
+
+/// `region:slot,slot*gbps` of every instance, stage by stage: `0:1,5*15 | 2:0*3 + 3:0*2`.
+pub fn show(mapping: &Mapping) -> String {
+    let stages = mapping.stages.iter().map(|stage| {
+        let branches = stage.branches.iter().map(|branch| {
+            let instances = branch.instances.iter().map(|instance| {
+                let slots: Vec<String> =
+                    instance.slots.iter().map(|slot| slot.0.to_string()).collect();
+                let gbps = instance.bandwidth.gbps_f64();
+                format!("{}:{}*{gbps}", instance.region, slots.join(","))
+            });
+            instances.collect::<Vec<_>>().join(" + ")
+        });
+        branches.collect::<Vec<_>>().join(" & ")
+    });
+    stages.collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,229 @@
+//! Every hard constraint of a plan, told anew from the public state: the ledger's residuals, the
+//! catalogue and the mapping. Shares no code with the planner's search.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
+use snic_domain::{
+    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, NodeId, NtType, RegionId, Slot, TenantId, Way,
+};
+use snic_planner::{Catalogue, Ledger, Plan, RegionCondition, Request};
+
+type Checked = Result<(), String>;
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// Checks a plan against the state that it was made for.
+pub fn plan(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan: &Plan) -> Checked {
+    let contents = loads(ledger, catalogue, request, plan)?;
+    order(request.dag, plan)?;
+    for chain in plan.mapping.chains() {
+        let nts: Vec<_> = chain.nodes.iter().map(|node| nt_of(request.dag, node)).collect();
+        ensure(!chain.instances.is_empty(), || format!("{:?} has no instance", chain.nodes))?;
+        let sum: Bandwidth = chain.instances.iter().map(|i| i.bandwidth).sum();
+        ensure(sum == request.dag.bandwidth(), || format!("{:?} has {sum}", chain.nodes))?;
+        for instance in &chain.instances {
+            let region = instance.region;
+            let bitstream = contents.get(&region).ok_or("an empty region")?;
+            ensure(bitstream.id == instance.bitstream, || format!("region {region} differs"))?;
+            ensure(instance.bandwidth > Bandwidth::ZERO && instance.bandwidth.is_whole(), || {
+                format!("a share of {}", instance.bandwidth)
+            })?;
+            ensure(ledger.condition(region) == RegionCondition::Usable, || {
+                format!("region {region} is {:?}", ledger.condition(region))
+            })?;
+            ensure(bitstream.is_shared_with(&request.name.tenant), || {
+                format!("{} is not shared", bitstream.id)
+            })?;
+            ensure(instance.slots.len() == nts.len(), || "slots do not match nodes".into())?;
+            ensure(instance.slots.windows(2).all(|w| w[0] < w[1]), || "slots do not rise".into())?;
+            for (slot, nt) in instance.slots.iter().zip(&nts) {
+                ensure(bitstream.nts.get(slot.index()) == Some(*nt), || {
+                    format!("slot {} of {} is no {nt}", slot.0, bitstream.id)
+                })?;
+                let known = catalogue.nt(nt).ok_or("an NT that the catalogue lacks")?;
+                ensure(known.is_visible_to(&request.name.tenant), || format!("{nt} is hidden"))?;
+            }
+        }
+    }
+    sums(ledger, catalogue, request, plan, &contents)?;
+    explanation(ledger, request, plan)
+}
+
+fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a snic_domain::NtTypeId {
+    &dag.nodes().iter().find(|n| n.id == *node).expect("a node of the DAG").nt
+}
+
+/// What every region holds once the plan's loads are done.
+fn loads(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &Request<'_>,
+    plan: &Plan,
+) -> Result<BTreeMap<RegionId, Bitstream>, String> {
+    let mut contents: BTreeMap<RegionId, Bitstream> = ledger
+        .profile()
+        .regions()
+        .filter_map(|(region, _)| Some((region, ledger.content(region)?.clone())))
+        .collect();
+    let mut seen = BTreeSet::new();
+    for load in &plan.loads {
+        let region = load.region;
+        let profile = ledger.profile().region(region).ok_or("no such region")?;
+        let bitstream = catalogue.bitstream(&load.bitstream).ok_or("no such bitstream")?;
+        ensure(seen.insert(region), || format!("region {region} is loaded twice"))?;
+        ensure(ledger.users(region).next().is_none(), || format!("region {region} is in use"))?;
+        ensure(!request.previous.is_some_and(|m| m.uses(region)), || {
+            format!("region {region} still serves the DAG")
+        })?;
+        ensure(ledger.condition(region) == RegionCondition::Usable, || "not usable".into())?;
+        ensure(plan.mapping.uses(region), || format!("region {region} is loaded for nothing"))?;
+        ensure(load.replaces.as_ref() == ledger.content(region).map(|b| &b.id), || {
+            format!("region {region} does not hold {:?}", load.replaces)
+        })?;
+        ensure(bitstream.is_loadable_by(&request.name.tenant), || "not the tenant's".into())?;
+        ensure(bitstream.card_model == ledger.profile().model, || "another model".into())?;
+        ensure(bitstream.region_kind == profile.kind, || "another kind".into())?;
+        ensure(bitstream.size <= profile.bitstream_max, || "too large".into())?;
+        ensure(bitstream.nts.len() <= CHAIN_SLOTS_MAX, || "too long".into())?;
+        let nts: Option<Vec<&NtType>> = bitstream.nts.iter().map(|n| catalogue.nt(n)).collect();
+        let area: Area = nts.ok_or("an unknown NT")?.iter().map(|nt| nt.area).sum();
+        ensure(profile.area.fits(area), || format!("{area} in {}", profile.area))?;
+        contents.insert(region, bitstream.clone());
+    }
+    Ok(contents)
+}
+
+/// Every node once, every edge kept, no stage wider than the card's.
+fn order(dag: &Dag, plan: &Plan) -> Checked {
+    let mut place = BTreeMap::new();
+    for (s, stage) in plan.mapping.stages.iter().enumerate() {
+        let width = stage.branches.len();
+        ensure((1..=FORK_BRANCHES_MAX).contains(&width), || format!("stage {s} has {width}"))?;
+        for (b, branch) in stage.branches.iter().enumerate() {
+            ensure(!branch.nodes.is_empty(), || "an empty branch".into())?;
+            for (i, node) in branch.nodes.iter().enumerate() {
+                let before = place.insert(node.clone(), (s, b, i));
+                ensure(before.is_none(), || format!("{node} stands twice"))?;
+            }
+        }
+        if plan.mapping.form == Form::Sequential {
+            ensure(width == 1, || "a sequential form with branches".into())?;
+        }
+    }
+    ensure(place.len() == dag.nodes().len(), || "nodes are missing".into())?;
+    for edge in &dag.spec().edges {
+        let (from, to) = (place[&edge.from], place[&edge.to]);
+        ensure(from.0 < to.0 || (from.0, from.1) == (to.0, to.1) && from.2 < to.2, || {
+            format!("{} does not come before {}", edge.from, edge.to)
+        })?;
+    }
+    Ok(())
+}
+
+/// Bandwidth of every NT, ingress, egress, memory and rows: what others hold and the plan's.
+fn sums(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &Request<'_>,
+    plan: &Plan,
+    contents: &BTreeMap<RegionId, Bitstream>,
+) -> Checked {
+    let others: Vec<_> = ledger.reservations().filter(|(name, _)| *name != request.name).collect();
+    let mut used: BTreeMap<(RegionId, Slot), Bandwidth> = BTreeMap::new();
+    let mut pages: BTreeSet<(RegionId, Slot, TenantId)> = BTreeSet::new();
+    for instance in plan.mapping.instances() {
+        for slot in &instance.slots {
+            *used.entry((instance.region, *slot)).or_default() += instance.bandwidth;
+            pages.insert((instance.region, *slot, request.name.tenant.clone()));
+        }
+    }
+    let mine: Vec<_> = used.iter().map(|((r, s), b)| (*r, *s, *b)).collect();
+    ensure(plan.reservation.bandwidths().eq(mine), || "the reservation differs".into())?;
+    for (name, reservation) in &others {
+        for (region, slot, bandwidth) in reservation.bandwidths() {
+            *used.entry((region, slot)).or_default() += bandwidth;
+            pages.insert((region, slot, name.tenant.clone()));
+        }
+    }
+    for ((region, slot), bandwidth) in &used {
+        let max = catalogue
+            .nt(&contents[region].nts[slot.index()])
+            .map_or(Bandwidth::ZERO, |nt| nt.bandwidth_max);
+        ensure(*bandwidth <= max, || format!("{bandwidth} of {max} in {region}/{}", slot.0))?;
+    }
+    let bandwidth = request.dag.bandwidth();
+    let ingress: Bandwidth = others.iter().map(|(_, r)| r.ingress()).sum();
+    ensure(ingress + bandwidth <= ledger.profile().ingress, || "ingress overbooked".into())?;
+    let egress: Bandwidth = others.iter().map(|(_, r)| r.egress()).sum();
+    ensure(egress + bandwidth <= ledger.profile().egress, || "egress overbooked".into())?;
+    let memory: u64 = pages
+        .iter()
+        .filter_map(|(region, slot, _)| catalogue.nt(&contents[region].nts[slot.index()]))
+        .map(|nt| nt.memory.get().div_ceil(PAGE_SIZE.get()) * PAGE_SIZE.get())
+        .sum();
+    ensure(ByteSize::from_bytes(memory) <= ledger.profile().memory, || "memory overbooked".into())
+}
+
+/// Numbers that recompute: latency, skipped NTs, reconfigurations, headroom.
+fn explanation(ledger: &Ledger, request: &Request<'_>, plan: &Plan) -> Checked {
+    let chains = &plan.explanation.chains;
+    ensure(chains.len() == plan.mapping.chains().count(), || "chains are missing".into())?;
+    let mut loads = 0;
+    for (chain, told) in plan.mapping.chains().zip(chains) {
+        ensure(chain.nodes == told.nodes, || "other nodes".into())?;
+        ensure(chain.instances.len() == told.embeddings.len(), || "other instances".into())?;
+        for (instance, embedding) in chain.instances.iter().zip(&told.embeddings) {
+            ensure(
+                (instance.region, &instance.bitstream, instance.bandwidth)
+                    == (embedding.region, &embedding.bitstream, embedding.bandwidth),
+                || "another embedding".into(),
+            )?;
+            loads += embedding.reconfigurations;
+            let load = plan.loads.iter().find(|load| load.region == instance.region);
+            let way = match load {
+                None => Way::Shared,
+                Some(load) if load.replaces.is_some() => Way::VictimRegion,
+                Some(_) => Way::FreeRegion,
+            };
+            ensure([way, Way::Split].contains(&embedding.way), || {
+                format!("{:?}, but it is {way:?}", embedding.way)
+            })?;
+            if load.is_none() {
+                let left = |slot: &Slot| {
+                    let own = ledger.held(request.name).map_or(Bandwidth::ZERO, |held| {
+                        held.bandwidths()
+                            .filter(|(r, s, _)| (r, s) == (&instance.region, slot))
+                            .map(|(_, _, b)| b)
+                            .sum()
+                    });
+                    let taken: Bandwidth = plan
+                        .reservation
+                        .bandwidths()
+                        .filter(|(r, s, _)| (r, s) == (&instance.region, slot))
+                        .map(|(_, _, b)| b)
+                        .sum();
+                    (ledger.residual(instance.region, *slot) + own).get() - taken.get()
+                };
+                let least = instance.slots.iter().map(left).min().unwrap_or(0);
+                ensure(embedding.headroom.get() == least / 1_000 * 1_000, || {
+                    format!("headroom {} is {least}", embedding.headroom)
+                })?;
+            }
+        }
+        let latest = told.embeddings.iter().map(|e| e.way).max().unwrap_or(Way::Shared);
+        let ways: Vec<Way> = told.rejected.iter().map(|r| r.way).collect();
+        let earlier: Vec<Way> = [Way::Shared, Way::FreeRegion, Way::VictimRegion]
+            .into_iter()
+            .filter(|way| *way < latest)
+            .collect();
+        ensure(ways == earlier, || format!("{ways:?} were ruled out before {latest:?}"))?;
+        for rejection in &told.rejected {
+            let short = &rejection.shortage;
+            ensure(short.required > short.available, || format!("{short} is no shortage"))?;
+        }
+    }
+    ensure(loads as usize == plan.loads.len(), || format!("{loads} reconfigurations told"))
+}
