@@ -1,0 +1,275 @@
+//! sled with its hazards fenced in: one tree, one batch a group, flush and fdatasync, no panic
+//! passes, and a reader never sees half a group.
+//!
+//! Records and the number of the last group share the tree, so that they change in one batch:
+//! `m` holds the number, `r<key>` the record of a key.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use snic_ports::store::snapshot::sync_folder_of;
+use snic_ports::store::{StoreError, Write};
+
+/// sled writes a leaf of its tree, 16 records and the few it may gain by a merge, as one item, and
+/// an item over a quarter of a segment goes to a file of its own that is never synced. Twenty
+/// records of the largest size (96 KiB and a key of 512 B) have 1.97 MB, so a quarter of a segment
+/// must be 2 MiB.
+const SEGMENT_BYTES: usize = 8 << 20;
+
+/// How long to wait for sled's own lock, which outlives the drop of the last handle a little.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How often to look whether sled's lock is free.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
+/// The key of the number of the last group.
+const SEQUENCE_KEY: &[u8] = b"m";
+
+/// What every record's key begins with.
+const RECORD_PREFIX: u8 = b'r';
+
+/// Why sled did not open.
+#[derive(Debug)]
+pub(crate) enum OpenFailure {
+    /// Its files are damaged; the text says how that showed.
+    Damaged(String),
+    /// Nothing is wrong with the files: another process has them, or the system refused.
+    Refused(StoreError),
+}
+
+/// An open sled.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    database: sled::Db,
+    /// sled's one file of records, for the fdatasync that sled leaves out.
+    file: File,
+    folder: PathBuf,
+    /// Held for writing while a group is applied: sled's iterators may see half a batch.
+    gate: RwLock<()>,
+}
+
+impl Engine {
+    /// Opens the folder, or makes it; `cache_bytes` bounds sled's page cache.
+    pub(crate) fn open(folder: &Path, cache_bytes: u64) -> Result<Self, OpenFailure> {
+        let refused = |error| {
+            OpenFailure::Refused(StoreError::io(format!("open {}", folder.display()), error))
+        };
+        let database = open_waiting(folder, cache_bytes)?;
+        let file = File::open(folder.join("db")).map_err(refused)?;
+        // The names of new files, which sled does not make durable; nothing to do for old ones.
+        sync_folder_of(folder)
+            .and_then(|()| File::open(folder)?.sync_all())
+            .and_then(|()| file.sync_all())
+            .map_err(refused)?;
+        Ok(Self { database, file, folder: folder.to_owned(), gate: RwLock::new(()) })
+    }
+
+    /// The number of the last group applied; 0 before the first.
+    pub(crate) fn sequence(&self) -> Result<u64, StoreError> {
+        let found = self.guarded("read", || self.database.get(SEQUENCE_KEY))?;
+        let Some(bytes) = found else { return Ok(0) };
+        let bytes = bytes.as_ref().try_into();
+        bytes.map(u64::from_le_bytes).map_err(|_| self.damaged("its sequence number is none"))
+    }
+
+    /// One record.
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.guarded("read", || self.database.get(record_key(key)))?;
+        Ok(found.map(|value| value.to_vec()))
+    }
+
+    /// The records whose keys begin with `prefix`, in order, all of one moment.
+    pub(crate) fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let found: Vec<(sled::IVec, sled::IVec)> =
+            self.guarded("read", || self.database.scan_prefix(record_key(prefix)).collect())?;
+        drop(gate);
+        let record = |(key, value): (sled::IVec, sled::IVec)| {
+            let key = String::from_utf8(key[1..].to_vec())
+                .map_err(|_| self.damaged("one of its keys is no text"))?;
+            Ok((key, value.to_vec()))
+        };
+        found.into_iter().map(record).collect()
+    }
+
+    /// Applies a group as one batch; [`Engine::sync`] makes it durable.
+    pub(crate) fn apply(&self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
+        let mut batch = sled::Batch::default();
+        for write in writes {
+            match &write.value {
+                Some(value) => batch.insert(record_key(&write.key), value.as_slice()),
+                None => batch.remove(record_key(&write.key)),
+            }
+        }
+        batch.insert(SEQUENCE_KEY, &sequence.to_le_bytes());
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.guarded("write to", || self.database.apply_batch(batch))
+    }
+
+    /// Makes durable all that was applied: blocking flush, then the fdatasync that sled leaves out.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.guarded("flush", || self.database.flush())?;
+        let synced = self.file.sync_data();
+        synced.map_err(|error| StoreError::io(format!("sync {}", self.folder.display()), error))
+    }
+
+    /// Calls sled; its errors and its panics become ours.
+    fn guarded<T>(
+        &self,
+        action: &str,
+        call: impl FnOnce() -> sled::Result<T>,
+    ) -> Result<T, StoreError> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(sled::Error::Io(error))) => {
+                Err(StoreError::io(format!("{action} {}", self.folder.display()), error))
+            }
+            Ok(Err(error)) => Err(self.damaged(&error.to_string())),
+            Err(panic) => Err(self.damaged(&panic_text(panic.as_ref()))),
+        }
+    }
+
+    fn damaged(&self, reason: &str) -> StoreError {
+        StoreError::Damaged { path: self.folder.display().to_string(), reason: reason.to_owned() }
+    }
+}
+
+fn record_key(key: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(key.len() + 1);
+    bytes.push(RECORD_PREFIX);
+    bytes.extend_from_slice(key.as_bytes());
+    bytes
+}
+
+/// Opens sled, waiting a bounded time for its lock.
+fn open_waiting(folder: &Path, cache_bytes: u64) -> Result<sled::Db, OpenFailure> {
+    let configuration =
+        sled::Config::new().path(folder).cache_capacity(cache_bytes).segment_size(SEGMENT_BYTES);
+    let deadline = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        let error = match catch_unwind(AssertUnwindSafe(|| configuration.open())) {
+            Ok(Ok(database)) => return Ok(database),
+            Ok(Err(error)) => error,
+            Err(panic) => return Err(OpenFailure::Damaged(panic_text(panic.as_ref()))),
+        };
+        // sled says it with a text only.
+        if !error.to_string().contains("could not acquire lock") {
+            return Err(open_failure(folder, error));
+        }
+        if Instant::now() >= deadline {
+            let path = folder.display().to_string();
+            return Err(OpenFailure::Refused(StoreError::InUse { path }));
+        }
+        thread::sleep(LOCK_POLL);
+    }
+}
+
+/// Whether an error is the system's, so that moving the files aside would make it worse, or one
+/// that damaged files give.
+fn open_failure(folder: &Path, error: sled::Error) -> OpenFailure {
+    match error {
+        sled::Error::Io(error) if is_of_the_system(&error) => {
+            OpenFailure::Refused(StoreError::io(format!("open {}", folder.display()), error))
+        }
+        error => OpenFailure::Damaged(error.to_string()),
+    }
+}
+
+fn is_of_the_system(error: &io::Error) -> bool {
+    /// Too many open files, in the system and in the process: they have no kind.
+    const FILE_TABLE_FULL: [i32; 2] = [23, 24];
+    let kind = matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::OutOfMemory
+    );
+    kind || error.raw_os_error().is_some_and(|code| FILE_TABLE_FULL.contains(&code))
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("sled panicked: {}", text.unwrap_or("without a text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snic_ports::store::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
+
+    fn open(folder: &Path) -> Engine {
+        Engine::open(folder, 16 << 20).unwrap()
+    }
+
+    fn put(key: &str, value: Vec<u8>) -> Write {
+        Write { key: key.to_owned(), value: Some(value) }
+    }
+
+    #[test]
+    fn the_sequence_changes_with_the_records_and_is_none_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = open(&folder.path().join("db"));
+        assert_eq!(engine.sequence().unwrap(), 0);
+        engine.apply(5, &[put("m", vec![1])]).unwrap();
+        engine.sync().unwrap();
+        assert_eq!(engine.sequence().unwrap(), 5);
+        assert_eq!(engine.scan("").unwrap(), [("m".to_owned(), vec![1])]);
+    }
+
+    #[test]
+    fn the_largest_records_stay_out_of_files_that_sled_never_syncs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let engine = open(&path);
+        let key = |i: usize| format!("{}{i:03}", "k".repeat(KEY_BYTES_MAX - 3));
+        // Enough writes of every leaf that sled consolidates, splits and merges them.
+        for sequence in 1..=120 {
+            let i = usize::try_from(sequence).unwrap() * 7 % 40;
+            engine.apply(sequence, &[put(&key(i), vec![1; RECORD_BYTES_MAX])]).unwrap();
+            if sequence % 3 == 0 {
+                let write = Write { key: key(i + 1), value: None };
+                engine.apply(sequence, &[write]).unwrap();
+            }
+            engine.sync().unwrap();
+        }
+        let blobs = std::fs::read_dir(path.join("blobs")).unwrap().count();
+        assert_eq!(blobs, 0, "sled moved values to files of their own");
+    }
+
+    #[test]
+    fn an_engine_waits_for_the_lock_of_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let first = open(&path);
+        let late = thread::spawn({
+            let path = path.clone();
+            move || Engine::open(&path, 16 << 20).map(drop)
+        });
+        thread::sleep(LOCK_POLL * 5);
+        drop(first);
+        late.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_the_system_refuses_is_not_taken_for_damaged() {
+        let full = io::Error::from(ErrorKind::StorageFull);
+        let failure = open_failure(Path::new("x"), sled::Error::Io(full));
+        assert!(matches!(failure, OpenFailure::Refused(_)), "{failure:?}");
+        let files = io::Error::from_raw_os_error(24);
+        let failure = open_failure(Path::new("x"), sled::Error::Io(files));
+        assert!(matches!(failure, OpenFailure::Refused(_)), "{failure:?}");
+        let cut = io::Error::from(ErrorKind::UnexpectedEof);
+        let failure = open_failure(Path::new("x"), sled::Error::Io(cut));
+        assert!(matches!(failure, OpenFailure::Damaged(_)), "{failure:?}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Opening: sled is checked against the history, repaired from it, or replaced.
+//!
+//! ```text
+//!   sled's last group is …                      what is done
+//!   before the history's base                   sled lost changes: built anew from the history
+//!   within the history, records as they were    the groups after it are replayed (after a crash)
+//!   within the history, records differ          built anew
+//!   after the history's end                     the history lost changes: sled's records are taken
+//!   unknown: it does not open, or panics        built anew
+//!   none, and the history is damaged too        refused: nothing is overwritten
+//! ```
+//!
+//! A sled that is replaced is moved aside, never removed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use snic_ports::store::snapshot::{Snapshot, sync_folder_of};
+use snic_ports::store::{StoreError, Write};
+
+use crate::blobs::Blobs;
+use crate::committer::Committer;
+use crate::engine::{Engine, OpenFailure};
+use crate::history::{History, Past, Records, sweep_temporaries};
+use crate::store::{Options, SledStore};
+
+/// How long a second process is let wait for the lock: a process that was killed may take a moment
+/// to be gone.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
+
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
+/// Records of one batch while sled is built anew: bounds its memory.
+const REBUILD_RECORDS: usize = 256;
+
+/// What [`SledStore::open`] gives.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: SledStore,
+    /// What had to be repaired, if anything.
+    pub recovered: Option<Recovery>,
+}
+
+/// What was damaged and how the store was opened nevertheless. `Display` is the message for the
+/// operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// What was found, in words; at least one.
+    pub faults: Vec<String>,
+    /// Where the damaged database was moved, if it was replaced.
+    pub moved_to: Option<PathBuf>,
+    /// The age of the snapshot that a replaced database was built from; `None` if it was built
+    /// from journals alone, or was not replaced.
+    pub snapshot_age: Option<Duration>,
+    /// Groups of changes that were replayed after the snapshot.
+    pub replayed_groups: u64,
+    /// Whether every acknowledged change is there. If not, changes after the last one restored may
+    /// be lost.
+    pub complete: bool,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store was damaged: {}", self.faults.join("; "))?;
+        if let Some(moved_to) = &self.moved_to {
+            match self.snapshot_age {
+                Some(age) => write!(f, ". It was restored from a snapshot {} old", Age(age))?,
+                None => write!(f, ". It was restored from its journals")?,
+            }
+            let groups = self.replayed_groups;
+            write!(f, " and {groups} groups of changes journaled since")?;
+            write!(f, "; the damaged database is kept in {}", moved_to.display())?;
+        } else {
+            write!(f, ". Its database holds all records, and a new snapshot was taken")?;
+        }
+        match self.complete {
+            true => write!(f, ". No acknowledged change is lost"),
+            false => {
+                write!(f, ". Changes acknowledged after that may be lost: compare with the card")
+            }
+        }
+    }
+}
+
+/// A duration in the unit an operator thinks in.
+struct Age(Duration);
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds @ 0..120 => write!(f, "{seconds} s"),
+            seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
+            seconds => write!(f, "{} h", seconds / 3_600),
+        }
+    }
+}
+
+/// See [`SledStore::open`].
+pub(crate) fn open(folder: &Path, options: Options) -> Result<Opened, StoreError> {
+    let lock = prepare(folder)?;
+    let blobs = Blobs::open(folder.join("blobs"))?;
+    let history_folder = folder.join("history");
+    sweep_temporaries(&history_folder)?;
+    let mut past = Past::read(&history_folder)?;
+    let database = folder.join("db");
+    let is_new = past.is_empty() && !database.exists();
+    if past.is_empty() && database.exists() {
+        past.faults.push(format!("{} is empty", history_folder.display()));
+    }
+    // The journal comes before sled, so that a sled without a history is known to be damaged.
+    let first = if is_new { Some(History::first(&history_folder)?) } else { None };
+    let found = match Engine::open(&database, options.cache_bytes) {
+        Ok(engine) => check(engine, &past)?,
+        Err(OpenFailure::Damaged(reason)) => Found::Damaged(reason),
+        Err(OpenFailure::Refused(error)) => return Err(error),
+    };
+    let (engine, recovered) = match found {
+        Found::Sound { engine, faults } => take(engine, &past, faults)?,
+        Found::Damaged(reason) => rebuild(folder, options, &past, reason)?,
+    };
+    if let Some(recovery) = &recovered {
+        tracing::warn!(%recovery, "the store was repaired");
+    }
+    let sequence = engine.sequence()?;
+    let history = match (first, past.unused_journal()) {
+        (Some(first), _) => first,
+        (None, Some(unused)) if recovered.is_none() => {
+            History::go_on(&history_folder, &past, unused)?
+        }
+        _ => {
+            let snapshot = Snapshot::now(sequence, engine.scan("")?);
+            History::begin(&history_folder, &past, &snapshot)?
+        }
+    };
+    let committer = Committer::new(Arc::new(engine), history, options, sequence);
+    let store = SledStore::start(folder, lock, blobs, committer)?;
+    Ok(Opened { store, recovered })
+}
+
+/// Makes the folders and takes the lock.
+fn prepare(folder: &Path) -> Result<File, StoreError> {
+    let failed = |error| StoreError::io(format!("create {}", folder.display()), error);
+    let history = folder.join("history");
+    fs::create_dir_all(folder).map_err(failed)?;
+    let lock = File::create(folder.join("lock")).map_err(failed)?;
+    lock_waiting(folder, &lock)?;
+    fs::create_dir_all(&history)
+        .and_then(|()| sync_folder_of(&history))
+        .and_then(|()| sync_folder_of(folder))
+        .map_err(failed)?;
+    Ok(lock)
+}
+
+fn lock_waiting(folder: &Path, lock: &File) -> Result<(), StoreError> {
+    let deadline = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => {
+                return Err(StoreError::io(format!("lock {}", folder.display()), error));
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(StoreError::InUse { path: folder.display().to_string() });
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL),
+        }
+    }
+}
+
+/// What sled turned out to be.
+enum Found {
+    /// Its records are those of the history, or newer; the faults are the history's.
+    Sound { engine: Engine, faults: Vec<String> },
+    /// It lost something; the text says what.
+    Damaged(String),
+}
+
+/// Compares sled with the history.
+fn check(engine: Engine, past: &Past) -> Result<Found, StoreError> {
+    let read = engine.sequence().and_then(|sequence| Ok((sequence, engine.scan("")?)));
+    let (sequence, records) = match read {
+        Ok(read) => read,
+        Err(StoreError::Damaged { reason, .. }) => return Ok(Found::Damaged(reason)),
+        Err(error) => return Err(error),
+    };
+    if sequence == 0 && past.last() == 0 && !past.faults.is_empty() {
+        // sled takes a file that is all garbage for a new one.
+        return Ok(Found::Damaged("the database is empty".to_owned()));
+    }
+    if sequence < past.begins_after() {
+        let begins_after = past.begins_after();
+        return Ok(Found::Damaged(format!(
+            "the database has changes up to {sequence} only; the newest snapshot has {begins_after}"
+        )));
+    }
+    let mut faults = past.faults.clone();
+    if sequence > past.last() {
+        let last = past.last();
+        faults.push(format!("the journal ends after change {last}, the database has {sequence}"));
+        return Ok(Found::Sound { engine, faults });
+    }
+    let records: Records = records.into_iter().collect();
+    if records != past.records_at(sequence) {
+        return Ok(Found::Damaged(format!(
+            "the database's records are not those of the history after change {sequence}"
+        )));
+    }
+    Ok(Found::Sound { engine, faults })
+}
+
+/// Takes sled as it is and replays what it misses.
+fn take(
+    engine: Engine,
+    past: &Past,
+    faults: Vec<String>,
+) -> Result<(Engine, Option<Recovery>), StoreError> {
+    let sequence = engine.sequence()?;
+    let mut replayed_groups = 0;
+    for group in past.groups_after(sequence) {
+        engine.apply(group.sequence, &group.writes)?;
+        replayed_groups += 1;
+    }
+    if replayed_groups > 0 {
+        engine.sync()?;
+    }
+    let complete = sequence.max(past.last()) >= past.furthest;
+    let (moved_to, snapshot_age) = (None, None);
+    let recovery = Recovery { faults, moved_to, snapshot_age, replayed_groups, complete };
+    let recovered = (!recovery.faults.is_empty()).then_some(recovery);
+    Ok((engine, recovered))
+}
+
+/// Moves sled aside and builds it anew from the history.
+fn rebuild(
+    folder: &Path,
+    options: Options,
+    past: &Past,
+    reason: String,
+) -> Result<(Engine, Option<Recovery>), StoreError> {
+    if past.last() == 0 && !past.faults.is_empty() {
+        let path = folder.display().to_string();
+        let reason = format!("{reason}; nor can its history be used: {}", past.faults.join("; "));
+        return Err(StoreError::Damaged { path, reason });
+    }
+    let moved_to = move_aside(folder)?;
+    let engine = Engine::open(&folder.join("db"), options.cache_bytes).map_err(|failure| {
+        let path = folder.display().to_string();
+        match failure {
+            OpenFailure::Damaged(reason) => StoreError::Damaged { path, reason },
+            OpenFailure::Refused(error) => error,
+        }
+    })?;
+    fill(&engine, past.records_at(past.last()), past.last())?;
+    let mut faults = vec![reason];
+    faults.extend(past.faults.iter().cloned());
+    if past.trailing_bytes > 0 {
+        // Cut by the same crash, most likely, and never acknowledged; but sled cannot tell now.
+        faults.push(format!("the journal ends in {} bytes of a cut group", past.trailing_bytes));
+    }
+    let recovery = Recovery {
+        faults,
+        moved_to: Some(moved_to),
+        snapshot_age: past.snapshot_age(),
+        replayed_groups: past.groups_after(past.begins_after()).count() as u64,
+        complete: past.last() >= past.furthest && past.trailing_bytes == 0,
+    };
+    Ok((engine, Some(recovery)))
+}
+
+/// Fills a new sled. Its number comes last: a crash before that leaves a sled that is behind its
+/// history, and is built anew again.
+fn fill(engine: &Engine, records: BTreeMap<String, Vec<u8>>, last: u64) -> Result<(), StoreError> {
+    let writes: Vec<Write> =
+        records.into_iter().map(|(key, value)| Write { key, value: Some(value) }).collect();
+    for some in writes.chunks(REBUILD_RECORDS) {
+        engine.apply(0, some)?;
+    }
+    engine.sync()?;
+    engine.apply(last, &[])?;
+    engine.sync()
+}
+
+/// Renames sled's folder to the first free `db.damaged-<n>`.
+fn move_aside(folder: &Path) -> Result<PathBuf, StoreError> {
+    let database = folder.join("db");
+    let target = (1_u32..)
+        .map(|n| folder.join(format!("db.damaged-{n}")))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| folder.join("db.damaged"));
+    fs::rename(&database, &target)
+        .and_then(|()| sync_folder_of(&database))
+        .map_err(|error| StoreError::io(format!("rename {}", database.display()), error))?;
+    Ok(target)
+}

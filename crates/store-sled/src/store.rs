@@ -1,0 +1,179 @@
+//! The handle: reads go to sled, changes to the committer.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use snic_domain::Digest;
+use snic_ports::store::snapshot::Snapshot;
+use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
+
+use crate::blobs::Blobs;
+use crate::committer::{Command, Committer};
+use crate::engine::Engine;
+use crate::opening::{self, Opened};
+
+/// How the store is run. `Default` suits a host with thousands of DAGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// sled's page cache, in bytes. Without a bound of ours it would take 1 GiB.
+    pub cache_bytes: u64,
+    /// Groups in the journal before the next snapshot, 1 or more: what an opening has to replay.
+    pub snapshot_groups: u64,
+    /// Time between snapshots while anything changes. A snapshot that did not succeed is tried
+    /// again after it.
+    pub snapshot_interval: Duration,
+    /// Size of the journal in bytes before the next snapshot.
+    pub journal_bytes_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            snapshot_groups: 10_000,
+            snapshot_interval: Duration::from_secs(300),
+            journal_bytes_max: 64 << 20,
+        }
+    }
+}
+
+/// The embedded [`Store`]. Dropping it finishes what was submitted, answers it, takes a snapshot
+/// and closes; use [`SledStore::close`] to have that explicit.
+#[derive(Debug)]
+pub struct SledStore {
+    /// `None` once closing has begun.
+    commands: Option<mpsc::Sender<Command>>,
+    committer: Option<JoinHandle<()>>,
+    // The order of these two matters: sled closes before the lock is released.
+    engine: Arc<Engine>,
+    _lock: File,
+    blobs: Blobs,
+    folder: PathBuf,
+}
+
+impl SledStore {
+    /// Opens the store of a folder, or makes it.
+    ///
+    /// sled's records are checked against the snapshots and journals. What sled misses is
+    /// replayed. When sled does not open, panics, or holds something else, its folder is moved
+    /// aside and it is built anew; [`Opened::recovered`] then says what was done and whether
+    /// anything acknowledged may be lost. Reads every record once.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] if another process has the store, [`StoreError::Damaged`] if neither
+    /// sled nor the history can be read, [`StoreError::Io`] if the system refuses.
+    pub fn open(folder: &Path, options: Options) -> Result<Opened, StoreError> {
+        opening::open(folder, options)
+    }
+
+    /// Closes the store: everything submitted is answered, and a snapshot is taken.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// Starts the committer over what the opening found.
+    pub(crate) fn start(
+        folder: &Path,
+        lock: File,
+        blobs: Blobs,
+        committer: Committer,
+    ) -> Result<Self, StoreError> {
+        let engine = Arc::clone(&committer.engine);
+        let (commands, queue) = mpsc::channel();
+        let committer = thread::Builder::new()
+            .name("snic-store".to_owned())
+            .spawn(move || committer.run(&queue))
+            .map_err(|error| StoreError::io("start the store's thread", error))?;
+        let (commands, committer) = (Some(commands), Some(committer));
+        Ok(Self { commands, committer, engine, _lock: lock, blobs, folder: folder.to_owned() })
+    }
+
+    /// Queues a command. Never blocks: the queue is bounded by what its callers have under way.
+    fn send(&self, command: Command) {
+        let sent = match &self.commands {
+            Some(commands) => commands.send(command),
+            None => Err(mpsc::SendError(command)),
+        };
+        // The committer is gone only if it panicked, outside of sled and of any answer.
+        if let Err(mpsc::SendError(Command::Write { done, .. } | Command::Replace { done, .. })) =
+            sent
+        {
+            done(Err(stopped()));
+        }
+    }
+
+    /// Queues a command and waits for its answer.
+    fn call(&self, command: impl FnOnce(Done) -> Command) -> Result<(), StoreError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let done = Box::new(move |result| {
+            // The receiver waits below; it cannot be gone.
+            let _ = answer.send(result);
+        });
+        self.send(command(done));
+        answered.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+fn stopped() -> StoreError {
+    StoreError::Stopped("its thread is gone".to_owned())
+}
+
+impl Drop for SledStore {
+    fn drop(&mut self) {
+        self.commands = None;
+        let ended = self.committer.take().map(JoinHandle::join);
+        if let Some(Err(_)) = ended {
+            tracing::error!(folder = %self.folder.display(), "the store's thread panicked");
+        }
+    }
+}
+
+impl Store for SledStore {
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.engine.scan(prefix)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.engine.get(key)
+    }
+
+    fn apply_all(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        check_limits(batches)?;
+        let batches = Ok(batches.to_vec());
+        self.call(|done| Command::Write { batches, done })
+    }
+
+    /// Does not block: the committer's thread calls `done`.
+    fn submit(&self, batches: Vec<Batch>, done: Done) {
+        let batches = check_limits(&batches).map(|()| batches);
+        self.send(Command::Write { batches, done });
+    }
+
+    fn put_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        self.blobs.put(digest, bytes)
+    }
+
+    fn get_blob(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        self.blobs.get(digest)
+    }
+
+    fn delete_blob(&self, digest: Digest) -> Result<(), StoreError> {
+        self.blobs.delete(digest)
+    }
+
+    fn list_blobs(&self) -> Result<Vec<Digest>, StoreError> {
+        self.blobs.list()
+    }
+
+    fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        Snapshot::now(0, self.engine.scan("")?).write(to)
+    }
+
+    fn restore(&self, from: &Path) -> Result<(), StoreError> {
+        let records = Snapshot::read(from)?.records;
+        self.call(|done| Command::Replace { records, done })
+    }
+}
