@@ -101,7 +101,6 @@ pub(crate) struct Loading {
 /// One card.
 #[derive(Debug)]
 pub(crate) struct CardState {
-    pub id: CardId,
     pub profile: CardProfile,
     pub ledger: Ledger,
     pub link: Link,
@@ -138,9 +137,8 @@ impl CardState {
             profile.regions.iter().map(|_| RegionEntry::new(RegionRecord::default(), None));
         let rows = u16::try_from(Table::Classifier.rows()).unwrap_or(u16::MAX);
         Self {
-            ledger: Ledger::new(id.clone(), profile.clone()),
+            ledger: Ledger::new(id, profile.clone()),
             regions: regions.collect(),
-            id,
             profile,
             link: Link::Absent("it was not opened yet".into()),
             rows: RowPool::new(),

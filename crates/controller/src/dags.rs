@@ -25,6 +25,18 @@ impl Controller {
             .ok_or_else(|| ControlError::not_found(name))
     }
 
+    /// Fails as for an absent one where the caller may not know of the tenant.
+    pub(crate) fn visible_tenant(
+        &self,
+        caller: &Caller,
+        id: &TenantId,
+    ) -> Result<(), ControlError> {
+        if caller.may_change(Some(id)) && self.tenants.contains_key(id) {
+            return Ok(());
+        }
+        Err(ControlError::not_found(format!("tenants/{id}")))
+    }
+
     pub(crate) fn check_dag_etag(
         &self,
         name: &DagName,
@@ -37,14 +49,10 @@ impl Controller {
     pub(crate) fn create_dag(
         &mut self,
         out: &mut Out,
-        caller: &Caller,
         name: DagName,
         spec: DagSpec,
         validate_only: bool,
     ) -> Result<Reply, ControlError> {
-        if !caller.may_change(Some(&name.tenant)) || !self.tenants.contains_key(&name.tenant) {
-            return Err(ControlError::not_found(format!("tenants/{}", name.tenant)));
-        }
         if self.dags.contains_key(&name) {
             return Err(ControlError::exists(&name));
         }
@@ -78,7 +86,7 @@ impl Controller {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
         self.dags.insert(name.clone(), entry);
-        if let Err(error) = self.install(out, &name, &dag, 1, choice) {
+        if let Err(error) = self.install(out, &name, &dag, choice) {
             self.dags.remove(&name);
             return Err(error);
         }
@@ -152,7 +160,7 @@ impl Controller {
             entry.record.updated = self.now;
         }
         let reply = self.begin_dag_operation(out, name, Work::UpdateDag(name.clone()));
-        if let Err(error) = self.install(out, name, &dag, generation, choice) {
+        if let Err(error) = self.install(out, name, &dag, choice) {
             let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
             if let Some(operation) = operation {
                 self.end_operation(out, &operation, Err(error));

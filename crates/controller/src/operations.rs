@@ -83,7 +83,8 @@ impl Controller {
             Command::CreateBitstream(bitstream) => self.create_bitstream(out, caller, bitstream),
             Command::DeleteBitstream { id } => self.delete_bitstream(out, caller, &id),
             Command::CreateDag { name, spec, validate_only } => {
-                self.create_dag(out, caller, name, spec, validate_only)
+                self.visible_tenant(caller, &name.tenant)?;
+                self.create_dag(out, name, spec, validate_only)
             }
             Command::UpdateDag { name, spec, etag, validate_only } => {
                 self.visible_dag(caller, &name)?;

@@ -59,11 +59,12 @@ impl Controller {
         out: &mut Out,
         name: &DagName,
         dag: &Dag,
-        generation: u64,
         choice: Choice,
     ) -> Result<(), ControlError> {
         let Choice { card: id, plan } = choice;
-        let previous = self.dags.get(name).and_then(|e| e.record.previous.clone());
+        let entry = self.dags.get(name);
+        let generation = entry.map_or(0, |e| e.record.generation);
+        let previous = entry.and_then(|e| e.record.previous.clone());
         let held = self.reservation(&plan.reservation, previous.as_ref());
         let Some(card) = self.cards.get_mut(&id) else {
             return Err(ControlError::NoCard(format!("card {id} is gone")));
@@ -183,12 +184,11 @@ impl Controller {
     /// Says whether a place was found.
     pub(crate) fn replace(&mut self, out: &mut Out, name: &DagName, spec: DagSpec) -> bool {
         let Some(entry) = self.dags.get(name) else { return false };
-        let generation = entry.record.generation;
         let Ok(dag) = Dag::new(spec) else { return false };
         let previous = entry.record.previous.clone();
         let result = self
             .choose(name, &dag, previous.as_ref())
-            .and_then(|choice| self.install(out, name, &dag, generation, choice));
+            .and_then(|choice| self.install(out, name, &dag, choice));
         let placed = result.is_ok();
         if let Err(error) = result {
             self.unplaced.insert(name.clone());

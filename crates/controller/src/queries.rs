@@ -91,6 +91,11 @@ impl Controller {
         }
     }
 
+    /// Whether a bitstream has these bytes.
+    pub fn uses_digest(&self, digest: Digest) -> bool {
+        self.bitstreams.values().any(|record| record.bitstream.digest == digest)
+    }
+
     /// The DAGs of one tenant, or all, by name.
     pub fn dags(&self, tenant: Option<&TenantId>) -> Vec<DagView> {
         match tenant {

@@ -54,7 +54,6 @@ impl Controller {
             return;
         }
         let serves = entry.active == Some(placement.serial);
-        let generation = entry.record.generation;
         let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
         let previous = serves.then_some(&placement);
         let Ok(choice) = self.choose(name, &dag, previous) else { return };
@@ -65,7 +64,7 @@ impl Controller {
         } else {
             self.uninstall(name);
         }
-        if self.install(out, name, &dag, generation, choice).is_err() {
+        if self.install(out, name, &dag, choice).is_err() {
             if let Some(entry) = self.dags.get_mut(name)
                 && serves
             {

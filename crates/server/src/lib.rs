@@ -1,1 +1,3 @@
-//! The gRPC services: identity, authorization, limits.
+//! The gRPC services: identity, authorization, limits; and the shell around the controller.
+
+pub mod shell;

@@ -1,0 +1,208 @@
+//! The controller's thread: events in, effects out, in order.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use snic_controller::{
+    CallId, CardCommand, Change, ControlError, Controller, Effect, Event, RecordWrite, Reply,
+    Request,
+};
+use snic_domain::{CardId, Digest};
+use snic_ports::store::{Batch, Store, StoreError, Write};
+use tokio::sync::{broadcast, oneshot};
+
+use super::card_thread::CardThread;
+use super::{Pins, wall_clock};
+
+/// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Something to do when all that came before is durable.
+pub(super) type Late = Box<dyn FnOnce() + Send>;
+
+/// A read of the state; what it gives is told when it is durable.
+pub(super) type Query = Box<dyn FnOnce(&Controller) -> Late + Send>;
+
+/// What reaches the thread.
+pub(super) enum Message {
+    Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>),
+    Read(Query),
+    Event(Event),
+    /// The batch with this number, and all before it, are durable; or the store failed.
+    Durable(u64, Result<(), StoreError>),
+    DropIfUnused(Digest),
+    Stop,
+}
+
+/// Where effects go.
+pub(super) struct Outlets {
+    pub store: Arc<dyn Store>,
+    pub messages: Sender<Message>,
+    pub cards: BTreeMap<CardId, CardThread>,
+    pub changes: broadcast::Sender<Arc<Change>>,
+    pub pins: Arc<Pins>,
+}
+
+/// What waits for a batch.
+enum Waiting {
+    Card(CardId, CardCommand),
+    Reply(CallId, Result<Reply, ControlError>),
+    Emit(Change),
+    DropBlob(Digest),
+    Late(Late),
+}
+
+pub(super) struct Actor {
+    controller: Controller,
+    outlets: Outlets,
+    calls: HashMap<CallId, oneshot::Sender<Result<Reply, ControlError>>>,
+    next_call: u64,
+    /// Batches handed to the store.
+    submitted: u64,
+    /// Batches known to be durable.
+    durable: u64,
+    /// Effects with the number of the batch that they wait for.
+    waiting: VecDeque<(u64, Waiting)>,
+}
+
+impl Actor {
+    pub fn new(controller: Controller, outlets: Outlets) -> Self {
+        Self {
+            controller,
+            outlets,
+            calls: HashMap::new(),
+            next_call: 0,
+            submitted: 0,
+            durable: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Runs until it is stopped, or the store fails; the cards' threads end with it.
+    pub fn run(mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
+        let result = self.serve(inbox);
+        std::mem::take(&mut self.outlets.cards).into_values().for_each(CardThread::stop);
+        result
+    }
+
+    /// A clean stop first waits for what is on its way to the store.
+    fn serve(&mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
+        let mut stopping = false;
+        loop {
+            if stopping && self.durable == self.submitted {
+                return Ok(());
+            }
+            let message = match inbox.recv_timeout(self.sleep()) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => Message::Event(Event::Tick),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            match message {
+                Message::Stop => stopping = true,
+                Message::Durable(number, result) => {
+                    result?;
+                    self.durable = number;
+                }
+                _ if stopping => {}
+                message => self.take(message),
+            }
+            self.release();
+        }
+    }
+
+    fn sleep(&self) -> Duration {
+        let wake_up = self.controller.next_wake_up();
+        wake_up.map_or(SLEEP_MAX, |at| at.since(wall_clock()).min(SLEEP_MAX))
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Request(request, answer) => {
+                self.next_call += 1;
+                let call = CallId(self.next_call);
+                self.calls.insert(call, answer);
+                self.handle(Event::Request { call, request });
+            }
+            Message::Event(event) => self.handle(event),
+            Message::Read(query) => {
+                let late = query(&self.controller);
+                self.waiting.push_back((self.submitted, Waiting::Late(late)));
+            }
+            Message::DropIfUnused(digest) => {
+                self.waiting.push_back((self.submitted, Waiting::DropBlob(digest)));
+            }
+            Message::Durable(..) | Message::Stop => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        for effect in self.controller.handle(event, wall_clock()) {
+            let waiting = match effect {
+                Effect::Persist(writes) => {
+                    self.submit(writes);
+                    continue;
+                }
+                Effect::Card { card, command } => Waiting::Card(card, command),
+                Effect::Reply { call, result } => Waiting::Reply(call, result),
+                Effect::Emit(change) => Waiting::Emit(change),
+                Effect::DropBlob(digest) => Waiting::DropBlob(digest),
+            };
+            self.waiting.push_back((self.submitted, waiting));
+        }
+    }
+
+    fn submit(&mut self, writes: Vec<RecordWrite>) {
+        self.submitted += 1;
+        let number = self.submitted;
+        let messages = self.outlets.messages.clone();
+        let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
+        let done = Box::new(move |result| {
+            // Where the thread has ended nobody waits for it.
+            let _ = messages.send(Message::Durable(number, result));
+        });
+        self.outlets.store.submit(vec![Batch { writes }], done);
+    }
+
+    /// Carries out what no longer has to wait.
+    fn release(&mut self) {
+        while self.waiting.front().is_some_and(|(after, _)| *after <= self.durable) {
+            if let Some((_, waiting)) = self.waiting.pop_front() {
+                self.carry_out(waiting);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::Card(card, command) => {
+                if let Some(card) = self.outlets.cards.get(&card) {
+                    card.send(command);
+                }
+            }
+            Waiting::Reply(call, result) => {
+                if let Some(answer) = self.calls.remove(&call) {
+                    // The caller may have given up.
+                    let _ = answer.send(result);
+                }
+            }
+            Waiting::Emit(change) => {
+                // Without a watcher nobody is told.
+                let _ = self.outlets.changes.send(Arc::new(change));
+            }
+            Waiting::DropBlob(digest) => self.drop_blob(digest),
+            Waiting::Late(late) => late(),
+        }
+    }
+
+    /// Removes bytes that no record names and no upload under way needs.
+    fn drop_blob(&self, digest: Digest) {
+        if self.controller.uses_digest(digest) || self.outlets.pins.is_pinned(digest) {
+            return;
+        }
+        if let Err(error) = self.outlets.store.delete_blob(digest) {
+            tracing::warn!(%digest, %error, "a bitstream's bytes that nobody needs were kept");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The shell around the controller: threads, channels and the clock, and nothing else.
+//!
+//! ```text
+//!  services ──request, read──► controller thread ──batches──► store's committer
+//!     ▲                          │   ▲   ▲                         │
+//!     │ reply, changes           │   │   └──────── durable ────────┘
+//!     └──────────────────────────┤   │ reports
+//!                                ▼   │
+//!                             card threads (one a card: the only one that touches it)
+//! ```
+//!
+//! The controller thread keeps the one rule of order: an effect that follows a persisted batch
+//! waits until that batch is durable. Reads wait in the same line, so nobody is told of a change
+//! that a crash could still undo.
+
+mod actor;
+mod card_thread;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use snic_controller::{Caller, Change, Command, ControlError, Controller, Reply, Request};
+use snic_domain::{Bitstream, CardId, CardProfile, Digest, Timestamp};
+use snic_ports::card::Card;
+use snic_ports::driver::Deadlines;
+use snic_ports::store::{Store, StoreError};
+use tokio::sync::{broadcast, oneshot};
+
+use actor::{Actor, Message};
+
+/// Changes that a watcher may lag behind before it has to start anew.
+const CHANGES_KEPT: usize = 4_096;
+
+/// What a card opener gives: the card and what it offers, or why it cannot be opened.
+pub type Opened = Result<(Box<dyn Card>, CardProfile), String>;
+
+/// One card of the settings.
+pub struct CardSlot {
+    /// Its id.
+    pub id: CardId,
+    /// Opens it; called again, after a pause, whenever it was lost.
+    pub open: Box<dyn FnMut() -> Opened + Send>,
+    /// How long its steps may take.
+    pub deadlines: Deadlines,
+}
+
+/// Why the control plane did not answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ShellError {
+    /// The request was refused.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The store failed; the daemon takes no more changes.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    Stopped,
+}
+
+/// A handle on the running control plane. Cheap to clone.
+#[derive(Clone)]
+pub struct ControlPlane {
+    messages: Sender<Message>,
+    changes: broadcast::Sender<Arc<Change>>,
+    store: Arc<dyn Store>,
+    pins: Arc<Pins>,
+}
+
+/// Digests of uploads under way: their bytes are not removed as unused.
+#[derive(Debug, Default)]
+struct Pins(Mutex<HashMap<Digest, usize>>);
+
+impl Pins {
+    fn pin(&self, digest: Digest) {
+        *self.0.lock().entry(digest).or_default() += 1;
+    }
+
+    fn unpin(&self, digest: Digest) {
+        let mut pins = self.0.lock();
+        if let Some(count) = pins.get_mut(&digest) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&digest);
+            }
+        }
+    }
+
+    fn is_pinned(&self, digest: Digest) -> bool {
+        self.0.lock().contains_key(&digest)
+    }
+}
+
+/// The threads of a running control plane.
+pub struct Running {
+    messages: Sender<Message>,
+    controller: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Running {
+    /// Stops all threads: what was promised is durable, the cards are left as they are.
+    /// Blocks until they have ended.
+    pub fn stop(self) -> Result<(), StoreError> {
+        // Where nobody receives, the thread has ended already.
+        let _ = self.messages.send(Message::Stop);
+        self.wait()
+    }
+
+    /// Blocks until the control plane has ended: after [`Running::stop`], or when its store failed.
+    pub fn wait(self) -> Result<(), StoreError> {
+        match self.controller.join() {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::Stopped("the controller's thread panicked".to_owned())),
+        }
+    }
+}
+
+/// The time on the wall, as the controller wants it.
+pub fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::ZERO + since
+}
+
+/// Starts the threads of a control plane.
+pub fn start(
+    controller: Controller,
+    store: Arc<dyn Store>,
+    cards: Vec<CardSlot>,
+) -> std::io::Result<(ControlPlane, Running)> {
+    let (messages, inbox) = std::sync::mpsc::channel();
+    let (changes, _) = broadcast::channel(CHANGES_KEPT);
+    let pins = Arc::new(Pins::default());
+    let cards = cards
+        .into_iter()
+        .map(|slot| {
+            let id = slot.id.clone();
+            card_thread::start(slot, Arc::clone(&store), messages.clone()).map(|card| (id, card))
+        })
+        .collect::<std::io::Result<_>>()?;
+    let actor = Actor::new(
+        controller,
+        actor::Outlets {
+            store: Arc::clone(&store),
+            messages: messages.clone(),
+            cards,
+            changes: changes.clone(),
+            pins: Arc::clone(&pins),
+        },
+    );
+    let thread =
+        std::thread::Builder::new().name("controller".into()).spawn(move || actor.run(&inbox))?;
+    let plane = ControlPlane { messages: messages.clone(), changes, store, pins };
+    Ok((plane, Running { messages, controller: thread }))
+}
+
+impl ControlPlane {
+    /// Asks for a change. What the reply promises is durable when it arrives.
+    pub async fn request(&self, request: Request) -> Result<Reply, ShellError> {
+        let (answer, answered) = oneshot::channel();
+        let message = Message::Request(Box::new(request), answer);
+        self.messages.send(message).map_err(|_| ShellError::Stopped)?;
+        Ok(answered.await.map_err(|_| ShellError::Stopped)??)
+    }
+
+    /// Reads the state. All that is read is durable when the answer arrives.
+    pub async fn read<T, F>(&self, query: F) -> Result<T, ShellError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Controller) -> T + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let query = Box::new(move |controller: &Controller| -> actor::Late {
+            let value = query(controller);
+            // Where nobody waits any more, nobody needs the answer.
+            Box::new(move || drop(answer.send(value)))
+        });
+        self.messages.send(Message::Read(query)).map_err(|_| ShellError::Stopped)?;
+        answered.await.map_err(|_| ShellError::Stopped)
+    }
+
+    /// The changes from now on, in order. A receiver that lags too far is told so, and reads the
+    /// state anew.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
+        self.changes.subscribe()
+    }
+
+    /// Stores a bitstream's bytes and registers it. Where it is refused the bytes go again, unless
+    /// another bitstream has the same.
+    pub async fn register_bitstream(
+        &self,
+        caller: Caller,
+        request_id: Option<String>,
+        bitstream: Bitstream,
+        bytes: Vec<u8>,
+    ) -> Result<Reply, ShellError> {
+        let digest = bitstream.digest;
+        let store = Arc::clone(&self.store);
+        self.pins.pin(digest);
+        let stored = tokio::task::spawn_blocking(move || store.put_blob(digest, &bytes)).await;
+        let result = match stored {
+            Ok(Ok(())) => {
+                let command = Command::CreateBitstream(bitstream);
+                self.request(Request { caller, request_id, command }).await
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(ShellError::Stopped),
+        };
+        self.pins.unpin(digest);
+        if result.is_err() {
+            // Where the thread has ended, unused bytes are removed at the next start.
+            let _ = self.messages.send(Message::DropIfUnused(digest));
+        }
+        result
+    }
+
+    /// The bytes of a bitstream.
+    pub async fn bitstream_bytes(&self, digest: Digest) -> Result<Vec<u8>, ShellError> {
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || store.get_blob(digest)).await;
+        Ok(read.map_err(|_| ShellError::Stopped)??)
+    }
+
+    /// The store, for backup and restore.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
