@@ -7,6 +7,7 @@ use snic_tables::registers::*;
 use snic_tables::{CardCommand, CardReport, LoadFailure, Ticket};
 
 use super::{Bench, loaded};
+use crate::card::fake::REGIONS_OF_FAKE;
 
 fn failed(ticket: u64, region: u8, failure: LoadFailure) -> CardReport {
     let (ticket, region) = (Ticket(ticket), RegionId(region));
@@ -18,8 +19,8 @@ fn the_steps_of_a_load_come_in_their_order() {
     let mut bench = Bench::new();
     bench.load(1, 2, b"bits");
     assert_eq!(bench.step(), []);
-    let (&buffer, &bytes) = bench.card.buffers.first_key_value().expect("staged");
-    assert_eq!(bytes, 4);
+    let (&buffer, bytes) = bench.card.buffers.first_key_value().expect("staged");
+    assert_eq!(bytes, b"bits");
     let mut expected = vec![(region(2, REGION_CONTROL), REGION_DECOUPLE)];
     let next = region(2, REGION_DIGEST_NEXT);
     expected.extend((next..).step_by(4).zip(Digest::of(b"bits").words()));
@@ -84,7 +85,7 @@ fn without_bytes_or_room_or_region_nothing_is_touched() {
     };
     assert!(text.contains("4 bytes"), "{text}");
 
-    for region in [super::fake::REGIONS_OF_FAKE, 255] {
+    for region in [REGIONS_OF_FAKE, 255] {
         bench.load(3, region, b"bits");
         let failure = LoadFailure::Controller { code: LOAD_ERROR_REGION };
         assert_eq!(bench.step(), [failed(3, region, failure)]);
@@ -145,6 +146,6 @@ fn a_load_that_does_not_end_keeps_its_buffer_and_the_port() {
 
     bench.load(3, 0, b"bits");
     assert_eq!(bench.after_ms(3_600_000), [], "the port is free at last");
-    assert_eq!(bench.card.buffers.values().collect::<Vec<_>>(), [&4], "only the new one");
+    assert_eq!(bench.card.buffers.values().collect::<Vec<_>>(), [b"bits"], "only the new one");
     assert_eq!(bench.after_ms(5), [loaded(3, 0, 5)]);
 }

@@ -1,6 +1,5 @@
 //! The session against a register file with faults; the commands and the expected answers.
 
-mod fake;
 mod loading;
 mod losing;
 mod programming;
@@ -14,7 +13,7 @@ use snic_domain::{Digest, RegionId, Timestamp};
 use snic_tables::{CardCommand, CardReport, RateLimiterRow, TableDelta, TableImage, Ticket};
 
 use super::{Deadlines, Session};
-use fake::FakeCard;
+use crate::card::fake::FakeCard;
 
 const DEADLINES: Deadlines = Deadlines {
     drain: Duration::from_millis(20),

@@ -1,13 +1,15 @@
 //! A register file that does what the map says a card does, and as slowly or badly as told.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
+use snic_domain::limits::{DAG_ROWS, REGIONS_MAX};
 use snic_domain::{CardModel, Timestamp};
 use snic_tables::registers::*;
-use snic_tables::{BANK_WORDS, TableImage};
+use snic_tables::{BANK_WORDS, DropCause, TableImage};
 
-use crate::card::{Buffers, Card, CardError, Registers};
+use super::{Buffers, Card, CardError, Registers};
 
 pub const REGIONS_OF_FAKE: u8 = 4;
 
@@ -21,8 +23,25 @@ pub struct Faults {
     pub load_hangs: bool,
     pub load_leaves_other_digest: bool,
     pub no_memory: bool,
+    /// Loads fail where the bytes are not one of [`image`]'s; otherwise any bytes are loaded.
+    pub checks_images: bool,
     /// Accesses until the card is lost.
     pub lost_after: Option<u64>,
+}
+
+/// A bitstream for a fake card: a mark, a name, and what makes the exclusive or of all bytes zero.
+pub fn image(name: &[u8]) -> Arc<[u8]> {
+    let mut bytes = b"FAKE".to_vec();
+    bytes.extend_from_slice(name);
+    bytes.resize(512, 0);
+    bytes.push(bytes.iter().fold(0, |sum, byte| sum ^ byte));
+    bytes.into()
+}
+
+fn is_image(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"FAKE")
+        && bytes.len() == 513
+        && bytes.iter().fold(0, |sum, byte| sum ^ byte) == 0
 }
 
 pub struct FakeCard {
@@ -38,7 +57,7 @@ pub struct FakeCard {
     pub faults: Faults,
     /// Register writes, in order.
     pub writes: Vec<(Address, u32)>,
-    pub buffers: BTreeMap<u64, usize>,
+    pub buffers: BTreeMap<u64, Vec<u8>>,
     /// A counter (address of its low word) that counts at every access to it.
     pub ticking: Option<(Address, u64)>,
     pub accesses: u64,
@@ -92,7 +111,7 @@ impl FakeCard {
     pub fn begin_load(&mut self, number: u8) {
         self.poke(region(number, REGION_CONTROL), REGION_DECOUPLE);
         self.poke(LOAD_REGION, number.into());
-        self.start_load();
+        self.run_load();
     }
 
     /// As if an earlier daemon had committed.
@@ -125,29 +144,56 @@ impl FakeCard {
     }
 
     fn start_load(&mut self) {
+        let number = self.peek(LOAD_REGION);
+        if self.load.is_some() {
+            self.poke(LOAD_ERROR, LOAD_ERROR_BUSY);
+        } else if number >= REGIONS_OF_FAKE.into() || !self.decoupled(number as u8) {
+            self.poke(LOAD_ERROR, LOAD_ERROR_REGION);
+            self.poke(LOAD_STATUS, LOAD_FAILED);
+        } else {
+            self.run_load();
+        }
+    }
+
+    fn run_load(&mut self) {
         let number = self.peek(LOAD_REGION) as u8;
         self.poke(LOAD_STATUS, LOAD_BUSY);
-        self.poke(region(number, REGION_STATUS), REGION_LOADING);
+        self.show(number, REGION_LOADING, [0; 8]);
         let takes =
             if self.faults.load_hangs { Duration::from_secs(3600) } else { self.load_takes };
         self.load = Some((number, self.now + takes));
         self.settle();
     }
 
+    fn show(&mut self, number: u8, status: u32, digest: [u32; 8]) {
+        self.poke(region(number, REGION_STATUS), status);
+        self.poke(region(number, REGION_NTS), u32::from(status == REGION_LOADED));
+        for (at, word) in (region(number, REGION_DIGEST)..).step_by(4).zip(digest) {
+            self.poke(at, word);
+        }
+    }
+
+    fn load_error(&self) -> Option<u32> {
+        let high = u64::from(self.peek(LOAD_BUFFER_HIGH)) << 32;
+        let bytes = self.buffers.get(&(high | u64::from(self.peek(LOAD_BUFFER_LOW))));
+        let valid = !self.faults.checks_images || bytes.is_some_and(|bytes| is_image(bytes));
+        if valid { self.faults.load_error } else { Some(LOAD_ERROR_PACKETS) }
+    }
+
     fn end_load(&mut self, number: u8) {
-        if let Some(code) = self.faults.load_error {
+        self.poke(LOAD_PROGRESS, self.peek(LOAD_BYTES));
+        if let Some(code) = self.load_error() {
             self.poke(LOAD_STATUS, LOAD_FAILED);
             self.poke(LOAD_ERROR, code);
-            self.poke(region(number, REGION_STATUS), REGION_BROKEN);
+            self.show(number, REGION_BROKEN, [0; 8]);
             return;
         }
         self.poke(LOAD_STATUS, LOAD_DONE);
-        self.poke(region(number, REGION_STATUS), REGION_LOADED);
-        for word in (0..32).step_by(4) {
-            let next = self.peek(region(number, REGION_DIGEST_NEXT + word));
-            let flip = u32::from(self.faults.load_leaves_other_digest);
-            self.poke(region(number, REGION_DIGEST + word), next ^ flip);
-        }
+        let flip = u32::from(self.faults.load_leaves_other_digest);
+        let next = std::array::from_fn(|word| {
+            self.peek(region(number, REGION_DIGEST_NEXT + 4 * word as u32)) ^ flip
+        });
+        self.show(number, REGION_LOADED, next);
     }
 
     fn commit(&mut self, version: u32) {
@@ -164,6 +210,31 @@ impl FakeCard {
     }
 }
 
+/// Whether the map has a register there.
+fn is_register(at: Address) -> bool {
+    let regions = REGIONS..REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
+    let drops = 8 * DropCause::ALL.len() as u32;
+    let windows = [
+        MAGIC..BOOT_ID + 4,
+        TABLE_VERSION..COMMIT_STATUS + 4,
+        LOAD_REGION..LOAD_ERROR + 4,
+        PACKETS_IN..DROPS + drops,
+        DAG_LOAD..DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW,
+        ACTIVE_BANK..ACTIVE_BANK + BANK_BYTES,
+        SHADOW_BANK..SHADOW_BANK + BANK_BYTES,
+    ];
+    let hole = REGION_IN_FLIGHT + 4;
+    let in_map = windows.iter().any(|window| window.contains(&at))
+        || regions.contains(&at) && at % REGION_PAGE != hole;
+    in_map && at.is_multiple_of(4)
+}
+
+fn is_writable_in_a_region(at: Address) -> bool {
+    let register = at % REGION_PAGE;
+    (REGIONS..PACKETS_IN).contains(&at)
+        && (register == REGION_CONTROL || (REGION_DIGEST_NEXT..REGION_NTS).contains(&register))
+}
+
 const fn word_of(at: Address, bank: Address) -> usize {
     ((at - bank) / 4) as usize
 }
@@ -171,6 +242,9 @@ const fn word_of(at: Address, bank: Address) -> usize {
 impl Registers for FakeCard {
     fn read(&mut self, at: Address) -> Result<u32, CardError> {
         self.count_access()?;
+        if !is_register(at) {
+            return Err(CardError::NoRegister(at));
+        }
         if let Some((low, value)) = &mut self.ticking
             && (at == *low || at == *low + 4)
         {
@@ -187,6 +261,9 @@ impl Registers for FakeCard {
 
     fn write(&mut self, at: Address, value: u32) -> Result<(), CardError> {
         self.count_access()?;
+        if !is_register(at) {
+            return Err(CardError::NoRegister(at));
+        }
         self.writes.push((at, value));
         match at {
             SHADOW_BANK.. => self.shadow[word_of(at, SHADOW_BANK)] = value,
@@ -195,8 +272,13 @@ impl Registers for FakeCard {
                 assert_ne!(self.peek(COMMIT_STATUS), COMMIT_BUSY, "packets still read that bank");
                 self.shadow.clone_from(&self.active);
             }
+            LOAD_REGION..LOAD_START => self.poke(at, value),
             LOAD_START => self.start_load(),
-            _ => self.poke(at, value),
+            _ if is_writable_in_a_region(at) && at % REGION_PAGE == REGION_CONTROL => {
+                self.poke(at, value & !REGION_RESET);
+            }
+            _ if is_writable_in_a_region(at) => self.poke(at, value),
+            _ => {}
         }
         Ok(())
     }
@@ -208,8 +290,8 @@ impl Buffers for FakeCard {
         if self.faults.no_memory {
             return Err(CardError::NoMemory { bytes: bytes.len() });
         }
-        let address = 0x7_0000_1000 + self.accesses;
-        self.buffers.insert(address, bytes.len());
+        let address = 0x7_0000_0000 + (self.accesses << 12);
+        self.buffers.insert(address, bytes.to_vec());
         Ok(address)
     }
 

@@ -4,6 +4,10 @@
 //! takes. What takes longer (a load, a commit) is started by a register and polled: the sequences
 //! are written once, in [`crate::driver`], for every adapter.
 
+pub mod conformance;
+#[cfg(test)]
+pub(crate) mod fake;
+
 use snic_domain::{CardModel, Timestamp};
 use snic_tables::registers::Address;
 
