@@ -1,1 +1,48 @@
 //! The simulated card: a cycle-level data plane behind the register map.
+//!
+//! It is driven through the same port as a real card and decodes the very bytes that
+//! `snic-tables` encodes; it knows regions, rows and UIDs, and no tenant. Two layers:
+//!
+//! ```text
+//!   Card port          registers ── memory ── configuration controller ── faults     card.rs
+//!                          │                            │
+//!   tables, regions     banks.rs ◄── commit          region.rs ◄── load
+//!                          │                            │
+//!   data plane          sources ─► ingress ─► scheduler ─► regions ─► egress         plane/
+//! ```
+//!
+//! Everything is determined by the card profile, a seed and the calls: the same calls give the same
+//! digest of all packets on every machine.
+
+mod banks;
+mod card;
+mod configuration;
+mod decoded;
+mod faults;
+mod histogram;
+mod measurement;
+mod memory;
+mod plane;
+mod profile;
+mod region;
+mod registers;
+mod shaper;
+mod shared;
+mod slab;
+mod spread;
+mod time;
+mod trace;
+mod traffic;
+mod wheel;
+
+pub use card::{Accesses, SimCard, SourceId};
+pub use faults::Faults;
+pub use histogram::Latency;
+pub use measurement::{DagMeasurement, Measurements};
+pub use plane::Options;
+pub use profile::InvalidProfile;
+pub use shared::SharedSimCard;
+pub use trace::{Fate, Record};
+pub use traffic::{
+    Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,
+};

@@ -1,0 +1,346 @@
+//! Two table banks and the commit between them.
+//!
+//! ```text
+//!          COMMIT n+1                        last packet of version n gone
+//! idle ─────────────► busy: new packets read ──────────────────────────────► idle
+//!                     the other bank          the changed rows are copied back
+//! ```
+//!
+//! While a commit is busy, the shadow bank is the one that old packets still read. A host that
+//! writes to it then tears their rows: they are dropped as [`DropCause::MixedVersions`].
+
+use snic_tables::{BANK_WORDS, DropCause, RowKey};
+
+use crate::decoded::{Decoded, row_of_word};
+
+/// One of the two banks.
+pub(crate) type Bank = usize;
+
+#[derive(Debug)]
+struct Contents {
+    words: Box<[u32]>,
+    decoded: Decoded,
+    version: u32,
+    /// Packets that began with it and are still on the card.
+    packets: u64,
+}
+
+/// Rows, each once, in the order in which they were first marked.
+#[derive(Debug)]
+struct RowSet {
+    marks: Box<[u64]>,
+    rows: Vec<RowKey>,
+}
+
+impl RowSet {
+    fn new() -> Self {
+        Self { marks: vec![0; BANK_WORDS.div_ceil(64)].into(), rows: Vec::new() }
+    }
+
+    /// Marks by the row's first word.
+    fn insert(&mut self, key: RowKey) {
+        if let Some(at) = key.offset()
+            && self.marks[at / 64] >> (at % 64) & 1 == 0
+        {
+            self.marks[at / 64] |= 1 << (at % 64);
+            self.rows.push(key);
+        }
+    }
+
+    fn contains(&self, key: RowKey) -> bool {
+        !self.rows.is_empty()
+            && key.offset().is_some_and(|at| self.marks[at / 64] >> (at % 64) & 1 == 1)
+    }
+
+    fn take(&mut self) -> Vec<RowKey> {
+        for at in self.rows.iter().filter_map(|key| key.offset()) {
+            self.marks[at / 64] = 0;
+        }
+        std::mem::take(&mut self.rows)
+    }
+}
+
+/// How the last commit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommitState {
+    Idle,
+    Busy,
+    Refused,
+}
+
+/// Both banks.
+#[derive(Debug)]
+pub(crate) struct Banks {
+    contents: [Contents; 2],
+    active: Bank,
+    /// Rows of the shadow bank that differ from the active one's, or may.
+    written: RowSet,
+    /// The rows of a commit that is busy.
+    committed: Option<Vec<RowKey>>,
+    /// The commit under way never ends.
+    hangs: bool,
+    refused: bool,
+}
+
+impl Default for Banks {
+    fn default() -> Self {
+        let contents = || Contents {
+            words: vec![0; BANK_WORDS].into(),
+            decoded: Decoded::default(),
+            version: 0,
+            packets: 0,
+        };
+        Self {
+            contents: [contents(), contents()],
+            active: 0,
+            written: RowSet::new(),
+            committed: None,
+            hangs: false,
+            refused: false,
+        }
+    }
+}
+
+impl Banks {
+    pub(crate) const fn active(&self) -> Bank {
+        self.active
+    }
+
+    pub(crate) const fn version(&self, bank: Bank) -> u32 {
+        self.contents[bank].version
+    }
+
+    pub(crate) fn words(&self, shadow: bool) -> &[u32] {
+        &self.contents[self.active ^ usize::from(shadow)].words
+    }
+
+    /// The rows that new packets read.
+    pub(crate) const fn current(&self) -> &Decoded {
+        &self.contents[self.active].decoded
+    }
+
+    /// The bank that old packets still read, while a commit is busy.
+    pub(crate) const fn draining(&self) -> Option<Bank> {
+        if self.committed.is_some() { Some(self.active ^ 1) } else { None }
+    }
+
+    pub(crate) const fn state(&self) -> CommitState {
+        match (&self.committed, self.refused) {
+            (Some(_), _) => CommitState::Busy,
+            (None, true) => CommitState::Refused,
+            (None, false) => CommitState::Idle,
+        }
+    }
+
+    /// A host's write to the shadow bank.
+    pub(crate) fn write_shadow(&mut self, word: usize, value: u32) {
+        self.contents[self.active ^ 1].words[word] = value;
+        if let Some(key) = row_of_word(word) {
+            self.written.insert(key);
+        }
+    }
+
+    /// Makes the shadow bank the same as the active one. Does nothing while a commit is busy.
+    pub(crate) fn abort(&mut self) {
+        if self.committed.is_none() {
+            let rows = self.written.take();
+            self.copy_to_shadow(&rows);
+            self.refused = false;
+        }
+    }
+
+    /// Swaps the banks where `version` is the next one and no commit is busy; says which rows
+    /// changed. `hangs` makes a commit that never ends.
+    pub(crate) fn commit(&mut self, version: u32, hangs: bool) -> Option<Vec<RowKey>> {
+        let next = self.contents[self.active].version.wrapping_add(1);
+        self.refused = self.committed.is_some() || version != next;
+        if self.refused {
+            return None;
+        }
+        let rows = self.written.take();
+        self.active ^= 1;
+        let bank = &mut self.contents[self.active];
+        bank.version = version;
+        bank.decoded.refresh(&bank.words, &rows);
+        self.committed = Some(rows.clone());
+        self.hangs = hangs;
+        self.finish_commit();
+        Some(rows)
+    }
+
+    fn finish_commit(&mut self) {
+        if self.hangs || self.contents[self.active ^ 1].packets > 0 {
+            return;
+        }
+        if let Some(rows) = self.committed.take() {
+            self.copy_to_shadow(&rows);
+            let shadow = &mut self.contents[self.active ^ 1];
+            shadow.decoded.refresh(&shadow.words, &rows);
+        }
+    }
+
+    fn copy_to_shadow(&mut self, rows: &[RowKey]) {
+        let [first, second] = &mut self.contents;
+        let (from, to) = if self.active == 0 { (first, second) } else { (second, first) };
+        for key in rows {
+            if let Some(at) = key.offset() {
+                let range = at..at + key.table.row_words();
+                to.words[range.clone()].copy_from_slice(&from.words[range]);
+            }
+        }
+    }
+
+    /// A packet begins with the active bank.
+    pub(crate) fn begin(&mut self) -> (Bank, u32) {
+        let bank = &mut self.contents[self.active];
+        bank.packets += 1;
+        (self.active, bank.version)
+    }
+
+    /// A packet that began with `bank` is gone.
+    pub(crate) fn end(&mut self, bank: Bank) {
+        self.contents[bank].packets -= 1;
+        if self.committed.is_some() && bank != self.active {
+            self.finish_commit();
+        }
+    }
+
+    /// Packets by bank.
+    pub(crate) fn packets(&self) -> [u64; 2] {
+        [self.contents[0].packets, self.contents[1].packets]
+    }
+
+    /// The rows as a packet of `version` meets them in `bank`: fails where `key` was written since.
+    #[inline]
+    pub(crate) fn rows_for(
+        &self,
+        bank: Bank,
+        version: u32,
+        key: RowKey,
+    ) -> Result<&Decoded, DropCause> {
+        let contents = &self.contents[bank];
+        let torn = self.committed.is_some() && bank != self.active && self.written.contains(key);
+        if torn || contents.version != version {
+            return Err(DropCause::MixedVersions);
+        }
+        Ok(&contents.decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use snic_tables::{ChainRow, RateLimiterRow, RowCodec, Table};
+
+    use super::*;
+
+    fn write<R: RowCodec>(banks: &mut Banks, row: u16, columns: &R) -> RowKey {
+        let key = RowKey { table: R::TABLE, row };
+        let mut words = vec![0; R::TABLE.row_words()];
+        columns.encode(&mut words);
+        let at = key.offset().expect("the table has the row");
+        for (i, word) in words.into_iter().enumerate() {
+            banks.write_shadow(at + i, word);
+        }
+        key
+    }
+
+    const CHAIN: ChainRow = ChainRow { first_instance: 4, instances: 2 };
+
+    #[test]
+    fn rows_are_seen_after_the_commit_and_not_before() {
+        let mut banks = Banks::default();
+        let key = write(&mut banks, 7, &CHAIN);
+        assert_eq!(banks.current().chains[7], None);
+        assert_eq!(banks.commit(1, false), Some(vec![key]));
+        assert_eq!((banks.state(), banks.version(banks.active())), (CommitState::Idle, 1));
+        assert_eq!(banks.current().chains[7], Some(CHAIN));
+        assert_eq!(banks.words(false), banks.words(true));
+    }
+
+    #[test]
+    fn any_other_version_is_refused_and_changes_nothing() {
+        let mut banks = Banks::default();
+        write(&mut banks, 7, &CHAIN);
+        for version in [0, 2, u32::MAX] {
+            assert_eq!(banks.commit(version, false), None);
+            assert_eq!(banks.state(), CommitState::Refused);
+        }
+        assert_eq!(banks.version(banks.active()), 0);
+        assert!(banks.commit(1, false).is_some());
+        assert_eq!(banks.state(), CommitState::Idle);
+    }
+
+    #[test]
+    fn a_commit_is_busy_until_the_last_old_packet_is_gone() {
+        let mut banks = Banks::default();
+        let (old, version) = banks.begin();
+        let key = write(&mut banks, 7, &CHAIN);
+        banks.commit(1, false);
+        assert_eq!((banks.state(), banks.draining()), (CommitState::Busy, Some(old)));
+        let (new, _) = banks.begin();
+        assert_eq!(banks.rows_for(old, version, key).expect("untorn").chains[7], None);
+        assert_eq!(banks.rows_for(new, 1, key).expect("active").chains[7], Some(CHAIN));
+        assert_eq!(banks.commit(2, false), None, "one at a time");
+        banks.end(new);
+        assert_eq!(banks.state(), CommitState::Busy);
+        banks.end(old);
+        assert_ne!(banks.state(), CommitState::Busy);
+        assert_eq!(banks.words(false), banks.words(true));
+    }
+
+    #[test]
+    fn a_host_that_writes_during_a_commit_tears_the_rows_of_old_packets() {
+        let mut banks = Banks::default();
+        let (old, version) = banks.begin();
+        banks.commit(1, false);
+        let key = write(&mut banks, 7, &CHAIN);
+        let other = RowKey { table: Table::Chain, row: 8 };
+        assert_eq!(banks.rows_for(old, version, key).err(), Some(DropCause::MixedVersions));
+        assert!(banks.rows_for(old, version, other).is_ok());
+        assert!(banks.rows_for(banks.active(), 1, key).is_ok());
+        banks.end(old);
+        assert_eq!(banks.commit(2, false), Some(vec![key]), "it is a shadow write all the same");
+    }
+
+    #[test]
+    fn a_hanging_commit_stays_busy() {
+        let mut banks = Banks::default();
+        banks.commit(1, true);
+        let (bank, _) = banks.begin();
+        banks.end(bank);
+        banks.abort();
+        assert_eq!(banks.state(), CommitState::Busy);
+    }
+
+    proptest! {
+        #[test]
+        fn both_banks_are_equal_after_a_commit_or_an_abort(
+            rounds in prop::collection::vec(
+                (prop::collection::vec((0_u16..1_024, any::<u32>()), 0..20), any::<bool>()),
+                1..10,
+            ),
+        ) {
+            let mut banks = Banks::default();
+            let mut expected = vec![None; 1_024];
+            let mut version = 0;
+            for (rows, keep) in rounds {
+                for &(row, rate_kbps) in &rows {
+                    let columns = RateLimiterRow { rate_kbps, burst_bytes: 1 };
+                    write(&mut banks, row, &columns);
+                    if keep {
+                        expected[usize::from(row)] = Some(columns);
+                    }
+                }
+                if keep {
+                    version += 1;
+                    prop_assert!(banks.commit(version, false).is_some());
+                } else {
+                    banks.abort();
+                }
+                prop_assert_eq!(&banks.current().limiters, &expected);
+                prop_assert_eq!(banks.words(false), banks.words(true));
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The card as its host sees it, on top of the data plane.
+
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use snic_domain::{CardModel, CardProfile, Timestamp};
+use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_tables::registers::{
+    Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
+};
+
+use crate::configuration::{Controller, Load, identify};
+use crate::faults::{Dice, Faults};
+use crate::measurement::Measurements;
+use crate::memory::Memory;
+use crate::plane::{Options, Plane};
+use crate::profile::{InvalidProfile, check};
+use crate::region::Content;
+use crate::trace::Record;
+use crate::traffic::{Generator, InvalidSource, TrafficSource};
+use crate::wheel::Event;
+
+/// Names a traffic source of one card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(u32);
+
+/// Accesses of the host since the card was made, which say what the control plane did to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// Registers read.
+    pub reads: u64,
+    /// Registers written.
+    pub writes: u64,
+    /// Words of the shadow bank written.
+    pub table_words: u64,
+    /// Loads started.
+    pub loads: u64,
+}
+
+/// A simulated card: registers, memory, regions and a data plane that packets go through.
+///
+/// It does nothing but in [`Card::poll`] and [`SimCard::run_for`], which move its clock; everything
+/// is determined by profile, seed and the calls. It stays in the past of whoever polls it: until the
+/// first poll it is 1970.
+#[derive(Debug)]
+pub struct SimCard {
+    pub(crate) profile: CardProfile,
+    pub(crate) plane: Plane,
+    pub(crate) controller: Controller,
+    pub(crate) memory: Memory,
+    pub(crate) boot_id: u32,
+    pub(crate) dice: Dice,
+    pub(crate) accesses: Accesses,
+    seed: u64,
+    rng: ChaCha8Rng,
+    lost: bool,
+}
+
+impl SimCard {
+    /// A card of this profile that was just switched on: no region loaded, all tables empty.
+    pub fn new(profile: CardProfile, seed: u64) -> Result<Self, InvalidProfile> {
+        Self::with_options(profile, seed, Options::default())
+    }
+
+    /// The same with other choices for the data plane.
+    pub fn with_options(
+        profile: CardProfile,
+        seed: u64,
+        options: Options,
+    ) -> Result<Self, InvalidProfile> {
+        check(&profile)?;
+        let mut card = Self {
+            plane: Plane::new(&profile, options, 0),
+            controller: Controller::default(),
+            memory: Memory::new(profile.memory),
+            boot_id: 0,
+            dice: Dice::new(seed),
+            accesses: Accesses::default(),
+            seed,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            lost: false,
+            profile,
+        };
+        card.draw_boot_id();
+        Ok(card)
+    }
+
+    fn draw_boot_id(&mut self) {
+        let before = self.boot_id;
+        while self.boot_id == before || self.boot_id == 0 {
+            self.boot_id = self.rng.next_u32();
+        }
+    }
+
+    /// Sets which faults happen from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.dice.faults = faults;
+    }
+
+    /// The power fails and comes back: regions, tables, buffers, counters and packets are gone, and
+    /// the boot id is another one. Sources go on; the card's clock too.
+    pub fn power_cycle(&mut self) {
+        self.plane.power_cycle(&self.profile);
+        self.controller = Controller::default();
+        self.memory.clear();
+        self.draw_boot_id();
+        self.lost = false;
+    }
+
+    /// Takes the card from the host: every access finds it lost until it is opened again. Packets
+    /// go on.
+    pub fn lose(&mut self) {
+        self.lost = true;
+    }
+
+    /// Opens a card that was lost. What it holds is what it held.
+    pub fn reopen(&mut self) {
+        self.lost = false;
+    }
+
+    /// Sends this source's packets at the card; from now on, or from its start.
+    pub fn attach(&mut self, source: TrafficSource) -> Result<SourceId, InvalidSource> {
+        // Every source draws from a generator of its own.
+        let seed = self.rng.next_u64();
+        let now = self.plane.now;
+        let generator = Generator::new(source, self.plane.clock(), now, seed)?;
+        Ok(SourceId(self.plane.attach(generator)))
+    }
+
+    /// Ends a source; says how many packets it sent. `None` where it ended before.
+    pub fn detach(&mut self, source: SourceId) -> Option<u64> {
+        self.plane.detach(source.0)
+    }
+
+    /// What went through since the last [`SimCard::take_measurements`].
+    pub fn measurements(&self) -> Measurements {
+        self.plane.stats.measurements(self.plane.now, self.plane.clock())
+    }
+
+    /// The same, and begins anew.
+    pub fn take_measurements(&mut self) -> Measurements {
+        let measurements = self.measurements();
+        self.plane.stats.restart(self.plane.now);
+        measurements
+    }
+
+    /// Moves the card's clock on.
+    pub fn run_for(&mut self, cycles: u64) {
+        self.run_until(self.plane.now.saturating_add(cycles));
+    }
+
+    fn run_until(&mut self, cycle: u64) {
+        while let Some(generation) = self.plane.run(cycle) {
+            if generation == self.controller.generation {
+                self.finish_load();
+            }
+        }
+    }
+
+    /// The card's clock, in cycles.
+    pub const fn now_cycles(&self) -> u64 {
+        self.plane.now
+    }
+
+    /// The card's clock.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.plane.clock().nanos(self.plane.now))
+    }
+
+    /// What the card is.
+    pub const fn profile(&self) -> &CardProfile {
+        &self.profile
+    }
+
+    /// From what it was made.
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What the host did to it.
+    pub const fn accesses(&self) -> Accesses {
+        self.accesses
+    }
+
+    /// A digest of the fate of every packet since power-up.
+    pub const fn trace_digest(&self) -> u64 {
+        self.plane.stats.digest
+    }
+
+    /// Keeps the records of the next `packets` that end.
+    pub fn keep_trace(&mut self, packets: usize) {
+        self.plane.trace.keep(packets);
+    }
+
+    /// The records that were kept.
+    pub fn take_trace(&mut self) -> Vec<Record> {
+        self.plane.trace.take()
+    }
+
+    /// Packets on the card.
+    pub const fn packets_in_flight(&self) -> u64 {
+        self.plane.in_flight()
+    }
+
+    /// The most packets that were on the card at once: what its memory grew to.
+    pub fn packets_in_flight_max(&self) -> usize {
+        self.plane.places()
+    }
+
+    /// Buffers that the host did not give back.
+    pub fn buffers(&self) -> usize {
+        self.memory.buffers()
+    }
+
+    /// Finds what must never be: lost packets, credits, cells, entries. For tests.
+    pub fn check(&self) -> Result<(), String> {
+        self.plane.check()
+    }
+
+    pub(crate) fn accessible(&mut self) -> Result<(), CardError> {
+        self.lost |= self.dice.card_lost();
+        if self.lost {
+            return Err(CardError::Lost("the simulated card does not answer".into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn commit(&mut self, version: u32) {
+        let hangs = self.dice.commit_hangs();
+        if let Some(rows) = self.plane.banks.commit(version, hangs) {
+            self.plane.rows_changed(&rows);
+        }
+    }
+
+    pub(crate) fn control_region(&mut self, number: u8, value: u32) {
+        let region = &mut self.plane.regions[usize::from(number)];
+        region.decoupled = value & REGION_DECOUPLE != 0;
+        if value & REGION_RESET != 0 {
+            region.reset();
+            if self.controller.load.as_ref().is_some_and(|load| load.region == number) {
+                region.empty(Content::Broken);
+                self.controller.end(self.plane.now, Err(LOAD_ERROR_PACKETS));
+            }
+        }
+        self.plane.region_changed(number);
+    }
+
+    pub(crate) fn start_load(&mut self) {
+        let request = self.controller.request;
+        if self.controller.load.is_some() {
+            return self.controller.refuse(LOAD_ERROR_BUSY);
+        }
+        let number = request.region as usize;
+        let Some(region) = self.plane.regions.get_mut(number).filter(|region| region.decoupled)
+        else {
+            return self.controller.refuse(LOAD_ERROR_REGION);
+        };
+        let bytes = u64::from(request.bytes);
+        let fits = bytes <= self.profile.regions[number].bitstream_max.get();
+        let buffer = self.memory.buffer(request.buffer());
+        let Some(buffer) = buffer.filter(|buffer| fits && bytes <= buffer.len() as u64) else {
+            return self.controller.refuse(LOAD_ERROR_PACKETS);
+        };
+        region.empty(Content::Loading);
+        let cycles =
+            self.plane.clock().cycles_for(bytes, self.profile.configuration_bytes_per_second);
+        let generation = self.controller.start(Load {
+            region: number as u8,
+            bytes: if bytes == buffer.len() as u64 {
+                buffer
+            } else {
+                buffer[..bytes as usize].into()
+            },
+            since: self.plane.now,
+            cycles,
+            fails: self.dice.load_fails(),
+        });
+        self.accesses.loads += 1;
+        if !self.dice.load_hangs() {
+            self.plane.wheel.at(self.plane.now + cycles, Event::LoadEnds { generation });
+        }
+    }
+
+    fn finish_load(&mut self) {
+        let Some(load) = &self.controller.load else { return };
+        let outcome = match load.fails {
+            true => Err(LOAD_ERROR_PACKETS),
+            false => identify(&load.bytes, &self.profile),
+        };
+        let clock = self.plane.clock();
+        let region = &mut self.plane.regions[usize::from(load.region)];
+        match &outcome {
+            Ok(rom) => region.fill(rom, clock),
+            Err(_) => region.empty(Content::Broken),
+        }
+        self.controller.end(self.plane.now, outcome.map(|_| ()));
+    }
+}
+
+impl Registers for SimCard {
+    fn read(&mut self, at: Address) -> Result<u32, CardError> {
+        self.accessible()?;
+        self.accesses.reads += 1;
+        self.read_register(at)
+    }
+
+    fn write(&mut self, at: Address, value: u32) -> Result<(), CardError> {
+        self.accessible()?;
+        self.accesses.writes += 1;
+        self.write_register(at, value)
+    }
+
+    fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        self.accessible()?;
+        if let Some(bank) = self.bank_words(at, words.len()) {
+            words.copy_from_slice(bank);
+            self.accesses.reads += words.len() as u64;
+            return Ok(());
+        }
+        for (address, word) in (at..).step_by(4).zip(words) {
+            *word = self.read(address)?;
+        }
+        Ok(())
+    }
+}
+
+impl Buffers for SimCard {
+    fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
+        self.accessible()?;
+        self.memory.stage(bytes)
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), CardError> {
+        self.accessible()?;
+        self.memory.release(address)
+    }
+}
+
+impl Card for SimCard {
+    fn model(&self) -> &CardModel {
+        &self.profile.model
+    }
+
+    fn poll(&mut self, now: Timestamp) -> Result<(), CardError> {
+        // Packets go on also where the host does not reach the card.
+        self.run_until(self.plane.clock().cycle_at(now));
+        self.accessible()
+    }
+}

@@ -1,0 +1,195 @@
+//! Regions: credits for a whole chain, the port, and NT after NT.
+//!
+//! A copy enters a region only with a credit of every NT it uses. Copies that find none wait by
+//! instance, in order; whenever a credit comes back, the waiting instances of the region take
+//! turns. So a chain that is busy holds up no one who skips its busy NTs. So that one who needs many
+//! credits is not passed over for ever, a copy that waited [`PATIENCE_CYCLES`] lets no other pass.
+
+use snic_tables::{DropCause, Table};
+
+use super::{NIL, PacketCopy, Plane, Queue, bank_index, key};
+use crate::wheel::Event;
+
+/// How long a copy may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
+const PATIENCE_CYCLES: u64 = 4_096;
+
+/// Whether a copy may enter its region.
+enum Entry {
+    Granted,
+    Wait,
+    Refused(DropCause),
+}
+
+impl Plane {
+    /// The scheduler's pass is over.
+    pub(super) fn dispatch(&mut self, at: u32) {
+        let PacketCopy { region, instance, packet, .. } = self.copies[at];
+        if self.lanes[usize::from(region)].is_empty() {
+            match self.entry(at) {
+                Entry::Granted => return self.launch(at),
+                Entry::Refused(cause) => return self.lose(at, cause),
+                Entry::Wait => {}
+            }
+        }
+        self.copies[at].waits_since = self.now;
+        let bank = self.packets[packet].bank.unwrap_or(0);
+        let number = usize::from(bank) * Table::Instance.rows() + usize::from(instance);
+        let queue = &mut self.queues[number];
+        let before = std::mem::replace(&mut queue.tail, at);
+        if queue.head != NIL {
+            self.copies[before].next = at;
+            return;
+        }
+        queue.head = at;
+        self.lanes[usize::from(region)].push_back(number as u16);
+        self.serve(region);
+    }
+
+    fn entry(&mut self, at: u32) -> Entry {
+        let PacketCopy { packet, region, rest, .. } = self.copies[at];
+        let packet = &self.packets[packet];
+        let bank = packet.bank.map_or(self.banks.active(), bank_index);
+        let row_key = key(Table::Region, u16::from(region));
+        let row = match self.banks.rows_for(bank, packet.version, row_key) {
+            Ok(rows) => rows.regions[usize::from(region)],
+            Err(cause) => return Entry::Refused(cause),
+        };
+        let region = &mut self.regions[usize::from(region)];
+        let fits = row.is_some_and(|row| row.bitstream_tag == region.digest[0]);
+        if !fits || !region.is_usable() || !region.has_slots(rest) {
+            return Entry::Refused(DropCause::RegionUnavailable);
+        }
+        if self.options.credits && !region.reserve(rest) {
+            return Entry::Wait;
+        }
+        Entry::Granted
+    }
+
+    /// Lets copies that wait for a region take turns, until none can enter.
+    pub(super) fn serve(&mut self, region: u8) {
+        let lane = usize::from(region);
+        let mut tries = self.lanes[lane].len();
+        while tries > 0 {
+            let Some(number) = self.lanes[lane].pop_front() else { return };
+            let at = self.queues[usize::from(number)].head;
+            let verdict = if self.must_yield(lane, number) { Entry::Wait } else { self.entry(at) };
+            if matches!(verdict, Entry::Wait) {
+                if self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
+                    self.lanes[lane].push_front(number);
+                    return;
+                }
+                self.lanes[lane].push_back(number);
+                tries -= 1;
+                continue;
+            }
+            self.leave_queue(lane, number, at);
+            match verdict {
+                Entry::Refused(cause) => self.lose(at, cause),
+                _ => self.launch(at),
+            }
+            tries = self.lanes[lane].len();
+        }
+    }
+
+    /// While a commit is busy, copies of the old version go first: the commit waits for them, and
+    /// packets of one flow stay in order.
+    fn must_yield(&self, lane: usize, number: u16) -> bool {
+        let Some(draining) = self.banks.draining() else { return false };
+        let old = |number: u16| usize::from(number) / Table::Instance.rows() == draining;
+        !old(number) && self.lanes[lane].iter().any(|&other| old(other))
+    }
+
+    fn leave_queue(&mut self, lane: usize, number: u16, at: u32) {
+        let next = std::mem::replace(&mut self.copies[at].next, NIL);
+        let queue: &mut Queue = &mut self.queues[usize::from(number)];
+        queue.head = next;
+        if next != NIL {
+            self.lanes[lane].push_back(number);
+        }
+    }
+
+    /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
+    fn launch(&mut self, at: u32) {
+        let copy = &mut self.copies[at];
+        let region = &mut self.regions[usize::from(copy.region)];
+        copy.epoch = region.epoch;
+        copy.held = if self.options.credits { copy.rest } else { 0 };
+        let packet = &self.packets[copy.packet];
+        let beats = if packet.payload { self.timing.beats(packet.bytes) } else { 1 };
+        let start = region.port.serve_beats(self.now, 0, u64::from(beats)).start;
+        if start > self.now {
+            self.wheel.at(start, Event::Reach { copy: at });
+        } else {
+            self.reach(at);
+        }
+    }
+
+    /// The copy stands before the next NT it uses.
+    pub(super) fn reach(&mut self, at: u32) {
+        let copy = &mut self.copies[at];
+        let region = &mut self.regions[usize::from(copy.region)];
+        let slot = copy.rest.trailing_zeros() as u8;
+        let present = region.is_usable() && region.epoch == copy.epoch;
+        let Some(nt) = region.nts[usize::from(slot)].as_mut().filter(|_| present) else {
+            return self.lose(at, DropCause::RegionUnavailable);
+        };
+        let served = nt.meter.serve(self.now, copy.bits);
+        let leaves = served.start + nt.latency;
+        if served.end > leaves && copy.held != 0 {
+            // The NT takes longer to swallow it than its head to get through.
+            copy.held &= !(1 << slot);
+            self.wheel.at(served.end, Event::Credit { region: copy.region, slot });
+        }
+        self.wheel.at(leaves, Event::Leave { copy: at });
+    }
+
+    /// The copy's head is through an NT.
+    pub(super) fn leave(&mut self, at: u32) {
+        let copy = &mut self.copies[at];
+        let number = copy.region;
+        let region = &mut self.regions[usize::from(number)];
+        if !region.is_usable() || region.epoch != copy.epoch {
+            return self.lose(at, DropCause::RegionUnavailable);
+        }
+        let slot = copy.rest.trailing_zeros();
+        let bit = 1u8 << slot;
+        region.load[slot as usize].served += copy.bits / 8;
+        let returned = copy.held & bit;
+        copy.held &= !bit;
+        copy.rest &= !bit;
+        let more = copy.rest != 0;
+        if returned != 0 {
+            region.give_back(returned);
+        }
+        if more {
+            self.reach(at);
+        } else {
+            self.exit(at, None);
+        }
+        if returned != 0 && !self.lanes[usize::from(number)].is_empty() {
+            self.serve(number);
+        }
+    }
+
+    /// An NT is done with a packet whose head left before.
+    pub(super) fn credit(&mut self, region: u8, slot: u8) {
+        self.regions[usize::from(region)].give_back(1 << slot);
+        if !self.lanes[usize::from(region)].is_empty() {
+            self.serve(region);
+        }
+    }
+
+    /// The region does not have the copy any more.
+    fn exit(&mut self, at: u32, failed: Option<DropCause>) {
+        let PacketCopy { packet, region, joined, .. } = self.copies.remove(at);
+        self.regions[usize::from(region)].in_flight -= 1;
+        self.copy_back(packet, joined, failed);
+    }
+
+    /// The copy is lost, and its credits are free.
+    pub(super) fn lose(&mut self, at: u32, cause: DropCause) {
+        let PacketCopy { region, held, .. } = self.copies[at];
+        self.regions[usize::from(region)].give_back(held);
+        self.exit(at, Some(cause));
+    }
+}

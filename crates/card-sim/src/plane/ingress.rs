@@ -1,0 +1,224 @@
+//! From the wire to the scheduler: port, classifier, token bucket, packet store.
+
+use snic_domain::DagUid;
+use snic_tables::{ClassifierRow, DropCause, NONE};
+
+use super::{NIL, Packet, Plane, SourceSlot};
+use crate::shaper::Verdict;
+use crate::traffic::{Generator, Header};
+use crate::wheel::Event;
+
+impl Plane {
+    /// Gives a source a place; says which.
+    pub(crate) fn attach(&mut self, generator: Generator) -> u32 {
+        self.sources.push(SourceSlot { generation: 0, generator: Some(Box::new(generator)) });
+        let source = self.sources.len() as u32 - 1;
+        self.schedule_source(source, self.now);
+        source
+    }
+
+    /// Takes a source away; says how many packets it sent, if it was there.
+    pub(crate) fn detach(&mut self, source: u32) -> Option<u64> {
+        let slot = self.sources.get_mut(source as usize)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        let sent = slot.generator.take()?.sent;
+        self.ingress.waiting.retain(|&waiting| waiting != source);
+        Some(sent)
+    }
+
+    /// Plans a source's next packet, at `earliest` or later.
+    pub(super) fn schedule_source(&mut self, source: u32, earliest: u64) {
+        let slot = &self.sources[source as usize];
+        if let Some(due) = slot.generator.as_ref().and_then(|generator| generator.due()) {
+            let event = Event::Emit { source, generation: slot.generation };
+            self.wheel.at(due.max(earliest), event);
+        }
+    }
+
+    pub(super) fn emit(&mut self, source: u32, generation: u16) {
+        if self.sources[source as usize].generation != generation {
+            return;
+        }
+        if self.ingress.port.free_at() > self.now || !self.ingress.waiting.is_empty() {
+            self.ingress.waiting.push_back(source);
+            self.arm_ingress();
+        } else {
+            self.send(source);
+        }
+    }
+
+    fn arm_ingress(&mut self) {
+        if !self.ingress.armed && !self.ingress.waiting.is_empty() {
+            self.ingress.armed = true;
+            self.wheel.at(self.ingress.port.free_at(), Event::IngressFree);
+        }
+    }
+
+    pub(super) fn ingress_free(&mut self) {
+        self.ingress.armed = false;
+        if let Some(source) = self.ingress.waiting.pop_front() {
+            self.send(source);
+        }
+    }
+
+    /// Puts a source's packet on the wire.
+    fn send(&mut self, source: u32) {
+        let Some(generator) = &mut self.sources[source as usize].generator else { return };
+        let sequence = generator.sent as u32;
+        let bytes = generator.send(self.now);
+        let beats = u64::from(self.timing.beats(bytes));
+        self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
+        // Who waits comes before this source's next packet.
+        self.arm_ingress();
+        self.schedule_source(source, self.ingress.port.free_at());
+        self.arrive(source, sequence, bytes);
+    }
+
+    fn arrive(&mut self, source: u32, sequence: u32, bytes: u32) {
+        self.stats.packets_in += 1;
+        self.in_flight += 1;
+        let uid = self.classify(source);
+        let packet = Packet {
+            arrived: self.now,
+            source,
+            sequence,
+            uid: uid.unwrap_or(DagUid::from_raw(0)),
+            bytes,
+            next: NIL,
+            bank: None,
+            version: 0,
+            payload: false,
+            ready: 0,
+            stage: NONE,
+            next_stage: NONE,
+            joining: 0,
+            synchronised: false,
+            holders: 1,
+            failed: None,
+        };
+        let at = self.packets.insert(packet);
+        match uid {
+            None => self.drop_packet(at, DropCause::Unclassified),
+            Some(uid) => self.admit(at, uid, bytes),
+        }
+    }
+
+    /// The descriptor's DAG, or that of the first row of the classifier that matches.
+    fn classify(&mut self, source: u32) -> Option<DagUid> {
+        let version = self.banks.version(self.banks.active());
+        let generator = self.sources[source as usize].generator.as_mut()?;
+        if let Some((at, uid)) = generator.classified
+            && at == version
+        {
+            return uid;
+        }
+        let header = generator.header();
+        let uid = header.dag.or_else(|| {
+            let mut rows = self.banks.current().classifier.iter();
+            rows.find(|row| matches(row, header)).map(|row| DagUid::from_raw(row.dag_uid))
+        });
+        generator.classified = Some((version, uid));
+        uid
+    }
+
+    /// Counts the packet for its DAG and asks the DAG's token bucket.
+    fn admit(&mut self, at: u32, uid: DagUid, bytes: u32) {
+        let row = self.banks.current().dags[usize::from(uid.row())];
+        let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
+            return self.drop_packet(at, DropCause::StaleUid);
+        };
+        self.stats.intended(uid.row(), bytes);
+        if row.rate_limiter == NONE {
+            return self.begin(at);
+        }
+        let room = self.options.shaper_queue.get();
+        let Some(limiter) = self.limiters.get_mut(usize::from(row.rate_limiter)) else {
+            return self.drop_packet(at, DropCause::RateLimited);
+        };
+        match limiter.arrive(self.now, bytes, room) {
+            Verdict::Pass => self.begin(at),
+            Verdict::Drop => self.drop_packet(at, DropCause::RateLimited),
+            Verdict::Wait(until) => {
+                let generation = limiter.generation;
+                if let Some(before) = limiter.push(at, bytes) {
+                    self.packets[before].next = at;
+                }
+                if let Some(until) = until {
+                    let event = Event::Release { limiter: row.rate_limiter, generation };
+                    self.wheel.at(until, event);
+                }
+            }
+        }
+    }
+
+    /// The first packet at a token bucket may pass.
+    pub(super) fn release(&mut self, number: u16, generation: u32) {
+        let limiter = &mut self.limiters[usize::from(number)];
+        let Some(at) = limiter.first().filter(|_| limiter.generation == generation) else {
+            return;
+        };
+        let Packet { bytes, next, .. } = self.packets[at];
+        limiter.pop(self.now, bytes, next);
+        self.arm_limiter(number);
+        self.begin(at);
+    }
+
+    fn arm_limiter(&mut self, number: u16) {
+        let limiter = &self.limiters[usize::from(number)];
+        let ready = limiter.first().and_then(|at| limiter.ready_at(self.packets[at].bytes));
+        if let Some(ready) = ready {
+            let event = Event::Release { limiter: number, generation: limiter.generation };
+            self.wheel.at(ready, event);
+        }
+    }
+
+    /// The row of a token bucket changed: what waits there gets its new rate, or goes where there
+    /// is none.
+    pub(super) fn limiter_changed(&mut self, number: u16) {
+        let row = self.banks.current().limiters[usize::from(number)];
+        let limiter = &mut self.limiters[usize::from(number)];
+        limiter.set(row, self.timing.clock);
+        if limiter.ready_at(0).is_some() {
+            return self.arm_limiter(number);
+        }
+        while let Some(at) = self.limiters[usize::from(number)].first() {
+            let Packet { bytes, next, .. } = self.packets[at];
+            self.limiters[usize::from(number)].drop_first(bytes, next);
+            self.drop_packet(at, DropCause::RateLimited);
+        }
+    }
+
+    /// From here on the packet reads the tables as they are now, whatever is committed later.
+    fn begin(&mut self, at: u32) {
+        let Packet { uid, bytes, .. } = self.packets[at];
+        let row = self.banks.current().dags[usize::from(uid.row())];
+        // It may have waited long: the DAG can be another one by now.
+        let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
+            return self.drop_packet(at, DropCause::StaleUid);
+        };
+        let cells = u64::from(self.timing.beats(bytes));
+        if cells > self.cells_free {
+            return self.drop_packet(at, DropCause::StoreFull);
+        }
+        self.cells_free -= cells;
+        let (bank, version) = self.banks.begin();
+        let packet = &mut self.packets[at];
+        packet.bank = Some(bank as u8);
+        packet.version = version;
+        packet.payload = row.payload;
+        packet.stage = row.first_stage;
+        packet.next = NIL;
+        self.enter_stage(at, self.now + self.timing.front);
+    }
+}
+
+fn matches(row: &ClassifierRow, header: &Header) -> bool {
+    let inside = |(address, mask): (u32, u32), at: u32| at & mask == address & mask;
+    row.virtual_function.is_none_or(|vf| vf == header.virtual_function)
+        && row.vni.is_none_or(|vni| header.vni == Some(vni))
+        && row.protocol.is_none_or(|protocol| protocol == header.protocol)
+        && row.source_port.is_none_or(|port| port == header.source_port)
+        && row.destination_port.is_none_or(|port| port == header.destination_port)
+        && inside(row.source, header.source)
+        && inside(row.destination, header.destination)
+}

@@ -1,0 +1,371 @@
+//! The data plane: what happens to packets, event by event, at cycle resolution.
+//!
+//! ```text
+//!  sources ─► ingress port ─► classifier ─► token bucket ─► packet store
+//!                                                               │ begins with a table version
+//!            ┌──────────────────────────────────────────────────▼─┐
+//!            │ scheduler: instance, 16 cycles, credits of a chain │◄──────────┐
+//!            └──┬───────────────┬───────────────┬─────────────────┘           │
+//!            crossbar: a port for each region, one beat a cycle               │ next stage
+//!               ▼               ▼               ▼                             │
+//!            [NT─NT─NT]      [NT─NT]         [NT─NT─NT─NT]  regions           │
+//!               └───────────────┴───────────────┴─► synchronisation buffer ───┤
+//!                                                                             ▼ last stage
+//!                                                                        egress port
+//! ```
+//!
+//! The core's cycles (49, one scheduler pass of 16 among them) are spent in three places: before the
+//! scheduler, in it, and behind the last stage, so that an unloaded card takes
+//! `core + pass · (stages − 1) + Σ d`. Everything else that takes time is waiting for something
+//! that another packet has.
+
+mod chain;
+mod egress;
+mod ingress;
+mod stage;
+
+use std::collections::VecDeque;
+
+use snic_domain::limits::SYNC_ROWS;
+use snic_domain::{ByteSize, CardProfile, DagUid};
+use snic_tables::{DropCause, NONE, RowKey, Table};
+
+use crate::banks::{Bank, Banks};
+use crate::measurement::Stats;
+use crate::region::Region;
+use crate::shaper::Limiter;
+use crate::slab::Slab;
+use crate::spread::Spread;
+use crate::time::{Clock, Meter};
+use crate::trace::Trace;
+use crate::traffic::Generator;
+use crate::wheel::{Event, Wheel};
+
+/// No packet, in a link.
+const NIL: u32 = u32::MAX;
+
+/// Choices in how the data plane works that are not the card model's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Whether packets need credits. Without, regions take whatever the scheduler sends, and
+    /// packets wait at the NTs (as in SuperNIC's Figures 9, 12, 13 and 14).
+    pub credits: bool,
+    /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes.
+    pub shaper_queue: ByteSize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { credits: true, shaper_queue: ByteSize::from_bytes(64 << 10) }
+    }
+}
+
+/// What the profile says, in cycles.
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    clock: Clock,
+    /// From the first beat to the scheduler.
+    front: u64,
+    /// One pass of the scheduler.
+    pass: u64,
+    /// From the last stage to the egress port.
+    back: u64,
+    /// Bytes of a beat, and of a cell of the packet store.
+    beat_bytes: u32,
+}
+
+impl Timing {
+    fn of(profile: &CardProfile) -> Self {
+        let pass = profile.scheduler_pass.get();
+        let around = profile.core.get() - pass;
+        Self {
+            clock: Clock::new(profile.clock_hz),
+            front: around.div_ceil(2),
+            pass,
+            back: around / 2,
+            beat_bytes: profile.width_bits / 8,
+        }
+    }
+
+    const fn beats(&self, bytes: u32) -> u32 {
+        bytes.div_ceil(self.beat_bytes)
+    }
+}
+
+/// A packet on the card.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    /// The cycle of its first beat.
+    arrived: u64,
+    source: u32,
+    sequence: u32,
+    uid: DagUid,
+    bytes: u32,
+    /// The packet behind it where it waits.
+    next: u32,
+    /// The bank it began with; `None` while it waits at its token bucket.
+    bank: Option<u8>,
+    version: u32,
+    payload: bool,
+    /// When it reaches the scheduler for the stage it is in.
+    ready: u64,
+    stage: u16,
+    next_stage: u16,
+    /// Copies that must be back before it goes on.
+    joining: u8,
+    /// Whether it holds an entry of the synchronisation buffer.
+    synchronised: bool,
+    /// What keeps its place: itself while it is on the card, and copies nobody waits for.
+    holders: u8,
+    failed: Option<DropCause>,
+}
+
+/// A packet's copy on its way through one region.
+#[derive(Debug, Clone, Copy)]
+struct PacketCopy {
+    packet: u32,
+    /// The copy behind it in its queue.
+    next: u32,
+    waits_since: u64,
+    bits: u64,
+    instance: u16,
+    epoch: u16,
+    region: u8,
+    /// Slots it uses and has not left.
+    rest: u8,
+    /// Slots of which it holds a credit.
+    held: u8,
+    /// Whether its packet waits for it.
+    joined: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Debug)]
+struct SourceSlot {
+    generation: u16,
+    generator: Option<Box<Generator>>,
+}
+
+#[derive(Debug)]
+struct Ingress {
+    port: Meter,
+    waiting: VecDeque<u32>,
+    armed: bool,
+}
+
+/// The data plane with the tables and regions it works on.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    pub(crate) now: u64,
+    pub(crate) banks: Banks,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) stats: Stats,
+    pub(crate) trace: Trace,
+    pub(crate) wheel: Wheel,
+    timing: Timing,
+    options: Options,
+    credits_initial: u8,
+    packets: Slab<Packet>,
+    copies: Slab<PacketCopy>,
+    /// Packets that came in and are neither out nor dropped.
+    in_flight: u64,
+    sources: Vec<SourceSlot>,
+    ingress: Ingress,
+    egress: Meter,
+    limiters: Vec<Limiter>,
+    cells_free: u64,
+    cells: u64,
+    spread: Spread,
+    /// Copies that wait for credits, by bank and instance.
+    queues: Vec<Queue>,
+    /// Queues that are not empty, by region, in the order of their turns.
+    lanes: Vec<VecDeque<u16>>,
+    sync_free: u16,
+    sync_waiting: VecDeque<u32>,
+    sync_serving: bool,
+}
+
+impl Plane {
+    /// An empty card at cycle `now`. The profile was checked.
+    pub(crate) fn new(profile: &CardProfile, options: Options, now: u64) -> Self {
+        let timing = Timing::of(profile);
+        // Data path and crossbar move a beat a cycle; the ports may be slower.
+        let full = profile.clock_hz * u64::from(profile.width_bits);
+        let port = |bps: u64| {
+            Meter::new(timing.clock.rate(bps).expect("the profile was checked to have no zero"))
+        };
+        let region = |_| Region::new(port(full), profile.credits_initial);
+        let cells = profile.packet_store.get() / u64::from(timing.beat_bytes);
+        let mut wheel = Wheel::default();
+        wheel.skip_to(now);
+        Self {
+            now,
+            banks: Banks::default(),
+            regions: profile.regions.iter().map(region).collect(),
+            stats: Stats::new(now),
+            trace: Trace::default(),
+            wheel,
+            timing,
+            options,
+            credits_initial: profile.credits_initial,
+            packets: Slab::default(),
+            copies: Slab::default(),
+            in_flight: 0,
+            sources: Vec::new(),
+            ingress: Ingress {
+                port: port(profile.ingress.get()),
+                waiting: VecDeque::new(),
+                armed: false,
+            },
+            egress: port(profile.egress.get()),
+            limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),
+            cells_free: cells,
+            cells,
+            spread: Spread::default(),
+            queues: vec![Queue { head: NIL, tail: NIL }; 2 * Table::Instance.rows()],
+            lanes: vec![VecDeque::new(); profile.regions.len()],
+            sync_free: SYNC_ROWS as u16,
+            sync_waiting: VecDeque::new(),
+            sync_serving: false,
+        }
+    }
+
+    /// What a power loss leaves: the sources, which are not on the card, and the trace of what they
+    /// sent.
+    pub(crate) fn power_cycle(&mut self, profile: &CardProfile) {
+        let mut fresh = Self::new(profile, self.options, self.now);
+        fresh.sources = std::mem::take(&mut self.sources);
+        fresh.trace = std::mem::take(&mut self.trace);
+        *self = fresh;
+        for source in 0..self.sources.len() as u32 {
+            if let Some(generator) = &mut self.sources[source as usize].generator {
+                generator.classified = None;
+            }
+            self.schedule_source(source, self.now);
+        }
+    }
+
+    /// Does what happens until the end of cycle `until`; hands out the end of a load, which is not
+    /// the data plane's.
+    pub(crate) fn run(&mut self, until: u64) -> Option<u32> {
+        while let Some((cycle, event)) = self.wheel.next(until) {
+            self.now = cycle;
+            match event {
+                Event::Emit { source, generation } => self.emit(source, generation),
+                Event::IngressFree => self.ingress_free(),
+                Event::Release { limiter, generation } => self.release(limiter, generation),
+                Event::Dispatch { copy } => self.dispatch(copy),
+                Event::Reach { copy } => self.reach(copy),
+                Event::Leave { copy } => self.leave(copy),
+                Event::Credit { region, slot } => self.credit(region, slot),
+                Event::Depart { packet } => self.depart(packet),
+                Event::LoadEnds { generation } => return Some(generation),
+            }
+        }
+        self.now = self.now.max(until);
+        None
+    }
+
+    /// Rows changed that new packets read: the parts that keep something of a row follow.
+    pub(crate) fn rows_changed(&mut self, changed: &[RowKey]) {
+        self.spread.forget(self.banks.current(), changed);
+        for key in changed {
+            match key.table {
+                Table::RateLimiter => self.limiter_changed(key.row),
+                Table::Credit => self.credits_changed(key.row),
+                _ => {}
+            }
+        }
+    }
+
+    fn credits_changed(&mut self, row: u16) {
+        let columns = self.banks.current().credits[usize::from(row)];
+        let credits = columns.map_or([self.credits_initial; 8], |columns| columns.initial);
+        if let Some(region) = self.regions.get_mut(usize::from(row)) {
+            region.credits = credits;
+            self.serve(row as u8);
+        }
+    }
+
+    /// A region was coupled, decoupled, reset, emptied or filled: what waits for it looks again.
+    pub(crate) fn region_changed(&mut self, region: u8) {
+        self.serve(region);
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        self.timing.clock
+    }
+
+    /// Packets on the card.
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// The most packets that were on the card at once.
+    pub(crate) fn places(&self) -> usize {
+        self.packets.capacity()
+    }
+
+    /// Finds what must never be: packets that are neither here nor gone, credits or cells that are
+    /// lost or given twice. Tests and simulations call it after every step.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let gone = self.stats.packets_out + self.stats.drops.iter().sum::<u64>();
+        ensure(self.stats.packets_in == gone + self.in_flight, || {
+            let (came, here) = (self.stats.packets_in, self.in_flight);
+            format!("{came} packets came, {gone} went, {here} are here")
+        })?;
+        let copies: u32 = self.regions.iter().map(|region| region.in_flight).sum();
+        ensure(copies as usize == self.copies.len(), || {
+            format!("{copies} copies are in regions, {} have a place", self.copies.len())
+        })?;
+        ensure(self.cells_free <= self.cells, || "more cells are free than there are".into())?;
+        for (number, region) in self.regions.iter().enumerate() {
+            let over = self.options.credits
+                && region.credits_held.iter().any(|held| *held > CREDITS_HELD_MAX);
+            ensure(!over, || format!("region {number} gave more credits than a row can name"))?;
+        }
+        if self.packets.len() == 0 {
+            self.check_rest()?;
+        }
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Result<(), String> {
+        ensure(self.cells_free == self.cells, || "cells are held by no packet".into())?;
+        ensure(usize::from(self.sync_free) == SYNC_ROWS, || "an entry is held by none".into())?;
+        ensure(self.banks.packets() == [0, 0], || "a bank waits for no packet".into())?;
+        ensure(self.copies.len() == 0, || "copies without packets".into())?;
+        let slow_nt = |event: &Event| matches!(event, Event::Credit { .. });
+        let pending = self.wheel.count(slow_nt);
+        let held = self.regions.iter().flat_map(|region| region.credits_held);
+        let held: usize = held.map(usize::from).sum();
+        ensure(held == pending, || format!("{held} credits are held, {pending} come back"))
+    }
+}
+
+/// What the seven bits of a credit row can say.
+const CREDITS_HELD_MAX: u8 = 127;
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+/// The key of a row in a bank.
+const fn key(table: Table, row: u16) -> RowKey {
+    RowKey { table, row }
+}
+
+/// The row that a column names, if it names one.
+const fn named(row: u16) -> Option<u16> {
+    if row == NONE { None } else { Some(row) }
+}
+
+/// A bank as packets remember it.
+const fn bank_index(bank: u8) -> Bank {
+    bank as Bank
+}

@@ -1,0 +1,169 @@
+//! Stages: one pass of the scheduler for a packet, a copy for each branch, and the synchronisation
+//! buffer in which the packet waits for them.
+//!
+//! An entry of the buffer is taken before any copy is made, and copies never wait for an entry:
+//! a full buffer holds packets back at the scheduler and nothing else.
+
+use snic_domain::limits::FORK_BRANCHES_MAX;
+use snic_tables::{DropCause, InstanceRow, NONE, StageRow, Table};
+
+use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
+use crate::region::slots;
+use crate::wheel::Event;
+
+/// The branches of a stage with their instances.
+#[derive(Clone, Copy, Default)]
+struct Branches {
+    chosen: [Option<(u16, InstanceRow)>; FORK_BRANCHES_MAX],
+}
+
+impl Plane {
+    /// The packet reaches the scheduler at cycle `ready`.
+    pub(super) fn enter_stage(&mut self, at: u32, ready: u64) {
+        let row = match self.stage_row(at) {
+            Ok(row) => row,
+            Err(cause) => return self.drop_packet(at, cause),
+        };
+        let packet = &mut self.packets[at];
+        packet.ready = ready;
+        packet.next_stage = if row.last { NONE } else { row.next };
+        let branches = row.chains.iter().filter(|chain| named(**chain).is_some()).count();
+        if branches < 2 {
+            self.start_stage(at, &row);
+        } else {
+            self.sync_waiting.push_back(at);
+            self.serve_buffer();
+        }
+    }
+
+    /// Gives free entries of the synchronisation buffer to those who wait longest.
+    fn serve_buffer(&mut self) {
+        if std::mem::replace(&mut self.sync_serving, true) {
+            // Whoever serves already goes on until none is free or none waits.
+            return;
+        }
+        while self.sync_free > 0
+            && let Some(at) = self.sync_waiting.pop_front()
+        {
+            self.sync_free -= 1;
+            self.packets[at].synchronised = true;
+            match self.stage_row(at) {
+                Ok(row) => self.start_stage(at, &row),
+                Err(cause) => {
+                    self.leave_buffer(at);
+                    self.drop_packet(at, cause);
+                }
+            }
+        }
+        self.sync_serving = false;
+    }
+
+    fn stage_row(&self, at: u32) -> Result<StageRow, DropCause> {
+        let packet = &self.packets[at];
+        let bank = packet.bank.map_or(self.banks.active(), bank_index);
+        let rows = self.banks.rows_for(bank, packet.version, key(Table::Stage, packet.stage))?;
+        let row = rows.stages.get(usize::from(packet.stage)).copied().flatten();
+        row.ok_or(DropCause::NoInstance)
+    }
+
+    fn start_stage(&mut self, at: u32, row: &StageRow) {
+        let branches = match self.choose(at, row) {
+            Ok(branches) => branches,
+            Err(cause) => {
+                self.leave_buffer(at);
+                return self.drop_packet(at, cause);
+            }
+        };
+        let all = mask_of(&branches);
+        // A stage that waits for none of its branches would overtake itself: it waits for all.
+        let joined = if row.join_mask & all == 0 { all } else { row.join_mask & all };
+        let packet = &mut self.packets[at];
+        packet.joining = joined.count_ones() as u8;
+        packet.holders += (all & !joined).count_ones() as u8;
+        let ready = self.now.max(packet.ready) + self.timing.pass;
+        for (branch, chosen) in branches.chosen.into_iter().enumerate() {
+            if let Some((instance, columns)) = chosen {
+                let copy = self.copy(at, instance, columns, joined >> branch & 1 == 1);
+                self.wheel.at(ready, Event::Dispatch { copy });
+            }
+        }
+    }
+
+    /// An instance for each branch, all in rows of the packet's version.
+    fn choose(&mut self, at: u32, row: &StageRow) -> Result<Branches, DropCause> {
+        let Packet { bank, version, bytes, .. } = self.packets[at];
+        let bank = bank.map_or(self.banks.active(), bank_index);
+        let mut branches = Branches::default();
+        for (chosen, chain) in branches.chosen.iter_mut().zip(row.chains) {
+            let Some(chain) = named(chain) else { continue };
+            let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
+            let instance = self.spread.choose(rows, chain, bytes)?;
+            let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
+            let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
+            if columns.used_mask == 0 {
+                return Err(DropCause::NoInstance);
+            }
+            if usize::from(columns.region) >= self.regions.len() {
+                return Err(DropCause::RegionUnavailable);
+            }
+            *chosen = Some((instance, columns));
+        }
+        if mask_of(&branches) == 0 { Err(DropCause::NoInstance) } else { Ok(branches) }
+    }
+
+    fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
+        let bytes = self.packets[packet].bytes;
+        let region = &mut self.regions[usize::from(row.region)];
+        region.in_flight += 1;
+        for slot in slots(row.used_mask) {
+            region.load[slot].intended += u64::from(bytes);
+        }
+        self.copies.insert(PacketCopy {
+            packet,
+            next: NIL,
+            waits_since: 0,
+            bits: u64::from(bytes) * 8,
+            instance,
+            epoch: 0,
+            region: row.region,
+            rest: row.used_mask,
+            held: 0,
+            joined,
+        })
+    }
+
+    /// A copy is through its region, or lost in it.
+    pub(super) fn copy_back(&mut self, at: u32, joined: bool, failed: Option<DropCause>) {
+        let packet = &mut self.packets[at];
+        packet.failed = packet.failed.or(failed);
+        if !joined {
+            return self.let_go(at);
+        }
+        packet.joining -= 1;
+        if packet.joining > 0 {
+            return;
+        }
+        let Packet { failed, next_stage, .. } = *packet;
+        self.leave_buffer(at);
+        match (failed, named(next_stage)) {
+            (Some(cause), _) => self.drop_packet(at, cause),
+            (None, None) => self.go_out(at),
+            (None, Some(next)) => {
+                self.packets[at].stage = next;
+                self.enter_stage(at, self.now);
+            }
+        }
+    }
+
+    fn leave_buffer(&mut self, at: u32) {
+        if std::mem::take(&mut self.packets[at].synchronised) {
+            self.sync_free += 1;
+            self.serve_buffer();
+        }
+    }
+}
+
+fn mask_of(branches: &Branches) -> u8 {
+    let bits = branches.chosen.iter().enumerate();
+    bits.fold(0, |mask, (branch, chosen)| mask | u8::from(chosen.is_some()) << branch)
+}

@@ -1,0 +1,187 @@
+//! A region of the card: its static wrapper (registers, port, credits, load monitors) and the NTs
+//! that its bitstream made.
+
+use snic_bitstream::{ChainRom, SlotRom};
+use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_LOADING};
+
+use crate::time::{Clock, Meter};
+
+/// What is in a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Empty,
+    Loading,
+    Loaded,
+    Broken,
+}
+
+impl Content {
+    /// As the status register says it.
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Self::Empty => REGION_EMPTY,
+            Self::Loading => REGION_LOADING,
+            Self::Loaded => REGION_LOADED,
+            Self::Broken => REGION_BROKEN,
+        }
+    }
+}
+
+/// One NT in its wrapper.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nt {
+    pub(crate) code: u32,
+    pub(crate) latency: u64,
+    /// Serves its bandwidth and not a bit more.
+    pub(crate) meter: Meter,
+}
+
+impl Nt {
+    fn of(rom: &SlotRom, clock: Clock) -> Option<Self> {
+        let rate = clock.rate(rom.bandwidth_max().get())?;
+        let latency = u64::from(rom.latency_cycles);
+        Some(Self { code: rom.code.0, latency, meter: Meter::new(rate) })
+    }
+}
+
+/// Bytes that a slot was meant to serve, and did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SlotLoad {
+    pub(crate) intended: u64,
+    pub(crate) served: u64,
+}
+
+/// A region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) content: Content,
+    pub(crate) decoupled: bool,
+    /// Counts what makes the NTs forget the packets in them: resets and loads.
+    pub(crate) epoch: u16,
+    pub(crate) digest: [u32; 8],
+    pub(crate) digest_next: [u32; 8],
+    pub(crate) nts: [Option<Nt>; CHAIN_SLOTS_MAX],
+    pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
+    /// Copies in it or on the way to it.
+    pub(crate) in_flight: u32,
+    /// Its port of the crossbar.
+    pub(crate) port: Meter,
+    /// Credits that packets hold, by slot.
+    pub(crate) credits_held: [u8; CHAIN_SLOTS_MAX],
+    /// Credits there are, by slot.
+    pub(crate) credits: [u8; CHAIN_SLOTS_MAX],
+}
+
+impl Region {
+    pub(crate) fn new(port: Meter, credits: u8) -> Self {
+        Self {
+            content: Content::Empty,
+            decoupled: false,
+            epoch: 0,
+            digest: [0; 8],
+            digest_next: [0; 8],
+            nts: [None; CHAIN_SLOTS_MAX],
+            load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
+            in_flight: 0,
+            port,
+            credits_held: [0; CHAIN_SLOTS_MAX],
+            credits: [credits; CHAIN_SLOTS_MAX],
+        }
+    }
+
+    /// Whether packets can pass.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.content == Content::Loaded && !self.decoupled
+    }
+
+    /// Whether every slot of `mask` holds an NT and has credits at all.
+    pub(crate) fn has_slots(&self, mask: u8) -> bool {
+        slots(mask).all(|slot| self.nts[slot].is_some() && self.credits[slot] > 0)
+    }
+
+    /// Takes one credit at every slot of `mask`, or none at all.
+    pub(crate) fn reserve(&mut self, mask: u8) -> bool {
+        if slots(mask).any(|slot| self.credits_held[slot] >= self.credits[slot]) {
+            return false;
+        }
+        slots(mask).for_each(|slot| self.credits_held[slot] += 1);
+        true
+    }
+
+    /// Gives back one credit at every slot of `mask`.
+    pub(crate) fn give_back(&mut self, mask: u8) {
+        slots(mask).for_each(|slot| self.credits_held[slot] -= 1);
+    }
+
+    /// The packets in it are forgotten; its NTs begin anew.
+    pub(crate) fn reset(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        for nt in self.nts.iter_mut().flatten() {
+            nt.meter = nt.meter.fresh();
+        }
+    }
+
+    /// What it held is gone.
+    pub(crate) fn empty(&mut self, content: Content) {
+        self.reset();
+        self.content = content;
+        self.digest = [0; 8];
+        self.nts = [None; CHAIN_SLOTS_MAX];
+    }
+
+    /// It holds what a bitstream made of it.
+    pub(crate) fn fill(&mut self, rom: &ChainRom, clock: Clock) {
+        self.content = Content::Loaded;
+        self.digest = self.digest_next;
+        for (nt, slot) in self.nts.iter_mut().zip(rom.slots()) {
+            *nt = Nt::of(slot, clock);
+        }
+    }
+}
+
+/// The slots of a mask, in the order packets pass.
+pub(crate) fn slots(mask: u8) -> impl Iterator<Item = usize> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let slot = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+        rest &= rest - 1;
+        Some(slot)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region() -> Region {
+        let rate = Clock::new(250_000_000).rate(128_000_000_000).expect("not zero");
+        Region::new(Meter::new(rate), 2)
+    }
+
+    #[test]
+    fn credits_are_reserved_for_the_whole_chain_or_not_at_all() {
+        let mut region = region();
+        assert!(region.reserve(0b101) && region.reserve(0b100));
+        assert!(!region.reserve(0b111), "slot 2 has none left");
+        assert_eq!(region.credits_held, [1, 0, 2, 0, 0, 0, 0, 0]);
+        region.give_back(0b100);
+        assert!(region.reserve(0b111));
+    }
+
+    #[test]
+    fn slots_come_in_the_order_packets_pass() {
+        assert_eq!(slots(0b1010_0101).collect::<Vec<_>>(), [0, 2, 5, 7]);
+        assert_eq!(slots(0).count(), 0);
+    }
+
+    #[test]
+    fn an_empty_region_takes_no_packet() {
+        let mut region = region();
+        assert!(!region.is_usable() && !region.has_slots(1));
+        region.content = Content::Loaded;
+        assert!(region.is_usable());
+        region.decoupled = true;
+        assert!(!region.is_usable());
+    }
+}

@@ -1,0 +1,165 @@
+//! The register file: every address of the map, read and written.
+
+use snic_ports::card::CardError;
+use snic_tables::BANK_WORDS;
+use snic_tables::DropCause;
+use snic_tables::Table;
+use snic_tables::registers::*;
+
+use crate::banks::CommitState;
+use crate::card::SimCard;
+use crate::region::Region;
+
+/// One half of a 64-bit counter, the low one first.
+const fn half(value: u64, at: Address) -> u32 {
+    if at & 4 == 0 { value as u32 } else { (value >> 32) as u32 }
+}
+
+/// The word that `at` names in a run of `count` words from `first`.
+fn word(at: Address, first: Address, count: usize) -> Option<usize> {
+    let index = (at.checked_sub(first)? / 4) as usize;
+    (index < count).then_some(index)
+}
+
+/// The page of the regions that `at` is in, and the place in it.
+fn page(at: Address) -> Option<(u8, Address)> {
+    let offset = at.checked_sub(REGIONS)?;
+    let number = offset / REGION_PAGE;
+    (number < Table::Region.rows() as u32).then_some((number as u8, offset % REGION_PAGE))
+}
+
+impl SimCard {
+    pub(crate) fn read_register(&self, at: Address) -> Result<u32, CardError> {
+        let value = if at.is_multiple_of(4) { self.value(at) } else { None };
+        value.ok_or(CardError::NoRegister(at))
+    }
+
+    /// The words of a bank, where all of them are in one.
+    pub(crate) fn bank_words(&self, at: Address, count: usize) -> Option<&[u32]> {
+        if !at.is_multiple_of(4) || count == 0 {
+            return None;
+        }
+        [(ACTIVE_BANK, false), (SHADOW_BANK, true)].into_iter().find_map(|(bank, shadow)| {
+            let first = word(at, bank, BANK_WORDS)?;
+            self.plane.banks.words(shadow).get(first..first + count)
+        })
+    }
+
+    fn value(&self, at: Address) -> Option<u32> {
+        if let Some([value]) = self.bank_words(at, 1) {
+            return Some(*value);
+        }
+        if let Some((number, register)) = page(at) {
+            return region_value(self.plane.regions.get(usize::from(number)), register);
+        }
+        self.control_value(at).or_else(|| self.counter_value(at))
+    }
+
+    fn control_value(&self, at: Address) -> Option<u32> {
+        let (banks, controller) = (&self.plane.banks, &self.controller);
+        Some(match at {
+            MAGIC => MAGIC_VALUE,
+            LAYOUT => LAYOUT_VALUE,
+            // No bulk writes: every row goes through the shadow bank's registers.
+            CAPABILITIES => 0,
+            REGION_COUNT => self.plane.regions.len() as u32,
+            IDCODE => self.profile.idcode,
+            BOOT_ID => self.boot_id,
+            TABLE_VERSION => banks.version(banks.active()),
+            COMMIT_STATUS => match banks.state() {
+                CommitState::Idle => COMMIT_IDLE,
+                CommitState::Busy => COMMIT_BUSY,
+                CommitState::Refused => COMMIT_REFUSED,
+            },
+            COMMIT | ABORT | LOAD_START => 0,
+            LOAD_REGION => controller.request.region,
+            LOAD_BUFFER_LOW => controller.request.buffer_low,
+            LOAD_BUFFER_HIGH => controller.request.buffer_high,
+            LOAD_BYTES => controller.request.bytes,
+            LOAD_STATUS => controller.status(),
+            LOAD_PROGRESS => controller.progress(self.plane.now),
+            LOAD_ERROR => controller.error(),
+            _ => return None,
+        })
+    }
+
+    fn counter_value(&self, at: Address) -> Option<u32> {
+        let stats = &self.plane.stats;
+        if let Some(index) = word(at, DROPS, 2 * DropCause::ALL.len()) {
+            return Some(half(stats.drops[index / 2], at));
+        }
+        if let Some(index) = word(at, DAG_LOAD, Table::Dag.rows() * DAG_LOAD_ROW as usize / 4) {
+            let words = DAG_LOAD_ROW as usize / 4;
+            let dag = stats.dag((index / words) as u16);
+            let columns = [dag.packets_in, dag.bytes_intended, dag.bytes_served, dag.packets_out];
+            return Some(half(columns[index % words / 2], at));
+        }
+        match at & !4 {
+            PACKETS_IN => Some(half(stats.packets_in, at)),
+            PACKETS_OUT => Some(half(stats.packets_out, at)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn write_register(&mut self, at: Address, value: u32) -> Result<(), CardError> {
+        self.read_register(at)?;
+        if let Some(index) = word(at, SHADOW_BANK, BANK_WORDS) {
+            self.accesses.table_words += 1;
+            self.plane.banks.write_shadow(index, value);
+        } else if let Some((number, register)) = page(at) {
+            self.write_region(number, register, value);
+        } else {
+            self.write_control(at, value);
+        }
+        Ok(())
+    }
+
+    fn write_control(&mut self, at: Address, value: u32) {
+        let request = &mut self.controller.request;
+        match at {
+            COMMIT => self.commit(value),
+            ABORT if value == 1 => self.plane.banks.abort(),
+            LOAD_REGION => request.region = value,
+            LOAD_BUFFER_LOW => request.buffer_low = value,
+            LOAD_BUFFER_HIGH => request.buffer_high = value,
+            LOAD_BYTES => request.bytes = value,
+            LOAD_START if value == 1 => self.start_load(),
+            // Read only.
+            _ => {}
+        }
+    }
+
+    fn write_region(&mut self, number: u8, register: Address, value: u32) {
+        let Some(region) = self.plane.regions.get_mut(usize::from(number)) else { return };
+        if register == REGION_CONTROL {
+            self.control_region(number, value);
+        } else if let Some(index) = word(register, REGION_DIGEST_NEXT, 8) {
+            region.digest_next[index] = value;
+        }
+    }
+}
+
+/// A register of a region's page; pages of regions that the card does not have read as zero.
+fn region_value(region: Option<&Region>, register: Address) -> Option<u32> {
+    let Some(region) = region else { return Some(0) };
+    if let Some(index) = word(register, REGION_LOAD, 4 * region.load.len()) {
+        let load = region.load[index / 4];
+        return Some(half(if index % 4 < 2 { load.intended } else { load.served }, register));
+    }
+    let words = [
+        (REGION_DIGEST, region.digest),
+        (REGION_DIGEST_NEXT, region.digest_next),
+        (REGION_NTS, region.nts.map(|nt| nt.map_or(0, |nt| nt.code))),
+    ];
+    for (first, values) in words {
+        if let Some(index) = word(register, first, values.len()) {
+            return Some(values[index]);
+        }
+    }
+    match register {
+        REGION_STATUS => Some(region.content.code()),
+        REGION_CONTROL => Some(u32::from(region.decoupled)),
+        REGION_IN_FLIGHT => Some(region.in_flight),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! The token buckets at the ingress: packets of a DAG over its rate wait in a queue of its own,
+//! and only where that is full are dropped.
+//!
+//! The queues stand before the packet store, so that a DAG that sends too much takes no room from
+//! others (SuperNIC, 4.5), and before a packet is bound to a table version, so that a full queue of
+//! a slow DAG does not hold up a commit.
+
+use snic_tables::RateLimiterRow;
+
+use crate::time::{Bucket, Clock};
+
+const NIL: u32 = u32::MAX;
+
+/// One token bucket with its queue; packets are named by their places.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    bucket: Option<Bucket>,
+    head: u32,
+    tail: u32,
+    bytes: u64,
+    /// Counts changes of the rate: events of an older one are void.
+    pub(crate) generation: u32,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self { bucket: None, head: NIL, tail: NIL, bytes: 0, generation: 0 }
+    }
+}
+
+/// What a bucket says of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It passes now.
+    Pass,
+    /// It waits; where it is the first to wait, until this cycle.
+    Wait(Option<u64>),
+    /// It is dropped.
+    Drop,
+}
+
+impl Limiter {
+    /// Takes on a row's columns; `None` or a rate of zero lets nothing pass.
+    pub(crate) fn set(&mut self, row: Option<RateLimiterRow>, clock: Clock) {
+        self.generation = self.generation.wrapping_add(1);
+        let rate = row.and_then(|row| {
+            let rate = clock.rate(u64::from(row.rate_kbps) * 1_000)?;
+            Some((rate, row.burst_bytes))
+        });
+        match (&mut self.bucket, rate) {
+            (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
+            (bucket, rate) => *bucket = rate.map(|(rate, burst)| Bucket::new(rate, burst)),
+        }
+    }
+
+    /// What becomes of a packet that arrives, where `room` bytes may wait. Takes its tokens if it
+    /// passes.
+    pub(crate) fn arrive(&mut self, now: u64, bytes: u32, room: u64) -> Verdict {
+        let Some(bucket) = &mut self.bucket else { return Verdict::Drop };
+        let bits = u64::from(bytes) * 8;
+        if self.head == NIL && bucket.is_ready(now, bits) {
+            bucket.take(now, bits);
+            return Verdict::Pass;
+        }
+        if self.bytes + u64::from(bytes) > room {
+            return Verdict::Drop;
+        }
+        Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
+    }
+
+    /// Puts a packet into the queue; says behind which one.
+    pub(crate) fn push(&mut self, packet: u32, bytes: u32) -> Option<u32> {
+        self.bytes += u64::from(bytes);
+        let before = std::mem::replace(&mut self.tail, packet);
+        if self.head == NIL {
+            self.head = packet;
+            return None;
+        }
+        Some(before)
+    }
+
+    /// The first that waits.
+    pub(crate) fn first(&self) -> Option<u32> {
+        (self.head != NIL).then_some(self.head)
+    }
+
+    /// Takes the first out of the queue, `next` being behind it; with its tokens.
+    pub(crate) fn pop(&mut self, now: u64, bytes: u32, next: u32) {
+        self.drop_first(bytes, next);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now, u64::from(bytes) * 8);
+        }
+    }
+
+    /// Takes the first out of the queue without tokens.
+    pub(crate) fn drop_first(&mut self, bytes: u32, next: u32) {
+        self.bytes -= u64::from(bytes);
+        self.head = next;
+    }
+
+    /// When a packet of `bytes` at the head may pass; `None` never.
+    pub(crate) fn ready_at(&self, bytes: u32) -> Option<u64> {
+        self.bucket.as_ref().map(|bucket| bucket.ready_at(u64::from(bytes) * 8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOCK: Clock = Clock::new(250_000_000);
+
+    fn limiter(rate_kbps: u32) -> Limiter {
+        let mut limiter = Limiter::default();
+        limiter.set(Some(RateLimiterRow { rate_kbps, burst_bytes: 1_500 }), CLOCK);
+        limiter
+    }
+
+    #[test]
+    fn packets_over_the_rate_wait_and_then_drop() {
+        let mut limiter = limiter(1_000_000);
+        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Pass);
+        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Wait(Some(3_000)));
+        assert_eq!(limiter.push(7, 1_500), None);
+        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Wait(None));
+        assert_eq!(limiter.push(8, 1_500), Some(7));
+        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        limiter.pop(3_000, 1_500, 8);
+        assert_eq!((limiter.first(), limiter.ready_at(1_500)), (Some(8), Some(6_000)));
+        limiter.pop(6_000, 1_500, NIL);
+        assert_eq!(limiter.first(), None);
+    }
+
+    #[test]
+    fn no_row_and_no_rate_let_nothing_pass() {
+        let mut limiter = limiter(0);
+        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        limiter.set(None, CLOCK);
+        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        assert_eq!(limiter.ready_at(64), None);
+    }
+
+    #[test]
+    fn a_new_rate_counts_for_what_waits() {
+        let mut limiter = limiter(1_000_000);
+        limiter.arrive(0, 1_500, 3_000);
+        limiter.push(7, 1_500);
+        let before = limiter.generation;
+        limiter.set(Some(RateLimiterRow { rate_kbps: 1_000, burst_bytes: 1_500 }), CLOCK);
+        assert_ne!(limiter.generation, before);
+        assert_eq!(limiter.ready_at(1_500), Some(3_000), "the bucket fills when it would have");
+    }
+}

@@ -1,0 +1,71 @@
+//! One card in two hands: the thread that owns it as a card, and whoever sends traffic at it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use snic_domain::{CardModel, Timestamp};
+use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_tables::registers::Address;
+
+use crate::card::SimCard;
+
+/// A handle on a simulated card; its clones are handles on the same one.
+#[derive(Debug, Clone)]
+pub struct SharedSimCard {
+    model: CardModel,
+    card: Arc<Mutex<SimCard>>,
+}
+
+impl SharedSimCard {
+    /// Takes the card.
+    pub fn new(card: SimCard) -> Self {
+        Self { model: card.profile().model.clone(), card: Arc::new(Mutex::new(card)) }
+    }
+
+    /// Runs `f` on the card while no other handle does anything: traffic, faults, measurements.
+    pub fn with<T>(&self, f: impl FnOnce(&mut SimCard) -> T) -> T {
+        f(&mut self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SimCard> {
+        // A panic in another hand leaves the card as it was then; its checks are its own.
+        self.card.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registers for SharedSimCard {
+    fn read(&mut self, at: Address) -> Result<u32, CardError> {
+        self.lock().read(at)
+    }
+
+    fn write(&mut self, at: Address, value: u32) -> Result<(), CardError> {
+        self.lock().write(at, value)
+    }
+
+    fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        self.lock().read_block(at, words)
+    }
+
+    fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        self.lock().write_block(at, words)
+    }
+}
+
+impl Buffers for SharedSimCard {
+    fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
+        self.lock().stage(bytes)
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), CardError> {
+        self.lock().release(address)
+    }
+}
+
+impl Card for SharedSimCard {
+    fn model(&self) -> &CardModel {
+        &self.model
+    }
+
+    fn poll(&mut self, now: Timestamp) -> Result<(), CardError> {
+        self.lock().poll(now)
+    }
+}

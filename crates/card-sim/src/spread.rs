@@ -1,0 +1,173 @@
+//! Which instance of a virtual chain gets a packet (SuperNIC, 4.4): one after the other, and where
+//! the instances have different shares, by bytes.
+//!
+//! With shares, each instance is owed its part of every packet's bytes, and the one that is owed
+//! most gets the packet. What is owed never grows beyond one packet for each instance.
+
+use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Table};
+
+use crate::decoded::Decoded;
+
+/// What the scheduler remembers of chains and instances, by row.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    cursors: Box<[u16]>,
+    owed: Box<[i64]>,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self {
+            cursors: vec![0; Table::Chain.rows()].into(),
+            owed: vec![0; Table::Instance.rows()].into(),
+        }
+    }
+}
+
+impl Spread {
+    /// Rows changed: what was owed to their instances is no more.
+    pub(crate) fn forget(&mut self, rows: &Decoded, changed: &[RowKey]) {
+        for key in changed {
+            match key.table {
+                Table::Instance => self.owed[usize::from(key.row)] = 0,
+                Table::Chain => {
+                    if let Some(chain) = rows.chains[usize::from(key.row)] {
+                        self.owed[range(chain)].fill(0);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The instance of `chain` that gets a packet of `bytes`.
+    pub(crate) fn choose(
+        &mut self,
+        rows: &Decoded,
+        chain: u16,
+        bytes: u32,
+    ) -> Result<u16, DropCause> {
+        let row = rows.chains.get(usize::from(chain)).copied().flatten();
+        let row = row.ok_or(DropCause::NoInstance)?;
+        let all = range(row);
+        let weight = |at: usize| rows.instances[at].as_ref().map_or(0, weight);
+        let first = all.clone().next().ok_or(DropCause::NoInstance)?;
+        let chosen = if all.len() == 1 {
+            first
+        } else if all.clone().all(|at| weight(at) == weight(first)) {
+            let cursor = &mut self.cursors[usize::from(chain)];
+            let turn = usize::from(*cursor) % all.len();
+            *cursor = (turn + 1) as u16;
+            first + turn
+        } else {
+            self.most_owed(all, bytes, weight)
+        };
+        if weight(chosen) == 0 { Err(DropCause::NoInstance) } else { Ok(chosen as u16) }
+    }
+
+    fn most_owed(
+        &mut self,
+        all: std::ops::Range<usize>,
+        bytes: u32,
+        weight: impl Fn(usize) -> u32,
+    ) -> usize {
+        let mut best = all.start;
+        let mut sum = 0;
+        for at in all.clone() {
+            let part = i64::from(weight(at)) * i64::from(bytes);
+            self.owed[at] += part;
+            sum += part;
+            if weight(at) > 0 && (weight(best) == 0 || self.owed[at] > self.owed[best]) {
+                best = at;
+            }
+        }
+        self.owed[best] -= sum;
+        best
+    }
+}
+
+fn weight(row: &InstanceRow) -> u32 {
+    row.weight_kbps
+}
+
+/// The instances' rows, as far as the table has them.
+fn range(chain: ChainRow) -> std::ops::Range<usize> {
+    let first = usize::from(chain.first_instance);
+    let end = (first + usize::from(chain.instances)).min(Table::Instance.rows());
+    first.min(end)..end
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(weights: &[u32]) -> Decoded {
+        let mut rows = Decoded::default();
+        rows.chains[5] = Some(ChainRow { first_instance: 10, instances: weights.len() as u16 });
+        for (at, &weight_kbps) in weights.iter().enumerate() {
+            rows.instances[10 + at] = Some(InstanceRow { region: 0, used_mask: 1, weight_kbps });
+        }
+        rows
+    }
+
+    #[test]
+    fn equal_weights_take_turns_whatever_the_sizes() {
+        let rows = rows(&[7, 7, 7]);
+        let mut spread = Spread::default();
+        let chosen: Vec<_> = [64, 1_500, 64, 9_216, 64, 64]
+            .map(|bytes| spread.choose(&rows, 5, bytes).expect("an instance"))
+            .into();
+        assert_eq!(chosen, [10, 11, 12, 10, 11, 12]);
+    }
+
+    #[test]
+    fn a_chain_without_a_usable_instance_has_none() {
+        let mut spread = Spread::default();
+        let none = Err(DropCause::NoInstance);
+        assert_eq!(spread.choose(&Decoded::default(), 5, 64), none);
+        assert_eq!(spread.choose(&rows(&[]), 5, 64), none);
+        assert_eq!(spread.choose(&rows(&[0, 0]), 5, 64), none);
+        assert_eq!(spread.choose(&rows(&[1]), 4, 64), none);
+        assert_eq!(spread.choose(&rows(&[1]), u16::MAX, 64), none);
+        let mut gap = rows(&[1]);
+        gap.instances[10] = None;
+        assert_eq!(spread.choose(&gap, 5, 64), none);
+        gap.chains[5] = Some(ChainRow { first_instance: u16::MAX, instances: 9 });
+        assert_eq!(spread.choose(&gap, 5, 64), none);
+    }
+
+    #[test]
+    fn an_instance_of_no_weight_gets_nothing() {
+        let rows = rows(&[0, 3, 1]);
+        let mut spread = Spread::default();
+        for _ in 0..40 {
+            assert_ne!(spread.choose(&rows, 5, 64), Ok(10));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_follow_the_weights(
+            weights in prop::collection::vec(1_u32..100_000, 2..6),
+            sizes in prop::collection::vec(64_u32..1_519, 500..600),
+        ) {
+            let rows = rows(&weights);
+            let mut spread = Spread::default();
+            let mut bytes = vec![0_u64; weights.len()];
+            for &size in &sizes {
+                let at = spread.choose(&rows, 5, size).expect("an instance");
+                bytes[usize::from(at) - 10] += u64::from(size);
+            }
+            let total: f64 = sizes.iter().map(|&size| f64::from(size)).sum();
+            let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+            prop_assume!(weights.iter().any(|weight| *weight != weights[0]));
+            for (&got, &weight) in bytes.iter().zip(&weights) {
+                let due = total * f64::from(weight) / sum;
+                let slack = 1_518.0 * weights.len() as f64;
+                prop_assert!((got as f64 - due).abs() <= slack, "{got} of {due}");
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Traffic that meets the card: who sends, how much, in what sizes; all from a seed.
+//!
+//! Nothing here depends on the machine: draws come from a fixed generator, and the logarithm that
+//! Poisson arrivals need is computed from additions, multiplications and divisions only, which
+//! every machine rounds alike.
+
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use snic_domain::{Bandwidth, DagUid, Timestamp};
+
+use crate::time::{Clock, Meter, Rate};
+
+/// The smallest frame, in bytes.
+pub const FRAME_BYTES_MIN: u32 = 64;
+/// The largest frame, in bytes: a jumbo frame and what stands around it.
+pub const FRAME_BYTES_MAX: u32 = 9_216;
+
+/// The simple IMIX: sizes in bytes and how many of twelve packets have them.
+pub const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1_518, 1)];
+
+/// How far a source may fall behind its own times while the port is taken, in cycles; what it
+/// would have sent before that is never sent. 16 µs at 250 MHz: a queue of 200 kB at 100 Gbit/s.
+const LAG_CYCLES_MAX: u64 = 4_096;
+
+/// How many bytes packets have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// All the same.
+    Fixed(u32),
+    /// [`IMIX`], drawn.
+    Imix,
+    /// Each of these as often as any other; at least one.
+    UniformOver(Vec<u32>),
+}
+
+impl Sizes {
+    fn all(&self) -> Vec<u32> {
+        match self {
+            Self::Fixed(bytes) => vec![*bytes],
+            Self::Imix => IMIX.map(|(bytes, _)| bytes).to_vec(),
+            Self::UniformOver(sizes) => sizes.clone(),
+        }
+    }
+}
+
+/// When packets are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Evenly: the next packet follows after the time that this one takes at the source's rate.
+    Constant,
+    /// The same time on average, exponentially distributed.
+    Poisson,
+}
+
+/// What the card's parser sees of a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The descriptor's DAG, where the sender put one.
+    pub dag: Option<DagUid>,
+    /// The virtual function that sent it.
+    pub virtual_function: u16,
+    /// VXLAN network identifier, where there is one.
+    pub vni: Option<u32>,
+    /// IPv4 source.
+    pub source: u32,
+    /// IPv4 destination.
+    pub destination: u32,
+    /// IP protocol.
+    pub protocol: u8,
+    /// TCP or UDP source port.
+    pub source_port: u16,
+    /// TCP or UDP destination port.
+    pub destination_port: u16,
+}
+
+/// One flow: packets with one header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrafficSource {
+    /// What the parser sees.
+    pub header: Header,
+    /// Bits of packets per second; the ingress port may allow less.
+    pub rate: Bandwidth,
+    /// How many bytes packets have.
+    pub sizes: Sizes,
+    /// When they are sent.
+    pub arrivals: Arrivals,
+    /// When it begins; at once where that is past.
+    pub start: Timestamp,
+    /// When it ends; `None` never.
+    pub stop: Option<Timestamp>,
+    /// How many packets it sends at most.
+    pub packets_max: Option<u64>,
+}
+
+/// A source that cannot be attached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSource {
+    /// It would never send.
+    #[error("a traffic source needs a rate over zero")]
+    NoRate,
+    /// It has nothing to send.
+    #[error("a traffic source needs at least one packet size")]
+    NoSize,
+    /// No such frame.
+    #[error("a packet has {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX} bytes, not {0}")]
+    Size(u32),
+}
+
+impl TrafficSource {
+    /// Packets of one DAG that carry its UID, at a constant rate, from now on and without end.
+    pub fn of_dag(dag: DagUid, rate: Bandwidth, sizes: Sizes) -> Self {
+        Self::new(Header { dag: Some(dag), ..Header::default() }, rate, sizes)
+    }
+
+    /// Packets with this header, at a constant rate, from now on and without end.
+    pub fn new(header: Header, rate: Bandwidth, sizes: Sizes) -> Self {
+        let (start, stop, packets_max) = (Timestamp::ZERO, None, None);
+        Self { header, rate, sizes, arrivals: Arrivals::Constant, start, stop, packets_max }
+    }
+
+    /// The same with Poisson arrivals.
+    #[must_use]
+    pub fn poisson(self) -> Self {
+        Self { arrivals: Arrivals::Poisson, ..self }
+    }
+
+    /// The same from `start` until `stop`.
+    #[must_use]
+    pub fn between(self, start: Timestamp, stop: Timestamp) -> Self {
+        Self { start, stop: Some(stop), ..self }
+    }
+
+    /// The same, but no more than `packets`.
+    #[must_use]
+    pub fn at_most(self, packets: u64) -> Self {
+        Self { packets_max: Some(packets), ..self }
+    }
+
+    fn check(&self) -> Result<(), InvalidSource> {
+        let sizes = self.sizes.all();
+        let frame = FRAME_BYTES_MIN..=FRAME_BYTES_MAX;
+        match sizes.iter().find(|bytes| !frame.contains(bytes)) {
+            _ if self.rate == Bandwidth::ZERO => Err(InvalidSource::NoRate),
+            _ if sizes.is_empty() => Err(InvalidSource::NoSize),
+            Some(&bytes) => Err(InvalidSource::Size(bytes)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A source at work.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    source: TrafficSource,
+    rng: ChaCha8Rng,
+    rate: Rate,
+    /// Free again when the next packet is due.
+    schedule: Meter,
+    stop: u64,
+    /// Packets sent.
+    pub(crate) sent: u64,
+    /// What the classifier said of its header, at which version of the tables.
+    pub(crate) classified: Option<(u32, Option<DagUid>)>,
+}
+
+impl Generator {
+    pub(crate) fn new(
+        source: TrafficSource,
+        clock: Clock,
+        now: u64,
+        seed: u64,
+    ) -> Result<Self, InvalidSource> {
+        source.check()?;
+        let rate = clock.rate(source.rate.get()).ok_or(InvalidSource::NoRate)?;
+        let mut schedule = Meter::new(rate);
+        schedule.not_before(now.max(clock.cycle_at(source.start)));
+        let stop = source.stop.map_or(u64::MAX, |stop| clock.cycle_at(stop));
+        let rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut generator = Self { source, rng, rate, schedule, stop, sent: 0, classified: None };
+        if generator.source.arrivals == Arrivals::Poisson {
+            // The first packet comes as any other: after a drawn time.
+            let bytes = generator.draw_size();
+            generator.pass_time(u64::from(bytes) * 8);
+        }
+        Ok(generator)
+    }
+
+    pub(crate) const fn header(&self) -> &Header {
+        &self.source.header
+    }
+
+    /// When the next packet is due; `None` where there is none any more.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let at = self.schedule.free_at();
+        let more = self.source.packets_max.is_none_or(|most| self.sent < most);
+        (more && at < self.stop).then_some(at)
+    }
+
+    /// The next packet goes out at `now`: how many bytes it has.
+    pub(crate) fn send(&mut self, now: u64) -> u32 {
+        let bytes = self.draw_size();
+        self.sent += 1;
+        self.pass_time(u64::from(bytes) * 8);
+        self.schedule.not_before(now.saturating_sub(LAG_CYCLES_MAX));
+        bytes
+    }
+
+    fn pass_time(&mut self, bits: u64) {
+        let mean = self.rate.work(bits);
+        let work = match self.source.arrivals {
+            Arrivals::Constant => mean,
+            Arrivals::Poisson => (mean as f64 * exponential(&mut self.rng)) as u64,
+        };
+        self.schedule.serve_work(0, work);
+    }
+
+    fn draw_size(&mut self) -> u32 {
+        match &self.source.sizes {
+            Sizes::Fixed(bytes) => *bytes,
+            Sizes::UniformOver(sizes) => sizes[self.rng.random_range(0..sizes.len())],
+            Sizes::Imix => {
+                let mut draw = self.rng.random_range(0..IMIX.iter().map(|(_, n)| n).sum());
+                let size = IMIX.iter().find(|(_, n)| {
+                    let hit = draw < *n;
+                    draw = draw.saturating_sub(*n);
+                    hit
+                });
+                size.map_or(FRAME_BYTES_MIN, |(bytes, _)| *bytes)
+            }
+        }
+    }
+}
+
+/// An exponentially distributed number with mean one; never more than 38.
+fn exponential(rng: &mut ChaCha8Rng) -> f64 {
+    // In the middle of 2^53 equal parts of (0, 1): never zero, never one.
+    let uniform = ((rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -ln(uniform)
+}
+
+/// The natural logarithm of a normal positive number, to 1e-14, the same on every machine.
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let mut exponent = (bits >> 52) as i32 - 1_023;
+    let mut mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1_023 << 52);
+    if mantissa > std::f64::consts::SQRT_2 {
+        mantissa /= 2.0;
+        exponent += 1;
+    }
+    // ln m = 2 artanh((m - 1) / (m + 1)), whose argument is at most 0.172.
+    let s = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = s * s;
+    let series = (1..=19).rev().step_by(2).fold(0.0, |sum, n| sum * square + 1.0 / f64::from(n));
+    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * s * series
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CLOCK: Clock = Clock::new(250_000_000);
+
+    fn source(rate: Bandwidth, sizes: Sizes) -> TrafficSource {
+        TrafficSource::new(Header::default(), rate, sizes)
+    }
+
+    fn times(source: &TrafficSource, packets: usize, seed: u64) -> Vec<(u64, u32)> {
+        let mut generator = Generator::new(source.clone(), CLOCK, 0, seed).expect("valid");
+        let next = || {
+            let due = generator.due()?;
+            Some((due, generator.send(due)))
+        };
+        std::iter::from_fn(next).take(packets).collect()
+    }
+
+    #[test]
+    fn a_constant_source_keeps_its_rate_to_the_cycle() {
+        let sent = times(&source(Bandwidth::from_gbps(30), Sizes::Fixed(64)), 16, 1);
+        assert_eq!(sent[15].0, 64, "15 packets of 512 bits at 30 Gbit/s are 64 cycles");
+        assert_eq!(sent[1].0, 5, "4.27 cycles");
+    }
+
+    #[test]
+    fn a_poisson_source_keeps_its_rate_on_average() {
+        let source = source(Bandwidth::from_gbps(10), Sizes::Imix).poisson();
+        let sent = times(&source, 100_000, 7);
+        let bits: f64 = sent.iter().map(|(_, bytes)| f64::from(*bytes) * 8.0).sum();
+        let seconds = sent[99_999].0 as f64 * 4e-9;
+        assert!((bits / seconds / 1e10 - 1.0).abs() < 0.02, "{}", bits / seconds);
+        let short = sent.windows(2).filter(|w| w[1].0 - w[0].0 < 10).count();
+        assert!(short > 5_000, "about one gap in twelve is that short: {short}");
+    }
+
+    #[test]
+    fn imix_is_seven_four_one() {
+        let sent = times(&source(Bandwidth::from_gbps(10), Sizes::Imix), 120_000, 3);
+        for (bytes, of_twelve) in IMIX {
+            let seen = sent.iter().filter(|(_, b)| *b == bytes).count() as f64 / 10_000.0;
+            assert!((seen - f64::from(of_twelve)).abs() < 0.15, "{bytes}: {seen}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_traffic() {
+        let source = source(Bandwidth::from_gbps(10), Sizes::UniformOver(vec![64, 512])).poisson();
+        assert_eq!(times(&source, 100, 5), times(&source, 100, 5));
+        assert_ne!(times(&source, 100, 5), times(&source, 100, 6));
+    }
+
+    #[test]
+    fn a_source_begins_and_ends_when_told() {
+        let source = source(Bandwidth::from_gbps(1), Sizes::Fixed(125))
+            .between(Timestamp::from_nanos(4_000), Timestamp::from_nanos(8_000));
+        let sent: Vec<_> = times(&source, 100, 0).iter().map(|(at, _)| *at).collect();
+        assert_eq!(sent, [1_000, 1_250, 1_500, 1_750]);
+        assert_eq!(times(&source.clone().at_most(2), 100, 0).len(), 2);
+    }
+
+    #[test]
+    fn what_was_not_sent_in_time_is_not_sent_in_a_burst() {
+        let source = source(Bandwidth::from_gbps(128), Sizes::Fixed(64));
+        let mut generator = Generator::new(source, CLOCK, 0, 0).expect("valid");
+        generator.send(1_000_000);
+        assert_eq!(generator.due(), Some(1_000_000 - LAG_CYCLES_MAX));
+    }
+
+    #[test]
+    fn sources_that_cannot_send_are_refused() {
+        let refused = |rate, sizes| {
+            Generator::new(source(rate, sizes), CLOCK, 0, 0).map(|_| ()).expect_err("invalid")
+        };
+        let rate = Bandwidth::from_gbps(1);
+        assert_eq!(refused(Bandwidth::ZERO, Sizes::Imix), InvalidSource::NoRate);
+        assert_eq!(refused(rate, Sizes::UniformOver(vec![])), InvalidSource::NoSize);
+        assert_eq!(refused(rate, Sizes::Fixed(63)), InvalidSource::Size(63));
+        assert_eq!(refused(rate, Sizes::UniformOver(vec![64, 9_217])), InvalidSource::Size(9_217));
+    }
+
+    proptest! {
+        #[test]
+        fn the_logarithm_is_the_logarithm(x in 1e-17_f64..1.0) {
+            prop_assert!((ln(x) - x.ln()).abs() < 1e-12, "{} {}", ln(x), x.ln());
+        }
+    }
+}
