@@ -98,7 +98,8 @@ pub const REGION_BROKEN: u32 = 3;
 pub const REGION_CONTROL: Address = 0x04;
 /// See [`REGION_CONTROL`].
 pub const REGION_DECOUPLE: u32 = 1;
-/// See [`REGION_CONTROL`]; clears itself.
+/// See [`REGION_CONTROL`]; clears itself. A load of the region that is under way ends with it
+/// ([`LOAD_FAILED`]), and the region is broken.
 pub const REGION_RESET: u32 = 2;
 /// In a region's page: packets in it or on the way to it.
 pub const REGION_IN_FLIGHT: Address = 0x08;

@@ -21,6 +21,8 @@ pub struct Faults {
     pub corrupt_word: Option<usize>,
     pub load_error: Option<u32>,
     pub load_hangs: bool,
+    /// A load goes on although its region is reset.
+    pub ignores_resets: bool,
     pub load_leaves_other_digest: bool,
     pub no_memory: bool,
     /// Loads fail where the bytes are not one of [`image`]'s; otherwise any bytes are loaded.
@@ -173,6 +175,14 @@ impl FakeCard {
         }
     }
 
+    fn reset(&mut self, number: u8) {
+        if self.load.take_if(|(loading, _)| *loading == number).is_some() {
+            self.poke(LOAD_STATUS, LOAD_FAILED);
+            self.poke(LOAD_ERROR, LOAD_ERROR_PACKETS);
+            self.show(number, REGION_BROKEN, [0; 8]);
+        }
+    }
+
     fn load_error(&self) -> Option<u32> {
         let high = u64::from(self.peek(LOAD_BUFFER_HIGH)) << 32;
         let bytes = self.buffers.get(&(high | u64::from(self.peek(LOAD_BUFFER_LOW))));
@@ -276,6 +286,9 @@ impl Registers for FakeCard {
             LOAD_START => self.start_load(),
             _ if is_writable_in_a_region(at) && at % REGION_PAGE == REGION_CONTROL => {
                 self.poke(at, value & !REGION_RESET);
+                if value & REGION_RESET != 0 && !self.faults.ignores_resets {
+                    self.reset(((at - REGIONS) / REGION_PAGE) as u8);
+                }
             }
             _ if is_writable_in_a_region(at) => self.poke(at, value),
             _ => {}

@@ -11,8 +11,9 @@
 //! 6. Couple last: only a region that is known to hold the right thing meets packets. After a
 //!    failure it stays decoupled, because it holds garbage.
 //!
-//! The buffer is given back when the load ended; after a timeout not before the port is free,
-//! because the card may still be reading from it.
+//! A load that does not end in time is ended by a reset of its region, or the port would be taken
+//! for ever. The buffer is given back when the load ended; where even the reset did not end it, not
+//! before the port is free, because the card may still be reading from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use snic_tables::registers::{
     LOAD_BUFFER_HIGH, LOAD_BUFFER_LOW, LOAD_BUSY, LOAD_BYTES, LOAD_DONE, LOAD_ERROR,
     LOAD_ERROR_BUSY, LOAD_ERROR_IDENTITY, LOAD_ERROR_REGION, LOAD_FAILED, LOAD_REGION, LOAD_START,
     LOAD_STATUS, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_DIGEST_NEXT,
-    REGION_IN_FLIGHT, REGION_LOADED, REGION_STATUS, region,
+    REGION_IN_FLIGHT, REGION_LOADED, REGION_RESET, REGION_STATUS, region,
 };
 use snic_tables::{CardReport, LoadFailure, Ticket};
 
@@ -152,8 +153,11 @@ impl Load {
         let result = match card.read(LOAD_STATUS)? {
             LOAD_BUSY if took < limit => return Ok(None),
             LOAD_BUSY => {
-                context.abandoned.push(buffer);
-                return Ok(Some(Err(LoadFailure::Timeout(limit))));
+                if !end_load(self.order.region.0, card)? {
+                    context.abandoned.push(buffer);
+                    return Ok(Some(Err(LoadFailure::Timeout(limit))));
+                }
+                Err(LoadFailure::Timeout(limit))
             }
             LOAD_DONE if self.holds_the_bitstream(card)? => {
                 card.write(self.register(REGION_CONTROL), 0)?;
@@ -177,4 +181,11 @@ impl Load {
         let status = card.read(self.register(REGION_STATUS))?;
         Ok(status == REGION_LOADED && Digest::from_words(digest) == self.order.digest)
     }
+}
+
+/// Ends the load of a region by resetting it, which leaves it broken and decoupled; says whether
+/// the port is free now.
+pub(super) fn end_load(number: u8, card: &mut dyn Card) -> Result<bool, CardError> {
+    card.write(region(number, REGION_CONTROL), REGION_DECOUPLE | REGION_RESET)?;
+    Ok(card.read(LOAD_STATUS)? != LOAD_BUSY)
 }

@@ -13,6 +13,7 @@
 //!                     ├─► load lane      Draining ──stage, decouple, start──► Loading ──couple──► Loaded
 //!                     │                    │ packets stay, port busy           │ error, late
 //!                     │                    └──► failed, still coupled          └──► failed, decoupled
+//!                     │                                                             (late: reset)
 //!                     │
 //!                     ├─► Sample         at once
 //!                     │

@@ -4,7 +4,8 @@
 //! 1. It is such a card at all, with this register map.
 //! 2. A commit under way ends by itself; tables that never come to rest belong to a card that cannot
 //!    be used, which is reported as lost. A load under way ends by itself too; where it does not,
-//!    its region is reported as loading, and the rest of the card can be used.
+//!    a reset of its region ends it and leaves the region broken; where that does not help either,
+//!    the region is reported as loading. The rest of the card can be used all the same.
 //! 3. `ABORT` only then (see [`super::program`]): rows that were written but not committed go.
 //! 4. Regions that are loaded but decoupled are coupled: the daemon ended between the two, and what
 //!    the region holds is whole, the new bitstream or the old one. Broken ones stay decoupled.
@@ -15,14 +16,15 @@ use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
 use snic_domain::{Digest, Timestamp};
 use snic_tables::registers::{
     ABORT, ACTIVE_BANK, BOOT_ID, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE,
-    LOAD_BUSY, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE,
-    REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS, TABLE_VERSION,
-    region,
+    LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT,
+    REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS,
+    TABLE_VERSION, region,
 };
 use snic_tables::{
     BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
+use super::load::end_load;
 use super::{Context, Known};
 use crate::card::{Card, CardError};
 
@@ -63,10 +65,12 @@ impl ReadBack {
                 Err(CardError::Lost(format!("{what} {limit:?}")))
             };
         }
-        if card.read(LOAD_STATUS)? != LOAD_BUSY {
-            context.release_abandoned(card)?;
-        } else if waited < context.deadlines.load(BITSTREAM_BYTES_MAX.get()) {
+        let loading = card.read(LOAD_STATUS)? == LOAD_BUSY;
+        if loading && waited < context.deadlines.load(BITSTREAM_BYTES_MAX.get()) {
             return Ok(None);
+        }
+        if !loading || end_stuck_load(card)? {
+            context.release_abandoned(card)?;
         }
         card.write(ABORT, 1)?;
         let snapshot = Box::new(snapshot(card)?);
@@ -74,6 +78,16 @@ impl ReadBack {
         context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });
         context.statistics.read_backs += 1;
         Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))
+    }
+}
+
+/// Says whether the port is free now.
+fn end_stuck_load(card: &mut dyn Card) -> Result<bool, CardError> {
+    let number = card.read(LOAD_REGION)?;
+    // The register is the host's: where an earlier one left nonsense, there is no region to reset.
+    match u8::try_from(number) {
+        Ok(number) if u32::from(number) < card.read(REGION_COUNT)? => end_load(number, card),
+        _ => Ok(false),
     }
 }
 

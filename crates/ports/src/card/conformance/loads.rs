@@ -148,6 +148,21 @@ pub fn one_load_runs_at_a_time(fixture: Fixture) {
     assert_eq!((rig.status(1), rig.digest(1)), (REGION_EMPTY, [0; 8]), "and never began");
 }
 
+/// So that one that hangs does not take the port for ever; a reset of another region does not.
+pub fn a_reset_ends_a_load(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    let image = Arc::clone(&rig.images[0]);
+    decouple(&mut rig, 0, &Digest::of(&image));
+    start(&mut rig, 0, &image);
+    rig.write(region(1, REGION_CONTROL), REGION_RESET);
+    assert_eq!(rig.read(LOAD_STATUS), LOAD_BUSY, "after the reset of region 1");
+    rig.write(region(0, REGION_CONTROL), REGION_DECOUPLE | REGION_RESET);
+    assert_eq!(rig.read(LOAD_STATUS), LOAD_FAILED, "after the reset of region 0");
+    assert_eq!((rig.status(0), rig.digest(0)), (REGION_BROKEN, [0; 8]));
+    let digest = rig.load_well(0);
+    assert_eq!((rig.status(0), rig.digest(0)), (REGION_LOADED, digest.words()));
+}
+
 /// What they hold, and that they are coupled.
 pub fn a_load_leaves_the_other_regions_alone(fixture: Fixture) {
     let mut rig = Rig::new(fixture);

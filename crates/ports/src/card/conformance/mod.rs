@@ -71,6 +71,7 @@ macro_rules! card_conformance {
             bytes_that_are_no_bitstream_leave_the_region_broken
             a_broken_region_can_be_loaded_again
             one_load_runs_at_a_time
+            a_reset_ends_a_load
             a_load_leaves_the_other_regions_alone
             a_region_can_be_loaded_again_with_the_same_image
             rows_are_programmed_and_read_back

@@ -126,9 +126,25 @@ fn a_region_that_names_another_bitstream_stays_decoupled() {
 }
 
 #[test]
-fn a_load_that_does_not_end_keeps_its_buffer_and_the_port() {
+fn a_load_that_does_not_end_is_ended_by_a_reset() {
     let mut bench = Bench::new();
     bench.card.faults.load_hangs = true;
+    bench.load(1, 1, &[7; 10_000]);
+    bench.load(2, 0, b"bits");
+    assert_eq!(bench.step(), []);
+    bench.card.faults.load_hangs = false;
+    let failure = LoadFailure::Timeout(Duration::from_millis(40));
+    assert_eq!(bench.after_ms(40), [failed(1, 1, failure)]);
+    assert!(bench.card.decoupled(1));
+    assert_eq!(bench.card.peek(region(1, REGION_STATUS)), REGION_BROKEN);
+    assert_eq!(bench.card.buffers.values().collect::<Vec<_>>(), [b"bits"], "the next load's");
+    assert_eq!(bench.after_ms(5), [loaded(2, 0, 5)]);
+}
+
+#[test]
+fn a_load_that_even_a_reset_does_not_end_keeps_its_buffer_and_the_port() {
+    let mut bench = Bench::new();
+    (bench.card.faults.load_hangs, bench.card.faults.ignores_resets) = (true, true);
     bench.load(1, 1, &[7; 10_000]);
     assert_eq!(bench.step(), []);
     assert_eq!(bench.after_ms(39), [], "30 ms and 10 ms for its size");

@@ -105,9 +105,21 @@ fn what_an_earlier_daemon_started_is_waited_for() {
 }
 
 #[test]
-fn a_load_that_never_ends_is_reported_as_loading() {
+fn a_load_that_never_ends_is_ended_by_a_reset() {
     let mut bench = Bench::new();
     bench.card.faults.load_hangs = true;
+    bench.card.begin_load(2);
+    bench.read_back();
+    assert_eq!(bench.step(), []);
+    let regions = snapshot(bench.after_ms(17_000)).regions;
+    assert_eq!(regions[2], RegionSnapshot { status: RegionStatus::Broken, decoupled: true });
+    assert_eq!(bench.card.peek(LOAD_STATUS), LOAD_FAILED, "the port is free");
+}
+
+#[test]
+fn a_load_that_even_a_reset_does_not_end_is_reported_as_loading() {
+    let mut bench = Bench::new();
+    (bench.card.faults.load_hangs, bench.card.faults.ignores_resets) = (true, true);
     bench.card.begin_load(2);
     bench.read_back();
     assert_eq!(bench.step(), []);
