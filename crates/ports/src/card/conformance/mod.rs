@@ -32,6 +32,9 @@ pub struct Fixture {
     pub card: Box<dyn Card>,
     /// Two different valid bitstreams: for region 0 and for region 1.
     pub images: [Arc<[u8]>; 2],
+    /// The first of them with damage that the card finds, by its packets or by what the region
+    /// says of itself afterwards.
+    pub damaged: Arc<[u8]>,
     /// How much time passes between two looks at the card; shorter than either image takes to
     /// load.
     pub step: Duration,
@@ -116,6 +119,7 @@ const LOOKS_MAX: usize = 100_000;
 struct Rig {
     card: Box<dyn Card>,
     images: [Arc<[u8]>; 2],
+    damaged: Arc<[u8]>,
     step: Duration,
     wait: fn(Duration),
     now: Timestamp,
@@ -125,9 +129,10 @@ struct Rig {
 
 impl Rig {
     fn new(fixture: Fixture) -> Self {
-        let Fixture { card, images, step, wait } = fixture;
+        let Fixture { card, images, damaged, step, wait } = fixture;
         let session = Session::new(Deadlines::default());
-        let mut rig = Self { card, images, step, wait, now: Timestamp::ZERO, session, tickets: 0 };
+        let now = Timestamp::ZERO;
+        let mut rig = Self { card, images, damaged, step, wait, now, session, tickets: 0 };
         rig.card.poll(rig.now).needed("the first poll");
         rig
     }
@@ -262,9 +267,12 @@ mod tests {
     fn fixture() -> Fixture {
         let mut card = FakeCard::new();
         card.faults.checks_images = true;
+        let mut damaged = image(b"nat -> firewall").to_vec();
+        damaged[100] ^= 1;
         Fixture {
             card: Box::new(card),
             images: [image(b"nat -> firewall"), image(b"aes")],
+            damaged: damaged.into(),
             step: Duration::from_millis(1),
             wait: |_| (),
         }
@@ -306,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        #[should_panic(expected = "left: Ok")]
+        #[should_panic(expected = "what is no bitstream was loaded")]
         fn that_load_anything() {
             suite::bytes_that_are_no_bitstream_leave_the_region_broken(bad(Faults::default()));
         }
