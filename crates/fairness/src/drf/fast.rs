@@ -1,0 +1,297 @@
+//! Progressive filling in scaled integers, for the control loop.
+//!
+//! Shares count in units of 2^-54, and what a user takes of a resource beside its dominant one
+//! counts in units of 2^-46 of its share, rounded up: nobody gets more than there is. From there
+//! on every comparison is between integers, so a tie is a tie: users with the same weight that are
+//! stopped by the same resource have equal shares to the last bit, whatever the order or machine.
+//!
+//! Distance from [`super::exact`]: a resource is called full when at most 2^-44 / m of it is left,
+//! m being the mean fraction its users take of it for each unit of their shares. That is 2^-40
+//! where they take a sixteenth. What is left so is missing from the shares of those who use it;
+//! who takes little of it beside its dominant resource misses as much more of that.
+//! Where a cap and a full resource stop a user within 2^-54 of the same level, either may be named;
+//! if the cap is, the resource may be overdrawn by that much, which no sum of [`Allocation::amount`]
+//! shows: those are whole units.
+
+use num_rational::BigRational;
+
+use super::{Fraction, Limit, Problem};
+
+// With 2^17 users of weight 2^10 the sum of rates has 73 bits; times a level of 54 bits that is
+// 127, what the type holds.
+/// Bits after the point of a share.
+const SHARE_BITS: u32 = 54;
+/// Bits after the point of a rate.
+const RATE_BITS: u32 = 46;
+/// A whole resource: shares times rates.
+const WHOLE: u128 = 1 << (SHARE_BITS + RATE_BITS);
+
+/// A fraction of a resource from 0 to 1, in units of 2^-54.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u64);
+
+impl Share {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// All of it.
+    pub const ONE: Self = Self(1 << SHARE_BITS);
+
+    /// From units of 2^-54; more than a whole is a whole.
+    pub const fn from_raw(raw: u64) -> Self {
+        if raw > Self::ONE.0 { Self::ONE } else { Self(raw) }
+    }
+
+    /// `numerator / denominator`, rounded down; a whole where it is more, or divided by zero.
+    pub fn from_ratio(numerator: u64, denominator: u64) -> Self {
+        if numerator >= denominator {
+            return Self::ONE;
+        }
+        Self(((u128::from(numerator) << SHARE_BITS) / u128::from(denominator)) as u64)
+    }
+
+    /// In units of 2^-54.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// For printing and plotting, 0.0 to 1.0.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / Self::ONE.0 as f64
+    }
+}
+
+/// What one user gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The resource it holds most of, by fraction; `None` where it asks for nothing.
+    pub dominant: Option<usize>,
+    /// The fraction it holds of that resource.
+    pub share: Share,
+    /// What kept it from more.
+    pub limit: Limit,
+}
+
+/// What everybody gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// One for each user, in their order.
+    pub outcomes: Vec<Outcome>,
+    /// How full each resource is, rounded up.
+    pub used: Vec<Share>,
+}
+
+impl Allocation {
+    /// How many tasks `user` of `problem` gets: exact where its cap or quota stopped it, else
+    /// what its share buys.
+    pub fn tasks(&self, problem: &Problem, user: usize) -> BigRational {
+        let outcome = &self.outcomes[user];
+        let asked = &problem.users()[user];
+        let ratio = |n: u64, d: u64| BigRational::new(n.into(), d.into());
+        match (outcome.limit, asked.tightest_cap(), outcome.dominant) {
+            (Limit::OwnCap | Limit::Quota(_), Some((cap, _)), _) => {
+                ratio(cap.numerator(), cap.denominator())
+            }
+            (_, _, Some(k)) => {
+                ratio(outcome.share.0, Share::ONE.0) * ratio(problem.capacities()[k], 1)
+                    / ratio(asked.demand[k], 1)
+            }
+            _ => ratio(0, 1),
+        }
+    }
+
+    /// How much `user` of `problem` gets of `resource`, in whole units, rounded down.
+    pub fn amount(&self, problem: &Problem, user: usize, resource: usize) -> u64 {
+        let demand = BigRational::from_integer(problem.users()[user].demand[resource].into());
+        let amount = (self.tasks(problem, user) * demand).to_integer();
+        u64::try_from(amount).expect("an amount is at most the capacity, which has 64 bits")
+    }
+}
+
+/// `numerator / denominator` (both below 2^97) in units of 2^-`bits`, bits at most 54, rounded up
+/// or down. Where the denominator has over 64 bits both are cut to its first 64, towards the same side.
+fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
+    let cut = 64_u32.saturating_sub(denominator.leading_zeros());
+    let lost_n = u128::from(up && numerator & ((1 << cut) - 1) != 0);
+    let lost_d = u128::from(!up && denominator & ((1 << cut) - 1) != 0);
+    let (n, d) = ((numerator >> cut) + lost_n, (denominator >> cut) + lost_d);
+    let n = n << bits;
+    if up { n.div_ceil(d) } else { n / d }
+}
+
+/// Solves `problem`. Time: n × resources, and n log n in the number of users with a cap.
+pub fn solve(problem: &Problem) -> Allocation {
+    let mut filling = Filling::new(problem);
+    filling.run();
+    let used = filling.free.iter().map(|free| {
+        let used = (WHOLE - free).div_ceil(1 << RATE_BITS);
+        Share(used as u64)
+    });
+    Allocation { used: used.collect(), outcomes: filling.outcomes }
+}
+
+/// The state while the level rises.
+struct Filling<'a> {
+    problem: &'a Problem,
+    outcomes: Vec<Outcome>,
+    /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
+    rates: Vec<u64>,
+    /// By resource: the sum of its rates.
+    sums: Vec<u128>,
+    /// By resource: what is left were everybody who still rises taken at level zero.
+    free: Vec<u128>,
+    /// Cap levels with their users, ascending.
+    caps: Vec<(u64, u32, Limit)>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(problem: &'a Problem) -> Self {
+        let resources = problem.capacities().len();
+        let users = problem.users().len();
+        let mut filling = Self {
+            problem,
+            outcomes: Vec::with_capacity(users),
+            rates: vec![0; users * resources],
+            sums: vec![0; resources],
+            free: vec![WHOLE; resources],
+            caps: Vec::new(),
+        };
+        for index in 0..users {
+            let outcome = filling.enter(index);
+            filling.outcomes.push(outcome);
+        }
+        filling.caps.sort_unstable_by_key(|&(level, user, _)| (level, user));
+        filling
+    }
+
+    /// Computes the rates of one user. The limit in the outcome is a placeholder until it stops.
+    fn enter(&mut self, index: usize) -> Outcome {
+        let user = &self.problem.users()[index];
+        let capacities = self.problem.capacities();
+        let stopped = |dominant, limit| Outcome { dominant, share: Share::ZERO, limit };
+        let Some(dominant) = self.problem.dominant(index) else {
+            return stopped(None, Limit::AsksNothing);
+        };
+        let cap = user.tightest_cap();
+        if let Some((fraction, limit)) = cap
+            && fraction.numerator() == 0
+        {
+            return stopped(Some(dominant), limit);
+        }
+        let full = stopped(Some(dominant), Limit::Capacity(dominant));
+        if capacities[dominant] == 0 {
+            return full;
+        }
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let rates = &mut self.rates[index * capacities.len()..][..capacities.len()];
+        for (k, rate) in rates.iter_mut().enumerate() {
+            let part = match user.demand[k] {
+                0 => continue,
+                _ if k == dominant => 1 << RATE_BITS,
+                // The dominant fraction is the largest, so this is at most a whole.
+                amount => scaled(
+                    product(amount, capacities[dominant]),
+                    product(user.demand[dominant], capacities[k]),
+                    RATE_BITS,
+                    true,
+                ),
+            };
+            *rate = part as u64 * u64::from(user.weight.get());
+            self.sums[k] += u128::from(*rate);
+        }
+        if let Some((fraction, limit)) = cap {
+            let per_task = (user.demand[dominant], capacities[dominant]);
+            self.enter_cap(index, fraction, per_task, limit);
+        }
+        full
+    }
+
+    fn enter_cap(&mut self, index: usize, cap: Fraction, per_task: (u64, u64), limit: Limit) {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let numerator = product(cap.numerator(), per_task.0);
+        let denominator = product(cap.denominator(), per_task.1);
+        if numerator > denominator {
+            return; // more than the whole resource: the capacity stops it first
+        }
+        let weight = u64::from(self.problem.users()[index].weight.get());
+        let level = scaled(numerator, denominator, SHARE_BITS, false) as u64 / weight;
+        self.caps.push((level, index as u32, limit));
+    }
+
+    fn run(&mut self) {
+        for (level, user, limit) in std::mem::take(&mut self.caps) {
+            while let Some(resource) = self.full_before(level) {
+                self.fill(resource);
+            }
+            self.stop(user as usize, level, limit);
+        }
+        while let Some(resource) = self.full_before(Share::ONE.0 + 1) {
+            self.fill(resource);
+        }
+    }
+
+    /// The first resource to fill up below `level`; the first of equals.
+    fn full_before(&self, level: u64) -> Option<usize> {
+        (0..self.sums.len())
+            .filter(|&k| self.sums[k] * u128::from(level) > self.free[k])
+            .min_by_key(|&k| self.free[k] / self.sums[k])
+    }
+
+    /// Stops everybody who uses `resource` at the level at which it is full.
+    fn fill(&mut self, resource: usize) {
+        let level = (self.free[resource] / self.sums[resource]) as u64;
+        let resources = self.sums.len();
+        for user in 0..self.outcomes.len() {
+            if self.rates[user * resources + resource] > 0 {
+                self.stop(user, level, Limit::Capacity(resource));
+            }
+        }
+    }
+
+    /// Stops one user, unless it has stopped before.
+    fn stop(&mut self, user: usize, level: u64, limit: Limit) {
+        let resources = self.sums.len();
+        let rates = &mut self.rates[user * resources..][..resources];
+        let Some(dominant) = self.outcomes[user].dominant else { return };
+        if rates[dominant] == 0 {
+            return;
+        }
+        // A cap lies between its level and the next, and whoever is stopped by it has all of it:
+        // the others are charged for the difference.
+        let charged = u128::from(level) + u128::from(!matches!(limit, Limit::Capacity(_)));
+        for ((rate, sum), free) in rates.iter_mut().zip(&mut self.sums).zip(&mut self.free) {
+            *sum -= u128::from(*rate);
+            *free = free.saturating_sub(u128::from(*rate) * charged);
+            *rate = 0;
+        }
+        let weight = u64::from(self.problem.users()[user].weight.get());
+        self.outcomes[user].share = Share::from_raw(level * weight);
+        self.outcomes[user].limit = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scaling_rounds_to_the_side_it_is_told() {
+        assert_eq!(scaled(1, 3, 2, true), 2);
+        assert_eq!(scaled(1, 3, 2, false), 1);
+        assert_eq!(scaled(1, 2, 40, true), 1 << 39);
+        let large = 1_u128 << 96;
+        assert_eq!(scaled(large / 2, large, 40, true), 1 << 39);
+        assert_eq!(scaled(large / 2 + 1, large, 40, true), (1 << 39) + 1);
+        assert_eq!(scaled(large - 1, large, 40, false), (1 << 40) - 1);
+        assert_eq!(scaled(0, large - 1, 54, true), 0);
+    }
+
+    #[test]
+    fn shares_stay_within_zero_and_one() {
+        assert_eq!(Share::from_ratio(1, 2).as_f64(), 0.5);
+        assert_eq!(Share::from_ratio(3, 2), Share::ONE);
+        assert_eq!(Share::from_ratio(0, 0), Share::ONE);
+        assert_eq!(Share::from_ratio(0, 5), Share::ZERO);
+        assert_eq!(Share::from_raw(u64::MAX), Share::ONE);
+        assert_eq!(Share::from_raw(5).raw(), 5);
+    }
+}

@@ -1,0 +1,308 @@
+//! What is asked of DRF: checked once, so that the solvers cannot overflow.
+
+use smallvec::SmallVec;
+
+use crate::Weight;
+
+/// Largest capacity, demand, quota, numerator or denominator: 2^48. Products of two of them and a
+/// weight stay below 2^106, which leaves 128-bit sums over all users their room.
+pub const AMOUNT_MAX: u64 = 1 << 48;
+/// Most users of one problem: 2^17. More would let the sum of the rates pass 127 bits.
+pub const USERS_MAX: usize = 1 << 17;
+/// Most resources of one problem; FPGA area and on-board memory are two. Every resource costs a
+/// pass over all users when it fills up.
+pub const RESOURCES_MAX: usize = 32;
+
+/// One amount for each resource.
+pub type Amounts = SmallVec<[u64; 4]>;
+
+/// A fraction from 0 to [`AMOUNT_MAX`], not necessarily in lowest terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fraction {
+    numerator: u64,
+    denominator: u64,
+}
+
+/// Two numbers that make no [`Fraction`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{numerator}/{denominator} is no cap: the denominator must be 1 to {AMOUNT_MAX}, \
+     the numerator 0 to {AMOUNT_MAX}"
+)]
+pub struct InvalidFraction {
+    /// Above the line.
+    pub numerator: u64,
+    /// Below it.
+    pub denominator: u64,
+}
+
+impl Fraction {
+    /// `numerator / denominator`.
+    pub fn new(numerator: u64, denominator: u64) -> Result<Self, InvalidFraction> {
+        if numerator > AMOUNT_MAX || !(1..=AMOUNT_MAX).contains(&denominator) {
+            return Err(InvalidFraction { numerator, denominator });
+        }
+        Ok(Self { numerator, denominator })
+    }
+
+    /// Above the line.
+    pub const fn numerator(self) -> u64 {
+        self.numerator
+    }
+
+    /// Below the line; never zero.
+    pub const fn denominator(self) -> u64 {
+        self.denominator
+    }
+
+    fn is_less_than(self, other: Self) -> bool {
+        let product = |a, b| u128::from(a) * u128::from(b);
+        product(self.numerator, other.denominator) < product(other.numerator, self.denominator)
+    }
+}
+
+/// One user of a problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Its weight.
+    pub weight: Weight,
+    /// What one task takes of each resource, in the units of the capacities.
+    pub demand: Amounts,
+    /// Most tasks it can use; `None`: as many as there are. Not necessarily whole: half the
+    /// requested bandwidth is half a task.
+    pub tasks_max: Option<Fraction>,
+    /// Most it may have of each resource; empty: no quota on any.
+    pub quota: SmallVec<[Option<u64>; 4]>,
+}
+
+impl User {
+    /// A user of weight 1 without cap or quota.
+    pub fn new(demand: &[u64]) -> Self {
+        Self { weight: Weight::ONE, demand: demand.into(), tasks_max: None, quota: SmallVec::new() }
+    }
+
+    /// The same with this weight.
+    pub fn weighted(self, weight: Weight) -> Self {
+        Self { weight, ..self }
+    }
+
+    /// The same with at most this many tasks.
+    pub fn capped(self, tasks_max: Fraction) -> Self {
+        Self { tasks_max: Some(tasks_max), ..self }
+    }
+
+    /// The same with a quota for each resource.
+    pub fn with_quota(self, quota: &[Option<u64>]) -> Self {
+        Self { quota: quota.into(), ..self }
+    }
+
+    /// The tighter of cap and quotas as tasks, and which it is; the cap wins a tie, then the first
+    /// resource.
+    pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
+        let own = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
+        let quotas = self.quota.iter().zip(&self.demand).enumerate().filter_map(|(k, (q, &d))| {
+            let fraction = Fraction { numerator: (*q)?, denominator: d };
+            (d > 0).then_some((fraction, Limit::Quota(k)))
+        });
+        own.into_iter().chain(quotas).reduce(|a, b| if b.0.is_less_than(a.0) { b } else { a })
+    }
+}
+
+/// What kept a user from more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limit {
+    /// This resource is full (or the card has none of it).
+    Capacity(usize),
+    /// It has all it can use.
+    OwnCap,
+    /// Its quota on this resource.
+    Quota(usize),
+    /// Its demand is zero everywhere: it holds nothing and its share is zero.
+    AsksNothing,
+}
+
+/// Capacities and users, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    capacities: Amounts,
+    users: Vec<User>,
+}
+
+/// Why a problem cannot be solved as it was given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidProblem {
+    /// Too many users.
+    #[error("{count} users are more than the {USERS_MAX} that one problem can have")]
+    TooManyUsers {
+        /// How many there are.
+        count: usize,
+    },
+    /// Too many resources.
+    #[error("{count} resources are more than the {RESOURCES_MAX} that one problem can have")]
+    TooManyResources {
+        /// How many there are.
+        count: usize,
+    },
+    /// A demand or quota for another number of resources.
+    #[error("user {user} gives {given} {what} for {resources} resources; give one for each")]
+    WrongLength {
+        /// Position of the user.
+        user: usize,
+        /// "demands" or "quotas".
+        what: &'static str,
+        /// How many it gives.
+        given: usize,
+        /// How many resources there are.
+        resources: usize,
+    },
+    /// A capacity that could overflow.
+    #[error(
+        "capacity {amount} of resource {resource} is over {AMOUNT_MAX}; choose a larger unit for it"
+    )]
+    CapacityTooLarge {
+        /// Position of the resource.
+        resource: usize,
+        /// The capacity.
+        amount: u64,
+    },
+    /// A demand or quota that could overflow.
+    #[error(
+        "user {user}: {amount} of resource {resource} is over {AMOUNT_MAX}; choose a larger unit"
+    )]
+    AmountTooLarge {
+        /// Position of the user.
+        user: usize,
+        /// Position of the resource.
+        resource: usize,
+        /// The demand or quota.
+        amount: u64,
+    },
+}
+
+impl Problem {
+    /// Checks lengths and sizes. No users, no resources, zero capacities and zero demands are
+    /// all fine: they have answers.
+    pub fn new(capacities: &[u64], users: Vec<User>) -> Result<Self, InvalidProblem> {
+        if users.len() > USERS_MAX {
+            return Err(InvalidProblem::TooManyUsers { count: users.len() });
+        }
+        if capacities.len() > RESOURCES_MAX {
+            return Err(InvalidProblem::TooManyResources { count: capacities.len() });
+        }
+        if let Some(resource) = capacities.iter().position(|&c| c > AMOUNT_MAX) {
+            let amount = capacities[resource];
+            return Err(InvalidProblem::CapacityTooLarge { resource, amount });
+        }
+        for (index, user) in users.iter().enumerate() {
+            check_user(index, user, capacities.len())?;
+        }
+        Ok(Self { capacities: capacities.into(), users })
+    }
+
+    /// What there is of each resource.
+    pub fn capacities(&self) -> &[u64] {
+        &self.capacities
+    }
+
+    /// The users.
+    pub fn users(&self) -> &[User] {
+        &self.users
+    }
+
+    /// The resource of which one task of `user` takes the largest fraction; the first of equals;
+    /// `None` where it asks for nothing. A resource the card has none of dominates.
+    pub fn dominant(&self, user: usize) -> Option<usize> {
+        let demand = &self.users[user].demand;
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        (0..demand.len()).filter(|&k| demand[k] > 0).reduce(|best, k| {
+            let more = product(demand[k], self.capacities[best])
+                > product(demand[best], self.capacities[k]);
+            if more { k } else { best }
+        })
+    }
+}
+
+fn check_user(index: usize, user: &User, resources: usize) -> Result<(), InvalidProblem> {
+    let lengths = [("demands", user.demand.len()), ("quotas", user.quota.len())];
+    for (what, given) in lengths {
+        if given != resources && !(given == 0 && what == "quotas") {
+            return Err(InvalidProblem::WrongLength { user: index, what, given, resources });
+        }
+    }
+    let quotas = user.quota.iter().enumerate().filter_map(|(k, q)| Some((k, (*q)?)));
+    let demands = user.demand.iter().copied().enumerate();
+    match demands.chain(quotas).find(|&(_, amount)| amount > AMOUNT_MAX) {
+        Some((resource, amount)) => {
+            Err(InvalidProblem::AmountTooLarge { user: index, resource, amount })
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dominant_resource_is_the_largest_fraction_and_the_first_of_equals() {
+        let users = vec![
+            User::new(&[1, 4]),
+            User::new(&[3, 1]),
+            User::new(&[1, 2]),
+            User::new(&[0, 0]),
+            User::new(&[AMOUNT_MAX, AMOUNT_MAX]),
+        ];
+        let problem = Problem::new(&[9, 18], users).expect("valid");
+        let dominant: Vec<_> = (0..5).map(|user| problem.dominant(user)).collect();
+        assert_eq!(dominant, [Some(1), Some(0), Some(0), None, Some(0)]);
+    }
+
+    #[test]
+    fn a_resource_the_card_has_none_of_dominates() {
+        let users = vec![User::new(&[5, 1, 1]), User::new(&[5, 0, 0])];
+        let problem = Problem::new(&[5, 0, 0], users).expect("valid");
+        assert_eq!((problem.dominant(0), problem.dominant(1)), (Some(1), Some(0)));
+    }
+
+    #[test]
+    fn the_tightest_cap_wins_and_the_own_cap_wins_ties() {
+        let fraction = |n, d| Fraction::new(n, d).expect("valid");
+        let user = User::new(&[2, 3, 0]).with_quota(&[Some(4), Some(3), Some(0)]);
+        let (cap, limit) = user.tightest_cap().expect("has quotas");
+        assert_eq!((cap, limit), (fraction(3, 3), Limit::Quota(1)));
+        let (_, limit) = user.clone().capped(fraction(2, 2)).tightest_cap().expect("has a cap");
+        assert_eq!(limit, Limit::OwnCap);
+        let (_, limit) = user.capped(fraction(3, 2)).tightest_cap().expect("has a cap");
+        assert_eq!(limit, Limit::Quota(1));
+        assert_eq!(User::new(&[1]).tightest_cap(), None);
+    }
+
+    #[test]
+    fn errors_name_the_culprit_and_what_to_do() {
+        let over = AMOUNT_MAX + 1;
+        let text = |capacities: &[u64], user: User| {
+            Problem::new(capacities, vec![User::new(&vec![1; capacities.len()]), user])
+                .expect_err("invalid")
+                .to_string()
+        };
+        assert_eq!(
+            text(&[1, 2], User::new(&[1])),
+            "user 1 gives 1 demands for 2 resources; give one for each"
+        );
+        assert_eq!(
+            text(&[1], User::new(&[1]).with_quota(&[None, None])),
+            "user 1 gives 2 quotas for 1 resources; give one for each"
+        );
+        assert!(text(&[over], User::new(&[1])).starts_with("capacity 281474976710657"));
+        assert!(text(&[1], User::new(&[over])).starts_with("user 1: 281474976710657"));
+        assert!(text(&[1], User::new(&[1]).with_quota(&[Some(u64::MAX)])).contains("resource 0"));
+        let many = vec![User::new(&[]); USERS_MAX + 1];
+        assert_eq!(
+            Problem::new(&[], many),
+            Err(InvalidProblem::TooManyUsers { count: USERS_MAX + 1 })
+        );
+        assert!(Problem::new(&[1; RESOURCES_MAX + 1], vec![]).is_err());
+        assert!(Fraction::new(1, 0).expect_err("no").to_string().starts_with("1/0 is no cap"));
+        assert!(Fraction::new(over, 1).is_err() && Fraction::new(1, over).is_err());
+    }
+}

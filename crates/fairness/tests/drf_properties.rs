@@ -1,0 +1,224 @@
+//! The fast side of fair space against the exact one, and what defines DRF: nobody envies, nobody
+//! gains by lying, nothing is left that somebody could use.
+
+use num_rational::BigRational;
+use proptest::prelude::*;
+use snic_fairness::Weight;
+use snic_fairness::drf::{
+    Allocation, Fraction, Limit, Problem, Share, User, exact, exact::ExactOutcome, solve, whole,
+};
+use snic_fairness::regions::{divide, divide_exact};
+
+fn ratio(n: u64, d: u64) -> BigRational {
+    BigRational::new(n.into(), d.into())
+}
+
+fn share(share: Share) -> BigRational {
+    ratio(share.raw(), Share::ONE.raw())
+}
+
+/// 0 often, small often, anything sometimes.
+fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0), 4 => 1..20_u64, 2 => 1..1_000_000_u64]
+}
+
+fn user(resources: usize) -> impl Strategy<Value = User> {
+    let cap = proptest::option::of((0..30_u64, 1..12_u64));
+    let quota = proptest::collection::vec(proptest::option::of(0..60_u64), resources);
+    let demand = proptest::collection::vec(amount(), resources);
+    (demand, 1..9_u32, cap, proptest::option::weighted(0.2, quota)).prop_map(
+        |(demand, weight, cap, quota)| {
+            let user = User::new(&demand).weighted(Weight::new(weight).expect("in range"));
+            let user = match cap {
+                Some((n, d)) => user.capped(Fraction::new(n, d).expect("in range")),
+                None => user,
+            };
+            quota.map_or(user.clone(), |quota| user.with_quota(&quota))
+        },
+    )
+}
+
+fn problem() -> impl Strategy<Value = Problem> {
+    (1..4_usize).prop_flat_map(|resources| {
+        let capacities = proptest::collection::vec(amount(), resources);
+        let users = proptest::collection::vec(user(resources), 0..12);
+        (capacities, users).prop_map(|(c, users)| Problem::new(&c, users).expect("in range"))
+    })
+}
+
+/// Uniform enough that rounding cannot be amplified: every demand within a factor of 64.
+fn tame_problem() -> impl Strategy<Value = Problem> {
+    let user = (8..64_u64, 8..64_u64, 1..5_u32).prop_map(|(a, b, weight)| {
+        User::new(&[a, b]).weighted(Weight::new(weight).expect("in range"))
+    });
+    (500..1_000_u64, 500..1_000_u64, proptest::collection::vec(user, 1..40))
+        .prop_map(|(a, b, users)| Problem::new(&[a, b], users).expect("in range"))
+}
+
+fn used(problem: &Problem, outcomes: &[ExactOutcome], resource: usize) -> BigRational {
+    let _ = problem;
+    outcomes.iter().fold(ratio(0, 1), |sum, o| sum + &o.amounts[resource])
+}
+
+proptest! {
+    #[test]
+    fn exactly_nobody_gets_more_than_there_is_and_nothing_usable_is_left(problem in problem()) {
+        let outcomes = exact::solve(&problem);
+        for (k, &capacity) in problem.capacities().iter().enumerate() {
+            prop_assert!(used(&problem, &outcomes, k) <= ratio(capacity, 1));
+        }
+        for (outcome, user) in outcomes.iter().zip(problem.users()) {
+            prop_assert!(outcome.share <= ratio(1, 1));
+            match outcome.limit {
+                Limit::Capacity(k) => {
+                    prop_assert!(user.demand[k] > 0);
+                    let capacity = ratio(problem.capacities()[k], 1);
+                    prop_assert_eq!(used(&problem, &outcomes, k), capacity, "left of {}", k);
+                }
+                Limit::OwnCap => {
+                    let cap = user.tasks_max.expect("has a cap");
+                    prop_assert_eq!(&outcome.tasks, &ratio(cap.numerator(), cap.denominator()));
+                }
+                Limit::Quota(k) => {
+                    let quota = user.quota[k].expect("has a quota");
+                    prop_assert_eq!(&outcome.amounts[k], &ratio(quota, 1));
+                }
+                Limit::AsksNothing => prop_assert!(user.demand.iter().all(|&d| d == 0)),
+            }
+        }
+    }
+
+    /// Max-min: whoever is stopped by a resource has at least the weighted share of everybody else
+    /// who uses that resource.
+    #[test]
+    fn exactly_nobody_is_stopped_by_a_richer_user(problem in problem()) {
+        let outcomes = exact::solve(&problem);
+        let level = |i: usize| &outcomes[i].share / ratio(problem.users()[i].weight.get().into(), 1);
+        for (i, outcome) in outcomes.iter().enumerate() {
+            let Limit::Capacity(k) = outcome.limit else { continue };
+            for (j, other) in problem.users().iter().enumerate() {
+                prop_assert!(other.demand[k] == 0 || level(j) <= level(i), "{} before {}", j, i);
+            }
+        }
+    }
+
+    /// Envy-freeness of the plain problem: nobody could run more tasks with another's bundle.
+    #[test]
+    fn exactly_nobody_envies_an_equal(problem in tame_problem()) {
+        let users: Vec<_> =
+            problem.users().iter().map(|u| u.clone().weighted(Weight::ONE)).collect();
+        let problem = Problem::new(problem.capacities(), users).expect("valid");
+        let outcomes = exact::solve(&problem);
+        for (user, own) in problem.users().iter().zip(&outcomes) {
+            for other in &outcomes {
+                let tasks = user.demand.iter().zip(&other.amounts)
+                    .map(|(&d, amount)| amount / ratio(d, 1)).min().expect("two resources");
+                prop_assert!(tasks <= own.tasks);
+            }
+        }
+    }
+
+    /// A lie about the demand never lets the liar run more of its true tasks.
+    #[test]
+    fn exactly_nobody_gains_by_lying(
+        problem in tame_problem(), lie in (1..200_u64, 1..200_u64), liar in any::<prop::sample::Index>()
+    ) {
+        let liar = liar.index(problem.users().len());
+        let honest = exact::solve(&problem)[liar].tasks.clone();
+        let mut users = problem.users().to_vec();
+        let truth = users[liar].demand.clone();
+        users[liar].demand = [lie.0, lie.1].as_slice().into();
+        let lying = Problem::new(problem.capacities(), users).expect("valid");
+        let got = &exact::solve(&lying)[liar].amounts;
+        let useful = truth.iter().zip(got).map(|(&d, amount)| amount / ratio(d, 1)).min();
+        prop_assert!(useful.expect("two resources") <= honest);
+    }
+
+    #[test]
+    fn fast_and_exact_agree(problem in tame_problem()) {
+        let (fast, exact) = (solve(&problem), exact::solve(&problem));
+        for (i, (fast, exact)) in fast.outcomes.iter().zip(&exact).enumerate() {
+            prop_assert_eq!(fast.dominant, exact.dominant);
+            let missing = &exact.share - share(fast.share);
+            prop_assert!(missing >= ratio(0, 1), "user {} has too much", i);
+            prop_assert!(missing < ratio(1, 1 << 38), "user {} misses {}", i, missing);
+        }
+    }
+
+    /// Any problem, demands from 1 to a million: within 2^-20 still, and never over a capacity.
+    #[test]
+    fn fast_never_overdraws_and_stays_near(problem in problem()) {
+        let (fast, exact) = (solve(&problem), exact::solve(&problem));
+        for (k, &capacity) in problem.capacities().iter().enumerate() {
+            let sum: u64 = (0..exact.len()).map(|i| fast.amount(&problem, i, k)).sum();
+            prop_assert!(sum <= capacity);
+            prop_assert!(fast.used[k] <= Share::ONE);
+        }
+        for (i, (fast, exact)) in fast.outcomes.iter().zip(&exact).enumerate() {
+            prop_assert_eq!(fast.dominant, exact.dominant);
+            let error = &exact.share - share(fast.share);
+            let bound = ratio(1, 1 << 20);
+            prop_assert!(error < bound && -error < bound, "user {}: {:?} {:?}", i, fast, exact);
+        }
+    }
+
+    #[test]
+    fn fast_treats_equals_equally_and_the_order_does_not_matter(problem in tame_problem()) {
+        let mut doubled = problem.users().to_vec();
+        doubled.extend(problem.users().iter().rev().cloned());
+        let n = doubled.len();
+        let doubled = Problem::new(problem.capacities(), doubled).expect("valid");
+        let Allocation { outcomes, .. } = solve(&doubled);
+        for i in 0..n / 2 {
+            prop_assert_eq!(outcomes[i], outcomes[n - 1 - i]);
+        }
+    }
+
+    #[test]
+    fn whole_tasks_fit_and_no_further_task_would(problem in problem()) {
+        let Ok(outcomes) = whole::solve(&problem) else {
+            return Ok(()); // demands of 1 against capacities of a million are refused
+        };
+        let free: Vec<u64> = (0..problem.capacities().len()).map(|k| {
+            let taken: u64 = problem.users().iter().zip(&outcomes)
+                .map(|(user, outcome)| user.demand[k] * outcome.tasks).sum();
+            problem.capacities()[k].checked_sub(taken).expect("fits")
+        }).collect();
+        for (user, outcome) in problem.users().iter().zip(&outcomes) {
+            match outcome.limit {
+                Limit::Capacity(k) => prop_assert!(user.demand[k] > free[k]),
+                Limit::OwnCap => {
+                    let cap = user.tasks_max.expect("has a cap");
+                    prop_assert_eq!(outcome.tasks, cap.numerator() / cap.denominator());
+                }
+                Limit::Quota(k) => {
+                    let quota = user.quota[k].expect("has a quota");
+                    prop_assert!((outcome.tasks + 1) * user.demand[k] > quota);
+                }
+                Limit::AsksNothing => prop_assert_eq!(outcome.tasks, 0),
+            }
+        }
+    }
+
+    #[test]
+    fn regions_add_up(parts in proptest::collection::vec(0..100_u64, 1..20), regions in 0..64_u32) {
+        let sum: u64 = parts.iter().sum::<u64>().max(1);
+        let exact: Vec<_> = parts.iter().map(|&part| ratio(part, sum)).collect();
+        let fast: Vec<_> = parts.iter().map(|&part| Share::from_ratio(part, sum)).collect();
+        let got = divide_exact(&exact, regions).expect("sums to one");
+        let asked = parts.iter().any(|&part| part > 0);
+        prop_assert_eq!(got.iter().map(|r| r.own).sum::<u32>(), if asked { regions } else { 0 });
+        for (got, share) in got.iter().zip(&exact) {
+            let entitled = share * ratio(regions.into(), 1);
+            let difference = ratio(got.own.into(), 1) - &entitled;
+            prop_assert!(difference < ratio(1, 1) && -difference < ratio(1, 1));
+            prop_assert!(got.shared == Share::ZERO || got.spare == Share::ZERO);
+        }
+        // The fast side gives the same regions to the same users, ties included.
+        let own = |got: &[snic_fairness::regions::Regions]| -> Vec<u32> {
+            got.iter().map(|r| r.own).collect()
+        };
+        let fast = divide(&fast, regions).expect("sums to one");
+        prop_assert_eq!(own(&fast), own(&got));
+    }
+}
