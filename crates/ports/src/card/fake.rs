@@ -17,6 +17,8 @@ pub const REGIONS_OF_FAKE: u8 = 4;
 #[derive(Debug, Default)]
 pub struct Faults {
     pub refuse_commit: bool,
+    /// Neither swaps the banks nor says so.
+    pub ignore_commit: bool,
     /// The word of the bank that a commit flips.
     pub corrupt_word: Option<usize>,
     pub load_error: Option<u32>,
@@ -24,9 +26,13 @@ pub struct Faults {
     /// A load goes on although its region is reset.
     pub ignores_resets: bool,
     pub load_leaves_other_digest: bool,
+    /// A load that is done has left garbage.
+    pub done_but_broken: bool,
     pub no_memory: bool,
     /// Loads fail where the bytes are not one of [`image`]'s; otherwise any bytes are loaded.
     pub checks_images: bool,
+    /// The access at which the card restarts.
+    pub restarts_at: Option<u64>,
     /// Accesses until the card is lost.
     pub lost_after: Option<u64>,
 }
@@ -125,6 +131,9 @@ impl FakeCard {
 
     fn count_access(&mut self) -> Result<(), CardError> {
         self.accesses += 1;
+        if self.faults.restarts_at == Some(self.accesses) {
+            self.poke(BOOT_ID, self.peek(BOOT_ID) + 1);
+        }
         match &mut self.faults.lost_after {
             Some(0) => Err(CardError::Lost("pulled out".to_owned())),
             Some(left) => {
@@ -203,10 +212,14 @@ impl FakeCard {
         let next = std::array::from_fn(|word| {
             self.peek(region(number, REGION_DIGEST_NEXT + 4 * word as u32)) ^ flip
         });
-        self.show(number, REGION_LOADED, next);
+        let status = if self.faults.done_but_broken { REGION_BROKEN } else { REGION_LOADED };
+        self.show(number, status, next);
     }
 
     fn commit(&mut self, version: u32) {
+        if self.faults.ignore_commit {
+            return;
+        }
         if self.faults.refuse_commit || version != self.peek(TABLE_VERSION) + 1 {
             self.poke(COMMIT_STATUS, COMMIT_REFUSED);
             return;

@@ -114,15 +114,18 @@ fn a_failed_load_leaves_the_region_decoupled() {
 }
 
 #[test]
-fn a_region_that_names_another_bitstream_stays_decoupled() {
-    let mut bench = Bench::new();
-    bench.card.faults.load_leaves_other_digest = true;
-    bench.load(1, 1, b"bits");
-    assert_eq!(bench.step(), []);
-    let failure = LoadFailure::Controller { code: LOAD_ERROR_IDENTITY };
-    assert_eq!(bench.after_ms(5), [failed(1, 1, failure)]);
-    assert!(bench.card.decoupled(1));
-    assert!(bench.card.buffers.is_empty());
+fn a_region_that_does_not_say_it_holds_the_bitstream_stays_decoupled() {
+    for (load_leaves_other_digest, done_but_broken) in [(true, false), (false, true)] {
+        let mut bench = Bench::new();
+        bench.card.faults.load_leaves_other_digest = load_leaves_other_digest;
+        bench.card.faults.done_but_broken = done_but_broken;
+        bench.load(1, 1, b"bits");
+        assert_eq!(bench.step(), []);
+        let failure = LoadFailure::Controller { code: LOAD_ERROR_IDENTITY };
+        assert_eq!(bench.after_ms(5), [failed(1, 1, failure)]);
+        assert!(bench.card.decoupled(1));
+        assert!(bench.card.buffers.is_empty());
+    }
 }
 
 #[test]

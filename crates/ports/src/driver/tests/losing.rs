@@ -89,7 +89,43 @@ fn a_card_that_restarted_is_lost_whatever_was_asked() {
         let reports = bench.step();
         assert!(lost_reason(&reports).contains("0x0000004d"), "{reports:?}");
         assert_eq!(bench.card.writes, []);
+        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(2) }, None);
+        let reports = bench.step();
+        assert!(matches!(reports[..], [CardReport::ReadBack { .. }]), "{reports:?}");
     }
+}
+
+#[test]
+fn a_snapshot_is_of_one_card_and_not_of_two() {
+    let mut bench = Bench::adopted();
+    let before = bench.card.accesses;
+    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+    assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
+    let all = bench.card.accesses - before;
+    // The session looks which card it is, then the read-back begins anew: mark, map, boot id.
+    for access in 6..=all {
+        let mut bench = Bench::adopted();
+        bench.card.faults.restarts_at = Some(bench.card.accesses + access);
+        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+        let reports = bench.step();
+        assert!(lost_reason(&reports).contains("restarted"), "at access {access}: {reports:?}");
+    }
+}
+
+#[test]
+fn buffers_of_a_lost_card_are_forgotten() {
+    let mut bench = Bench::adopted();
+    (bench.card.faults.load_hangs, bench.card.faults.ignores_resets) = (true, true);
+    bench.load(1, 1, b"bits");
+    assert_eq!(bench.step(), []);
+    assert!(matches!(bench.after_ms(100)[..], [CardReport::Loaded { result: Err(_), .. }]));
+    bench.card.poke(BOOT_ID, 78);
+    bench.card.poke(LOAD_STATUS, LOAD_IDLE);
+    bench.session.submit(CardCommand::Sample { ticket: Ticket(2) }, None);
+    assert!(lost_reason(&bench.step()).contains("restarted"));
+    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(3) }, None);
+    assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
+    assert_eq!(bench.card.buffers.len(), 1, "the address may be somebody else's by now");
 }
 
 #[test]

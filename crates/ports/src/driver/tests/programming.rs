@@ -68,14 +68,29 @@ fn packets_that_stay_are_reported_and_the_next_rows_wait_for_them() {
 }
 
 #[test]
-fn a_refused_commit_is_taken_back() {
+fn a_commit_has_its_time_from_when_it_began() {
     let mut bench = Bench::new();
-    bench.card.faults.refuse_commit = true;
+    bench.card.commit_takes = Duration::from_millis(8);
+    bench.card.begin_commit();
     bench.program(1, one_row(3, 100));
-    assert_eq!(bench.step(), [failed(1, ProgramFailure::Refused { active: 5 })]);
-    assert_eq!(bench.card.writes.last(), Some(&(ABORT, 1)));
-    assert_eq!(bench.card.shadow, bench.card.active);
-    assert!(bench.card.active.iter().all(|&word| word == 0));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(8), [], "now the earlier one is over");
+    assert_eq!(bench.after_ms(7), []);
+    assert_eq!(bench.after_ms(1), [programmed(1, 6)], "16 ms in all, where each may take 10");
+}
+
+#[test]
+fn a_refused_commit_is_taken_back() {
+    for (refuse_commit, ignore_commit) in [(true, false), (false, true)] {
+        let mut bench = Bench::new();
+        bench.card.faults.refuse_commit = refuse_commit;
+        bench.card.faults.ignore_commit = ignore_commit;
+        bench.program(1, one_row(3, 100));
+        assert_eq!(bench.step(), [failed(1, ProgramFailure::Refused { active: 5 })]);
+        assert_eq!(bench.card.writes.last(), Some(&(ABORT, 1)));
+        assert_eq!(bench.card.shadow, bench.card.active);
+        assert!(bench.card.active.iter().all(|&word| word == 0));
+    }
 }
 
 #[test]

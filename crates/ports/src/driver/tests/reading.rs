@@ -169,6 +169,36 @@ fn nothing_overtakes_a_read_back() {
 }
 
 #[test]
+fn a_read_back_waits_for_a_load_that_has_not_begun() {
+    let mut bench = Bench::new();
+    bench.card.poke(region(0, REGION_IN_FLIGHT), 1);
+    bench.load(1, 0, b"bits");
+    bench.read_back();
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(19), []);
+    let reports = bench.after_ms(1);
+    assert!(
+        matches!(
+            reports[..],
+            [CardReport::Loaded { result: Err(_), .. }, CardReport::ReadBack { .. }]
+        ),
+        "{reports:?}"
+    );
+}
+
+#[test]
+fn rows_are_differences_to_the_version_that_was_read_back() {
+    let mut bench = Bench::new();
+    bench.card.begin_load(2);
+    bench.read_back();
+    assert_eq!(bench.step(), [], "it waits for the load");
+    bench.card.poke(TABLE_VERSION, 9);
+    assert_eq!(snapshot(bench.after_ms(5)).version, 9);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), [programmed(1, 10)]);
+}
+
+#[test]
 fn counters_are_read_as_they_stand() {
     let mut bench = Bench::new();
     for (at, value) in [(PACKETS_IN, 10), (PACKETS_IN + 4, 1), (PACKETS_OUT, 9), (DROPS + 32, 3)] {
