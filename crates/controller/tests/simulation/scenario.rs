@@ -1,0 +1,272 @@
+//! One seed: what is asked, what fails, and what must hold.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use snic_card_sim::Faults;
+use snic_controller::{Caller, Command, Event, Request};
+use snic_domain::{
+    Bandwidth, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Node, NodeId, NtTypeId,
+    Quota, RegionId, Tenant, TenantId,
+};
+
+use crate::model::{Model, Wish};
+use crate::world::{CATALOGUE, World, card_id};
+
+/// Steps of chaos in a run.
+const STEPS: u32 = 120;
+/// How long it may take until all is quiet once nothing fails any more.
+const QUIET_MAX: Duration = Duration::from_secs(30);
+
+fn tenant(number: u32) -> TenantId {
+    TenantId::new(&format!("t{number}")).expect("a label")
+}
+
+fn random_name(world: &mut World) -> DagName {
+    let tenant = tenant(world.rng.random_range(0..3));
+    let dag = DagId::new(&format!("d{}", world.rng.random_range(0..4))).expect("a label");
+    DagName { tenant, dag }
+}
+
+/// A chain, or a diamond.
+fn random_spec(world: &mut World) -> DagSpec {
+    let bandwidth = Bandwidth::from_mbps(world.rng.random_range(1..=120) * 100);
+    let nts: Vec<NtTypeId> = CATALOGUE.nts.iter().map(|nt| nt.id.clone()).collect();
+    let length = world.rng.random_range(1..=4);
+    let chosen: Vec<NtTypeId> =
+        (0..length).map(|_| nts.choose(&mut world.rng).expect("there are NTs").clone()).collect();
+    if length < 4 || world.chance(50) {
+        return DagSpec::chain(&chosen, bandwidth);
+    }
+    let id = |i: usize| NodeId::new(&format!("n{i}")).expect("a label");
+    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node { id: id(i), nt }).collect();
+    let edges = [(0, 1), (0, 2), (1, 3), (2, 3)];
+    let edges = edges.map(|(from, to)| Edge { from: id(from), to: id(to) }).to_vec();
+    let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
+    let form = *forms.choose(&mut world.rng).expect("three forms");
+    DagSpec { nodes, edges, bandwidth, form }
+}
+
+struct Run {
+    world: World,
+    model: Model,
+}
+
+/// Runs a seed; gives its story.
+pub fn run(seed: u64) -> String {
+    let mut run = Run { world: World::new(seed), model: Model::default() };
+    run.set_up();
+    for _ in 0..STEPS {
+        run.step();
+    }
+    run.calm_down();
+    run.check_quiet();
+    run.check_restart();
+    run.world.log
+}
+
+impl Run {
+    fn set_up(&mut self) {
+        let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
+        let tenants =
+            (0..3).map(|n| Command::CreateTenant(Tenant { id: tenant(n), weight: 1, quota }));
+        let nts = CATALOGUE.nts.iter().cloned().map(Command::CreateNtType);
+        let bitstreams = CATALOGUE.bitstreams.iter().cloned().map(Command::CreateBitstream);
+        for command in tenants.chain(nts).chain(bitstreams).collect::<Vec<_>>() {
+            self.send(snic_controller::CallId(0), command);
+        }
+        self.world.commit(usize::MAX);
+        for (_, result) in std::mem::take(&mut self.world.replies) {
+            result.expect("the catalogue is valid");
+        }
+    }
+
+    fn send(&mut self, call: snic_controller::CallId, command: Command) {
+        let caller = Caller::Operator("simulation".into());
+        let request = Box::new(Request { caller, request_id: None, command });
+        self.world.handle(Event::Request { call, request });
+    }
+
+    fn step(&mut self) {
+        match self.world.rng.random_range(0..100) {
+            0..22 => self.request(),
+            22..25 => self.operate_regions(),
+            25..27 => self.crash(),
+            27..29 => self.change_faults(),
+            29 => self.world.power_cycle(),
+            30 => self.world.card.lose(),
+            31..60 => {
+                let count = self.world.rng.random_range(1..4);
+                self.world.commit(count);
+            }
+            60..90 => {
+                let micros = self.world.rng.random_range(1..400);
+                self.world.pass(Duration::from_micros(micros));
+            }
+            _ => {
+                let millis = self.world.rng.random_range(1..8);
+                self.world.pass(Duration::from_millis(millis));
+            }
+        }
+        self.world.open_card();
+        self.take_replies();
+        self.world.keep_traffic();
+        self.check_mappings();
+    }
+
+    fn request(&mut self) {
+        let name = random_name(&mut self.world);
+        let exists = self.world.controller.dag_view(&name).is_some();
+        let (wish, command) = if exists && self.world.chance(50) {
+            let command = Command::DeleteDag { name: name.clone(), etag: None };
+            (Wish::Remove(name.clone()), command)
+        } else {
+            let spec = random_spec(&mut self.world);
+            let wish = Wish::Put(name.clone(), spec.clone());
+            let name = name.clone();
+            let command = if exists {
+                Command::UpdateDag { name, spec, etag: None, validate_only: false }
+            } else {
+                Command::CreateDag { name, spec, validate_only: false }
+            };
+            (wish, command)
+        };
+        let call = self.model.ask(wish);
+        self.world.note(format_args!("{call:?} for {name}, exists: {exists}"));
+        self.send(call, command);
+    }
+
+    fn operate_regions(&mut self) {
+        let regions = CATALOGUE.profile.regions.len() as u8;
+        let region = RegionId(self.world.rng.random_range(0..regions));
+        let card = card_id();
+        let command = match self.world.rng.random_range(0..3) {
+            0 => Command::DrainRegion { card, region },
+            1 => Command::UndrainRegion { card, region },
+            _ => Command::ResetRegion { card, region },
+        };
+        self.world.note(format_args!("{command:?}"));
+        self.send(snic_controller::CallId(0), command);
+    }
+
+    fn change_faults(&mut self) {
+        let mut odds = |percent| if self.world.rng.random_ratio(1, 2) { percent } else { 0.0 };
+        let faults = Faults {
+            load_fails: odds(0.3),
+            load_hangs: odds(0.1),
+            commit_hangs: odds(0.02),
+            card_lost: odds(0.0005),
+        };
+        self.world.note(format_args!("{faults:?}"));
+        self.world.set_faults(faults);
+    }
+
+    fn crash(&mut self) {
+        self.model.crashed();
+        self.world.replies.clear();
+        self.world.crash();
+        self.model.check(&self.actual());
+    }
+
+    fn actual(&self) -> BTreeMap<DagName, DagSpec> {
+        self.world.controller.dags(None).into_iter().map(|dag| (dag.name, dag.spec)).collect()
+    }
+
+    fn take_replies(&mut self) {
+        for (call, result) in std::mem::take(&mut self.world.replies) {
+            self.model.answered(call, &result);
+        }
+    }
+
+    /// No NT over its bandwidth, no region with two contents: from what callers see alone.
+    fn check_mappings(&self) {
+        let mut reserved = BTreeMap::new();
+        let mut contents = BTreeMap::new();
+        for dag in self.world.controller.dags(None) {
+            for instance in dag.mapping.iter().flat_map(snic_domain::Mapping::instances) {
+                let content = &instance.bitstream;
+                let before = contents.insert(instance.region, content.clone());
+                let same = before.is_none_or(|before| before == *content);
+                assert!(same, "region {} is to hold two things", instance.region);
+                for slot in &instance.slots {
+                    *reserved.entry((instance.region, *slot)).or_insert(Bandwidth::ZERO) +=
+                        instance.bandwidth;
+                }
+            }
+        }
+        for ((region, slot), sum) in reserved {
+            let content = CATALOGUE.bitstreams.iter().find(|b| b.id == contents[&region]);
+            let nt = &content.expect("a known bitstream").nts[slot.index()];
+            let nt = CATALOGUE.nts.iter().find(|t| t.id == *nt).expect("a known NT");
+            assert!(sum <= nt.bandwidth_max, "{} in region {region}: {sum}", nt.id);
+        }
+    }
+
+    /// Nothing fails any more; time passes until nothing is under way.
+    fn calm_down(&mut self) {
+        self.world.set_faults(Faults::default());
+        // A hang lasts until the power fails, by the fault's definition.
+        self.world.power_cycle();
+        let end = self.world.now + QUIET_MAX;
+        let mut quiet = 0;
+        while quiet < 20 {
+            assert!(self.world.now < end, "it never became quiet");
+            self.world.open_card();
+            self.world.commit(usize::MAX);
+            self.world.pass(Duration::from_millis(2));
+            self.take_replies();
+            self.world.keep_traffic();
+            let waits = self.world.controller.next_wake_up().is_some();
+            let ready = self.world.is_quiet() && !waits;
+            quiet = if ready { quiet + 1 } else { 0 };
+        }
+        assert!(!self.model.is_waiting(), "a request was never answered");
+    }
+
+    /// What is wanted is what is, and packets of every DAG come out.
+    fn check_quiet(&mut self) {
+        self.model.check(&self.actual());
+        let before = self.world.card.take_measurements();
+        assert_eq!(before.errors(), 0);
+        self.world.pass(Duration::from_millis(4));
+        let after = self.world.card.measurements();
+        for dag in self.world.controller.dags(None) {
+            match dag.state {
+                DagState::Ready => {
+                    assert_eq!(dag.observed_generation, dag.generation, "{}", dag.name);
+                    let seen = after.dag(dag.uid.row());
+                    assert!(
+                        seen.is_some_and(|m| m.counters.packets_out > 0),
+                        "{}: no packet",
+                        dag.name
+                    );
+                }
+                // It was placed when there was room; a region failed since, and there is none now.
+                DagState::Failed => assert!(dag.mapping.is_none(), "{}", dag.name),
+                state => {
+                    panic!("{} is {state:?} when all is quiet: {:?}", dag.name, dag.conditions)
+                }
+            }
+        }
+        for operation in self.world.controller.operations(&Caller::Operator("x".into())) {
+            let drain = matches!(operation.record.work, snic_controller::Work::DrainRegion(..));
+            assert!(operation.is_done() || drain, "{:?} has not ended", operation.record);
+        }
+    }
+
+    /// A daemon that starts again finds all in place: nothing is loaded, no table word is written.
+    fn check_restart(&mut self) {
+        let before = self.world.card.accesses();
+        self.crash();
+        for _ in 0..20 {
+            self.world.commit(usize::MAX);
+            self.world.pass(Duration::from_millis(2));
+        }
+        let after = self.world.card.accesses();
+        assert_eq!(after.loads, before.loads, "a region that was right was loaded again");
+        assert_eq!(after.table_words, before.table_words, "a table that was right was written");
+        self.check_quiet();
+    }
+}

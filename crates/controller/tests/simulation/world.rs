@@ -1,0 +1,345 @@
+//! The shell of the simulation: a store that loses what is not durable, a card with faults, and
+//! virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use snic_bitstream::build_test;
+use snic_card_sim::{Faults, SimCard, Sizes, SourceId, TrafficSource};
+use snic_controller::{
+    CallId, CardCommand, CardReport, ControlError, Controller, Effect, Event, RecordWrite, Reply,
+    Settings,
+};
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
+    DagUid, Digest, NtType, NtTypeId, RegionKind, RegionProfile, Timestamp, Traffic,
+};
+use snic_ports::driver::{Deadlines, Session};
+
+/// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.
+const NTS: [(&str, u64, u64); 5] =
+    [("nat", 40, 12), ("firewall", 40, 10), ("cache", 20, 60), ("aes", 10, 44), ("lb", 40, 14)];
+
+/// Chains that are built: more than one holds most NTs, none holds all.
+const CHAINS: [&[&str]; 9] = [
+    &["nat", "firewall", "cache", "aes"],
+    &["nat", "firewall"],
+    &["cache", "aes"],
+    &["firewall", "aes"],
+    &["nat"],
+    &["firewall"],
+    &["cache"],
+    &["aes"],
+    &["lb"],
+];
+
+/// What the simulation does not change from seed to seed; made once.
+pub struct Catalogue {
+    pub profile: CardProfile,
+    pub nts: Vec<NtType>,
+    pub bitstreams: Vec<Bitstream>,
+    images: BTreeMap<Digest, Arc<[u8]>>,
+}
+
+pub static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(catalogue);
+
+fn profile() -> CardProfile {
+    let region = RegionProfile {
+        kind: RegionKind::KnownNt,
+        area: Area { lut: 10_000, ramb36: 10, dsp: 10 },
+        bitstream_max: ByteSize::from_bytes(16_384),
+    };
+    CardProfile {
+        model: CardModel::new("tiny").expect("a label"),
+        part: "xcvu9p-flgb2104-2-e".into(),
+        idcode: 0x14B3_1093,
+        clock_hz: 250_000_000,
+        width_bits: 512,
+        ingress: Bandwidth::from_gbps(100),
+        egress: Bandwidth::from_gbps(100),
+        memory: ByteSize::from_mib(1_024),
+        packet_store: ByteSize::from_bytes(811_008),
+        // A load takes about 4 ms, as with real images and a real port.
+        configuration_bytes_per_second: 2_000_000,
+        scheduler_pass: Cycles::new(16),
+        core: Cycles::new(49),
+        credits_initial: 8,
+        regions: vec![region; 6],
+    }
+}
+
+fn catalogue() -> Catalogue {
+    let profile = profile();
+    let nts: Vec<NtType> = NTS
+        .iter()
+        .map(|&(name, gbps, latency)| NtType {
+            id: NtTypeId::new(name).expect("a label"),
+            shareable: true,
+            bandwidth_max: Bandwidth::from_gbps(gbps),
+            latency: Cycles::new(latency),
+            area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
+            memory: ByteSize::from_mib(2),
+            traffic: Traffic::Payload,
+            description: String::new(),
+        })
+        .collect();
+    let mut images = BTreeMap::new();
+    let bitstreams = CHAINS.iter().map(|chain| {
+        let parts: Vec<&NtType> = chain
+            .iter()
+            .map(|name| nts.iter().find(|nt| nt.id.as_str() == *name).expect("in NTS"))
+            .collect();
+        let size = ByteSize::from_bytes(8_192);
+        let bytes = build_test(&profile, &parts, size).expect("a chain that fits");
+        let digest = Digest::of(&bytes);
+        images.insert(digest, Arc::from(bytes));
+        Bitstream {
+            id: BitstreamId::new(&chain.join("-")).expect("labels joined are a label"),
+            digest,
+            size,
+            nts: parts.iter().map(|nt| nt.id.clone()).collect(),
+            region_kind: RegionKind::KnownNt,
+            card_model: profile.model.clone(),
+            shareable: true,
+        }
+    });
+    let bitstreams = bitstreams.collect();
+    Catalogue { profile, nts, bitstreams, images }
+}
+
+/// What waits for a batch to become durable.
+enum Waiting {
+    Card(CardCommand),
+    Reply(CallId, Result<Reply, ControlError>),
+}
+
+/// The daemon's insides, its store, and the card.
+pub struct World {
+    pub rng: ChaCha8Rng,
+    pub now: Timestamp,
+    pub controller: Controller,
+    pub card: SimCard,
+    session: Session,
+    open: bool,
+    pub durable: BTreeMap<String, Vec<u8>>,
+    /// Batches handed to the store that are not durable yet, the oldest first.
+    pending: VecDeque<Vec<RecordWrite>>,
+    submitted: u64,
+    made_durable: u64,
+    waiting: VecDeque<(u64, Waiting)>,
+    /// Replies that were delivered.
+    pub replies: Vec<(CallId, Result<Reply, ControlError>)>,
+    sources: BTreeMap<DagUid, SourceId>,
+    pub log: String,
+}
+
+pub fn card_id() -> CardId {
+    CardId::new("card0").expect("a label")
+}
+
+fn deadlines() -> Deadlines {
+    let millis = Duration::from_millis;
+    Deadlines {
+        drain: millis(5),
+        commit: millis(5),
+        load_margin: millis(20),
+        ..Deadlines::default()
+    }
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let card = SimCard::new(CATALOGUE.profile.clone(), rng.random()).expect("a valid profile");
+        let controller = recover(&BTreeMap::new(), Timestamp::ZERO);
+        let mut world = Self {
+            rng,
+            now: Timestamp::from_nanos(1_000_000),
+            controller,
+            card,
+            session: Session::new(deadlines()),
+            open: false,
+            durable: BTreeMap::new(),
+            pending: VecDeque::new(),
+            submitted: 0,
+            made_durable: 0,
+            waiting: VecDeque::new(),
+            replies: Vec::new(),
+            sources: BTreeMap::new(),
+            log: String::new(),
+        };
+        world.open_card();
+        world
+    }
+
+    /// Whether `percent` in a hundred.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_ratio(percent, 100)
+    }
+
+    pub fn note(&mut self, text: impl std::fmt::Display) {
+        use std::fmt::Write as _;
+        writeln!(self.log, "{:>12} {text}", self.now.as_nanos()).expect("a string takes all");
+    }
+
+    pub fn handle(&mut self, event: Event) {
+        for effect in self.controller.handle(event, self.now) {
+            let waiting = match effect {
+                Effect::Persist(writes) => {
+                    self.submitted += 1;
+                    self.pending.push_back(writes);
+                    continue;
+                }
+                Effect::Card { command, .. } => Waiting::Card(command),
+                Effect::Reply { call, result } => Waiting::Reply(call, result),
+                Effect::Emit(_) | Effect::DropBlob(_) => continue,
+            };
+            self.waiting.push_back((self.submitted, waiting));
+        }
+        self.controller.check().expect("the controller's invariants");
+    }
+
+    /// Makes the oldest `count` batches durable, and carries out what waited for them.
+    pub fn commit(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(batch) = self.pending.pop_front() else { break };
+            self.apply(batch);
+        }
+        while self.waiting.front().is_some_and(|(after, _)| *after <= self.made_durable) {
+            match self.waiting.pop_front() {
+                Some((_, Waiting::Card(command))) => self.submit(command),
+                Some((_, Waiting::Reply(call, result))) => self.replies.push((call, result)),
+                None => {}
+            }
+        }
+    }
+
+    fn apply(&mut self, batch: Vec<RecordWrite>) {
+        self.made_durable += 1;
+        for (key, value) in batch {
+            match value {
+                Some(value) => self.durable.insert(key, value),
+                None => self.durable.remove(&key),
+            };
+        }
+    }
+
+    fn submit(&mut self, command: CardCommand) {
+        if !self.open {
+            return;
+        }
+        let bytes = match &command {
+            CardCommand::Load { digest, .. } => CATALOGUE.images.get(digest).cloned(),
+            _ => None,
+        };
+        self.session.submit(command, bytes);
+    }
+
+    /// Lets time pass, and the card say what it has to say.
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        if self.open {
+            for report in self.session.step(&mut self.card, self.now) {
+                if let CardReport::Lost { reason } = &report {
+                    self.note(format_args!("card lost: {reason}"));
+                    self.open = false;
+                }
+                self.handle(Event::Card { card: card_id(), report });
+            }
+        } else {
+            let card: &mut dyn snic_ports::card::Card = &mut self.card;
+            // A lost card's packets go on; nobody hears of it.
+            let _ = card.poll(self.now);
+        }
+        if self.controller.next_wake_up().is_some_and(|at| at <= self.now) {
+            self.handle(Event::Tick);
+        }
+        let errors = self.card.measurements().errors();
+        assert_eq!(errors, 0, "packets met a region, an instance or a version they must not meet");
+    }
+
+    pub fn open_card(&mut self) {
+        if self.open {
+            return;
+        }
+        self.card.reopen();
+        self.open = true;
+        self.session = Session::new(deadlines());
+        let profile = Box::new(CATALOGUE.profile.clone());
+        self.handle(Event::CardAppeared { card: card_id(), profile });
+    }
+
+    /// The power of the card fails: it comes back empty, and the session finds out by itself.
+    pub fn power_cycle(&mut self) {
+        self.note("the card loses power");
+        self.card.power_cycle();
+    }
+
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.card.set_faults(faults);
+    }
+
+    /// The daemon dies; what was on its way to the store may or may not have arrived. It starts
+    /// again from what is durable; the card kept running.
+    pub fn crash(&mut self) {
+        let arrived = self.rng.random_range(0..=self.pending.len());
+        self.note(format_args!("crash, {arrived} of {} batches arrived", self.pending.len()));
+        for _ in 0..arrived {
+            if let Some(batch) = self.pending.pop_front() {
+                self.apply(batch);
+            }
+        }
+        self.pending.clear();
+        self.submitted = self.made_durable;
+        self.waiting.clear();
+        self.controller = recover(&self.durable, self.now);
+        self.controller.check().expect("the invariants after recovery");
+        self.session = Session::new(deadlines());
+        self.open = false;
+        self.open_card();
+    }
+
+    /// Keeps a little traffic on every DAG that the card serves, by its UID.
+    pub fn keep_traffic(&mut self) {
+        let wanted: Vec<(DagUid, Bandwidth)> = self
+            .controller
+            .dags(None)
+            .into_iter()
+            .filter(|dag| dag.observed_generation > 0)
+            .map(|dag| (dag.uid, dag.rate))
+            .collect();
+        let gone: Vec<DagUid> = self
+            .sources
+            .keys()
+            .filter(|uid| !wanted.iter().any(|(u, _)| u == *uid))
+            .copied()
+            .collect();
+        for uid in gone {
+            if let Some(source) = self.sources.remove(&uid) {
+                self.card.detach(source);
+            }
+        }
+        for (uid, rate) in wanted {
+            if !self.sources.contains_key(&uid) {
+                // A packet each 120 us or so at a tenth of a Gbit/s: enough to meet every flip.
+                let rate = rate.min(Bandwidth::from_mbps(100));
+                let source = TrafficSource::of_dag(uid, rate, Sizes::Fixed(1_500));
+                let id = self.card.attach(source).expect("a valid source");
+                self.sources.insert(uid, id);
+            }
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.open && self.pending.is_empty() && self.waiting.is_empty() && self.session.is_idle()
+    }
+}
+
+fn recover(durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
+    let records = durable.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Controller::recover(Settings::default(), records, 7, now).expect("our own records are readable")
+}
