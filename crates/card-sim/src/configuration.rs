@@ -14,6 +14,8 @@ use snic_tables::registers::{
     LOAD_BUSY, LOAD_DONE, LOAD_ERROR_IDENTITY, LOAD_ERROR_PACKETS, LOAD_FAILED, LOAD_IDLE,
 };
 
+use crate::crc;
+
 /// What the host wrote into the controller's registers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
@@ -101,6 +103,9 @@ pub(crate) fn identify(bytes: &[u8], profile: &CardProfile) -> Result<ChainRom, 
     let file = snic_bitstream::parse(bytes).map_err(|_| LOAD_ERROR_PACKETS)?;
     // Words for another part do not get past the JTAG id.
     file.check_card(profile).map_err(|_| LOAD_ERROR_PACKETS)?;
+    if crc::check(bytes) != crc::Checked::Fits {
+        return Err(LOAD_ERROR_PACKETS);
+    }
     snic_bitstream::identify(bytes).map_err(|error| match error {
         NotIdentified::Bitstream(_) => LOAD_ERROR_PACKETS,
         NotIdentified::Rom(_) => LOAD_ERROR_IDENTITY,

@@ -17,6 +17,7 @@
 mod banks;
 mod card;
 mod configuration;
+mod crc;
 mod decoded;
 mod faults;
 mod histogram;

@@ -70,7 +70,11 @@ pub(crate) struct Region {
     /// Credits that packets hold, by slot.
     pub(crate) credits_held: [u8; CHAIN_SLOTS_MAX],
     /// Credits there are, by slot.
-    pub(crate) credits: [u8; CHAIN_SLOTS_MAX],
+    credits: [u8; CHAIN_SLOTS_MAX],
+    /// Slots that hold an NT and have credits.
+    present: u8,
+    /// Slots of which no credit is left.
+    exhausted: u8,
 }
 
 impl Region {
@@ -87,6 +91,8 @@ impl Region {
             port,
             credits_held: [0; CHAIN_SLOTS_MAX],
             credits: [credits; CHAIN_SLOTS_MAX],
+            present: 0,
+            exhausted: 0,
         }
     }
 
@@ -96,22 +102,46 @@ impl Region {
     }
 
     /// Whether every slot of `mask` holds an NT and has credits at all.
-    pub(crate) fn has_slots(&self, mask: u8) -> bool {
-        slots(mask).all(|slot| self.nts[slot].is_some() && self.credits[slot] > 0)
+    pub(crate) const fn has_slots(&self, mask: u8) -> bool {
+        self.present & mask == mask
     }
 
     /// Takes one credit at every slot of `mask`, or none at all.
+    #[inline]
     pub(crate) fn reserve(&mut self, mask: u8) -> bool {
-        if slots(mask).any(|slot| self.credits_held[slot] >= self.credits[slot]) {
+        if self.exhausted & mask != 0 {
             return false;
         }
-        slots(mask).for_each(|slot| self.credits_held[slot] += 1);
+        for slot in slots(mask) {
+            self.credits_held[slot] += 1;
+            let all = self.credits_held[slot] >= self.credits[slot];
+            self.exhausted |= u8::from(all) << slot;
+        }
         true
     }
 
     /// Gives back one credit at every slot of `mask`.
+    #[inline]
     pub(crate) fn give_back(&mut self, mask: u8) {
-        slots(mask).for_each(|slot| self.credits_held[slot] -= 1);
+        for slot in slots(mask) {
+            self.credits_held[slot] -= 1;
+            let some = self.credits_held[slot] < self.credits[slot];
+            self.exhausted &= !(u8::from(some) << slot);
+        }
+    }
+
+    /// Changes how many credits there are; those that are held stay held.
+    pub(crate) fn set_credits(&mut self, credits: [u8; CHAIN_SLOTS_MAX]) {
+        self.credits = credits;
+        self.note_slots();
+    }
+
+    fn note_slots(&mut self) {
+        let mask_of = |holds: &dyn Fn(usize) -> bool| {
+            (0..CHAIN_SLOTS_MAX).fold(0, |mask, slot| mask | u8::from(holds(slot)) << slot)
+        };
+        self.present = mask_of(&|slot| self.nts[slot].is_some() && self.credits[slot] > 0);
+        self.exhausted = mask_of(&|slot| self.credits_held[slot] >= self.credits[slot]);
     }
 
     /// The packets in it are forgotten; its NTs begin anew.
@@ -128,6 +158,7 @@ impl Region {
         self.content = content;
         self.digest = [0; 8];
         self.nts = [None; CHAIN_SLOTS_MAX];
+        self.note_slots();
     }
 
     /// It holds what a bitstream made of it.
@@ -137,6 +168,7 @@ impl Region {
         for (nt, slot) in self.nts.iter_mut().zip(rom.slots()) {
             *nt = Nt::of(slot, clock);
         }
+        self.note_slots();
     }
 }
 
@@ -167,6 +199,19 @@ mod tests {
         assert_eq!(region.credits_held, [1, 0, 2, 0, 0, 0, 0, 0]);
         region.give_back(0b100);
         assert!(region.reserve(0b111));
+    }
+
+    #[test]
+    fn fewer_credits_count_once_the_held_ones_are_back() {
+        let mut region = region();
+        assert!(region.reserve(1) && region.reserve(1));
+        region.set_credits([1; 8]);
+        region.give_back(1);
+        assert!(!region.reserve(1), "one is held, and there is one");
+        region.give_back(1);
+        assert!(region.reserve(1));
+        region.set_credits([3; 8]);
+        assert!(region.reserve(1) && region.reserve(1) && !region.reserve(1));
     }
 
     #[test]

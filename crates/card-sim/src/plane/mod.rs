@@ -287,7 +287,7 @@ impl Plane {
         let columns = self.banks.current().credits[usize::from(row)];
         let credits = columns.map_or([self.credits_initial; 8], |columns| columns.initial);
         if let Some(region) = self.regions.get_mut(usize::from(row)) {
-            region.credits = credits;
+            region.set_credits(credits);
             self.serve(row as u8);
         }
     }

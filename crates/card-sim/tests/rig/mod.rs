@@ -3,6 +3,8 @@
 
 #![allow(dead_code, missing_docs, reason = "each test binary uses a part of it")]
 
+mod crc;
+
 use snic_bitstream::build_test;
 use snic_card_sim::{Options, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{
@@ -91,9 +93,14 @@ impl Rig {
     }
 
     pub fn bitstream(&self, chain: &[Nt]) -> Vec<u8> {
+        self.image(chain, 2_000)
+    }
+
+    pub fn image(&self, chain: &[Nt], bytes: u64) -> Vec<u8> {
         let nts: Vec<_> = chain.iter().map(|&nt| Self::nt(nt)).collect();
         let chain: Vec<_> = nts.iter().collect();
-        build_test(self.card.profile(), &chain, ByteSize::from_bytes(2_000)).expect("fits")
+        let image = build_test(self.card.profile(), &chain, ByteSize::from_bytes(bytes));
+        crc::seal(image.expect("fits"))
     }
 
     /// Starts a load and leaves it running.

@@ -1,0 +1,134 @@
+//! The CRC that a device computes over what goes through its configuration port.
+//!
+//! Every word that is written to a register goes in, least significant bit first, and then the five
+//! bits of the register's address; CRC-32C. The command RCRC clears it, and a write to the CRC
+//! register holds the file's value against it. A file that never writes that register is not
+//! checked, as on a real device.
+
+/// Castagnoli's polynomial, bits reversed.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+const SYNC: [u8; 4] = [0xaa, 0x99, 0x55, 0x66];
+const REGISTER_CRC: u32 = 0;
+const REGISTER_CMD: u32 = 4;
+const COMMAND_RCRC: u32 = 7;
+const COMMAND_DESYNC: u32 = 13;
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = shift(byte as u32, 8);
+        byte += 1;
+    }
+    table
+};
+
+const fn shift(mut crc: u32, bits: u32) -> u32 {
+    let mut bit = 0;
+    while bit < bits {
+        crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+        bit += 1;
+    }
+    crc
+}
+
+fn add(crc: u32, register: u32, word: u32) -> u32 {
+    let crc = word
+        .to_le_bytes()
+        .iter()
+        .fold(crc, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize]);
+    shift(crc ^ register, 5)
+}
+
+/// What came of a file's CRC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// It was not written, or was what the device computed.
+    Fits,
+    /// It was not.
+    Differs {
+        /// The file's value.
+        written: u32,
+        /// The device's.
+        computed: u32,
+    },
+}
+
+/// Holds the CRCs of a file, whose packets were checked, against its words.
+pub(crate) fn check(bytes: &[u8]) -> Checked {
+    let Some(sync) = bytes.windows(4).position(|window| window == SYNC) else {
+        return Checked::Fits;
+    };
+    let words = bytes[sync + 4..].chunks_exact(4);
+    let mut words = words.map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    let (mut crc, mut register) = (0, 0);
+    while let Some(header) = words.next() {
+        let count = match (header >> 29, header >> 27 & 3) {
+            (1, 2) => {
+                register = header >> 13 & 0x1f;
+                header & 0x7ff
+            }
+            (2, 2) => header & 0x07ff_ffff,
+            _ => 0,
+        };
+        for word in words.by_ref().take(count as usize) {
+            match (register, word) {
+                (REGISTER_CRC, written) if written != crc => {
+                    return Checked::Differs { written, computed: crc };
+                }
+                (REGISTER_CMD, COMMAND_DESYNC) => return Checked::Fits,
+                (REGISTER_CRC, _) | (REGISTER_CMD, COMMAND_RCRC) => crc = 0,
+                _ => crc = add(crc, register, word),
+            }
+        }
+    }
+    Checked::Fits
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(packets: &[u32]) -> Vec<u8> {
+        let words = [0xffff_ffff, u32::from_be_bytes(SYNC)];
+        words.iter().chain(packets).flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    fn bit_by_bit(crc: u32, register: u32, word: u32) -> u32 {
+        let bits = (0..32).map(|bit| word >> bit & 1).chain((0..5).map(|bit| register >> bit & 1));
+        bits.fold(crc, |crc, bit| shift(crc ^ bit, 1))
+    }
+
+    #[test]
+    fn it_is_crc_32c() {
+        // The published check value of CRC-32C for "123456789", from its first eight bytes on.
+        let crc = b"123456789"
+            .iter()
+            .fold(!0u32, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize]);
+        assert_eq!(!crc, 0xe306_9283);
+    }
+
+    #[test]
+    fn a_wrong_crc_is_found_and_a_missing_one_is_not_asked_for() {
+        let (mask, value) = (0x3000_c001, 0x1234_5678);
+        let crc = add(0, 6, value);
+        assert_eq!(check(&file(&[mask, value])), Checked::Fits);
+        assert_eq!(check(&file(&[mask, value, 0x3000_0001, crc])), Checked::Fits);
+        let differs = Checked::Differs { written: crc ^ 4, computed: crc };
+        assert_eq!(check(&file(&[mask, value, 0x3000_0001, crc ^ 4])), differs);
+        let after_desync = [mask, value, 0x3000_8001, COMMAND_DESYNC, 0x3000_0001, 7];
+        assert_eq!(check(&file(&after_desync)), Checked::Fits);
+        let reset = [mask, value, 0x3000_8001, COMMAND_RCRC, 0x3000_0001, 0];
+        assert_eq!(check(&file(&reset)), Checked::Fits);
+        assert_eq!(check(b"no packets at all"), Checked::Fits);
+    }
+
+    proptest! {
+        #[test]
+        fn by_table_and_by_bit_are_the_same(crc: u32, register in 0_u32..32, word: u32) {
+            prop_assert_eq!(add(crc, register, word), bit_by_bit(crc, register, word));
+        }
+    }
+}
