@@ -1,1 +1,87 @@
 //! Logs and traces: set-up and the names used.
+//!
+//! Every program of the project writes its log to standard error, so that standard output stays
+//! for what it was asked for; one line an event, for people or as JSON.
+
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A text that names no log format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no log format; use \"human\" or \"json\"")]
+pub struct InvalidLogFormat(String);
+
+impl FromStr for LogFormat {
+    type Err = InvalidLogFormat;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLogFormat> {
+        match text {
+            "human" => Ok(Self::Human),
+            "json" => Ok(Self::Json),
+            other => Err(InvalidLogFormat(other.to_owned())),
+        }
+    }
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidLog {
+    /// The filter is none.
+    #[error("log filter {filter:?} is not valid; an example is \"info,snic_server=debug\"")]
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What is wrong.
+        #[source]
+        source: ParseError,
+    },
+    /// It was set up before.
+    #[error("logging is set up already")]
+    Again,
+}
+
+/// Sets up logging for the whole process. `filter` is a list of `target=level`, as in
+/// `tracing_subscriber::EnvFilter`.
+pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
+    let env = EnvFilter::try_new(filter)
+        .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(env).with_writer(std::io::stderr);
+    let set = match format {
+        LogFormat::Human => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    set.map_err(|_| InvalidLog::Again)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_named() {
+        assert_eq!("json".parse(), Ok(LogFormat::Json));
+        assert_eq!("human".parse(), Ok(LogFormat::Human));
+        let error = "xml".parse::<LogFormat>().expect_err("no format");
+        assert!(error.to_string().contains("\"xml\""), "{error}");
+    }
+
+    #[test]
+    fn a_bad_filter_is_named_and_a_second_set_up_refused() {
+        let error = init_log("snic=loud", LogFormat::Human).expect_err("no level");
+        assert!(error.to_string().contains("snic=loud"), "{error}");
+        assert!(init_log("info", LogFormat::Human).is_ok());
+        assert!(matches!(init_log("info", LogFormat::Json), Err(InvalidLog::Again)));
+    }
+}
