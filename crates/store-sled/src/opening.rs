@@ -69,12 +69,12 @@ impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the store was damaged: {}", self.faults.join("; "))?;
         if let Some(moved_to) = &self.moved_to {
-            match self.snapshot_age {
-                Some(age) => write!(f, ". It was restored from a snapshot {} old", Age(age))?,
-                None => write!(f, ". It was restored from its journals")?,
-            }
             let groups = self.replayed_groups;
-            write!(f, " and {groups} groups of changes journaled since")?;
+            write!(f, ". It was restored from ")?;
+            if let Some(age) = self.snapshot_age {
+                write!(f, "a snapshot {} old and ", Age(age))?;
+            }
+            write!(f, "{groups} journaled groups of changes")?;
             write!(f, "; the damaged database is kept in {}", moved_to.display())?;
         } else {
             write!(f, ". Its database holds all records, and a new snapshot was taken")?;
@@ -297,4 +297,43 @@ fn move_aside(folder: &Path) -> Result<PathBuf, StoreError> {
         .and_then(|()| sync_folder_of(&database))
         .map_err(|error| StoreError::io(format!("rename {}", database.display()), error))?;
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(recovery: Recovery) -> String {
+        recovery.to_string()
+    }
+
+    #[test]
+    fn the_message_says_what_was_found_done_and_lost() {
+        let recovery = Recovery {
+            faults: vec!["conf is empty".to_owned(), "a journal is cut".to_owned()],
+            moved_to: Some(PathBuf::from("/s/db.damaged-1")),
+            snapshot_age: Some(Duration::from_secs(300)),
+            replayed_groups: 12,
+            complete: true,
+        };
+        assert_eq!(
+            message(recovery.clone()),
+            "the store was damaged: conf is empty; a journal is cut. It was restored from a \
+             snapshot 5 min old and 12 journaled groups of changes; the damaged database is kept in \
+             /s/db.damaged-1. No acknowledged change is lost"
+        );
+        let incomplete = Recovery { snapshot_age: None, complete: false, ..recovery };
+        let text = message(incomplete);
+        assert!(text.contains("restored from 12 journaled groups"), "{text}");
+        assert!(text.contains("may be lost"), "{text}");
+    }
+
+    #[test]
+    fn ages_are_in_the_unit_one_thinks_in() {
+        for (seconds, text) in
+            [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h")]
+        {
+            assert_eq!(Age(Duration::from_secs(seconds)).to_string(), text);
+        }
+    }
 }
