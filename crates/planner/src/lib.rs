@@ -15,6 +15,7 @@
 
 mod candidates;
 mod catalogue;
+mod cover;
 mod explain;
 mod form;
 mod ledger;

@@ -153,10 +153,7 @@ pub fn plan(
 ) -> Result<Plan, Refusal> {
     let job = Job::new(ledger, catalogue, request)?;
     let mut view = View::new(&job);
-    let shortages = refusal::of_the_card(&job);
-    if !shortages.is_empty() {
-        return Err(refusal::with_nts(&view, shortages));
-    }
+    refusal::beforehand(&view)?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     match choose(&graph, &mut view, &mut blocked) {

@@ -27,7 +27,7 @@ fn whole(resource: Resource, required: u64, available: u64, detail: &str) -> Opt
 }
 
 /// What is short whatever the mapping: ingress, egress, a row for the DAG.
-pub(crate) fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
+fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
     let bandwidth = job.dag().bandwidth().get();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
     let egress = job.ledger.egress_residual() + job.own_egress();
@@ -42,15 +42,16 @@ pub(crate) fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
     .collect()
 }
 
-/// Adds what is short of NTs to what is short of the card as a whole.
-pub(crate) fn with_nts(view: &View<'_>, mut shortages: Vec<Shortage>) -> Refusal {
+/// Adds what is short of NTs to what is short of the card as a whole; nothing where neither is.
+pub(crate) fn beforehand(view: &View<'_>) -> Result<(), Refusal> {
+    let mut shortages = of_the_card(view.job);
     shortages.extend(of_nts(view));
-    hardest_first(shortages)
+    if shortages.is_empty() { Ok(()) } else { Err(hardest_first(shortages)) }
 }
 
 /// After a search that found no place.
 pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Refusal {
-    let mut shortages = of_nts(view);
+    let mut shortages = Vec::new();
     if let Some(needed) = blocked.memory {
         let left = view.memory;
         let detail = "what is left for the NTs' memory, in whole pages";
@@ -94,38 +95,28 @@ fn together(view: &View<'_>) -> Shortage {
     }
 }
 
-/// What is short of each NT by itself: of the loaded ones, and of regions for more of them.
+/// What is short of each NT by itself: of the loaded ones, and of regions for more of them. Where
+/// this is not empty, no mapping exists: every mapping sends the whole bandwidth through each node.
 fn of_nts(view: &View<'_>) -> Vec<Shortage> {
-    let job = view.job;
-    let mut shortages = Vec::new();
-    let mut done: Vec<NtKey> = Vec::new();
-    for (index, node) in job.dag().nodes().iter().enumerate() {
-        let key = job.keys[index];
-        if done.contains(&key) {
-            continue;
-        }
-        done.push(key);
-        let nodes: Vec<NodeId> = job
-            .dag()
-            .nodes()
-            .iter()
-            .zip(&job.keys)
-            .filter(|(_, k)| **k == key)
-            .map(|(n, _)| n.id.clone())
-            .collect();
-        shortages.extend(of_nt(view, key, node, nodes));
-    }
-    shortages
+    let keys = &view.job.keys;
+    (0..keys.len())
+        .filter(|node| !keys[..*node].contains(&keys[*node]))
+        .flat_map(|node| of_nt(view, node))
+        .collect()
 }
 
-fn of_nt(view: &View<'_>, key: NtKey, node: &Node, nodes: Vec<NodeId>) -> Vec<Shortage> {
+/// The same for the NT of one node and of all others like it.
+fn of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
     let job = view.job;
-    let demand = job.kbps.saturating_mul(nodes.len() as u64);
-    let held = view.regions.iter().filter_map(|r| r.chain).any(|chain| chain.holds(&[key]));
-    let left = (0..view.regions.len()).map(|region| left_of(view, region, key)).sum::<u64>();
+    let (key, node) = (job.keys[node], &job.dag().nodes()[node]);
+    let alike = || job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == key);
+    let demand = job.kbps.saturating_mul(alike().count() as u64);
+    let left = (0..view.regions.len()).map(|region| view.left_of(region, key)).sum::<u64>();
     if left >= demand {
         return Vec::new();
     }
+    let held = view.regions.iter().filter_map(|r| r.chain).any(|chain| chain.holds(&[key]));
+    let nodes: Vec<NodeId> = alike().map(|(n, _)| n.id.clone()).collect();
     let short = |resource, required, available, detail: String| Shortage {
         resource,
         required,
@@ -153,13 +144,6 @@ fn of_nt(view: &View<'_>, key: NtKey, node: &Node, nodes: Vec<NodeId>) -> Vec<Sh
         shortages.push(short(Resource::Bitstreams, 1, 0, detail));
     }
     shortages
-}
-
-/// What the instances of an NT in one region have left, in kbit/s.
-fn left_of(view: &View<'_>, region: usize, key: NtKey) -> u64 {
-    let region = &view.regions[region];
-    let slots = region.chain.map_or(&[][..], |chain| &chain.slots[..]);
-    slots.iter().zip(&region.free).filter(|(slot, _)| slot.key == key).map(|(_, free)| free).sum()
 }
 
 /// What loading every region that can be loaded would bring of one NT.
@@ -190,7 +174,7 @@ impl Loads {
             }
         }
         for (region, capacity) in most.into_iter().enumerate() {
-            let gain = capacity.saturating_sub(left_of(view, region, key));
+            let gain = capacity.saturating_sub(view.left_of(region, key));
             loads.regions += u64::from(gain > 0);
             loads.gain = loads.gain.saturating_add(gain);
         }

@@ -12,9 +12,10 @@
 //! list is sorted by the objective; what remains is searched for a better one within a small
 //! budget, and cut off where the part that is placed is already no better than the best.
 //!
-//! What can be found at all: with every node a part of its own, whether sharing suffices is a sum
-//! for each NT, so no order of choices can hide it; so the last round tries exactly that, and it
-//! finds a place where there is one as long as its budget allows for the choices of loads.
+//! What can be found at all: with every node a part of its own, a place is a matter of sums, one for
+//! each NT, and only the loads are to be chosen. That is what [`Search::cover`] does: while an NT is
+//! short, some load that holds it must be among those still to come. So it finds a set of loads
+//! where there is one, and where there is none no search for a better mapping is begun.
 //! All budgets count steps, never time: the same input gives the same plan everywhere.
 
 use smallvec::SmallVec;
@@ -22,15 +23,17 @@ use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
 use crate::candidates::{Candidate, Class, candidates, classes};
 use crate::catalogue::{Chain, NtKey};
+use crate::cover::Cover;
 use crate::form::{Nodes, Staging};
 use crate::plan::Job;
 use crate::shares;
 use crate::view::{Path, View};
 
-/// Steps of one round until a first solution: enough for every set of loads of tiny cards.
-const STEPS_TO_FIND: u32 = 1_500;
-/// Steps of the last round, in which every node is a part of its own.
-const STEPS_TO_FIND_LAST: u32 = 6_000;
+/// Steps of one round until a first solution; beyond them a solution with more cuts does.
+const STEPS_TO_FIND: u32 = 500;
+/// Steps to find loads with which every node could be a part of its own: enough for every set of
+/// loads of a few regions and bitstreams, and some milliseconds at most.
+const STEPS_TO_COVER: u32 = 5_000;
 /// Steps after a first solution, to find a better one.
 const STEPS_TO_IMPROVE: u32 = 200;
 /// Rounds with more cuts than the fewest possible, before every node becomes a part.
@@ -98,15 +101,20 @@ struct ChainJob {
 
 /// The state of one search. Everything is undone on the way back.
 pub(crate) struct Search<'a, 'v> {
-    view: &'v mut View<'a>,
-    classes: SmallVec<[Class; 4]>,
+    pub(crate) view: &'v mut View<'a>,
+    pub(crate) classes: SmallVec<[Class; 4]>,
     chains: Vec<ChainJob>,
     stages: usize,
     parts: Vec<Part>,
-    loads: Vec<PlannedLoad<'a>>,
+    pub(crate) loads: Vec<PlannedLoad<'a>>,
     headroom: u64,
     best: Option<Solution<'a>>,
     steps: u32,
+    /// How often a way took more memory than there was.
+    memory_short: u32,
+    pub(crate) cover_steps: u32,
+    /// Whether a part may be given loads of its own.
+    may_load: bool,
     pub(crate) blocked: Blocked,
 }
 
@@ -138,6 +146,9 @@ impl<'a, 'v> Search<'a, 'v> {
             headroom: u64::MAX,
             best: None,
             steps: 0,
+            memory_short: 0,
+            cover_steps: 0,
+            may_load: true,
             blocked: Blocked::default(),
         };
         for (stage, branches) in staging.stages.iter().enumerate() {
@@ -202,6 +213,9 @@ impl<'a, 'v> Search<'a, 'v> {
             if self.best.is_some() {
                 return (self.best, self.blocked);
             }
+            if cuts == fewest && self.cover(STEPS_TO_COVER, &mut |_| true) == Cover::None {
+                return (None, self.blocked);
+            }
         }
         for chain in &mut self.chains {
             for (start, reach) in chain.reach.iter_mut().enumerate() {
@@ -211,8 +225,22 @@ impl<'a, 'v> Search<'a, 'v> {
                 *parts = (chain.keys.len() - start) as u8;
             }
         }
-        self.round(most, STEPS_TO_FIND_LAST);
+        self.may_load = false;
+        self.cover(STEPS_TO_COVER, &mut |search| {
+            search.round(most, STEPS_TO_FIND);
+            search.best.is_some()
+        });
+        self.drop_unused_loads();
         (self.best, self.blocked)
+    }
+
+    /// Loads that covered an NT which then was shared elsewhere.
+    fn drop_unused_loads(&mut self) {
+        let Some(best) = &mut self.best else { return };
+        let parts = &best.parts;
+        best.loads.retain(|load| {
+            parts.iter().flat_map(|part| &part.paths).any(|path| path.region == load.region)
+        });
     }
 
     fn round(&mut self, cuts: usize, steps: u32) {
@@ -251,11 +279,9 @@ impl<'a, 'v> Search<'a, 'v> {
         self.steps -= 1;
         let job = &self.chains[at.chain];
         let keys: SmallVec<[NtKey; 8]> = SmallVec::from_slice(&job.keys[at.start..at.end]);
-        let found_before = self.best.is_some();
         self.share(at, &keys);
         // A load is worth a try where sharing led nowhere, or to more loads than one.
-        let enough = self.best.as_ref().is_some_and(|b| b.score.loads <= self.loads.len());
-        if enough || (self.steps == 0 && !found_before) {
+        if self.is_settled() || self.steps == 0 || !self.may_load {
             return;
         }
         match at.candidates {
@@ -271,16 +297,21 @@ impl<'a, 'v> Search<'a, 'v> {
     fn share(&mut self, at: At<'_, 'a>, keys: &[NtKey]) {
         let job = self.view.job;
         let single = shares::single(self.view, keys, job.kbps, at.forced);
-        let any_single = !single.is_empty();
+        let one_does = !single.is_empty();
+        let takes_victim = single.iter().any(|(region, _)| self.view.loadable >> region & 1 == 1);
+        let short_before = self.memory_short;
         for (region, _) in single {
             let Some(mut path) = self.widest_path(region, keys) else { continue };
             path.kbps = job.kbps;
             self.try_paths(at, SmallVec::from_iter([path]));
-            if self.steps == 0 {
+            // The widest way led to a place without a further load: a narrower one leaves less.
+            if self.steps == 0 || self.is_settled() {
                 return;
             }
         }
-        if any_single {
+        // Several where one would do only help where the one takes too much memory, or a victim
+        // that another part of the DAG must have for a load.
+        if one_does && !takes_victim && self.memory_short == short_before {
             return;
         }
         for paths in shares::several(self.view, keys, job.kbps, at.forced) {
@@ -298,18 +329,18 @@ impl<'a, 'v> Search<'a, 'v> {
     fn try_paths(&mut self, at: At<'_, 'a>, paths: SmallVec<[Path; 2]>) {
         let before = self.headroom;
         let mut taken = 0;
-        let mut memory_short = false;
+        let mut fits = true;
         for path in &paths {
             let cost = self.view.memory_cost(path.region, &path.slots);
             if cost > self.view.memory {
                 self.note_memory(cost);
-                memory_short = true;
+                fits = false;
                 break;
             }
             self.headroom = self.headroom.min(self.view.take(path));
             taken += 1;
         }
-        if !memory_short && self.could_be_better() {
+        if fits && self.could_be_better() {
             let part = Part { chain: at.chain, start: at.start, end: at.end, paths };
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
@@ -348,6 +379,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     fn note_memory(&mut self, cost: u64) {
+        self.memory_short += 1;
         let used = self.view.job.ledger.memory_residual().get() - self.view.memory;
         let needed = used + cost;
         self.blocked.memory = Some(self.blocked.memory.map_or(needed, |least| least.min(needed)));
@@ -362,6 +394,11 @@ impl<'a, 'v> Search<'a, 'v> {
             unused: self.loads.iter().map(|load| load.unused).sum(),
             headroom: std::cmp::Reverse(self.headroom),
         }
+    }
+
+    /// Whether the best place needs no load beyond those that are made already.
+    fn is_settled(&self) -> bool {
+        self.best.as_ref().is_some_and(|best| best.score.loads <= self.loads.len())
     }
 
     fn could_be_better(&self) -> bool {

@@ -36,30 +36,34 @@ pub(crate) fn single(
     found
 }
 
-/// Sets of ways that together carry `kbps`: the fewest ways, and, where that uses victims, the
-/// fewest that leave victims alone. Every forced region is in.
+/// Sets of ways that together carry `kbps`: the fewest ways; where that uses victims, the fewest
+/// that leave victims alone; where it takes memory, the fewest that take the least of it. Every
+/// forced region is in.
 pub(crate) fn several(
     view: &View<'_>,
     keys: &[NtKey],
     kbps: u64,
     forced: u32,
-) -> SmallVec<[SmallVec<[Path; 2]>; 2]> {
+) -> SmallVec<[SmallVec<[Path; 2]>; 3]> {
     let mut all = Vec::new();
     let mask = mask_of(keys);
     for region in 0..REGIONS_MAX {
         view.paths(region, keys, mask, &mut all);
     }
     let is_forced = |path: &Path| forced >> path.region & 1 == 1;
-    let is_victim = |path: &Path| view.loadable >> path.region & 1 == 1;
+    let is_spared =
+        |path: &Path| view.loadable >> path.region & 1 == 1 && forced >> path.region & 1 == 0;
+    let memory = |path: &Path| view.memory_cost(path.region, &path.slots);
     all.sort_by_key(|path| (Reverse(is_forced(path)), Reverse(path.kbps), path.region));
-    let mut found = SmallVec::new();
+    let mut found: SmallVec<[SmallVec<[Path; 2]>; 3]> = SmallVec::new();
     found.extend(fewest(&all, kbps, forced));
-    if all.iter().any(|path| is_victim(path) && !is_forced(path)) {
-        all.sort_by_key(|path| {
-            let spared = is_victim(path) && !is_forced(path);
-            (Reverse(is_forced(path)), spared, Reverse(path.kbps), path.region)
-        });
-        found.extend(fewest(&all, kbps, forced).filter(|other| found.first() != Some(other)));
+    if all.iter().any(is_spared) {
+        all.sort_by_key(|path| (Reverse(is_forced(path)), is_spared(path), Reverse(path.kbps)));
+        found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
+    }
+    if all.iter().any(|path| memory(path) > 0) {
+        all.sort_by_key(|path| (Reverse(is_forced(path)), memory(path), Reverse(path.kbps)));
+        found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
     }
     found
 }

@@ -147,6 +147,15 @@ impl<'a> View<'a> {
         });
     }
 
+    /// What all instances of an NT in a region have left together, in kbit/s.
+    pub(crate) fn left_of(&self, region: usize, key: NtKey) -> u64 {
+        let view = &self.regions[region];
+        let slots = view.chain.filter(|chain| chain.mask & key.bit() != 0);
+        let slots = slots.map_or(&[][..], |chain| &chain.slots[..]);
+        let alike = slots.iter().zip(&view.free).filter(|(slot, _)| slot.key == key);
+        alike.map(|(_, free)| free).sum()
+    }
+
     /// Pages, in bytes, that the job's tenant has to pay for a way through a region.
     pub(crate) fn memory_cost(&self, region: u8, slots: &[u8]) -> u64 {
         slots.iter().map(|slot| self.slot_memory_cost(region, *slot)).sum()

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod random;
 pub mod validate;
 
 use snic_domain::{

@@ -1,0 +1,213 @@
+//! Small worlds and what happens in them, from numbers that proptest chooses and shrinks.
+
+use proptest::prelude::*;
+use snic_domain::{
+    ByteSize, Cycles, Dag, DagSpec, Edge, FormPreference, Node, NtTypeId, RegionKind, RegionProfile,
+};
+
+use super::{World, bitstream, gbps, lut, node_id, nt, nt_id, profile};
+
+/// NTs by number: three of the provider's, one of the provider's that nobody may use, and one of
+/// each tenant's, of which the first is shareable.
+pub const NTS: [&str; 6] = ["a", "b", "c", "secret", "t0.x", "t1.x"];
+pub const TENANTS: [&str; 2] = ["t0", "t1"];
+
+#[derive(Debug, Clone)]
+pub struct RandomNt {
+    pub gbps: u64,
+    pub latency: u64,
+    pub lut: u32,
+    pub memory_mib: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct RandomBitstream {
+    /// 0 is the provider, then the tenants.
+    pub owner: usize,
+    pub nts: Vec<usize>,
+    pub user_region: bool,
+    pub shareable: bool,
+    pub mib: u64,
+    pub other_model: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct RandomWorld {
+    pub nts: Vec<RandomNt>,
+    pub bitstreams: Vec<RandomBitstream>,
+    /// Kind, LUTs and MiB of each region.
+    pub regions: Vec<(bool, u32, u64)>,
+    /// Bitstreams that are loaded at the start, by region.
+    pub loaded: Vec<Option<usize>>,
+    pub ingress_gbps: u64,
+    pub memory_mib: u64,
+}
+
+impl RandomWorld {
+    pub fn build(&self) -> World {
+        let mut profile = profile(0);
+        profile.ingress = gbps(self.ingress_gbps);
+        profile.memory = ByteSize::from_mib(self.memory_mib);
+        profile.regions = self
+            .regions
+            .iter()
+            .map(|(user, area, mib)| RegionProfile {
+                kind: if *user { RegionKind::UserNt } else { RegionKind::KnownNt },
+                area: lut(*area),
+                bitstream_max: ByteSize::from_mib(*mib),
+            })
+            .collect();
+        let mut world = World::new(profile);
+        for (id, random) in NTS.iter().zip(&self.nts) {
+            let mut nt = nt(id);
+            nt.shareable = *id != "secret" && *id != "t1.x";
+            nt.bandwidth_max = gbps(random.gbps);
+            nt.latency = Cycles::new(random.latency);
+            nt.area = lut(random.lut);
+            nt.memory = ByteSize::from_mib(random.memory_mib);
+            world.catalogue.insert_nt(nt);
+        }
+        for (i, random) in self.bitstreams.iter().enumerate() {
+            world.catalogue.insert_bitstream(random.build(i));
+        }
+        for (region, loaded) in (0u8..).zip(&self.loaded).take(self.regions.len()) {
+            if let Some(i) = loaded.filter(|i| *i < self.bitstreams.len()) {
+                world.load(region, self.bitstreams[i].build(i).id.as_str());
+            }
+        }
+        world
+    }
+}
+
+impl RandomBitstream {
+    fn build(&self, i: usize) -> snic_domain::Bitstream {
+        let owner = ["", "t0.", "t1."][self.owner];
+        let nts: Vec<&str> = self.nts.iter().map(|n| NTS[*n]).collect();
+        let mut made = bitstream(&format!("{owner}b{i}"), &nts.join(" "));
+        made.region_kind = if self.user_region { RegionKind::UserNt } else { RegionKind::KnownNt };
+        made.shareable = self.owner == 0 || self.shareable;
+        made.size = ByteSize::from_mib(self.mib);
+        if self.other_model {
+            made.card_model = snic_domain::CardModel::new("other").expect("a test id");
+        }
+        made
+    }
+}
+
+fn seldom() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.15)
+}
+
+pub fn worlds() -> impl Strategy<Value = RandomWorld> {
+    let nt = (2u64..10, 1u64..60, 1u32..3, prop_oneof![4 => Just(0u64), 1 => 1u64..5])
+        .prop_map(|(gbps, latency, lut, memory_mib)| RandomNt { gbps, latency, lut, memory_mib });
+    let kind = prop_oneof![12 => 0usize..3, 1 => 3usize..6];
+    let bitstream = (
+        prop_oneof![3 => Just(0usize), 1 => 1usize..3],
+        prop::collection::vec(kind, 1..5),
+        seldom(),
+        any::<bool>(),
+        1u64..4,
+        seldom(),
+    );
+    let bitstream = bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model)| {
+        RandomBitstream { owner, nts, user_region, shareable, mib, other_model }
+    });
+    let region = (seldom(), 3u32..12, 2u64..5);
+    let loaded = prop::option::weighted(0.4, 0usize..8);
+    (
+        prop::collection::vec(nt, NTS.len()),
+        prop::collection::vec(bitstream, 2..8),
+        prop::collection::vec(region, 1..5),
+        prop::collection::vec(loaded, 4),
+        prop_oneof![1 => 3u64..12, 2 => Just(100u64)],
+        prop_oneof![1 => 2u64..16, 2 => Just(1_024u64)],
+    )
+        .prop_map(|(nts, bitstreams, regions, loaded, ingress_gbps, memory_mib)| RandomWorld {
+            nts,
+            bitstreams,
+            regions,
+            loaded,
+            ingress_gbps,
+            memory_mib,
+        })
+}
+
+#[derive(Debug, Clone)]
+pub struct RandomDag {
+    pub nts: Vec<usize>,
+    /// Pairs of node numbers; only those that go forward count.
+    pub edges: Vec<(usize, usize)>,
+    pub mbps: u64,
+    pub form: FormPreference,
+}
+
+impl RandomDag {
+    pub fn build(&self) -> Dag {
+        self.build_with(self.mbps)
+    }
+
+    pub fn build_with(&self, mbps: u64) -> Dag {
+        let nodes: Vec<Node> = self
+            .nts
+            .iter()
+            .enumerate()
+            .map(|(i, n)| Node { id: node_id(i), nt: nt_id(NTS[*n]) })
+            .collect();
+        let mut pairs: Vec<(usize, usize)> =
+            self.edges.iter().copied().filter(|(a, b)| a < b && *b < nodes.len()).collect();
+        // One entry: a node that nothing leads to comes after the one before it.
+        for node in 1..nodes.len() {
+            if !pairs.iter().any(|(_, to)| *to == node) {
+                pairs.push((node - 1, node));
+            }
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        let edges =
+            pairs.iter().map(|(a, b)| Edge { from: node_id(*a), to: node_id(*b) }).collect();
+        let bandwidth = snic_domain::Bandwidth::from_mbps(mbps);
+        Dag::new(DagSpec { nodes, edges, bandwidth, form: self.form }).expect("at most 5 nodes")
+    }
+
+    pub fn nt_ids(&self) -> Vec<NtTypeId> {
+        self.nts.iter().map(|n| nt_id(NTS[*n])).collect()
+    }
+}
+
+pub fn dags() -> impl Strategy<Value = RandomDag> {
+    let form = prop_oneof![
+        2 => Just(FormPreference::Auto),
+        1 => Just(FormPreference::Sequential),
+        1 => Just(FormPreference::Parallel),
+    ];
+    let kind = prop_oneof![20 => 0usize..3, 1 => 3usize..6];
+    (
+        prop::collection::vec(kind, 1..5),
+        prop::collection::vec((0usize..4, 0usize..5), 0..5),
+        prop_oneof![
+            4 => 1u64..2_500,
+            2 => 2_500u64..12_000,
+            1 => (1u64..9).prop_map(|n| n * 1_000)
+        ],
+        form,
+    )
+        .prop_map(|(nts, edges, mbps, form)| RandomDag { nts, edges, mbps, form })
+}
+
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Tenant, number of the DAG within the tenant, and what it wants; an update where it exists.
+    Submit(usize, usize, RandomDag),
+    Delete(usize, usize),
+    Condition(u8, usize),
+}
+
+pub fn events(count: usize) -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        6 => (0usize..2, 0usize..4, dags()).prop_map(|(t, n, dag)| Event::Submit(t, n, dag)),
+        2 => (0usize..2, 0usize..4).prop_map(|(t, n)| Event::Delete(t, n)),
+        1 => (0u8..3, 0usize..4).prop_map(|(region, c)| Event::Condition(region, c)),
+    ];
+    prop::collection::vec(event, 1..count)
+}
