@@ -191,6 +191,7 @@ impl Banks {
     }
 
     /// A packet begins with the active bank.
+    #[inline]
     pub(crate) fn begin(&mut self) -> (Bank, u32) {
         let bank = &mut self.contents[self.active];
         bank.packets += 1;
@@ -198,6 +199,7 @@ impl Banks {
     }
 
     /// A packet that began with `bank` is gone.
+    #[inline]
     pub(crate) fn end(&mut self, bank: Bank) {
         self.contents[bank].packets -= 1;
         if self.committed.is_some() && bank != self.active {

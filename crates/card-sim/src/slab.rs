@@ -16,6 +16,7 @@ impl<T> Default for Slab<T> {
 
 impl<T: Copy> Slab<T> {
     /// Puts a value somewhere; says where.
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(at) = self.free.pop() {
             self.places[at as usize] = value;
@@ -26,6 +27,7 @@ impl<T: Copy> Slab<T> {
     }
 
     /// Gives a place back; says what was there.
+    #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> T {
         self.free.push(at);
         self.places[at as usize]
@@ -44,12 +46,14 @@ impl<T: Copy> Slab<T> {
 
 impl<T> std::ops::Index<u32> for Slab<T> {
     type Output = T;
+    #[inline]
     fn index(&self, at: u32) -> &T {
         &self.places[at as usize]
     }
 }
 
 impl<T> std::ops::IndexMut<u32> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, at: u32) -> &mut T {
         &mut self.places[at as usize]
     }

@@ -41,6 +41,7 @@ impl Spread {
     }
 
     /// The instance of `chain` that gets a packet of `bytes`.
+    #[inline]
     pub(crate) fn choose(
         &mut self,
         rows: &Decoded,

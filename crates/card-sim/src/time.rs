@@ -129,16 +129,19 @@ impl Meter {
     }
 
     /// Serves `bits` as soon as it can, at `now` or later.
+    #[inline]
     pub(crate) fn serve(&mut self, now: u64, bits: u64) -> Served {
         self.serve_work(now, self.rate.work(bits))
     }
 
     /// The same for a port, which takes at least `beats` cycles whatever its rate.
+    #[inline]
     pub(crate) fn serve_beats(&mut self, now: u64, bits: u64, beats: u64) -> Served {
         self.serve_work(now, self.rate.work(bits).max(beats * self.rate.parts()))
     }
 
     /// The same for work that was computed by hand.
+    #[inline]
     pub(crate) fn serve_work(&mut self, now: u64, work: u64) -> Served {
         // What waited for this very cycle goes on from the fraction in which the unit became free:
         // otherwise every packet that waits would lose up to a cycle.

@@ -83,7 +83,7 @@ const EMPTY: List = List { head: NIL, tail: NIL };
 #[derive(Debug)]
 pub(crate) struct Wheel {
     now: u64,
-    lists: Box<[List]>,
+    lists: Box<[List; CYCLES]>,
     words: [u64; CYCLES / 64],
     summary: u64,
     nodes: Vec<Node>,
@@ -96,7 +96,7 @@ impl Default for Wheel {
     fn default() -> Self {
         Self {
             now: 0,
-            lists: vec![EMPTY; CYCLES].into(),
+            lists: Box::new([EMPTY; CYCLES]),
             words: [0; CYCLES / 64],
             summary: 0,
             nodes: Vec::new(),
@@ -117,7 +117,7 @@ impl Wheel {
     pub(crate) fn count(&self, is_counted: impl Fn(&Event) -> bool) -> usize {
         let far = self.far.iter().filter(|Reverse((_, _, event))| is_counted(event)).count();
         let mut near = 0;
-        for list in &self.lists {
+        for list in self.lists.iter() {
             let mut at = list.head;
             while at != NIL {
                 let node = self.nodes[at as usize];
@@ -129,6 +129,7 @@ impl Wheel {
     }
 
     /// Schedules an event. What lies in the past happens at once.
+    #[inline]
     pub(crate) fn at(&mut self, cycle: u64, event: Event) {
         let cycle = cycle.max(self.now);
         if cycle - self.now >= CYCLES as u64 {
@@ -149,6 +150,7 @@ impl Wheel {
         self.lists[slot].tail = node;
     }
 
+    #[inline]
     fn node(&mut self, event: Event) -> u32 {
         let node = Node { event, next: NIL };
         if self.free == NIL {
@@ -161,6 +163,7 @@ impl Wheel {
     }
 
     /// Takes out the next event at or before `until` and goes to its cycle; `None` goes to `until`.
+    #[inline]
     pub(crate) fn next(&mut self, until: u64) -> Option<(u64, Event)> {
         let near = self.near();
         // An event in the heap was scheduled before any of the same cycle in the wheel.
@@ -184,6 +187,7 @@ impl Wheel {
         }
     }
 
+    #[inline]
     fn take(&mut self, slot: usize) -> Event {
         let list = &mut self.lists[slot];
         let at = list.head;
@@ -201,6 +205,7 @@ impl Wheel {
     }
 
     /// The next cycle with an event in the wheel.
+    #[inline]
     fn near(&self) -> Option<u64> {
         if self.summary == 0 {
             return None;
@@ -211,6 +216,7 @@ impl Wheel {
         Some(self.now + ahead)
     }
 
+    #[inline]
     fn slot_from(&self, from: usize) -> Option<usize> {
         let word = from / 64;
         let bits = self.words[word] & (u64::MAX << (from % 64));

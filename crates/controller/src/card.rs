@@ -15,7 +15,7 @@ use snic_domain::{
     BitstreamId, CardId, CardProfile, DagName, Digest, OperationId, RegionId, Timestamp,
 };
 use snic_planner::Ledger;
-use snic_tables::{InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
+use snic_tables::{CardCounters, InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
 
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
@@ -56,6 +56,9 @@ pub(crate) struct RegionEntry {
     /// No load before.
     pub not_before: Timestamp,
     pub last_error: Option<String>,
+    /// When a load last failed.
+    pub last_error_at: Option<Timestamp>,
+    /// Loads that ended, well or not.
     pub loads: u64,
 }
 
@@ -68,6 +71,7 @@ impl RegionEntry {
             failures: 0,
             not_before: Timestamp::ZERO,
             last_error: None,
+            last_error_at: None,
             loads: 0,
         }
     }
@@ -129,6 +133,8 @@ pub(crate) struct CardState {
     pub loads: u64,
     pub commits: u64,
     pub words_written: u64,
+    /// As last read.
+    pub counters: CardCounters,
 }
 
 impl CardState {
@@ -157,6 +163,7 @@ impl CardState {
             loads: 0,
             commits: 0,
             words_written: 0,
+            counters: CardCounters::default(),
         }
     }
 

@@ -76,6 +76,12 @@ pub enum ControlError {
         /// Of what.
         resource: String,
     },
+    /// The request id was used for another request.
+    #[error("request id {id} was used for another request; use a new one for each request")]
+    RequestIdReused {
+        /// The id.
+        id: String,
+    },
     /// A limit of the whole system.
     #[error("{what}: at most {limit}; {hint}")]
     Exhausted {

@@ -1,8 +1,8 @@
 //! The controller's alphabet: events in, effects out.
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, Digest, NtType, NtTypeId,
-    OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
+    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagPatch, DagSpec, Digest, NtType,
+    NtTypeId, OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
 };
 use snic_tables::{CardCommand, CardReport};
 
@@ -93,6 +93,8 @@ pub enum Command {
     DeleteNtType {
         /// Which.
         id: NtTypeId,
+        /// What the caller read.
+        etag: Option<String>,
     },
     /// Registers a bitstream whose bytes are in the store, checked.
     CreateBitstream(Bitstream),
@@ -100,6 +102,8 @@ pub enum Command {
     DeleteBitstream {
         /// Which.
         id: BitstreamId,
+        /// What the caller read.
+        etag: Option<String>,
     },
     /// A new DAG.
     CreateDag {
@@ -110,12 +114,12 @@ pub enum Command {
         /// Only says what would be.
         validate_only: bool,
     },
-    /// Another bandwidth or structure.
+    /// Another bandwidth or structure: some fields, set in one step with reading the others.
     UpdateDag {
         /// Which.
         name: DagName,
-        /// What is asked for now.
-        spec: DagSpec,
+        /// The new values.
+        patch: DagPatch,
         /// What the caller read.
         etag: Option<String>,
         /// Only says what would be.
@@ -134,6 +138,8 @@ pub enum Command {
     DeleteRule {
         /// Which.
         id: RuleId,
+        /// What the caller read.
+        etag: Option<String>,
     },
     /// Places nothing new in a region and moves away what is there.
     DrainRegion {
@@ -222,6 +228,8 @@ pub enum Event {
     },
     /// Time passed; see `Controller::next_wake_up`.
     Tick,
+    /// The cards' counters are to be read.
+    Sample,
 }
 
 /// Something to be done.

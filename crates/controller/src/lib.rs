@@ -42,7 +42,7 @@ mod view;
 pub use error::{ControlError, FieldViolation};
 pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};
 pub use records::{InvalidRecord, OperationRecord, RecordWrite, Work};
-pub use snic_tables::{CardCommand, CardReport};
+pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause};
 pub use state::{Controller, Settings};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,

@@ -34,8 +34,7 @@ impl Controller {
         let key = (request.caller.key(), id);
         if let Some(known) = self.requests.get(&key) {
             if known.command != command {
-                let rule = "it was used for another request; use a new one for each request";
-                return Err(ControlError::invalid("request_id", rule));
+                return Err(ControlError::RequestIdReused { id: key.1 });
             }
             return self.made(&known.made);
         }
@@ -79,15 +78,17 @@ impl Controller {
                 self.delete_tenant(out, &id, force, etag.as_deref())
             }
             Command::CreateNtType(nt) => self.create_nt(out, caller, nt),
-            Command::DeleteNtType { id } => self.delete_nt(out, caller, &id),
+            Command::DeleteNtType { id, etag } => self.delete_nt(out, caller, &id, etag.as_deref()),
             Command::CreateBitstream(bitstream) => self.create_bitstream(out, caller, bitstream),
-            Command::DeleteBitstream { id } => self.delete_bitstream(out, caller, &id),
+            Command::DeleteBitstream { id, etag } => {
+                self.delete_bitstream(out, caller, &id, etag.as_deref())
+            }
             Command::CreateDag { name, spec, validate_only } => {
                 self.visible_tenant(caller, &name.tenant)?;
                 self.create_dag(out, name, spec, validate_only)
             }
-            Command::UpdateDag { name, spec, etag, validate_only } => {
-                self.visible_dag(caller, &name)?;
+            Command::UpdateDag { name, patch, etag, validate_only } => {
+                let spec = patch.apply(&self.visible_dag(caller, &name)?.record.spec);
                 self.check_dag_etag(&name, etag.as_deref())?;
                 self.update_dag(out, &name, spec, validate_only)
             }
@@ -97,7 +98,7 @@ impl Controller {
                 self.delete_dag(out, &name)
             }
             Command::CreateRule(rule) => self.create_rule(out, rule),
-            Command::DeleteRule { id } => self.delete_rule(out, &id),
+            Command::DeleteRule { id, etag } => self.delete_rule(out, &id, etag.as_deref()),
             Command::DrainRegion { card, region } => self.drain_region(out, &card, region),
             Command::UndrainRegion { card, region } => self.undrain_region(out, &card, region),
             Command::ResetRegion { card, region } => self.reset_region(out, &card, region),

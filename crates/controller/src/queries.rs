@@ -1,15 +1,18 @@
 //! What callers may see, made from the state on demand.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use snic_domain::{
-    Area, CardId, DagName, Digest, NtTypeId, OperationId, RegionId, RegionState, RuleId, Slot,
-    TenantId,
+    Area, BitstreamId, CardId, Cycles, DagId, DagName, Digest, NodeId, NtTypeId, OperationId,
+    RegionId, RegionState, RuleId, Slot, TenantId, Timestamp, VirtualChain,
 };
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
 use crate::card::{Actual, CardState, Link, RegionEntry};
 use crate::event::Caller;
-use crate::records::{BitstreamRecord, NtRecord, OperationRecord, Work};
+use crate::records::{BitstreamRecord, NtRecord, OperationRecord, Placement, Work};
 use crate::rows;
 use crate::state::{Controller, DagEntry};
 use crate::view::{
@@ -24,10 +27,26 @@ fn etag(parts: &[&dyn std::fmt::Display]) -> String {
     format!("{a:08x}{b:08x}")
 }
 
+/// A UUID made from a text (version 8).
+fn uuid(text: &str) -> String {
+    let [a, b, c, d, ..] = Digest::of(text.as_bytes()).words();
+    let (b, c) = (b & 0xFFFF_0FFF | 0x8000, c & 0x3FFF_FFFF | 0x8000_0000);
+    let (b, b_low) = (b >> 16, b & 0xFFFF);
+    let (c, c_low) = (c >> 16, c & 0xFFFF);
+    format!("{a:08x}-{b:04x}-{b_low:04x}-{c:04x}-{c_low:04x}{d:08x}")
+}
+
 impl Controller {
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
         self.tenants.keys().filter_map(|id| self.tenant_view(id))
+    }
+
+    /// The tenants behind this one, by id. Time O(log tenants) before the first.
+    pub fn tenants_after(&self, after: Option<&TenantId>) -> impl Iterator<Item = TenantView> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self.tenants.range::<TenantId, _>((start, Bound::Unbounded));
+        range.filter_map(|(id, _)| self.tenant_view(id))
     }
 
     /// One tenant.
@@ -35,6 +54,7 @@ impl Controller {
         let record = self.tenants.get(id)?;
         Some(TenantView {
             tenant: record.tenant.clone(),
+            uid: uuid(&format!("{}/{id}/{}", self.meta.secret, record.created.as_nanos())),
             usage: self.usage(id, None),
             etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
             created: record.created,
@@ -91,6 +111,14 @@ impl Controller {
         }
     }
 
+    /// One bitstream, if `caller` may know of it.
+    pub fn bitstream(&self, caller: &Caller, id: &BitstreamId) -> Option<BitstreamView> {
+        let record = self.bitstreams.get(id)?;
+        let tenant = caller.tenant();
+        let visible = tenant.is_none_or(|tenant| record.bitstream.is_loadable_by(tenant));
+        visible.then(|| self.bitstream_view(record, tenant.is_none()))
+    }
+
     /// Whether a bitstream has these bytes.
     pub fn uses_digest(&self, digest: Digest) -> bool {
         self.bitstreams.values().any(|record| record.bitstream.digest == digest)
@@ -102,6 +130,29 @@ impl Controller {
             Some(tenant) => self.dags_of(tenant).map(|entry| self.view_of(entry)).collect(),
             None => self.dags.values().map(|entry| self.view_of(entry)).collect(),
         }
+    }
+
+    /// The DAGs behind this one, of one tenant or of all, by name. Time O(log DAGs) before the
+    /// first.
+    pub fn dags_after(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<&DagName>,
+    ) -> impl Iterator<Item = DagView> {
+        let first = tenant.map(|tenant| DagName {
+            tenant: tenant.clone(),
+            dag: DagId::new("a").expect("the smallest label"),
+        });
+        let start = match (after, &first) {
+            (Some(after), Some(first)) if after < first => Bound::Included(first),
+            (Some(after), _) => Bound::Excluded(after),
+            (None, Some(first)) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        };
+        let range = self.dags.range::<DagName, _>((start, Bound::Unbounded));
+        range
+            .take_while(move |(name, _)| tenant.is_none_or(|tenant| name.tenant == *tenant))
+            .map(|(_, entry)| self.view_of(entry))
     }
 
     /// One DAG.
@@ -125,12 +176,40 @@ impl Controller {
             state: self.dag_state(entry),
             conditions: entry.conditions.clone(),
             mapping: record.placement.as_ref().map(|p| p.mapping.clone()),
+            contents: record.placement.as_ref().map(|p| self.contents(p)).unwrap_or_default(),
+            latency: record.placement.as_ref().map_or(Cycles::ZERO, |p| self.latency(p)),
             explanation: entry.explanation.clone(),
             rate: active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth),
             etag: self.dag_etag(entry),
             created: record.created,
             updated: record.updated,
         }
+    }
+
+    /// What the bitstreams of a placement hold.
+    fn contents(&self, placement: &Placement) -> BTreeMap<BitstreamId, Vec<NtTypeId>> {
+        let content = |id: &BitstreamId| {
+            let record = self.bitstreams.get(id)?;
+            Some((id.clone(), record.bitstream.nts.clone()))
+        };
+        placement.mapping.instances().filter_map(|i| content(&i.bitstream)).collect()
+    }
+
+    /// What a packet that waits nowhere takes: the core, another pass for each further stage, and
+    /// the longest branch of each.
+    fn latency(&self, placement: &Placement) -> Cycles {
+        let of_node = |id: &NodeId| {
+            let node = placement.spec.nodes.iter().find(|node| node.id == *id)?;
+            self.nts.get(&node.nt).map(|record| record.nt.latency)
+        };
+        let of_chain =
+            |chain: &VirtualChain| -> Cycles { chain.nodes.iter().filter_map(of_node).sum() };
+        let stages = &placement.mapping.stages;
+        let nts = stages.iter().filter_map(|s| s.branches.iter().map(of_chain).max()).sum();
+        let Some(card) = self.cards.get(&placement.mapping.card) else { return nts };
+        let passes = stages.len().saturating_sub(1) as u64;
+        let passes = Cycles::new(card.profile.scheduler_pass.get().saturating_mul(passes));
+        card.profile.core + passes + nts
     }
 
     /// All cards, by id.
@@ -158,6 +237,7 @@ impl Controller {
             loads: card.loads,
             words_written: card.words_written,
             commits: card.commits,
+            counters: card.counters.clone(),
             ingress_reserved: card.profile.ingress.saturating_sub(card.ledger.ingress_residual()),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
         })
@@ -181,6 +261,7 @@ impl Controller {
             loads: entry.loads,
             failures: entry.failures,
             last_error: entry.record.faulty.clone().or_else(|| entry.last_error.clone()),
+            last_error_at: entry.last_error_at,
         })
     }
 
@@ -244,6 +325,26 @@ impl Controller {
             .map(|record| self.operation_view(record))
     }
 
+    /// The operations that `caller` may see and `filter` lets through, the oldest first, behind
+    /// one that was made at `after.0`. Time O(operations · log operations) before the first.
+    pub fn operations_after(
+        &self,
+        caller: &Caller,
+        filter: impl Fn(&OperationRecord) -> bool,
+        after: Option<(Timestamp, OperationId)>,
+    ) -> impl Iterator<Item = OperationView> {
+        let behind = |record: &OperationRecord| {
+            after.as_ref().is_none_or(|(at, id)| (record.created, &record.id) > (*at, id))
+        };
+        let mut records: Vec<&OperationRecord> = self
+            .operations
+            .values()
+            .filter(|record| caller.may_change(record.tenant()) && behind(record) && filter(record))
+            .collect();
+        records.sort_by_key(|record| (record.created, &record.id));
+        records.into_iter().map(|record| self.operation_view(record))
+    }
+
     /// One operation, if `caller` may see it.
     pub fn operation(&self, caller: &Caller, id: &OperationId) -> Option<OperationView> {
         let record = self.operations.get(id)?;
@@ -259,7 +360,25 @@ impl Controller {
             let all = crate::placement::regions_of(placement).len() as u32;
             (all, self.regions_done(placement) as u32)
         });
+        let region = match &record.work {
+            Work::DrainRegion(card, region) | Work::ResetRegion(card, region) => {
+                self.region_view(card, *region).map(Box::new)
+            }
+            _ => None,
+        };
+        let started = record.started.is_some();
+        let cancellable = record.ended.is_none()
+            && match &record.work {
+                Work::CreateDag(_) => !started,
+                Work::UpdateDag(_) => {
+                    !started && entry.is_some_and(|e| e.record.previous.is_some())
+                }
+                Work::DrainRegion(..) => true,
+                Work::DeleteDag(..) | Work::ResetRegion(..) => false,
+            };
         OperationView {
+            region,
+            cancellable,
             record: record.clone(),
             regions: regions.unwrap_or_default(),
             dag: entry.map(|entry| Box::new(self.view_of(entry))),

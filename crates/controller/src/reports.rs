@@ -56,8 +56,22 @@ impl Controller {
                 self.program_ended(out, id, ticket, result);
             }
             CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
-            CardReport::Sampled { .. } => {}
+            CardReport::Sampled { counters, .. } => {
+                if let Some(card) = self.cards.get_mut(id) {
+                    card.counters = *counters;
+                }
+            }
             CardReport::Lost { reason } => self.lose_card(out, id, reason),
+        }
+    }
+
+    /// Asks every card that answers for its counters.
+    pub(crate) fn sample(&mut self, out: &mut Out) {
+        let ready = self.cards.iter().filter(|(_, card)| card.link == Link::Ready);
+        let ids: Vec<CardId> = ready.map(|(id, _)| id.clone()).collect();
+        for card in ids {
+            let command = CardCommand::Sample { ticket: self.ticket() };
+            out.effects.push(Effect::Card { card, command });
         }
     }
 
@@ -279,6 +293,9 @@ impl Controller {
         entry.failures += 1;
         entry.not_before = now + settings.wait(entry.failures);
         entry.last_error = Some(failure.to_string());
+        entry.last_error_at = Some(now);
+        entry.loads += 1;
+        card.loads += 1;
         let exhausted = entry.failures >= settings.load_attempts;
         match failure {
             LoadFailure::Controller { .. } => entry.actual = Actual::Broken,

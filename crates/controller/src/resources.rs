@@ -3,6 +3,7 @@
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX};
 use snic_domain::{Bandwidth, Bitstream, BitstreamId, NtType, NtTypeId, TenantId};
 
+use crate::dags::check_etag;
 use crate::error::ControlError;
 use crate::event::{Caller, Effect, Reply};
 use crate::out::Out;
@@ -58,11 +59,14 @@ impl Controller {
         out: &mut Out,
         caller: &Caller,
         id: &NtTypeId,
+        etag: Option<&str>,
     ) -> Result<Reply, ControlError> {
         let resource = format!("ntTypes/{id}");
         if !self.nts.contains_key(id) || !caller.may_change(id.owner().as_ref()) {
             return Err(self.not_changeable_nt(caller, id));
         }
+        let now = self.nts.get(id).map(|record| self.nt_view(record).etag);
+        check_etag(&resource, etag, now.unwrap_or_default())?;
         let bitstreams = self.bitstreams.values().filter(|r| r.bitstream.nts.contains(id)).count();
         let uses = |spec: &snic_domain::DagSpec| spec.nodes.iter().any(|node| node.nt == *id);
         let dags = self
@@ -71,7 +75,13 @@ impl Controller {
             .filter(|e| uses(&e.record.spec) || e.placements().any(|p| uses(&p.spec)))
             .count();
         if bitstreams + dags > 0 {
-            let used = format!("{bitstreams} bitstreams and {dags} DAGs use it; delete them first");
+            // How many are others' is not for a tenant.
+            let used = match caller.tenant() {
+                Some(_) => "bitstreams or DAGs use it; they must go first".to_owned(),
+                None => {
+                    format!("{bitstreams} bitstreams and {dags} DAGs use it; delete them first")
+                }
+            };
             return Err(ControlError::precondition(resource, used));
         }
         self.remove_nt(out, id);
@@ -182,6 +192,7 @@ impl Controller {
         out: &mut Out,
         caller: &Caller,
         id: &BitstreamId,
+        etag: Option<&str>,
     ) -> Result<Reply, ControlError> {
         let resource = format!("bitstreams/{id}");
         let owner = id.owner();
@@ -192,6 +203,8 @@ impl Controller {
         if !caller.may_change(owner.as_ref()) {
             return Err(ControlError::precondition(resource, "it is not yours to delete"));
         }
+        let now = self.bitstreams.get(id).map(|record| self.bitstream_view(record, false).etag);
+        check_etag(&resource, etag, now.unwrap_or_default())?;
         let used = self
             .dags
             .values()

@@ -3,6 +3,7 @@
 use snic_domain::{DagName, Rule, RuleId};
 use snic_tables::{RowKey, Table};
 
+use crate::dags::check_etag;
 use crate::error::ControlError;
 use crate::event::Reply;
 use crate::out::Out;
@@ -46,10 +47,12 @@ impl Controller {
         &mut self,
         out: &mut Out,
         id: &RuleId,
+        etag: Option<&str>,
     ) -> Result<Reply, ControlError> {
         let resource = format!("classificationRules/{id}");
-        if !self.rules.contains_key(id) {
-            return Err(ControlError::not_found(resource));
+        match self.rule_view(id) {
+            Some(view) => check_etag(resource, etag, view.etag)?,
+            None => return Err(ControlError::not_found(resource)),
         }
         self.remove_rule(out, id);
         Ok(Reply::Done)

@@ -169,6 +169,7 @@ impl Controller {
             Event::CardAbsent { card, reason } => self.card_absent(&mut out, card, reason),
             Event::Card { card, report } => self.card_reported(&mut out, &card, report),
             Event::Tick => {}
+            Event::Sample => self.sample(&mut out),
         }
         self.reconcile(&mut out);
         self.forget_old(&mut out);

@@ -1,10 +1,13 @@
 //! What callers see: resources with their status, made from the state on demand.
 
+use std::collections::BTreeMap;
+
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, DagName,
-    DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
+    DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
     RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
 };
+use snic_tables::CardCounters;
 
 use crate::records::OperationRecord;
 
@@ -13,6 +16,8 @@ use crate::records::OperationRecord;
 pub struct TenantView {
     /// The tenant.
     pub tenant: Tenant,
+    /// Tells it from another one that has or had the same id: a UUID.
+    pub uid: String,
     /// What it has.
     pub usage: TenantUsage,
     /// For guarded updates.
@@ -87,6 +92,10 @@ pub struct DagView {
     pub conditions: Vec<Condition>,
     /// Where it is to be.
     pub mapping: Option<Mapping>,
+    /// What the bitstreams of the mapping hold, in the order packets pass.
+    pub contents: BTreeMap<BitstreamId, Vec<NtTypeId>>,
+    /// From entry to exit of an otherwise empty card, by the mapping.
+    pub latency: Cycles,
     /// Why there.
     pub explanation: Option<Explanation>,
     /// What its token bucket lets in.
@@ -142,12 +151,14 @@ pub struct RegionView {
     pub slots: Vec<SlotView>,
     /// Who is in it.
     pub users: Vec<RegionUser>,
-    /// Loads since the daemon started.
+    /// Loads since the daemon started, failed ones included.
     pub loads: u64,
     /// Loads that failed since the last that did not.
     pub failures: u32,
     /// Why the last load failed, or why it is faulty.
     pub last_error: Option<String>,
+    /// When a load last failed since the daemon started.
+    pub last_error_at: Option<Timestamp>,
 }
 
 /// How a card is.
@@ -172,7 +183,7 @@ pub struct CardView {
     pub health: CardHealth,
     /// Version of its active tables.
     pub table_version: u32,
-    /// Loads since the daemon started.
+    /// Loads since the daemon started, failed ones included.
     pub loads: u64,
     /// Table words written since the daemon started.
     pub words_written: u64,
@@ -180,6 +191,8 @@ pub struct CardView {
     pub commits: u64,
     /// Ingress bandwidth reserved.
     pub ingress_reserved: Bandwidth,
+    /// Its counters, as last read.
+    pub counters: CardCounters,
     /// Regions by state, for a summary.
     pub regions: Vec<(RegionId, RegionState)>,
 }
@@ -204,8 +217,12 @@ pub struct OperationView {
     pub record: OperationRecord,
     /// Regions it waits for, in all and loaded.
     pub regions: (u32, u32),
+    /// Whether it can be cancelled now.
+    pub cancellable: bool,
     /// The DAG as it is now, where it is about one that still exists.
     pub dag: Option<Box<DagView>>,
+    /// The region as it is now, where it is about one.
+    pub region: Option<Box<RegionView>>,
 }
 
 impl OperationView {

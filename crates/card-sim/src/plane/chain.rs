@@ -3,14 +3,15 @@
 //! A copy enters a region only with a credit of every NT it uses. Copies that find none wait by
 //! instance, in order; whenever a credit comes back, the waiting instances of the region take
 //! turns. So a chain that is busy holds up no one who skips its busy NTs. So that one who needs many
-//! credits is not passed over for ever, a copy that waited [`PATIENCE_CYCLES`] lets no other pass.
+//! credits is not passed over for ever, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
+//! no other pass.
 
 use snic_tables::{DropCause, Table};
 
 use super::{NIL, PacketCopy, Plane, Queue, bank_index, key};
 use crate::wheel::Event;
 
-/// How long a copy may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
+/// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
 const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.
@@ -45,6 +46,7 @@ impl Plane {
         self.serve(region);
     }
 
+    #[inline]
     fn entry(&mut self, at: u32) -> Entry {
         let PacketCopy { packet, region, rest, .. } = self.copies[at];
         let packet = &self.packets[packet];
@@ -104,11 +106,13 @@ impl Plane {
         let queue: &mut Queue = &mut self.queues[usize::from(number)];
         queue.head = next;
         if next != NIL {
+            self.copies[next].waits_since = self.now;
             self.lanes[lane].push_back(number);
         }
     }
 
     /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
+    #[inline]
     fn launch(&mut self, at: u32) {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
@@ -125,6 +129,7 @@ impl Plane {
     }
 
     /// The copy stands before the next NT it uses.
+    #[inline]
     pub(super) fn reach(&mut self, at: u32) {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];

@@ -126,6 +126,7 @@ struct PacketCopy {
     packet: u32,
     /// The copy behind it in its queue.
     next: u32,
+    /// Since when it is the first of its queue.
     waits_since: u64,
     bits: u64,
     instance: u16,

@@ -27,12 +27,27 @@ impl Plane {
         let packet = &mut self.packets[at];
         packet.ready = ready;
         packet.next_stage = if row.last { NONE } else { row.next };
-        let branches = row.chains.iter().filter(|chain| named(**chain).is_some()).count();
-        if branches < 2 {
-            self.start_stage(at, &row);
-        } else {
-            self.sync_waiting.push_back(at);
-            self.serve_buffer();
+        let mut chains = row.chains.into_iter().filter_map(named);
+        match (chains.next(), chains.next()) {
+            (None, _) => self.drop_packet(at, DropCause::NoInstance),
+            (Some(chain), None) => self.start_single(at, chain),
+            (Some(_), Some(_)) => {
+                self.sync_waiting.push_back(at);
+                self.serve_buffer();
+            }
+        }
+    }
+
+    /// A stage of one branch, as most are: no copies to wait for.
+    fn start_single(&mut self, at: u32, chain: u16) {
+        match self.choose(at, chain) {
+            Err(cause) => self.drop_packet(at, cause),
+            Ok((instance, columns)) => {
+                self.packets[at].joining = 1;
+                let ready = self.now.max(self.packets[at].ready) + self.timing.pass;
+                let copy = self.copy(at, instance, columns, true);
+                self.wheel.at(ready, Event::Dispatch { copy });
+            }
         }
     }
 
@@ -67,7 +82,7 @@ impl Plane {
     }
 
     fn start_stage(&mut self, at: u32, row: &StageRow) {
-        let branches = match self.choose(at, row) {
+        let branches = match self.choose_all(at, row) {
             Ok(branches) => branches,
             Err(cause) => {
                 self.leave_buffer(at);
@@ -89,26 +104,32 @@ impl Plane {
         }
     }
 
-    /// An instance for each branch, all in rows of the packet's version.
-    fn choose(&mut self, at: u32, row: &StageRow) -> Result<Branches, DropCause> {
-        let Packet { bank, version, bytes, .. } = self.packets[at];
-        let bank = bank.map_or(self.banks.active(), bank_index);
+    /// An instance for each branch.
+    fn choose_all(&mut self, at: u32, row: &StageRow) -> Result<Branches, DropCause> {
         let mut branches = Branches::default();
         for (chosen, chain) in branches.chosen.iter_mut().zip(row.chains) {
-            let Some(chain) = named(chain) else { continue };
-            let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
-            let instance = self.spread.choose(rows, chain, bytes)?;
-            let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
-            let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
-            if columns.used_mask == 0 {
-                return Err(DropCause::NoInstance);
+            if let Some(chain) = named(chain) {
+                *chosen = Some(self.choose(at, chain)?);
             }
-            if usize::from(columns.region) >= self.regions.len() {
-                return Err(DropCause::RegionUnavailable);
-            }
-            *chosen = Some((instance, columns));
         }
-        if mask_of(&branches) == 0 { Err(DropCause::NoInstance) } else { Ok(branches) }
+        Ok(branches)
+    }
+
+    /// An instance of a virtual chain, in rows of the packet's version.
+    fn choose(&mut self, at: u32, chain: u16) -> Result<(u16, InstanceRow), DropCause> {
+        let Packet { bank, version, bytes, .. } = self.packets[at];
+        let bank = bank.map_or(self.banks.active(), bank_index);
+        let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
+        let instance = self.spread.choose(rows, chain, bytes)?;
+        let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
+        let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
+        if columns.used_mask == 0 {
+            return Err(DropCause::NoInstance);
+        }
+        if usize::from(columns.region) >= self.regions.len() {
+            return Err(DropCause::RegionUnavailable);
+        }
+        Ok((instance, columns))
     }
 
     fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {

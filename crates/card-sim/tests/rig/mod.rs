@@ -146,8 +146,11 @@ impl Rig {
         }
     }
 
-    /// Changes rows and commits them.
+    /// Changes rows and commits them, once the commit before is done.
     pub fn program(&mut self, change: impl FnOnce(&mut TableImage)) {
+        while self.card.read(COMMIT_STATUS) == Ok(COMMIT_BUSY) {
+            self.card.run_for(10);
+        }
         let mut target = self.image.clone();
         change(&mut target);
         for (key, words) in self.image.delta_to(&target).rows() {
@@ -157,7 +160,7 @@ impl Rig {
         self.image = target;
         self.version += 1;
         self.card.write(COMMIT, self.version).expect("there");
-        assert_ne!(self.card.read(COMMIT_STATUS), Ok(COMMIT_REFUSED));
+        assert_eq!(self.card.read(TABLE_VERSION), Ok(self.version));
     }
 
     /// Programs a DAG: stages of branches of instances. Returns the rows of its stages.

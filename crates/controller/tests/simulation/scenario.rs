@@ -19,6 +19,8 @@ use crate::world::{CATALOGUE, World, card_id};
 const STEPS: u32 = 120;
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
+/// How long it takes at least until that is believed: a power loss is found out by then.
+const CALM_MIN: Duration = Duration::from_millis(50);
 
 fn tenant(number: u32) -> TenantId {
     TenantId::new(&format!("t{number}")).expect("a label")
@@ -127,7 +129,7 @@ impl Run {
             let wish = Wish::Put(name.clone(), spec.clone());
             let name = name.clone();
             let command = if exists {
-                Command::UpdateDag { name, spec, etag: None, validate_only: false }
+                Command::UpdateDag { name, patch: spec.into(), etag: None, validate_only: false }
             } else {
                 Command::CreateDag { name, spec, validate_only: false }
             };
@@ -209,9 +211,9 @@ impl Run {
         self.world.set_faults(Faults::default());
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
-        let end = self.world.now + QUIET_MAX;
+        let (begin, end) = (self.world.now + CALM_MIN, self.world.now + QUIET_MAX);
         let mut quiet = 0;
-        while quiet < 20 {
+        while quiet < 3 || self.world.now < begin {
             assert!(self.world.now < end, "it never became quiet");
             self.world.open_card();
             self.world.commit(usize::MAX);
@@ -239,8 +241,11 @@ impl Run {
                     let seen = after.dag(dag.uid.row());
                     assert!(
                         seen.is_some_and(|m| m.counters.packets_out > 0),
-                        "{}: no packet",
-                        dag.name
+                        "{}: no packet of {seen:?}
+{dag:?}
+{}",
+                        dag.name,
+                        self.world.log
                     );
                 }
                 // It was placed when there was room; a region failed since, and there is none now.

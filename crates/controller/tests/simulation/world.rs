@@ -110,6 +110,10 @@ fn catalogue() -> Catalogue {
     Catalogue { profile, nts, bitstreams, images }
 }
 
+/// How often counters are asked for, as the shell does it: so a card that restarted while nothing
+/// was asked of it is found out.
+const SAMPLE: Duration = Duration::from_millis(10);
+
 /// What waits for a batch to become durable.
 enum Waiting {
     Card(CardCommand),
@@ -133,6 +137,8 @@ pub struct World {
     /// Replies that were delivered.
     pub replies: Vec<(CallId, Result<Reply, ControlError>)>,
     sources: BTreeMap<DagUid, SourceId>,
+    /// When the counters were last asked for.
+    sampled: Timestamp,
     pub log: String,
 }
 
@@ -169,6 +175,7 @@ impl World {
             waiting: VecDeque::new(),
             replies: Vec::new(),
             sources: BTreeMap::new(),
+            sampled: Timestamp::ZERO,
             log: String::new(),
         };
         world.open_card();
@@ -231,6 +238,15 @@ impl World {
         if !self.open {
             return;
         }
+        match &command {
+            CardCommand::Program { delta, .. } => {
+                let rows: Vec<_> = delta.rows().map(|(key, _)| (key.table, key.row)).collect();
+                self.note(format_args!("-> program {rows:?}"));
+            }
+            CardCommand::Load { region, .. } => self.note(format_args!("-> load {region}")),
+            CardCommand::ReadBack { .. } => self.note("-> read back"),
+            CardCommand::Sample { .. } => {}
+        }
         let bytes = match &command {
             CardCommand::Load { digest, .. } => CATALOGUE.images.get(digest).cloned(),
             _ => None,
@@ -241,11 +257,28 @@ impl World {
     /// Lets time pass, and the card say what it has to say.
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
+        if self.now.since(self.sampled) > SAMPLE {
+            self.sampled = self.now;
+            self.handle(Event::Sample);
+        }
         if self.open {
             for report in self.session.step(&mut self.card, self.now) {
-                if let CardReport::Lost { reason } = &report {
-                    self.note(format_args!("card lost: {reason}"));
-                    self.open = false;
+                match &report {
+                    CardReport::Lost { reason } => {
+                        self.note(format_args!("card lost: {reason}"));
+                        self.open = false;
+                    }
+                    CardReport::Loaded { region, result, .. } => {
+                        self.note(format_args!("<- loaded {region}: {result:?}"));
+                    }
+                    CardReport::Programmed { result, .. } => {
+                        self.note(format_args!("<- programmed: {result:?}"));
+                    }
+                    CardReport::ReadBack { snapshot, .. } => {
+                        let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
+                        self.note(format_args!("<- read back {regions:?}"));
+                    }
+                    CardReport::Sampled { .. } => {}
                 }
                 self.handle(Event::Card { card: card_id(), report });
             }
@@ -258,7 +291,13 @@ impl World {
             self.handle(Event::Tick);
         }
         let errors = self.card.measurements().errors();
-        assert_eq!(errors, 0, "packets met a region, an instance or a version they must not meet");
+        assert_eq!(
+            errors,
+            0,
+            "packets met what they must not: {:?}\n{}",
+            self.card.measurements(),
+            self.log
+        );
     }
 
     pub fn open_card(&mut self) {
@@ -267,7 +306,6 @@ impl World {
         }
         self.card.reopen();
         self.open = true;
-        self.session = Session::new(deadlines());
         let profile = Box::new(CATALOGUE.profile.clone());
         self.handle(Event::CardAppeared { card: card_id(), profile });
     }
