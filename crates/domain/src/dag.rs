@@ -73,6 +73,42 @@ impl DagSpec {
     }
 }
 
+/// Other values for some fields of a [`DagSpec`]; what is `None` stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DagPatch {
+    /// The NTs.
+    pub nodes: Option<Vec<Node>>,
+    /// Their partial order.
+    pub edges: Option<Vec<Edge>>,
+    /// Ingress bandwidth asked for.
+    pub bandwidth: Option<Bandwidth>,
+    /// How forks are to be executed.
+    pub form: Option<FormPreference>,
+}
+
+impl DagPatch {
+    /// The spec with these values.
+    pub fn apply(self, spec: &DagSpec) -> DagSpec {
+        DagSpec {
+            nodes: self.nodes.unwrap_or_else(|| spec.nodes.clone()),
+            edges: self.edges.unwrap_or_else(|| spec.edges.clone()),
+            bandwidth: self.bandwidth.unwrap_or(spec.bandwidth),
+            form: self.form.unwrap_or(spec.form),
+        }
+    }
+}
+
+impl From<DagSpec> for DagPatch {
+    fn from(spec: DagSpec) -> Self {
+        Self {
+            nodes: Some(spec.nodes),
+            edges: Some(spec.edges),
+            bandwidth: Some(spec.bandwidth),
+            form: Some(spec.form),
+        }
+    }
+}
+
 /// What is wrong with a DAG. Each names the culprit; [`InvalidDag::field`] names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDag {

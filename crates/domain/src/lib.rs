@@ -18,7 +18,7 @@ mod units;
 
 pub use card::{CardProfile, RegionProfile, RegionState};
 pub use condition::{Condition, ConditionType, DagState, Truth};
-pub use dag::{Dag, DagSpec, Edge, FormPreference, InvalidDag, Node};
+pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{
     ChainExplanation, Embedding, Explanation, FormChoice, Refusal, Rejection, Resource, Shortage,
