@@ -39,7 +39,7 @@ pub struct Failure {
     reason: ErrorReason,
     message: String,
     metadata: HashMap<String, String>,
-    details: ErrorDetails,
+    details: Box<ErrorDetails>,
     room: usize,
 }
 
@@ -89,7 +89,7 @@ impl Failure {
             reason,
             message: clip(&message, MESSAGE_BYTES_MAX),
             metadata: HashMap::new(),
-            details: ErrorDetails::new(),
+            details: Box::default(),
             room: DETAILS_BYTES_MAX,
         }
     }
@@ -276,7 +276,7 @@ impl std::error::Error for Failure {}
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code();
-        let mut details = failure.details;
+        let mut details = *failure.details;
         details.set_error_info(failure.reason.as_str_name(), ERROR_DOMAIN, failure.metadata);
         Self::with_error_details(code, failure.message, details)
     }

@@ -140,13 +140,31 @@ impl PageRequest {
         items: impl IntoIterator<Item = T>,
         key: impl Fn(&T) -> String,
     ) -> Page<T> {
-        let mut rest = items.into_iter();
-        let items: Vec<T> = rest.by_ref().take(self.limit).collect();
-        let next_page_token = match (items.last(), rest.next()) {
-            (Some(last), Some(_)) => self.query.token_after(&key(last)),
-            _ => String::new(),
-        };
-        Page { items, next_page_token }
+        self.take_within(items, key, |_| 0, usize::MAX)
+    }
+
+    /// The same, but the page also ends before the item with which it would have more than
+    /// `bytes_max`; one item it has in any case.
+    pub fn take_within<T>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        key: impl Fn(&T) -> String,
+        bytes: impl Fn(&T) -> usize,
+        bytes_max: usize,
+    ) -> Page<T> {
+        let mut taken: Vec<T> = Vec::new();
+        let mut sum = 0usize;
+        for item in items {
+            sum = sum.saturating_add(bytes(&item));
+            match taken.last() {
+                Some(last) if taken.len() == self.limit || sum > bytes_max => {
+                    let next_page_token = self.query.token_after(&key(last));
+                    return Page { items: taken, next_page_token };
+                }
+                _ => taken.push(item),
+            }
+        }
+        Page { items: taken, next_page_token: String::new() }
     }
 }
 
@@ -215,6 +233,18 @@ mod tests {
         let more = page.take(["a", "b", "c"], key);
         assert_eq!(more.items, ["a", "b"]);
         assert_eq!(more.next_page_token, dags("tenants/a").token_after("b"));
+    }
+
+    #[test]
+    fn a_page_ends_before_it_is_too_large() {
+        let page = PageRequest::parse(dags("tenants/a"), 0, "").expect("a page");
+        let take = |bytes_max| {
+            page.take_within(["aa", "bb", "cc"], |item| (*item).to_owned(), |i| i.len(), bytes_max)
+        };
+        assert_eq!((take(6).items.len(), take(6).next_page_token), (3, String::new()));
+        assert_eq!(take(5).items, ["aa", "bb"]);
+        assert_eq!(take(5).next_page_token, dags("tenants/a").token_after("bb"));
+        assert_eq!(take(0).items, ["aa"], "one item in any case");
     }
 
     #[test]

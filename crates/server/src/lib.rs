@@ -1,3 +1,23 @@
 //! The gRPC services: identity, authorization, limits; and the shell around the controller.
+//!
+//! ```text
+//!  client ──TLS──► listen ──► gate (who, may, room, deadline) ──► services ──► shell ──► controller
+//!                                                                  ▲ hub ◄── changes ──┘
+//! ```
 
+pub mod access;
+mod error;
+mod gate;
+mod hub;
+pub mod identity;
+mod listen;
+mod serve;
+mod services;
+pub mod settings;
 pub mod shell;
+mod wire;
+
+pub use identity::{InvalidTrustDomain, TrustDomain};
+pub use listen::ListenError;
+pub use serve::{Bound, ServeError, bind, serve};
+pub use settings::{Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};

@@ -1,0 +1,86 @@
+//! Bitstreams and the headers of their uploads.
+
+use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
+use snic_domain::{Bitstream, ByteSize, NtTypeId};
+
+use super::card::{region_kind, region_kind_to_wire};
+use super::{FieldProblem, Problems, id, name};
+use crate::error::Failure;
+use crate::v1;
+
+/// What an upload is declared to be. Whether the bytes are that, and whether the NTs exist, is
+/// checked when they are there.
+pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, Failure> {
+    let mut problems = Problems::default();
+    let bitstream_id = problems.keep(id("header.bitstream_id", &header.bitstream_id));
+    let digest = if header.digest.is_empty() {
+        Err(FieldProblem::required("header.digest"))
+    } else {
+        header.digest.parse().map_err(|error| FieldProblem::invalid("header.digest", error))
+    };
+    let digest = problems.keep(digest);
+    problems.keep(size(header.size_bytes));
+    let nts = nts(&mut problems, &header.nts);
+    let kind = problems.keep(region_kind("header.region_kind", header.region_kind));
+    let model = problems.keep(id("header.card_model", &header.card_model));
+    problems.finish()?;
+    let bitstream = || {
+        Some(Bitstream {
+            id: bitstream_id?,
+            digest: digest?,
+            size: ByteSize::from_bytes(header.size_bytes),
+            nts,
+            region_kind: kind?,
+            card_model: model?,
+            shareable: header.shareable,
+        })
+    };
+    bitstream().ok_or_else(|| Failure::required("header"))
+}
+
+fn size(bytes: u64) -> Result<(), FieldProblem> {
+    match bytes {
+        0 => Err(FieldProblem::required("header.size_bytes")),
+        1.. if bytes <= BITSTREAM_BYTES_MAX.get() => Ok(()),
+        _ => {
+            let most = BITSTREAM_BYTES_MAX.get();
+            let rule = format!("{bytes} bytes are not allowed: 1 to {most}");
+            Err(FieldProblem::invalid("header.size_bytes", rule))
+        }
+    }
+}
+
+fn nts(problems: &mut Problems, nts: &[String]) -> Vec<NtTypeId> {
+    let count = match nts.len() {
+        0 => Err(FieldProblem::required("header.nts")),
+        n if n > CHAIN_SLOTS_MAX => {
+            let rule = format!("there are {n}; 1 to {CHAIN_SLOTS_MAX} are allowed");
+            Err(FieldProblem::invalid("header.nts", rule))
+        }
+        _ => Ok(()),
+    };
+    if problems.keep(count).is_none() {
+        return Vec::new();
+    }
+    let nt = |(i, text): (usize, &String)| {
+        problems.keep(name::nt_type(&format!("header.nts[{i}]"), text))
+    };
+    nts.iter().enumerate().filter_map(nt).collect()
+}
+
+/// A bitstream on the wire, without what the server adds: area, regions, etag, time.
+pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
+    v1::Bitstream {
+        name: name::of_bitstream(&bitstream.id),
+        owner: bitstream.id.owner().as_ref().map(name::of_tenant).unwrap_or_default(),
+        digest: bitstream.digest.to_string(),
+        size_bytes: bitstream.size.get(),
+        nts: bitstream.nts.iter().map(name::of_nt_type).collect(),
+        region_kind: region_kind_to_wire(bitstream.region_kind).into(),
+        card_model: bitstream.card_model.to_string(),
+        shareable: bitstream.shareable,
+        // Nothing checks signatures yet, so nothing is said to be signed.
+        signature_state: v1::bitstream::SignatureState::Unsigned.into(),
+        ..v1::Bitstream::default()
+    }
+}

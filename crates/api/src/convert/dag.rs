@@ -1,0 +1,211 @@
+//! DAGs.
+
+use std::collections::BTreeMap;
+
+use prost_types::FieldMask;
+use snic_domain::{
+    Bandwidth, BitstreamId, Condition, ConditionType, DagPatch, DagSpec, DagState, Edge, Form,
+    FormPreference, Instance, Mapping, Node, NtTypeId, TenantId, Truth,
+};
+
+use super::mask::Mask;
+use super::{FieldProblem, Problems, id, name, timestamp};
+use crate::error::Failure;
+use crate::v1;
+
+/// The fields of a DAG that an update may set.
+const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form"];
+
+/// What a new DAG is to be. Whether it is a graph is the domain's to say.
+pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
+    let mut problems = Problems::default();
+    let spec = DagSpec {
+        nodes: nodes(&mut problems, &dag.nodes),
+        edges: edges(&mut problems, &dag.edges),
+        bandwidth: Bandwidth::from_bps(dag.bandwidth_bps),
+        form: problems.keep(form(dag.form)).unwrap_or_default(),
+    };
+    problems.finish().map(|()| spec)
+}
+
+/// What an update is to set.
+pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, Failure> {
+    let mask = Mask::read(mask, SETTABLE)?;
+    let mut problems = Problems::default();
+    let patch = DagPatch {
+        nodes: mask.has("nodes", !dag.nodes.is_empty()).then(|| nodes(&mut problems, &dag.nodes)),
+        edges: mask.has("edges", !dag.edges.is_empty()).then(|| edges(&mut problems, &dag.edges)),
+        bandwidth: mask
+            .has("bandwidth_bps", dag.bandwidth_bps != 0)
+            .then(|| Bandwidth::from_bps(dag.bandwidth_bps)),
+        form: mask
+            .has("form", dag.form != 0)
+            .then(|| problems.keep(form(dag.form)).unwrap_or_default()),
+    };
+    problems.finish().map(|()| patch)
+}
+
+fn nodes(problems: &mut Problems, nodes: &[v1::dag::Node]) -> Vec<Node> {
+    let node = |(i, node): (usize, &v1::dag::Node)| {
+        let id = problems.keep(id(&format!("dag.nodes[{i}].id"), &node.id));
+        let nt = name::nt_type(&format!("dag.nodes[{i}].nt_type"), &node.nt_type);
+        Some(Node { nt: problems.keep(nt)?, id: id? })
+    };
+    nodes.iter().enumerate().filter_map(node).collect()
+}
+
+fn edges(problems: &mut Problems, edges: &[v1::dag::Edge]) -> Vec<Edge> {
+    let edge = |(i, edge): (usize, &v1::dag::Edge)| {
+        let from = problems.keep(id(&format!("dag.edges[{i}].from"), &edge.from));
+        let to = problems.keep(id(&format!("dag.edges[{i}].to"), &edge.to));
+        Some(Edge { from: from?, to: to? })
+    };
+    edges.iter().enumerate().filter_map(edge).collect()
+}
+
+fn form(value: i32) -> Result<FormPreference, FieldProblem> {
+    match v1::dag::Form::try_from(value) {
+        Ok(v1::dag::Form::Unspecified) => Ok(FormPreference::Auto),
+        Ok(v1::dag::Form::Sequential) => Ok(FormPreference::Sequential),
+        Ok(v1::dag::Form::Parallel) => Ok(FormPreference::Parallel),
+        Err(_) => Err(FieldProblem::invalid("dag.form", format_args!("{value} is no form"))),
+    }
+}
+
+/// The nodes of a spec on the wire.
+pub fn nodes_to_wire(spec: &DagSpec) -> Vec<v1::dag::Node> {
+    let node = |node: &Node| v1::dag::Node {
+        id: node.id.to_string(),
+        nt_type: name::of_nt_type(&node.nt),
+    };
+    spec.nodes.iter().map(node).collect()
+}
+
+/// The edges of a spec on the wire.
+pub fn edges_to_wire(spec: &DagSpec) -> Vec<v1::dag::Edge> {
+    let edge = |edge: &Edge| v1::dag::Edge { from: edge.from.to_string(), to: edge.to.to_string() };
+    spec.edges.iter().map(edge).collect()
+}
+
+/// A form that was asked for, on the wire.
+pub const fn preference_to_wire(form: FormPreference) -> v1::dag::Form {
+    match form {
+        FormPreference::Auto => v1::dag::Form::Unspecified,
+        FormPreference::Sequential => v1::dag::Form::Sequential,
+        FormPreference::Parallel => v1::dag::Form::Parallel,
+    }
+}
+
+/// A form that was chosen, on the wire.
+pub const fn form_to_wire(form: Form) -> v1::dag::Form {
+    match form {
+        Form::Sequential => v1::dag::Form::Sequential,
+        Form::Parallel => v1::dag::Form::Parallel,
+    }
+}
+
+/// A state on the wire.
+pub const fn state_to_wire(state: DagState) -> v1::dag::State {
+    match state {
+        DagState::Pending => v1::dag::State::Pending,
+        DagState::Provisioning => v1::dag::State::Provisioning,
+        DagState::Ready => v1::dag::State::Ready,
+        DagState::Degraded => v1::dag::State::Degraded,
+        DagState::Deleting => v1::dag::State::Deleting,
+        DagState::Failed => v1::dag::State::Failed,
+    }
+}
+
+/// A condition on the wire.
+pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
+    let kind = match condition.kind {
+        ConditionType::Mapped => "Mapped",
+        ConditionType::RegionsLoaded => "RegionsLoaded",
+        ConditionType::TablesProgrammed => "TablesProgrammed",
+        ConditionType::Ready => "Ready",
+    };
+    let status = match condition.status {
+        Truth::True => v1::condition::Status::True,
+        Truth::False => v1::condition::Status::False,
+        Truth::Unknown => v1::condition::Status::Unknown,
+    };
+    v1::Condition {
+        r#type: kind.to_owned(),
+        status: status.into(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_transition_time: Some(timestamp(condition.since)),
+        observed_generation: condition.generation,
+    }
+}
+
+/// Who reads: what of other tenants is in a resource is left out for a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader<'a> {
+    /// Sees all.
+    Operator,
+    /// Sees its own and the provider's.
+    Tenant(&'a TenantId),
+}
+
+impl Reader<'_> {
+    /// The name of a bitstream, or nothing where it is not the reader's to see.
+    pub fn bitstream(self, id: &BitstreamId) -> String {
+        match self {
+            Self::Tenant(tenant) if id.owner().is_some_and(|owner| owner != *tenant) => {
+                String::new()
+            }
+            _ => name::of_bitstream(id),
+        }
+    }
+}
+
+/// What a mapping is told with.
+#[derive(Debug, Clone, Copy)]
+pub struct Content<'a> {
+    /// What its bitstreams hold, in the order packets pass.
+    pub nts: &'a BTreeMap<BitstreamId, Vec<NtTypeId>>,
+    /// Who reads.
+    pub reader: Reader<'a>,
+}
+
+/// The stages of a mapping on the wire.
+pub fn stages_to_wire(mapping: &Mapping, content: Content<'_>) -> Vec<v1::Stage> {
+    let chain = |chain: &snic_domain::VirtualChain| v1::VirtualChain {
+        nodes: chain.nodes.iter().map(ToString::to_string).collect(),
+        instances: chain
+            .instances
+            .iter()
+            .map(|instance| v1::Instance {
+                card: name::of_card(&mapping.card),
+                region: name::of_region(&mapping.card, instance.region),
+                bitstream: content.reader.bitstream(&instance.bitstream),
+                slots: slots(instance, &chain.nodes, content),
+                bandwidth_bps: instance.bandwidth.get(),
+            })
+            .collect(),
+    };
+    let stage = |stage: &snic_domain::Stage| v1::Stage {
+        branches: stage.branches.iter().map(chain).collect(),
+    };
+    mapping.stages.iter().map(stage).collect()
+}
+
+fn slots(
+    instance: &Instance,
+    nodes: &[snic_domain::NodeId],
+    content: Content<'_>,
+) -> Vec<v1::ChainSlot> {
+    let held = content.nts.get(&instance.bitstream).map_or(&[][..], Vec::as_slice);
+    let slot = |(index, held): (usize, &NtTypeId)| {
+        let place = instance.slots.iter().position(|slot| slot.index() == index);
+        let node = place.and_then(|place| nodes.get(place));
+        let shown = node.is_some() || content.reader == Reader::Operator;
+        v1::ChainSlot {
+            used: node.is_some(),
+            nt_type: if shown { name::of_nt_type(held) } else { String::new() },
+            node: node.map(ToString::to_string).unwrap_or_default(),
+        }
+    };
+    held.iter().enumerate().map(slot).collect()
+}

@@ -1,0 +1,153 @@
+//! Why a DAG is mapped as it is, and what was missing.
+//!
+//! For a tenant whatever would tell of others is left out: bitstreams that are not its own, and
+//! how much is left of what it shares with others.
+
+use snic_domain::{
+    CardId, ChainExplanation, Embedding, Explanation, Rejection, Resource, Shortage, Way,
+};
+
+use super::dag::{Reader, form_to_wire};
+use super::name;
+use crate::v1;
+
+/// What was missing, on the wire.
+pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
+    use v1::shortage::Resource as Wire;
+    let resource = match shortage.resource {
+        Resource::IngressBandwidth => Wire::IngressBandwidth,
+        Resource::EgressBandwidth => Wire::EgressBandwidth,
+        Resource::NtBandwidth => Wire::NtBandwidth,
+        Resource::Regions => Wire::Regions,
+        Resource::Bitstreams => Wire::Bitstreams,
+        Resource::Memory => Wire::Memory,
+        Resource::TableRows => Wire::TableRows,
+    };
+    v1::Shortage {
+        resource: resource.into(),
+        required: shortage.required,
+        available: shortage.available,
+        unit: shortage.resource.unit().to_owned(),
+        nodes: shortage.nodes.iter().map(ToString::to_string).collect(),
+        message: shortage.to_string(),
+    }
+}
+
+const fn way_to_wire(way: Way) -> v1::EmbeddingWay {
+    match way {
+        Way::Shared => v1::EmbeddingWay::Shared,
+        Way::FreeRegion => v1::EmbeddingWay::FreeRegion,
+        Way::VictimRegion => v1::EmbeddingWay::VictimRegion,
+        Way::Split => v1::EmbeddingWay::Split,
+    }
+}
+
+const fn way_text(way: Way) -> &'static str {
+    match way {
+        Way::Shared => "shared",
+        Way::FreeRegion => "free region",
+        Way::VictimRegion => "victim region",
+        Way::Split => "split",
+    }
+}
+
+fn embedding_to_wire(
+    embedding: &Embedding,
+    card: Option<&CardId>,
+    reader: Reader<'_>,
+) -> v1::Embedding {
+    let term = |name: &str, value: u64, unit: &str, more_is_better| v1::ScoreTerm {
+        name: name.to_owned(),
+        value,
+        unit: unit.to_owned(),
+        more_is_better,
+    };
+    let mut score_terms = vec![
+        term("reconfigurations", embedding.reconfigurations.into(), "regions", false),
+        term("new_regions", embedding.new_regions.into(), "regions", false),
+    ];
+    // Of what is shared, the rest would tell what others loaded and reserve.
+    if embedding.way != Way::Shared || reader == Reader::Operator {
+        let unused = embedding.unused_permille.into();
+        score_terms.push(term("unused_area", unused, "permille", false));
+        score_terms.push(term("headroom", embedding.headroom.get(), "bit/s", true));
+    }
+    v1::Embedding {
+        way: way_to_wire(embedding.way).into(),
+        region: card.map(|card| name::of_region(card, embedding.region)).unwrap_or_default(),
+        bitstream: reader.bitstream(&embedding.bitstream),
+        bandwidth_bps: embedding.bandwidth.get(),
+        score_terms,
+    }
+}
+
+fn rejection_to_wire(rejection: &Rejection) -> v1::RejectedAlternative {
+    v1::RejectedAlternative {
+        way: way_to_wire(rejection.way).into(),
+        shortage: Some(shortage_to_wire(&rejection.shortage)),
+    }
+}
+
+fn chain_to_wire(
+    chain: &ChainExplanation,
+    card: Option<&CardId>,
+    reader: Reader<'_>,
+) -> v1::ChainExplanation {
+    v1::ChainExplanation {
+        nodes: chain.nodes.iter().map(ToString::to_string).collect(),
+        nt_types: chain.nts.iter().map(name::of_nt_type).collect(),
+        chosen: chain.embeddings.iter().map(|e| embedding_to_wire(e, card, reader)).collect(),
+        rejected: chain.rejected.iter().map(rejection_to_wire).collect(),
+    }
+}
+
+/// The explanation of a mapping to `card` on the wire, without the DAG.
+pub fn explanation_to_wire(
+    explanation: &Explanation,
+    card: Option<&CardId>,
+    reader: Reader<'_>,
+) -> v1::Explanation {
+    let chain = |chain| chain_to_wire(chain, card, reader);
+    v1::Explanation {
+        dag: None,
+        form: form_to_wire(explanation.form.chosen).into(),
+        sequential_latency_cycles: explanation.form.sequential.get(),
+        parallel_latency_cycles: explanation.form.parallel.map(|cycles| cycles.get()),
+        form_reason: explanation.form.reason.clone(),
+        chains: explanation.chains.iter().map(chain).collect(),
+        lines: lines(explanation, card, reader),
+    }
+}
+
+/// The same as lines for people.
+fn lines(explanation: &Explanation, card: Option<&CardId>, reader: Reader<'_>) -> Vec<String> {
+    let mut lines = vec![explanation.form.reason.clone()];
+    for chain in &explanation.chains {
+        let nodes = chain.nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
+        lines.push(nodes.join(" -> "));
+        lines.extend(chain.embeddings.iter().map(|e| embedding_line(e, card, reader)));
+        lines.extend(
+            chain.rejected.iter().map(|rejection| {
+                format!("  not {}: {}", way_text(rejection.way), rejection.shortage)
+            }),
+        );
+    }
+    lines
+}
+
+fn embedding_line(embedding: &Embedding, card: Option<&CardId>, reader: Reader<'_>) -> String {
+    let region = card.map_or_else(
+        || format!("region {}", embedding.region),
+        |c| name::of_region(c, embedding.region),
+    );
+    let skipped = match embedding.skipped {
+        0 => String::new(),
+        n => format!(", skipping {n} of its NTs"),
+    };
+    let with = match reader.bitstream(&embedding.bitstream) {
+        name if name.is_empty() => String::new(),
+        name => format!(" with {name}"),
+    };
+    let (way, bandwidth) = (way_text(embedding.way), embedding.bandwidth);
+    format!("  {way}: {bandwidth} in {region}{with}{skipped}")
+}

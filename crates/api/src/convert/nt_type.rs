@@ -1,0 +1,80 @@
+//! NT types.
+
+use snic_domain::limits::DESCRIPTION_BYTES_MAX;
+use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
+
+use super::card::{area, area_to_wire};
+use super::{FieldProblem, Problems, id, name};
+use crate::error::Failure;
+use crate::v1;
+
+/// A new NT type.
+pub fn nt_type(nt_type_id: &str, nt: Option<&v1::NtType>) -> Result<NtType, Failure> {
+    let mut problems = Problems::default();
+    let id: Option<NtTypeId> = problems.keep(id("nt_type_id", nt_type_id));
+    let missing = || FieldProblem::required("nt_type");
+    let nt = problems.keep(nt.ok_or_else(missing));
+    let nt = nt.and_then(|nt| read(&mut problems, id?, nt));
+    problems.finish()?;
+    nt.ok_or_else(|| missing().into())
+}
+
+fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType> {
+    let traffic = problems.keep(traffic(nt.traffic));
+    let required = |present: bool, field: &str| {
+        if present { Ok(()) } else { Err(FieldProblem::required(field)) }
+    };
+    problems.keep(required(nt.bandwidth_max_bps != 0, "nt_type.bandwidth_max_bps"));
+    problems.keep(required(nt.latency_cycles != 0, "nt_type.latency_cycles"));
+    let area = nt.area.as_ref().map(area).filter(|area| *area != Default::default());
+    let area = problems.keep(area.ok_or_else(|| FieldProblem::required("nt_type.area")));
+    if nt.description.len() > DESCRIPTION_BYTES_MAX {
+        let bytes = nt.description.len();
+        let rule = format!("it has {bytes} bytes; at most {DESCRIPTION_BYTES_MAX} are allowed");
+        problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.description", rule)));
+    }
+    Some(NtType {
+        id,
+        shareable: nt.shareable,
+        bandwidth_max: Bandwidth::from_bps(nt.bandwidth_max_bps),
+        latency: Cycles::new(nt.latency_cycles),
+        area: area?,
+        memory: ByteSize::from_bytes(nt.memory_bytes),
+        traffic: traffic?,
+        description: nt.description.clone(),
+    })
+}
+
+fn traffic(value: i32) -> Result<Traffic, FieldProblem> {
+    match v1::nt_type::Traffic::try_from(value) {
+        Ok(v1::nt_type::Traffic::HeaderOnly) => Ok(Traffic::HeaderOnly),
+        Ok(v1::nt_type::Traffic::Payload) => Ok(Traffic::Payload),
+        Ok(v1::nt_type::Traffic::Unspecified) => Err(FieldProblem::required("nt_type.traffic")),
+        Err(_) => {
+            let rule = format_args!("{value} is neither HEADER_ONLY nor PAYLOAD");
+            Err(FieldProblem::invalid("nt_type.traffic", rule))
+        }
+    }
+}
+
+/// An NT type on the wire, without what the server adds: code, etag, time.
+pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
+    let traffic = match nt.traffic {
+        Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
+        Traffic::Payload => v1::nt_type::Traffic::Payload,
+    };
+    v1::NtType {
+        name: name::of_nt_type(&nt.id),
+        owner: nt.id.owner().as_ref().map(name::of_tenant).unwrap_or_default(),
+        shareable: nt.shareable,
+        bandwidth_max_bps: nt.bandwidth_max.get(),
+        latency_cycles: nt.latency.get(),
+        area: Some(area_to_wire(nt.area)),
+        memory_bytes: nt.memory.get(),
+        traffic: traffic.into(),
+        description: nt.description.clone(),
+        code: nt.id.code().0,
+        etag: String::new(),
+        create_time: None,
+    }
+}

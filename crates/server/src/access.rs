@@ -1,0 +1,98 @@
+//! Who may call what: one table, a row for every method. A method without a row cannot be called.
+//!
+//! The table says which *kind* of caller a method is for. Which resources a tenant may name is
+//! decided where they are looked up, so that "absent" and "not yours" come from one place.
+//!
+//! Health checks need no identity, because load balancers and supervisors have none, and tell
+//! nothing but whether the server serves. Watching health and reflection need one, of any kind:
+//! both are streams that hold resources of the server.
+
+/// Who may call a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody, without an identity.
+    Open,
+    /// Tenants, for what is theirs or published to them, and operators.
+    Anyone,
+    /// Operators.
+    Operator,
+}
+
+/// How long a call may take and what it holds meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// Answers as soon as it can.
+    Short,
+    /// Waits on purpose, up to [`crate::settings::WAIT_MAX`].
+    Wait,
+    /// Sends until the caller ends it.
+    Stream,
+}
+
+/// A method's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+    /// Who may call it.
+    pub access: Access,
+    /// How long it takes.
+    pub span: Span,
+}
+
+const fn row(path: &'static str, access: Access, span: Span) -> Row {
+    Row { path, access, span }
+}
+
+use Access::{Anyone, Open, Operator};
+use Span::{Short, Stream, Wait};
+
+/// All methods of all services, in the order of their paths.
+pub const TABLE: &[Row] = &[
+    row("/grpc.health.v1.Health/Check", Open, Short),
+    row("/grpc.health.v1.Health/Watch", Anyone, Stream),
+    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Anyone, Stream),
+    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Anyone, Stream),
+    row("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
+    row("/snic.control.v1.BitstreamService/GetBitstream", Anyone, Short),
+    row("/snic.control.v1.BitstreamService/ListBitstreams", Anyone, Short),
+    row("/snic.control.v1.BitstreamService/UploadBitstream", Anyone, Short),
+    row("/snic.control.v1.CardService/DrainRegion", Operator, Short),
+    row("/snic.control.v1.CardService/GetCard", Operator, Short),
+    row("/snic.control.v1.CardService/GetRegion", Operator, Short),
+    row("/snic.control.v1.CardService/ListCards", Operator, Short),
+    row("/snic.control.v1.CardService/ListRegions", Operator, Short),
+    row("/snic.control.v1.CardService/ResetRegion", Operator, Short),
+    row("/snic.control.v1.CardService/UndrainRegion", Operator, Short),
+    row("/snic.control.v1.CardService/WatchRegions", Operator, Stream),
+    row("/snic.control.v1.ClassificationService/CreateRule", Operator, Short),
+    row("/snic.control.v1.ClassificationService/DeleteRule", Operator, Short),
+    row("/snic.control.v1.ClassificationService/GetRule", Operator, Short),
+    row("/snic.control.v1.ClassificationService/ListRules", Operator, Short),
+    row("/snic.control.v1.DagService/CreateDag", Anyone, Short),
+    row("/snic.control.v1.DagService/DeleteDag", Anyone, Short),
+    row("/snic.control.v1.DagService/ExplainDag", Anyone, Short),
+    row("/snic.control.v1.DagService/GetDag", Anyone, Short),
+    row("/snic.control.v1.DagService/ListDags", Anyone, Short),
+    row("/snic.control.v1.DagService/UpdateDag", Anyone, Short),
+    row("/snic.control.v1.DagService/WatchDags", Anyone, Stream),
+    row("/snic.control.v1.NetworkTaskService/CreateNtType", Anyone, Short),
+    row("/snic.control.v1.NetworkTaskService/DeleteNtType", Anyone, Short),
+    row("/snic.control.v1.NetworkTaskService/GetNtType", Anyone, Short),
+    row("/snic.control.v1.NetworkTaskService/ListNtTypes", Anyone, Short),
+    row("/snic.control.v1.OperationService/CancelOperation", Anyone, Short),
+    row("/snic.control.v1.OperationService/DeleteOperation", Anyone, Short),
+    row("/snic.control.v1.OperationService/GetOperation", Anyone, Short),
+    row("/snic.control.v1.OperationService/ListOperations", Anyone, Short),
+    row("/snic.control.v1.OperationService/WaitOperation", Anyone, Wait),
+    row("/snic.control.v1.TenantService/CreateTenant", Operator, Short),
+    row("/snic.control.v1.TenantService/DeleteTenant", Operator, Short),
+    row("/snic.control.v1.TenantService/GetTenant", Anyone, Short),
+    row("/snic.control.v1.TenantService/ListTenants", Operator, Short),
+    row("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
+];
+
+/// The row of a method. Time O(log methods).
+pub fn find(path: &str) -> Option<Row> {
+    TABLE.binary_search_by(|row| row.path.cmp(path)).ok().map(|index| TABLE[index])
+}

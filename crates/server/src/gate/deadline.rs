@@ -1,0 +1,57 @@
+//! Deadlines: the caller's own, or the server's where it has none.
+
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use snic_api::error::Failure;
+use snic_api::v1::ErrorReason;
+
+/// How much earlier than the caller's deadline the server answers, so that its answer, which says
+/// more than a timeout of the client's own, still arrives.
+const MARGIN_MAX: Duration = Duration::from_millis(20);
+
+/// When the answer has to be there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(pub Instant);
+
+impl Deadline {
+    /// A little earlier than in this time.
+    pub fn after(limit: Duration) -> Self {
+        let margin = MARGIN_MAX.min(limit / 10);
+        Self(Instant::now() + limit.saturating_sub(margin))
+    }
+}
+
+/// What the caller asked for: up to eight digits and a unit.
+pub(super) fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let invalid = || {
+        let rule = "it is no timeout: 1 to 8 digits and one of H, M, S, m, u, n are needed";
+        Failure::in_field(ErrorReason::InvalidField, "grpc-timeout", rule)
+    };
+    let text = value.to_str().map_err(|_| invalid())?;
+    let (digits, unit) = text.split_at_checked(text.len().wrapping_sub(1)).ok_or_else(invalid)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(invalid());
+    }
+    let number: u64 = digits.parse().map_err(|_| invalid())?;
+    let duration = match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return Err(invalid()),
+    };
+    Ok(Some(duration))
+}
+
+/// It took too long.
+pub(super) fn exceeded(waited: Duration) -> Failure {
+    let text = format!(
+        "no answer within {waited:.0?}; the request may still take effect: look, or repeat it with \
+         the same request_id"
+    );
+    Failure::new(ErrorReason::DeadlineExceeded, text)
+}

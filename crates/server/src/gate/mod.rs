@@ -1,0 +1,216 @@
+//! What every call passes before a service sees it, and what its answer passes on the way out.
+//!
+//! ```text
+//!  request ─► method known? ─► who? ─► may? ─► room? ─► deadline ─► service
+//!  reply   ◄─ span closed, room given back ◄─ details completed ◄──────┘
+//! ```
+//!
+//! One layer, because the order matters and each step needs what the one before found out: nobody
+//! without an identity takes a place, and nobody is told of a limit that may not call at all.
+
+mod admission;
+mod body;
+mod deadline;
+mod reply;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http::{Request, Response};
+use snic_api::error::Failure;
+use snic_api::v1::ErrorReason;
+use snic_controller::Caller;
+use tokio::sync::watch;
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+use tracing::Instrument as _;
+
+use crate::access::{self, Access, Row, Span};
+use crate::error::{denied, shutting_down};
+use crate::identity::{self, NoIdentity, TrustDomain};
+use crate::listen::{Peer, peer_of};
+use crate::settings::{Limits, WAIT_MAX};
+pub(crate) use admission::overloaded;
+use admission::{Admission, Permits};
+use body::{Call, Tracked};
+pub(crate) use deadline::Deadline;
+pub(crate) use reply::of_transport;
+
+/// The layer: see the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(Arc<Rules>);
+
+#[derive(Debug)]
+struct Rules {
+    domain: TrustDomain,
+    limits: Limits,
+    admission: Admission,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Gate {
+    pub fn new(domain: TrustDomain, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
+        let admission = Admission::new(&limits);
+        Self(Arc::new(Rules { domain, limits, admission, stopping }))
+    }
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { rules: Arc::clone(&self.0), inner }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Debug, Clone)]
+pub(crate) struct Gated<S> {
+    rules: Arc<Rules>,
+    inner: S,
+}
+
+/// What a call that passed brings to its service.
+struct Passed {
+    row: Row,
+    permits: Permits,
+}
+
+impl Rules {
+    /// Who calls; `None` where the connection says nothing and nothing is needed.
+    fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, Failure> {
+        let found = match peer_of(request.extensions()) {
+            Some((_, Some(certificates))) => match certificates.first() {
+                Some(own) => identity::of_certificate(own, &self.domain),
+                None => Err(NoIdentity::NoCertificate(self.domain.clone())),
+            },
+            Some((peer, None)) if peer.plain_text => identity::of_header(request.headers()),
+            _ => Err(NoIdentity::NoCertificate(self.domain.clone())),
+        };
+        match found {
+            Ok(caller) => Ok(Some(caller)),
+            Err(_) if row.access == Access::Open => Ok(None),
+            Err(error) => Err(Failure::new(ErrorReason::IdentityMissing, error)),
+        }
+    }
+
+    fn authorize(row: Row, caller: Option<&Caller>) -> Result<(), Failure> {
+        match (row.access, caller) {
+            (Access::Operator, Some(Caller::Tenant(_))) => Err(denied(row.path, "operators")),
+            _ => Ok(()),
+        }
+    }
+
+    fn pass(
+        &self,
+        row: Row,
+        request: &mut Request<Body>,
+        call: &mut Call,
+    ) -> Result<Passed, Status> {
+        let caller = self.caller(row, request)?;
+        call.kind = match &caller {
+            None => "nobody",
+            Some(Caller::Operator(_)) => "operator",
+            Some(Caller::Tenant(_)) => "tenant",
+        };
+        Self::authorize(row, caller.as_ref())?;
+        if *self.stopping.borrow() && row.access != Access::Open {
+            return Err(shutting_down().into());
+        }
+        let peer = peer_of(request.extensions()).map(|(peer, _)| peer.clone());
+        let permits = self.admission.admit(row, peer.as_ref(), caller.as_ref())?;
+        let asked = deadline::asked(request.headers()).map_err(Status::from)?;
+        let limit = match row.span {
+            Span::Short => asked.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
+            Span::Wait | Span::Stream => asked.unwrap_or(WAIT_MAX).min(WAIT_MAX),
+        };
+        let deadline = Deadline::after(limit);
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        request.extensions_mut().insert(deadline);
+        Ok(Passed { row, permits })
+    }
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future =
+        std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // The routes are always ready; room is looked for in `call`, where it can be refused.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let row = access::find(request.uri().path());
+        let mut call = Call::begin(row.map_or("unknown", |row| row.path));
+        let Some(row) = row else {
+            let text = format!("method {:.200} does not exist", request.uri().path());
+            let reply = reply::of_status(Status::unimplemented(text));
+            return Box::pin(std::future::ready(Ok(Tracked::wrap(reply, call, None))));
+        };
+        let passed = match self.rules.pass(row, &mut request, &mut call) {
+            Ok(passed) => passed,
+            Err(status) => {
+                let reply = reply::of_status(status);
+                return Box::pin(std::future::ready(Ok(Tracked::wrap(reply, call, None))));
+            }
+        };
+        let span = call.span.clone();
+        let inner = self.inner.clone();
+        let limits = self.rules.limits.message_bytes_max;
+        Box::pin(
+            async move {
+                let reply = run(inner, request, passed.row).await;
+                let reply = reply::complete(reply, limits);
+                Ok(Tracked::wrap(reply, call, Some(passed.permits)))
+            }
+            .instrument(span),
+        )
+    }
+}
+
+/// Runs the service until the deadline, if it is one that ends by itself.
+async fn run<S>(mut inner: S, request: Request<Body>, row: Row) -> Response<Body>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    let deadline = request.extensions().get::<Deadline>().copied();
+    let begun = Instant::now();
+    let reply = inner.call(request);
+    let result = match deadline.filter(|_| row.span == Span::Short) {
+        None => Ok(reply.await),
+        Some(deadline) => tokio::time::timeout_at(deadline.0.into(), reply).await,
+    };
+    match result {
+        Ok(Ok(reply)) => reply,
+        Err(_) => reply::of_status(deadline::exceeded(begun.elapsed()).into()),
+    }
+}
+
+/// The caller that the gate found; every method but the open ones has one.
+pub(crate) fn caller<T>(request: &tonic::Request<T>) -> Result<Caller, Status> {
+    let missing = || Failure::internal("no caller behind the gate").into();
+    request.extensions().get::<Caller>().cloned().ok_or_else(missing)
+}
+
+/// A connection has room for one call more.
+pub(crate) type Room = Arc<tokio::sync::Semaphore>;
+
+/// Where the peers of [`crate::listen`] count their calls.
+pub(crate) fn room(limits: &Limits) -> Room {
+    Arc::new(tokio::sync::Semaphore::new(limits.calls_per_connection_max))
+}

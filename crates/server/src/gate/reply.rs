@@ -1,0 +1,51 @@
+//! Replies on their way out: errors that come from below the services get their details here.
+
+use http::{HeaderMap, Response};
+use snic_api::error::Failure;
+use snic_api::v1::ErrorReason;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// A reply that is nothing but an error.
+pub(super) fn of_status(status: Status) -> Response<Body> {
+    status.into_http()
+}
+
+/// The reply; an error of the transport, which has no details, becomes one that says what is wrong
+/// with the message.
+pub(super) fn complete(reply: Response<Body>, message_bytes_max: usize) -> Response<Body> {
+    match Status::from_header_map(reply.headers()) {
+        Some(status) if status.code() != Code::Ok && status.details().is_empty() => {
+            match of_transport(&status, message_bytes_max) {
+                Some(failure) => of_status(failure.into()),
+                None => reply,
+            }
+        }
+        _ => reply,
+    }
+}
+
+/// What the transport means: too large a message is OUT_OF_RANGE, one that cannot be decoded is
+/// INTERNAL with it, though neither is the server's fault.
+pub(crate) fn of_transport(status: &Status, message_bytes_max: usize) -> Option<Failure> {
+    match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted => {
+            let text = format!(
+                "the message is larger than this server accepts, {message_bytes_max} bytes; \
+                 send less at once"
+            );
+            let failure = Failure::new(ErrorReason::LimitExceeded, &text);
+            Some(failure.violation("message", text).metadata("limit", message_bytes_max))
+        }
+        Code::Internal => {
+            let text = "the message cannot be decoded; client and server differ in their API files";
+            Some(Failure::new(ErrorReason::InvalidField, text))
+        }
+        _ => None,
+    }
+}
+
+/// The status that a reply ends with, if its headers say so already.
+pub(super) fn code_in(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
+}

@@ -1,0 +1,166 @@
+//! Changes for those who watch: numbered, kept for a while, shared.
+//!
+//! ```text
+//! controller ──changes──► hub's task ──► ring of the last changes ◄── every watch, by its revision
+//! ```
+//!
+//! There is no queue for each watch: a watch holds a revision and asks for what came after it. A
+//! slow one falls behind in the ring and is told so; it holds up nobody and costs no memory.
+//!
+//! Revisions are microseconds since 1970, made to rise: they go on rising over a restart, and the
+//! difference of two tells nobody how much happened to others.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use snic_controller::{Change, Controller};
+use snic_domain::{CardId, DagUid, RegionId};
+use tokio::sync::{broadcast, watch};
+
+use crate::shell::{ControlPlane, ShellError, wall_clock};
+
+/// Changes that are kept: a watch that is resumed within them misses nothing. A change has some
+/// kilobytes at most.
+const CHANGES_KEPT: usize = 8_192;
+
+/// What happened to a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Happening {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// A change with its number.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbered {
+    pub revision: u64,
+    pub happening: Happening,
+    pub change: Arc<Change>,
+}
+
+/// What came after a revision is not all kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expired;
+
+/// What exists, to tell a new resource from one that changed.
+#[derive(Debug, Default)]
+struct Known {
+    dags: BTreeSet<DagUid>,
+    regions: BTreeSet<(CardId, RegionId)>,
+}
+
+impl Known {
+    fn of(controller: &Controller) -> Self {
+        let dags = controller.dags_after(None, None).map(|dag| dag.uid).collect();
+        let of_card = |card: snic_controller::CardView| {
+            card.regions.into_iter().map(move |(region, _)| (card.card.clone(), region))
+        };
+        Self { dags, regions: controller.cards().flat_map(of_card).collect() }
+    }
+
+    fn note(&mut self, change: &Change) -> Happening {
+        let new = match change {
+            Change::Dag(dag) => self.dags.insert(dag.uid),
+            Change::Region(region) => self.regions.insert((region.card.clone(), region.region)),
+            Change::DagDeleted(dag) => {
+                self.dags.remove(&dag.uid);
+                return Happening::Deleted;
+            }
+            Change::Operation(_) => false,
+        };
+        if new { Happening::Added } else { Happening::Modified }
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
+    /// What came after this revision is kept.
+    floor: u64,
+    changes: VecDeque<Numbered>,
+    known: Known,
+}
+
+/// The changes, for all watches of the server.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    ring: Mutex<Ring>,
+    latest: watch::Sender<u64>,
+}
+
+impl Hub {
+    /// Begins to collect the changes of a control plane.
+    pub async fn start(plane: &ControlPlane) -> Result<Arc<Self>, ShellError> {
+        let changes = plane.changes();
+        let known = plane.read(Known::of).await?;
+        let hub = Arc::new(Self::new(known, now()));
+        tokio::spawn(Arc::clone(&hub).collect(changes));
+        Ok(hub)
+    }
+
+    fn new(known: Known, floor: u64) -> Self {
+        let ring = Ring { floor, changes: VecDeque::new(), known };
+        Self { ring: Mutex::new(ring), latest: watch::Sender::new(floor) }
+    }
+
+    async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<Change>>) {
+        loop {
+            match changes.recv().await {
+                Ok(change) => self.push(change, now()),
+                Err(broadcast::error::RecvError::Lagged(lost)) => {
+                    tracing::warn!(lost, "changes came faster than they could be numbered");
+                    self.clear(now());
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn push(&self, change: Arc<Change>, now: u64) {
+        let mut ring = self.ring.lock();
+        let revision = now.max(self.revision() + 1);
+        let happening = ring.known.note(&change);
+        ring.changes.push_back(Numbered { revision, happening, change });
+        if ring.changes.len() > CHANGES_KEPT
+            && let Some(oldest) = ring.changes.pop_front()
+        {
+            ring.floor = oldest.revision;
+        }
+        self.latest.send_replace(revision);
+    }
+
+    /// Changes were lost: every watch has to begin anew.
+    fn clear(&self, now: u64) {
+        let mut ring = self.ring.lock();
+        let revision = now.max(self.revision() + 1);
+        ring.changes.clear();
+        ring.floor = revision;
+        self.latest.send_replace(revision);
+    }
+
+    /// The revision of the last change. What is read from the control plane afterwards is at
+    /// least as new.
+    pub fn revision(&self) -> u64 {
+        *self.latest.borrow()
+    }
+
+    /// Changes when a change came.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.latest.subscribe()
+    }
+
+    /// The next changes after a revision, the oldest first, `limit` at most.
+    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Numbered>, Expired> {
+        let ring = self.ring.lock();
+        if revision < ring.floor || revision > self.revision() {
+            return Err(Expired);
+        }
+        let first = ring.changes.partition_point(|change| change.revision <= revision);
+        Ok(ring.changes.range(first..).take(limit).cloned().collect())
+    }
+}
+
+fn now() -> u64 {
+    wall_clock().as_nanos() / 1_000
+}

@@ -1,0 +1,251 @@
+//! Bitstreams, and their upload.
+//!
+//! An upload is a header, then bytes. The header is checked before any byte is taken, room for the
+//! bytes is what the header declares and never more, and nothing is stored before the last byte is
+//! there and everything about them is right. A stream that is cut leaves nothing behind.
+
+use snic_api::convert::{bitstream, name};
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::bitstream_service_server::BitstreamService;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_controller::{BitstreamView, Caller, Command, Reply};
+use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Answer, Services, absent, answer, check_owner, etag, page, request_id};
+use crate::error::{Doing, failure};
+use crate::gate::{caller, of_transport, overloaded};
+use crate::settings::Upload;
+use crate::wire;
+
+/// Most bytes of a chunk.
+pub(crate) const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+#[tonic::async_trait]
+impl BitstreamService for Services {
+    async fn upload_bitstream(
+        &self,
+        request: Request<Streaming<v1::UploadBitstreamRequest>>,
+    ) -> Answer<v1::Bitstream> {
+        let caller = caller(&request)?;
+        let uploads = &self.0.uploads;
+        let _place = uploads
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| overloaded("uploads to this server", self.0.limits.uploads_max))?;
+        let mut stream = request.into_inner();
+        let header = header(&mut stream).await?;
+        let declared = bitstream::bitstream(&header)?;
+        let repeat = request_id("header.request_id", &header.request_id).map_err(Failure::from)?;
+        let nts = self.usable_nts(&caller, &declared).await?;
+        let bytes = collect(&mut stream, &declared).await?;
+        let bytes = self.check(bytes, &declared, nts).await?;
+        // In a task of its own: a caller that goes away now does not leave it half done.
+        let (plane, registrant) = (self.0.plane.clone(), caller.clone());
+        let registered = tokio::spawn(async move {
+            plane.register_bitstream(registrant, repeat, declared, bytes).await
+        });
+        let reply = match registered.await {
+            Ok(result) => result.map_err(|error| failure(error, Doing::Upload, &caller))?,
+            Err(_) => return Err(Failure::internal("upload").into()),
+        };
+        answer!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view)))
+    }
+
+    async fn get_bitstream(
+        &self,
+        request: Request<v1::GetBitstreamRequest>,
+    ) -> Answer<v1::Bitstream> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::bitstream("name", &name).map_err(Failure::from)?;
+        let view = self.read(&caller, move |controller, caller| controller.bitstream(caller, &id));
+        let view = view.await?.ok_or_else(|| absent(&name))?;
+        Ok(Response::new(wire::bitstream(&view)))
+    }
+
+    async fn list_bitstreams(
+        &self,
+        request: Request<v1::ListBitstreamsRequest>,
+    ) -> Answer<v1::ListBitstreamsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let page = page(Query::of("ListBitstreams"), request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| BitstreamId::new(key).ok());
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, caller, limit| {
+                    let all = controller.bitstreams(caller);
+                    let rest = all.skip_while(|view| Some(&view.bitstream.id) <= after.as_ref());
+                    rest.take(limit).collect()
+                },
+                |view: &BitstreamView| (view.bitstream.id.to_string(), wire::bitstream(view)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListBitstreamsResponse {
+            bitstreams: page.items,
+            next_page_token: page.next_page_token,
+        }))
+    }
+
+    async fn delete_bitstream(&self, request: Request<v1::DeleteBitstreamRequest>) -> Answer<()> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::bitstream("name", &request.name).map_err(Failure::from)?;
+        let owner = id.owner();
+        if !caller.may_change(owner.as_ref()) {
+            let wanted = id.clone();
+            let view =
+                self.read(&caller, move |controller, caller| controller.bitstream(caller, &wanted));
+            let readable = view.await?.is_some();
+            check_owner(&caller, owner.as_ref(), &request.name, readable)?;
+        }
+        let command = Command::DeleteBitstream { id, etag: etag(&request.etag) };
+        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
+        answer!(reply, Reply::Done => Response::new(()))
+    }
+}
+
+fn invalid_stream(what: &str) -> Failure {
+    Failure::new(ErrorReason::InvalidStream, what)
+}
+
+/// The next part; `None` at the end.
+async fn next(stream: &mut Streaming<v1::UploadBitstreamRequest>) -> Result<Option<Part>, Status> {
+    let message = stream.message().await.map_err(|status| {
+        let known = of_transport(&status, CHUNK_BYTES_MAX);
+        known.map_or(status, Status::from)
+    })?;
+    match message {
+        None => Ok(None),
+        Some(message) => match message.part {
+            Some(part) => Ok(Some(part)),
+            None => Err(invalid_stream("a message has neither a header nor a chunk").into()),
+        },
+    }
+}
+
+async fn header(
+    stream: &mut Streaming<v1::UploadBitstreamRequest>,
+) -> Result<v1::BitstreamHeader, Status> {
+    match next(stream).await? {
+        Some(Part::Header(header)) => Ok(header),
+        Some(Part::Chunk(_)) => {
+            Err(invalid_stream("the first message has a chunk; it needs the header").into())
+        }
+        None => Err(invalid_stream("the stream ended before the header").into()),
+    }
+}
+
+fn size_mismatch(declared: &Bitstream, what: &str) -> Failure {
+    let text = format!("{} bytes are declared, {what}", declared.size.get());
+    Failure::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
+}
+
+/// All bytes, as many as are declared.
+async fn collect(
+    stream: &mut Streaming<v1::UploadBitstreamRequest>,
+    declared: &Bitstream,
+) -> Result<Vec<u8>, Status> {
+    let size = usize::try_from(declared.size.get()).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| overloaded("bytes of uploads", size))?;
+    while let Some(part) = next(stream).await? {
+        let chunk = match part {
+            Part::Chunk(chunk) => chunk,
+            Part::Header(_) => return Err(invalid_stream("a second header came").into()),
+        };
+        if chunk.is_empty() {
+            return Err(invalid_stream("a chunk is empty; it has 1 byte to 1 MiB").into());
+        }
+        if chunk.len() > CHUNK_BYTES_MAX {
+            let text = format!("a chunk has {} bytes; at most 1 MiB is allowed", chunk.len());
+            return Err(Failure::new(ErrorReason::LimitExceeded, &text)
+                .violation("chunk", text)
+                .into());
+        }
+        if chunk.len() > size - bytes.len() {
+            return Err(size_mismatch(declared, "and more came").into());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if bytes.len() < size {
+        let what = format!("and the stream ended after {}", bytes.len());
+        return Err(size_mismatch(declared, &what).into());
+    }
+    Ok(bytes)
+}
+
+impl Services {
+    /// The declared NT types, as far as the owner may use them; an unknown one is refused. So is
+    /// an owner that the caller may not upload for.
+    async fn usable_nts(
+        &self,
+        caller: &Caller,
+        declared: &Bitstream,
+    ) -> Result<Vec<NtType>, Failure> {
+        let owner: Option<TenantId> = declared.id.owner();
+        if !caller.may_change(owner.as_ref()) {
+            let tenant = caller.tenant().map(ToString::to_string).unwrap_or_default();
+            let rule = format!("the id of something of yours begins with \"{tenant}.\"");
+            return Err(Failure::in_field(ErrorReason::InvalidField, "header.bitstream_id", rule));
+        }
+        let wanted: Vec<NtTypeId> = declared.nts.clone();
+        let found = self
+            .read(caller, move |controller, caller| {
+                // An operator that uploads for a tenant uses what the tenant may use.
+                let user = owner.map_or_else(|| caller.clone(), Caller::Tenant);
+                let of = |id: &NtTypeId| controller.nt_type(&user, id).map(|view| view.nt);
+                wanted.iter().map(|id| (id.clone(), of(id))).collect::<Vec<_>>()
+            })
+            .await?;
+        let unknown = |(index, (id, _)): (usize, &(NtTypeId, Option<NtType>))| {
+            let what = format!("ntTypes/{id} does not exist; register it first");
+            (format!("header.nts[{index}]"), what)
+        };
+        let missing = found.iter().enumerate().filter(|(_, (_, nt))| nt.is_none());
+        let mut missing = missing.map(unknown);
+        if let Some((field, what)) = missing.next() {
+            let first = Failure::in_field(ErrorReason::UnknownNtType, &field, what);
+            return Err(missing.fold(first, |failure, (field, what)| failure.field(&field, what)));
+        }
+        Ok(found.into_iter().filter_map(|(_, nt)| nt).collect())
+    }
+
+    /// Whether the bytes are what is declared; on a thread that may take its time.
+    async fn check(
+        &self,
+        bytes: Vec<u8>,
+        declared: &Bitstream,
+        nts: Vec<NtType>,
+    ) -> Result<Vec<u8>, Failure> {
+        let (declared, look) = (declared.clone(), self.0.upload_check.clone());
+        let checked = tokio::task::spawn_blocking(move || {
+            check_digest(&bytes, &declared)?;
+            let upload = Upload { bytes: &bytes, declared: &declared, nts: &nts };
+            look.look(upload).map_err(|problem| {
+                let field = match problem.field.as_str() {
+                    "chunk" => problem.field,
+                    field => format!("header.{field}"),
+                };
+                Failure::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
+            })?;
+            Ok(bytes)
+        });
+        checked.await.unwrap_or_else(|_| Err(Failure::internal("upload check")))
+    }
+}
+
+fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), Failure> {
+    let actual = Digest::of(bytes);
+    if actual == declared.digest {
+        return Ok(());
+    }
+    let text = format!("{} is declared, the bytes have {actual}", declared.digest);
+    Err(Failure::in_field(ErrorReason::DigestMismatch, "header.digest", text))
+}

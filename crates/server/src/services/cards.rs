@@ -1,0 +1,211 @@
+//! Cards and regions; for operators.
+
+use snic_api::convert::name;
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::card_service_server::CardService;
+use snic_controller::{Caller, Change, Command, Controller, RegionView, Reply};
+use snic_domain::{CardId, RegionId};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::watching::{Event, Subject};
+use super::{Answer, Services, absent, answer, page};
+use crate::error::Doing;
+use crate::gate::caller;
+use crate::wire;
+
+/// All cards by name, those included that could never be opened.
+fn cards(controller: &Controller) -> Vec<v1::Card> {
+    let known = controller.cards().map(|view| wire::card(&view));
+    let absent = controller.absent_cards().map(|(id, reason)| wire::absent_card(id, reason));
+    let mut all: Vec<_> = known.chain(absent).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// The regions of one card or of all, by card and number, behind one.
+fn regions(
+    controller: &Controller,
+    card: Option<&CardId>,
+    after: Option<&(CardId, RegionId)>,
+    limit: usize,
+) -> Vec<RegionView> {
+    let cards = controller.cards().filter(|view| card.is_none_or(|card| view.card == *card));
+    let ids = cards.flat_map(|view| {
+        let card = view.card;
+        view.regions.into_iter().map(move |(region, _)| (card.clone(), region))
+    });
+    ids.filter(|id| after.is_none_or(|after| id > after))
+        .filter_map(|(card, region)| controller.region_view(&card, region))
+        .take(limit)
+        .collect()
+}
+
+#[tonic::async_trait]
+impl CardService for Services {
+    async fn list_cards(
+        &self,
+        request: Request<v1::ListCardsRequest>,
+    ) -> Answer<v1::ListCardsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let page = page(Query::of("ListCards"), request.page_size, &request.page_token)?;
+        let after = page.after().map(str::to_owned);
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, _, limit| {
+                    let all = cards(controller).into_iter();
+                    let rest = all.skip_while(|card| Some(&card.name) <= after.as_ref());
+                    rest.take(limit).collect()
+                },
+                |card: &v1::Card| (card.name.clone(), card.clone()),
+            )
+            .await?;
+        Ok(Response::new(v1::ListCardsResponse {
+            cards: page.items,
+            next_page_token: page.next_page_token,
+        }))
+    }
+
+    async fn get_card(&self, request: Request<v1::GetCardRequest>) -> Answer<v1::Card> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        name::card("name", &name).map_err(Failure::from)?;
+        let cards = self.read(&caller, |controller, _| cards(controller)).await?;
+        let card = cards.into_iter().find(|card| card.name == name);
+        Ok(Response::new(card.ok_or_else(|| absent(&name))?))
+    }
+
+    async fn list_regions(
+        &self,
+        request: Request<v1::ListRegionsRequest>,
+    ) -> Answer<v1::ListRegionsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let card = self.regions_of(&caller, &request.parent).await?;
+        let query = Query::of("ListRegions").with("parent", &request.parent);
+        let page = page(query, request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| name::region("page_token", key).ok());
+        let revision = self.0.hub.revision();
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, _, limit| {
+                    regions(controller, card.as_ref(), after.as_ref(), limit)
+                },
+                |view: &RegionView| (name::of_region(&view.card, view.region), wire::region(view)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListRegionsResponse {
+            regions: page.items,
+            next_page_token: page.next_page_token,
+            revision,
+        }))
+    }
+
+    async fn get_region(&self, request: Request<v1::GetRegionRequest>) -> Answer<v1::Region> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
+        let view = view.await?.ok_or_else(|| absent(&name))?;
+        Ok(Response::new(wire::region(&view)))
+    }
+
+    async fn drain_region(
+        &self,
+        request: Request<v1::DrainRegionRequest>,
+    ) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let command = Command::DrainRegion { card, region };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn undrain_region(
+        &self,
+        request: Request<v1::UndrainRegionRequest>,
+    ) -> Answer<v1::Region> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let command = Command::UndrainRegion { card, region };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Region(view) => Response::new(wire::region(&view)))
+    }
+
+    async fn reset_region(
+        &self,
+        request: Request<v1::ResetRegionRequest>,
+    ) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let command = Command::ResetRegion { card, region };
+        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
+        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    type WatchRegionsStream = ReceiverStream<Result<v1::RegionEvent, Status>>;
+
+    async fn watch_regions(
+        &self,
+        request: Request<v1::WatchRegionsRequest>,
+    ) -> Answer<Self::WatchRegionsStream> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let card = self.regions_of(&caller, &request.parent).await?;
+        let subject = OfRegions { card, caller };
+        Ok(Response::new(self.watch(subject, request.resume_revision).await?))
+    }
+}
+
+impl Services {
+    /// Which card's regions a list or a watch is about.
+    async fn regions_of(&self, caller: &Caller, parent: &str) -> Result<Option<CardId>, Failure> {
+        let Some(card) = name::card_or_all("parent", parent)? else { return Ok(None) };
+        let wanted = card.clone();
+        let known = self.read(caller, move |controller, _| controller.card_view(&wanted)).await?;
+        known.map(|_| Some(card)).ok_or_else(|| absent(parent))
+    }
+}
+
+/// The regions of one card, or of all.
+struct OfRegions {
+    card: Option<CardId>,
+    caller: Caller,
+}
+
+impl Subject for OfRegions {
+    type View = RegionView;
+    type Event = v1::RegionEvent;
+
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn all(&self) -> impl FnOnce(&Controller) -> Vec<RegionView> + Send + 'static {
+        let card = self.card.clone();
+        move |controller| regions(controller, card.as_ref(), None, usize::MAX)
+    }
+
+    fn view<'a>(&self, change: &'a Change) -> Option<&'a RegionView> {
+        let Change::Region(view) = change else { return None };
+        self.card.as_ref().is_none_or(|card| view.card == *card).then_some(view)
+    }
+
+    fn event(&self, event: Event<'_, RegionView>) -> v1::RegionEvent {
+        v1::RegionEvent {
+            r#type: event.kind().into(),
+            region: event.view.map(wire::region),
+            revision: event.revision,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! DAGs.
+
+use snic_api::convert::{dag, id, name};
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::dag_service_server::DagService;
+use snic_api::v1::operation::Result as Outcome;
+use snic_api::v1::operation_metadata::Verb;
+use snic_controller::{Caller, Change, Command, DagView, Reply};
+use snic_domain::{DagName, TenantId};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::watching::{Event, Subject};
+use super::{Answer, Services, absent, answer, etag, page, request_id, unexpected};
+use crate::error::Doing;
+use crate::gate::caller;
+use crate::hub::Happening;
+use crate::wire;
+
+/// A change that may only be decided.
+struct Proposal {
+    target: String,
+    verb: Verb,
+    command: Command,
+    request_id: Option<String>,
+    validate_only: bool,
+}
+
+#[tonic::async_trait]
+impl DagService for Services {
+    async fn create_dag(&self, request: Request<v1::CreateDagRequest>) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = name::tenant("parent", &request.parent).map_err(Failure::from)?;
+        let dag_id = id("dag_id", &request.dag_id).map_err(Failure::from)?;
+        let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
+        let spec = dag::spec(&wanted)?;
+        let name = DagName { tenant, dag: dag_id };
+        let validate_only = request.validate_only;
+        let proposal = Proposal {
+            target: name.to_string(),
+            verb: Verb::Create,
+            command: Command::CreateDag { name, spec, validate_only },
+            request_id: request_id("request_id", &request.request_id).map_err(Failure::from)?,
+            validate_only,
+        };
+        Ok(Response::new(self.propose(&caller, proposal).await?))
+    }
+
+    async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> Answer<v1::Dag> {
+        let caller = caller(&request)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
+        let view = self.dag(&caller, name).await?;
+        Ok(Response::new(wire::dag(&view, wire::reader(&caller))))
+    }
+
+    async fn list_dags(
+        &self,
+        request: Request<v1::ListDagsRequest>,
+    ) -> Answer<v1::ListDagsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = self.tenants_dags(&caller, &request.parent).await?;
+        let query = Query::of("ListDags").with("parent", &request.parent);
+        let page = page(query, request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| name::dag("page_token", key).ok());
+        // Before the state is read: what changes afterwards is newer than this.
+        let revision = self.0.hub.revision();
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, _, limit| {
+                    controller.dags_after(tenant.as_ref(), after.as_ref()).take(limit).collect()
+                },
+                |view: &DagView| (view.name.to_string(), wire::dag(view, wire::reader(&caller))),
+            )
+            .await?;
+        Ok(Response::new(v1::ListDagsResponse {
+            dags: page.items,
+            next_page_token: page.next_page_token,
+            revision,
+        }))
+    }
+
+    async fn update_dag(&self, request: Request<v1::UpdateDagRequest>) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
+        let name = name::dag("dag.name", &wanted.name).map_err(Failure::from)?;
+        let patch = dag::patch(&wanted, request.update_mask.as_ref())?;
+        let validate_only = request.validate_only;
+        let proposal = Proposal {
+            target: name.to_string(),
+            verb: Verb::Update,
+            command: Command::UpdateDag { name, patch, etag: etag(&wanted.etag), validate_only },
+            request_id: request_id("request_id", &request.request_id).map_err(Failure::from)?,
+            validate_only,
+        };
+        Ok(Response::new(self.propose(&caller, proposal).await?))
+    }
+
+    async fn delete_dag(&self, request: Request<v1::DeleteDagRequest>) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let name = name::dag("name", &request.name).map_err(Failure::from)?;
+        let command = Command::DeleteDag { name, etag: etag(&request.etag) };
+        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
+        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    type WatchDagsStream = ReceiverStream<Result<v1::DagEvent, Status>>;
+
+    async fn watch_dags(
+        &self,
+        request: Request<v1::WatchDagsRequest>,
+    ) -> Answer<Self::WatchDagsStream> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = self.tenants_dags(&caller, &request.parent).await?;
+        let subject = OfDags { tenant, caller };
+        Ok(Response::new(self.watch(subject, request.resume_revision).await?))
+    }
+
+    async fn explain_dag(
+        &self,
+        request: Request<v1::ExplainDagRequest>,
+    ) -> Answer<v1::Explanation> {
+        let caller = caller(&request)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
+        let view = self.dag(&caller, name).await?;
+        let explanation = wire::explanation(&view, wire::reader(&caller));
+        Ok(Response::new(explanation.unwrap_or_else(|| v1::Explanation {
+            dag: Some(wire::dag(&view, wire::reader(&caller))),
+            // Without a mapping, the conditions say why there is none.
+            lines: view.conditions.iter().map(|condition| condition.message.clone()).collect(),
+            ..v1::Explanation::default()
+        })))
+    }
+}
+
+impl Services {
+    /// One DAG; for a tenant only its own.
+    async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, Failure> {
+        let text = name.to_string();
+        let visible = caller.may_change(Some(&name.tenant));
+        let view = self.read(caller, move |controller, _| controller.dag_view(&name)).await?;
+        view.filter(|_| visible).ok_or_else(|| absent(&text))
+    }
+
+    /// Whose DAGs a list or a watch is about; for a tenant its own in any case.
+    async fn tenants_dags(
+        &self,
+        caller: &Caller,
+        parent: &str,
+    ) -> Result<Option<TenantId>, Failure> {
+        match name::tenant_or_all("parent", parent)? {
+            None => Ok(caller.tenant().cloned()),
+            Some(tenant) => Ok(Some(self.tenant(caller, tenant).await?.tenant.id)),
+        }
+    }
+
+    /// Asks for a change of a DAG, or for what it would be. What only stands against it now, and
+    /// not against its form, is then a result and no refusal.
+    async fn propose(&self, caller: &Caller, proposal: Proposal) -> Result<v1::Operation, Failure> {
+        let Proposal { target, verb, command, request_id, validate_only } = proposal;
+        let request_id = request_id.filter(|_| !validate_only);
+        let decided = |result| wire::decided(target, verb, result);
+        match self.ask(caller, request_id, command, Doing::Change).await {
+            Ok(Reply::Operation(view)) => Ok(wire::operation(&view, caller)),
+            Ok(Reply::WouldBe(view)) => {
+                let dag = wire::dag(&view, wire::reader(caller));
+                Ok(decided(Outcome::Response(wire::any_dag(&dag))))
+            }
+            Ok(other) => Err(unexpected(&other)),
+            Err(failure) if validate_only && stands_against(failure.reason()) => {
+                Ok(decided(Outcome::Error(failure.into())))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// Whether a refusal is about what there is at the moment.
+const fn stands_against(reason: ErrorReason) -> bool {
+    use ErrorReason as R;
+    matches!(
+        reason,
+        R::NoBitstream
+            | R::QuotaExceeded
+            | R::InsufficientCapacity
+            | R::CardUnavailable
+            | R::InvalidState
+    )
+}
+
+/// The DAGs of one tenant, or of all.
+struct OfDags {
+    tenant: Option<TenantId>,
+    caller: Caller,
+}
+
+impl Subject for OfDags {
+    type View = DagView;
+    type Event = v1::DagEvent;
+
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn all(&self) -> impl FnOnce(&snic_controller::Controller) -> Vec<DagView> + Send + 'static {
+        let tenant = self.tenant.clone();
+        move |controller| controller.dags_after(tenant.as_ref(), None).collect()
+    }
+
+    fn view<'a>(&self, change: &'a Change) -> Option<&'a DagView> {
+        let (Change::Dag(view) | Change::DagDeleted(view)) = change else { return None };
+        let wanted = self.tenant.as_ref().is_none_or(|tenant| view.name.tenant == *tenant);
+        wanted.then_some(view)
+    }
+
+    fn event(&self, event: Event<'_, DagView>) -> v1::DagEvent {
+        v1::DagEvent {
+            r#type: event.kind().into(),
+            dag: event.view.map(|view| wire::dag(view, wire::reader(&self.caller))),
+            revision: event.revision,
+        }
+    }
+}
+
+impl<V> Event<'_, V> {
+    /// The type on the wire.
+    pub(super) const fn kind(&self) -> v1::EventType {
+        match (&self.view, self.happening) {
+            (None, _) => v1::EventType::Bookmark,
+            (Some(_), Happening::Added) => v1::EventType::Added,
+            (Some(_), Happening::Modified) => v1::EventType::Modified,
+            (Some(_), Happening::Deleted) => v1::EventType::Deleted,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Network task types.
+
+use snic_api::convert::{name, nt_type};
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::network_task_service_server::NetworkTaskService;
+use snic_controller::{Command, NtView, Reply};
+use snic_domain::NtTypeId;
+use tonic::{Request, Response};
+
+use super::{Answer, Services, absent, answer, check_owner, etag, page, request_id};
+use crate::error::Doing;
+use crate::gate::caller;
+use crate::wire;
+
+#[tonic::async_trait]
+impl NetworkTaskService for Services {
+    async fn create_nt_type(
+        &self,
+        request: Request<v1::CreateNtTypeRequest>,
+    ) -> Answer<v1::NtType> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
+        let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
+        let reply = self.ask(&caller, repeat, Command::CreateNtType(nt), Doing::Change).await?;
+        answer!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view)))
+    }
+
+    async fn get_nt_type(&self, request: Request<v1::GetNtTypeRequest>) -> Answer<v1::NtType> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::nt_type("name", &name).map_err(Failure::from)?;
+        let view = self.read(&caller, move |controller, caller| controller.nt_type(caller, &id));
+        let view = view.await?.ok_or_else(|| absent(&name))?;
+        Ok(Response::new(wire::nt_type(&view)))
+    }
+
+    async fn list_nt_types(
+        &self,
+        request: Request<v1::ListNtTypesRequest>,
+    ) -> Answer<v1::ListNtTypesResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let page = page(Query::of("ListNtTypes"), request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| NtTypeId::new(key).ok());
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, caller, limit| {
+                    let all = controller.nt_types(caller);
+                    let rest = all.skip_while(|view| Some(&view.nt.id) <= after.as_ref());
+                    rest.take(limit).collect()
+                },
+                |view: &NtView| (view.nt.id.to_string(), wire::nt_type(view)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListNtTypesResponse {
+            nt_types: page.items,
+            next_page_token: page.next_page_token,
+        }))
+    }
+
+    async fn delete_nt_type(&self, request: Request<v1::DeleteNtTypeRequest>) -> Answer<()> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::nt_type("name", &request.name).map_err(Failure::from)?;
+        let owner = id.owner();
+        if !caller.may_change(owner.as_ref()) {
+            let wanted = id.clone();
+            let view =
+                self.read(&caller, move |controller, caller| controller.nt_type(caller, &wanted));
+            let readable = view.await?.is_some();
+            check_owner(&caller, owner.as_ref(), &request.name, readable)?;
+        }
+        let command = Command::DeleteNtType { id, etag: etag(&request.etag) };
+        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
+        answer!(reply, Reply::Done => Response::new(()))
+    }
+}

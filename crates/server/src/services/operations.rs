@@ -1,0 +1,172 @@
+//! Operations.
+
+use std::time::{Duration, Instant};
+
+use snic_api::convert::name;
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::operation_service_server::OperationService;
+use snic_controller::{Caller, Change, Command, OperationView, Reply};
+use snic_domain::{OperationId, Timestamp};
+use tonic::{Request, Response};
+
+use super::{Answer, Services, absent, answer, newer, page, stopped};
+use crate::error::{Doing, shutting_down};
+use crate::gate::{Deadline, caller};
+use crate::settings::WAIT_MAX;
+use crate::wire;
+
+/// Changes that are looked at in one go.
+const CHANGES_AT_ONCE: usize = 256;
+
+/// The place of an operation in the list: its age, then its id.
+fn key(view: &OperationView) -> String {
+    format!("{}/{}", view.record.created.as_nanos(), view.record.id)
+}
+
+fn read_key(key: &str) -> Option<(Timestamp, OperationId)> {
+    let (at, id) = key.split_once('/')?;
+    Some((Timestamp::from_nanos(at.parse().ok()?), OperationId::new(id).ok()?))
+}
+
+#[tonic::async_trait]
+impl OperationService for Services {
+    async fn get_operation(
+        &self,
+        request: Request<v1::GetOperationRequest>,
+    ) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let view = self.operation(&caller, &id).await?;
+        Ok(Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn list_operations(
+        &self,
+        request: Request<v1::ListOperationsRequest>,
+    ) -> Answer<v1::ListOperationsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let query = Query::of("ListOperations")
+            .with("target", &request.target)
+            .with("running_only", if request.running_only { "true" } else { "false" });
+        let page = page(query, request.page_size, &request.page_token)?;
+        let after = page.after().and_then(read_key);
+        let (target, running_only) = (request.target, request.running_only);
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, caller, limit| {
+                    let wanted = |record: &snic_controller::OperationRecord| {
+                        let running = !running_only || record.ended.is_none();
+                        running && (target.is_empty() || wire::target(&record.work) == target)
+                    };
+                    controller.operations_after(caller, wanted, after).take(limit).collect()
+                },
+                |view: &OperationView| (key(view), wire::operation(view, &caller)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListOperationsResponse {
+            operations: page.items,
+            next_page_token: page.next_page_token,
+        }))
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<v1::WaitOperationRequest>,
+    ) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let deadline = request.extensions().get::<Deadline>().copied();
+        let request = request.into_inner();
+        let id = name::operation("name", &request.name).map_err(Failure::from)?;
+        let asked = request.timeout.map(timeout).transpose()?.unwrap_or(WAIT_MAX).min(WAIT_MAX);
+        let until = Instant::now() + asked;
+        let until = deadline.map_or(until, |Deadline(deadline)| until.min(deadline));
+        let view = self.wait_for(&caller, &id, until).await?;
+        Ok(Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn cancel_operation(&self, request: Request<v1::CancelOperationRequest>) -> Answer<()> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let command = Command::CancelOperation { id };
+        let reply = self.ask(&caller, None, command, Doing::Cancel).await?;
+        answer!(reply, Reply::Done => Response::new(()))
+    }
+
+    async fn delete_operation(&self, request: Request<v1::DeleteOperationRequest>) -> Answer<()> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let command = Command::DeleteOperation { id };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Done => Response::new(()))
+    }
+}
+
+fn timeout(timeout: prost_types::Duration) -> Result<Duration, Failure> {
+    Duration::try_from(timeout).map_err(|_| {
+        let rule = "a timeout is not negative";
+        Failure::in_field(ErrorReason::InvalidField, "timeout", rule)
+    })
+}
+
+impl Services {
+    /// One operation, if the caller may see it.
+    async fn operation(&self, caller: &Caller, id: &OperationId) -> Result<OperationView, Failure> {
+        let wanted = id.clone();
+        let view =
+            self.read(caller, move |controller, caller| controller.operation(caller, &wanted));
+        view.await?.ok_or_else(|| absent(&name::of_operation(id)))
+    }
+
+    /// The operation when it has ended, or as it is at that time.
+    async fn wait_for(
+        &self,
+        caller: &Caller,
+        id: &OperationId,
+        until: Instant,
+    ) -> Result<OperationView, Failure> {
+        let mut latest = self.0.hub.subscribe();
+        let mut stopping = self.0.stopping.clone();
+        loop {
+            // Before the state is read: what ends afterwards is seen as a change.
+            let mut seen = self.0.hub.revision();
+            let view = self.operation(caller, id).await?;
+            if view.is_done() {
+                return Ok(view);
+            }
+            while !self.has_ended(id, &mut seen) {
+                tokio::select! {
+                    () = newer(&mut latest, seen) => {}
+                    () = tokio::time::sleep_until(until.into()) => {
+                        return self.operation(caller, id).await;
+                    }
+                    () = stopped(&mut stopping) => return Err(shutting_down()),
+                }
+            }
+        }
+    }
+
+    /// Whether an operation may have ended since a revision, which moves on.
+    fn has_ended(&self, id: &OperationId, seen: &mut u64) -> bool {
+        loop {
+            let Ok(changes) = self.0.hub.after(*seen, CHANGES_AT_ONCE) else { return true };
+            let Some(last) = changes.last() else { return false };
+            *seen = last.revision;
+            let ended = changes.iter().any(|change| match &*change.change {
+                Change::Operation(view) => view.record.id == *id,
+                _ => false,
+            });
+            if ended {
+                return true;
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Classification rules.
+
+use snic_api::convert::{name, rule};
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::classification_service_server::ClassificationService;
+use snic_controller::{Command, Reply, RuleView};
+use snic_domain::RuleId;
+use tonic::{Request, Response};
+
+use super::{Answer, Services, absent, answer, etag, page, request_id};
+use crate::error::Doing;
+use crate::gate::caller;
+use crate::wire;
+
+#[tonic::async_trait]
+impl ClassificationService for Services {
+    async fn create_rule(&self, request: Request<v1::CreateRuleRequest>) -> Answer<v1::Rule> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let rule = rule::rule(&request.rule_id, request.rule.as_ref())?;
+        let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
+        let reply = self.ask(&caller, repeat, Command::CreateRule(rule), Doing::Change).await?;
+        answer!(reply, Reply::Rule(view) => Response::new(wire::rule(&view)))
+    }
+
+    async fn get_rule(&self, request: Request<v1::GetRuleRequest>) -> Answer<v1::Rule> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let id = name::rule("name", &name).map_err(Failure::from)?;
+        let view = self.read(&caller, move |controller, _| controller.rule_view(&id)).await?;
+        Ok(Response::new(wire::rule(&view.ok_or_else(|| absent(&name))?)))
+    }
+
+    async fn list_rules(
+        &self,
+        request: Request<v1::ListRulesRequest>,
+    ) -> Answer<v1::ListRulesResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let dag = match request.dag.as_str() {
+            "" => None,
+            text => Some(name::dag("dag", text).map_err(Failure::from)?),
+        };
+        let query = Query::of("ListRules").with("dag", &request.dag);
+        let page = page(query, request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| RuleId::new(key).ok());
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, _, limit| {
+                    let behind =
+                        controller.rules().skip_while(|view| Some(&view.rule.id) <= after.as_ref());
+                    let leads = |view: &RuleView| dag.as_ref().is_none_or(|d| view.rule.dag == *d);
+                    behind.filter(leads).take(limit).collect()
+                },
+                |view: &RuleView| (view.rule.id.to_string(), wire::rule(view)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListRulesResponse {
+            rules: page.items,
+            next_page_token: page.next_page_token,
+        }))
+    }
+
+    async fn delete_rule(&self, request: Request<v1::DeleteRuleRequest>) -> Answer<()> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::rule("name", &request.name).map_err(Failure::from)?;
+        let command = Command::DeleteRule { id, etag: etag(&request.etag) };
+        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
+        answer!(reply, Reply::Done => Response::new(()))
+    }
+}

@@ -1,0 +1,326 @@
+//! What callers see, on the wire: the controller's views as messages.
+
+use snic_api::convert::dag::{self, Content, Reader};
+use snic_api::convert::{bitstream, card, explanation, name, nt_type, rule, tenant, timestamp};
+use snic_api::v1;
+use snic_api::v1::operation_metadata::{Progress, Verb};
+use snic_controller::{
+    BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagView, DropCause,
+    NtView, OperationView, RegionView, RuleView, TenantView, Work,
+};
+use snic_domain::RegionState;
+
+use crate::error;
+
+/// Who reads, as the conversions want it.
+pub(crate) const fn reader(caller: &Caller) -> Reader<'_> {
+    match caller {
+        Caller::Operator(_) => Reader::Operator,
+        Caller::Tenant(tenant) => Reader::Tenant(tenant),
+    }
+}
+
+pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
+    let usage = &view.usage;
+    v1::Tenant {
+        name: name::of_tenant(&view.tenant.id),
+        uid: view.uid.clone(),
+        weight: view.tenant.weight,
+        quota: Some(tenant::quota_to_wire(&view.tenant.quota)),
+        usage: Some(v1::Usage {
+            dags: usage.dags,
+            bandwidth_bps: usage.bandwidth.get(),
+            bitstreams: usage.bitstreams,
+            bitstream_bytes: usage.bitstream_bytes.get(),
+            memory_bytes: usage.memory.get(),
+        }),
+        etag: view.etag.clone(),
+        create_time: Some(timestamp(view.created)),
+        update_time: Some(timestamp(view.updated)),
+    }
+}
+
+pub(crate) fn nt_type(view: &NtView) -> v1::NtType {
+    v1::NtType {
+        etag: view.etag.clone(),
+        create_time: Some(timestamp(view.created)),
+        ..nt_type::nt_type_to_wire(&view.nt)
+    }
+}
+
+pub(crate) fn bitstream(view: &BitstreamView) -> v1::Bitstream {
+    let region = |(card, region): &(_, _)| name::of_region(card, *region);
+    v1::Bitstream {
+        area: Some(card::area_to_wire(view.area)),
+        loaded_regions: view.regions.iter().map(region).collect(),
+        etag: view.etag.clone(),
+        create_time: Some(timestamp(view.created)),
+        ..bitstream::bitstream_to_wire(&view.bitstream)
+    }
+}
+
+pub(crate) fn rule(view: &RuleView) -> v1::Rule {
+    v1::Rule {
+        etag: view.etag.clone(),
+        create_time: Some(timestamp(view.created)),
+        ..rule::rule_to_wire(&view.rule)
+    }
+}
+
+pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
+    v1::Dag {
+        name: view.name.to_string(),
+        uid: view.uid.raw(),
+        nodes: dag::nodes_to_wire(&view.spec),
+        edges: dag::edges_to_wire(&view.spec),
+        bandwidth_bps: view.spec.bandwidth.get(),
+        form: dag::preference_to_wire(view.spec.form).into(),
+        state: dag::state_to_wire(view.state).into(),
+        generation: view.generation,
+        observed_generation: view.observed_generation,
+        conditions: view.conditions.iter().map(dag::condition_to_wire).collect(),
+        mapping: mapping(view, reader),
+        rate_limit_bps: view.rate.get(),
+        etag: view.etag.clone(),
+        create_time: Some(timestamp(view.created)),
+        update_time: Some(timestamp(view.updated)),
+    }
+}
+
+fn mapping(view: &DagView, reader: Reader<'_>) -> Option<v1::Mapping> {
+    let mapping = view.mapping.as_ref()?;
+    let chains = view.explanation.iter().flat_map(|explanation| &explanation.chains);
+    let loads = chains.flat_map(|chain| &chain.embeddings).map(|e| e.reconfigurations).sum();
+    Some(v1::Mapping {
+        form: dag::form_to_wire(mapping.form).into(),
+        stages: dag::stages_to_wire(mapping, Content { nts: &view.contents, reader }),
+        latency_cycles: view.latency.get(),
+        reconfigurations: loads,
+    })
+}
+
+/// Why a DAG is mapped as it is; `None` while it has no place.
+pub(crate) fn explanation(view: &DagView, reader: Reader<'_>) -> Option<v1::Explanation> {
+    let why = view.explanation.as_ref()?;
+    let card = view.mapping.as_ref().map(|mapping| &mapping.card);
+    Some(v1::Explanation {
+        dag: Some(dag(view, reader)),
+        ..explanation::explanation_to_wire(why, card, reader)
+    })
+}
+
+pub(crate) fn card(view: &CardView) -> v1::Card {
+    let out_of_use = |state| matches!(state, RegionState::Faulty | RegionState::Unknown);
+    let lame: Vec<String> = view
+        .regions
+        .iter()
+        .filter(|(_, state)| out_of_use(*state))
+        .map(|(region, _)| region.to_string())
+        .collect();
+    let (health, message) = match &view.health {
+        CardHealth::Lost(reason) => (v1::card::Health::Lost, reason.clone()),
+        CardHealth::Adopting => {
+            (v1::card::Health::Recovering, "it is being asked what it holds".to_owned())
+        }
+        CardHealth::Ok if lame.is_empty() => (v1::card::Health::Ok, String::new()),
+        CardHealth::Ok => {
+            let message = format!("regions out of use: {}; see their last_error", lame.join(", "));
+            (v1::card::Health::Impaired, message)
+        }
+    };
+    let profile = &view.profile;
+    v1::Card {
+        name: name::of_card(&view.card),
+        model: profile.model.to_string(),
+        part: profile.part.clone(),
+        health: health.into(),
+        message,
+        table_version: view.table_version.into(),
+        words_written: view.words_written,
+        reconfigurations: view.loads,
+        config_port_bytes_per_second: profile.configuration_bytes_per_second,
+        clock_hz: profile.clock_hz,
+        regions: u32::try_from(profile.regions.len()).unwrap_or(u32::MAX),
+        ingress_bps: profile.ingress.get(),
+        egress_bps: profile.egress.get(),
+        memory_bytes: profile.memory.get(),
+        counters: Some(counters(&view.counters)),
+    }
+}
+
+/// Bytes are counted by DAG on the card: those of packets without one are in none.
+fn counters(counters: &CardCounters) -> v1::CardCounters {
+    let of = |cause: DropCause| {
+        let all = DropCause::ALL.iter().zip(counters.drops);
+        all.filter(|(other, _)| **other == cause).map(|(_, packets)| packets).sum::<u64>()
+    };
+    let drops = DropCause::ALL.iter().filter(|cause| !cause.is_error() && of(**cause) > 0);
+    let bytes = |of_dag: fn(&DagCounters) -> u64| -> u64 {
+        counters.dags.iter().map(|(_, dag)| of_dag(dag)).fold(0, u64::saturating_add)
+    };
+    v1::CardCounters {
+        packets_in: counters.packets_in,
+        packets_out: counters.packets_out,
+        bytes_in: bytes(|dag| dag.bytes_intended),
+        bytes_out: bytes(|dag| dag.bytes_served),
+        drops: drops
+            .map(|cause| v1::PacketDrops {
+                cause: cause_word(*cause).to_owned(),
+                packets: of(*cause),
+            })
+            .collect(),
+        errors_region_reconfiguring: of(DropCause::RegionUnavailable),
+        errors_missing_instance: of(DropCause::NoInstance),
+        errors_mixed_versions: of(DropCause::MixedVersions),
+    }
+}
+
+const fn cause_word(cause: DropCause) -> &'static str {
+    match cause {
+        DropCause::Unclassified => "UNKNOWN_DAG",
+        DropCause::StaleUid => "STALE_UID",
+        DropCause::RateLimited => "RATE_LIMITED",
+        DropCause::StoreFull => "STORE_FULL",
+        DropCause::RegionUnavailable => "REGION_UNAVAILABLE",
+        DropCause::NoInstance => "NO_INSTANCE",
+        DropCause::MixedVersions => "MIXED_VERSIONS",
+        DropCause::MemoryFault => "MEMORY_FAULT",
+    }
+}
+
+/// A card that could never be opened: nothing is known of it but why.
+pub(crate) fn absent_card(card: &snic_domain::CardId, reason: &str) -> v1::Card {
+    v1::Card {
+        name: name::of_card(card),
+        health: v1::card::Health::Lost.into(),
+        message: reason.to_owned(),
+        ..v1::Card::default()
+    }
+}
+
+pub(crate) fn region(view: &RegionView) -> v1::Region {
+    let slots = view.slots.iter().map(|slot| v1::RegionSlot {
+        nt_type: name::of_nt_type(&slot.nt),
+        bandwidth_max_bps: slot.bandwidth_max.get(),
+        reserved_bps: slot.reserved.get(),
+    });
+    let users = view.users.iter().map(|user| v1::RegionUser {
+        dag: user.dag.to_string(),
+        slots: user.slots.iter().map(|slot| slot.0.into()).collect(),
+        bandwidth_bps: user.bandwidth.get(),
+    });
+    let error_at = view.last_error_at.filter(|_| view.last_error.is_some());
+    v1::Region {
+        name: name::of_region(&view.card, view.region),
+        kind: card::region_kind_to_wire(view.kind).into(),
+        state: card::region_state_to_wire(view.state).into(),
+        cordoned: view.cordoned,
+        bitstream: view.bitstream.as_ref().map(name::of_bitstream).unwrap_or_default(),
+        area: Some(card::area_to_wire(view.area)),
+        slots: slots.collect(),
+        users: users.collect(),
+        failures: view.failures,
+        reconfigurations: view.loads,
+        last_error: view.last_error.clone().unwrap_or_default(),
+        last_error_time: error_at.map(timestamp),
+    }
+}
+
+fn any(kind: &str, message: &impl prost::Message) -> prost_types::Any {
+    prost_types::Any {
+        type_url: format!("type.googleapis.com/{kind}"),
+        value: message.encode_to_vec(),
+    }
+}
+
+/// A DAG as the response of an operation.
+pub(crate) fn any_dag(dag: &v1::Dag) -> prost_types::Any {
+    any("snic.control.v1.Dag", dag)
+}
+
+fn target_of(work: &Work) -> (String, Verb) {
+    match work {
+        Work::CreateDag(dag) => (dag.to_string(), Verb::Create),
+        Work::UpdateDag(dag) => (dag.to_string(), Verb::Update),
+        Work::DeleteDag(dag, _) => (dag.to_string(), Verb::Delete),
+        Work::DrainRegion(card, region) => (name::of_region(card, *region), Verb::Drain),
+        Work::ResetRegion(card, region) => (name::of_region(card, *region), Verb::Reset),
+    }
+}
+
+/// The name of the resource that an operation changes.
+pub(crate) fn target(work: &Work) -> String {
+    target_of(work).0
+}
+
+pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation {
+    let record = &view.record;
+    let (target, verb) = target_of(&record.work);
+    let (regions_total, regions_done) = view.regions;
+    let result = record.ended.as_ref().map(|(_, result)| match result {
+        Ok(()) => v1::operation::Result::Response(response(view, caller)),
+        Err(why) => {
+            let failure = error::of_operation(why, &record.work, caller);
+            v1::operation::Result::Error(failure.into())
+        }
+    });
+    v1::Operation {
+        name: name::of_operation(&record.id),
+        metadata: Some(v1::OperationMetadata {
+            target,
+            verb: verb.into(),
+            create_time: Some(timestamp(record.created)),
+            start_time: record.started.map(timestamp),
+            end_time: record.ended.as_ref().map(|(at, _)| timestamp(*at)),
+            stage: stage(view),
+            progress: Some(Progress { regions_total, regions_done }),
+            cancellable: view.cancellable,
+        }),
+        done: view.is_done(),
+        result,
+    }
+}
+
+/// The resource as it is now. One that is gone by now has nothing left but its name.
+fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
+    match &view.record.work {
+        Work::CreateDag(name) | Work::UpdateDag(name) => {
+            let gone = || v1::Dag { name: name.to_string(), ..v1::Dag::default() };
+            any_dag(&view.dag.as_ref().map_or_else(gone, |view| dag(view, reader(caller))))
+        }
+        Work::DeleteDag(..) => any("google.protobuf.Empty", &()),
+        Work::DrainRegion(card, number) | Work::ResetRegion(card, number) => {
+            let name = name::of_region(card, *number);
+            let gone = || v1::Region { name, ..v1::Region::default() };
+            let region = view.region.as_ref().map_or_else(gone, |view| region(view));
+            any("snic.control.v1.Region", &region)
+        }
+    }
+}
+
+/// The present step: what the DAG's last condition says of it.
+fn stage(view: &OperationView) -> String {
+    match &view.record.ended {
+        Some((_, Ok(()))) => return "done".to_owned(),
+        Some((_, Err(_))) => return "failed".to_owned(),
+        None => {}
+    }
+    let ready = view.dag.as_ref().and_then(|dag| dag.conditions.last());
+    match (&view.record.work, ready) {
+        (Work::DeleteDag(..), _) => "the card's tables are being cleared of it".to_owned(),
+        (Work::DrainRegion(..), _) => "its DAGs are being moved elsewhere".to_owned(),
+        (_, Some(condition)) => condition.message.clone(),
+        _ => "accepted".to_owned(),
+    }
+}
+
+/// The answer to a request that was only to be decided.
+pub(crate) fn decided(target: String, verb: Verb, result: v1::operation::Result) -> v1::Operation {
+    let metadata = v1::OperationMetadata { target, verb: verb.into(), ..Default::default() };
+    v1::Operation {
+        name: String::new(),
+        metadata: Some(metadata),
+        done: true,
+        result: Some(result),
+    }
+}
