@@ -38,7 +38,7 @@ fn packets(criterion: &mut Criterion) {
     let source =
         |gbps, sizes| TrafficSource::of_dag(rig::uid(1), Bandwidth::from_gbps(gbps), sizes);
     run(criterion, "three_nts_64_bytes", source(32, Sizes::Fixed(64)), PACKETS * 4);
-    run(criterion, "three_nts_imix_poisson", source(80, Sizes::Imix).poisson(), PACKETS * 9);
+    run(criterion, "three_nts_imix_poisson", source(80, Sizes::imix()).poisson(), PACKETS * 9);
     // More than eight credits let pass: most packets wait, and some find the store full.
     run(criterion, "three_nts_64_bytes_overload", source(128, Sizes::Fixed(64)), PACKETS * 2);
     run(criterion, "three_nts_1500_bytes", source(96, Sizes::Fixed(1_500)), PACKETS * 32);

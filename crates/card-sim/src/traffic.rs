@@ -27,18 +27,25 @@ const LAG_CYCLES_MAX: u64 = 4_096;
 pub enum Sizes {
     /// All the same.
     Fixed(u32),
-    /// [`IMIX`], drawn.
-    Imix,
     /// Each of these as often as any other; at least one.
     UniformOver(Vec<u32>),
+    /// Drawn: sizes and how often each comes beside the others, such as [`IMIX`].
+    Mix(Vec<(u32, u32)>),
 }
 
 impl Sizes {
+    /// The simple IMIX: [`IMIX`].
+    pub fn imix() -> Self {
+        Self::Mix(IMIX.to_vec())
+    }
+
     fn all(&self) -> Vec<u32> {
         match self {
             Self::Fixed(bytes) => vec![*bytes],
-            Self::Imix => IMIX.map(|(bytes, _)| bytes).to_vec(),
             Self::UniformOver(sizes) => sizes.clone(),
+            Self::Mix(parts) => {
+                parts.iter().filter(|(_, share)| *share > 0).map(|(bytes, _)| *bytes).collect()
+            }
         }
     }
 }
@@ -218,17 +225,23 @@ impl Generator {
         match &self.source.sizes {
             Sizes::Fixed(bytes) => *bytes,
             Sizes::UniformOver(sizes) => sizes[self.rng.random_range(0..sizes.len())],
-            Sizes::Imix => {
-                let mut draw = self.rng.random_range(0..IMIX.iter().map(|(_, n)| n).sum());
-                let size = IMIX.iter().find(|(_, n)| {
-                    let hit = draw < *n;
-                    draw = draw.saturating_sub(*n);
-                    hit
-                });
-                size.map_or(FRAME_BYTES_MIN, |(bytes, _)| *bytes)
+            Sizes::Mix(parts) => {
+                let all = parts.iter().map(|(_, share)| u64::from(*share)).sum();
+                draw_part(parts, self.rng.random_range(0..all))
             }
         }
     }
+}
+
+/// The size in whose share `draw` falls.
+fn draw_part(parts: &[(u32, u32)], mut draw: u64) -> u32 {
+    for (bytes, share) in parts {
+        if draw < u64::from(*share) {
+            return *bytes;
+        }
+        draw -= u64::from(*share);
+    }
+    FRAME_BYTES_MIN
 }
 
 /// An exponentially distributed number with mean one; never more than 38.
@@ -295,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_poisson_source_keeps_its_rate_on_average() {
-        let source = source(Bandwidth::from_gbps(10), Sizes::Imix).poisson();
+        let source = source(Bandwidth::from_gbps(10), Sizes::imix()).poisson();
         let sent = times(&source, 100_000, 7);
         let bits: f64 = sent.iter().map(|(_, bytes)| f64::from(*bytes) * 8.0).sum();
         let seconds = sent[99_999].0 as f64 * 4e-9;
@@ -306,7 +319,7 @@ mod tests {
 
     #[test]
     fn imix_is_seven_four_one() {
-        let sent = times(&source(Bandwidth::from_gbps(10), Sizes::Imix), 120_000, 3);
+        let sent = times(&source(Bandwidth::from_gbps(10), Sizes::imix()), 120_000, 3);
         for (bytes, of_twelve) in IMIX {
             let seen = sent.iter().filter(|(_, b)| *b == bytes).count() as f64 / 10_000.0;
             assert!((seen - f64::from(of_twelve)).abs() < 0.15, "{bytes}: {seen}");
@@ -343,8 +356,9 @@ mod tests {
             Generator::new(source(rate, sizes), CLOCK, 0, 0).map(|_| ()).expect_err("invalid")
         };
         let rate = Bandwidth::from_gbps(1);
-        assert_eq!(refused(Bandwidth::ZERO, Sizes::Imix), InvalidSource::NoRate);
+        assert_eq!(refused(Bandwidth::ZERO, Sizes::imix()), InvalidSource::NoRate);
         assert_eq!(refused(rate, Sizes::UniformOver(vec![])), InvalidSource::NoSize);
+        assert_eq!(refused(rate, Sizes::Mix(vec![(64, 0)])), InvalidSource::NoSize);
         assert_eq!(refused(rate, Sizes::Fixed(63)), InvalidSource::Size(63));
         assert_eq!(refused(rate, Sizes::UniformOver(vec![64, 9_217])), InvalidSource::Size(9_217));
     }

@@ -229,11 +229,11 @@ impl Rig {
     /// Runs until no packet is on the card, and checks that all is as it should be at rest.
     pub fn drain(&mut self) {
         for _ in 0..1_000 {
-            self.card.run_for(1_000);
+            self.card.run_for(20_000);
             self.check();
             if self.card.packets_in_flight() == 0 {
                 // Slow NTs may still hold a credit.
-                self.card.run_for(10_000);
+                self.card.run_for(100_000);
                 return self.check();
             }
         }
