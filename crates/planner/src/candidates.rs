@@ -78,7 +78,7 @@ pub(crate) struct Candidate<'a> {
     /// How many nodes of the DAG have their NT in it.
     covers: usize,
     /// What it serves of what was asked for, in kbit/s.
-    capacity: u64,
+    pub(crate) capacity: u64,
 }
 
 /// Whether the job's tenant may have this bitstream loaded on this card at all.

@@ -18,6 +18,9 @@
 //! where there is one, and where there is none no search for a better mapping is begun.
 //! All budgets count steps, never time: the same input gives the same plan everywhere.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
@@ -30,10 +33,10 @@ use crate::shares;
 use crate::view::{Path, View};
 
 /// Steps of one round until a first solution; beyond them a solution with more cuts does.
-const STEPS_TO_FIND: u32 = 500;
+const STEPS_TO_FIND: u32 = 300;
 /// Steps to find loads with which every node could be a part of its own: enough for every set of
 /// loads of a few regions and bitstreams, and some milliseconds at most.
-const STEPS_TO_COVER: u32 = 5_000;
+const STEPS_TO_COVER: u32 = 3_000;
 /// Steps after a first solution, to find a better one.
 const STEPS_TO_IMPROVE: u32 = 200;
 /// Rounds with more cuts than the fewest possible, before every node becomes a part.
@@ -115,12 +118,14 @@ pub(crate) struct Search<'a, 'v> {
     pub(crate) cover_steps: u32,
     /// Whether a part may be given loads of its own.
     may_load: bool,
+    /// What could be loaded for a part (chain, start, end), once it was asked.
+    candidates: BTreeMap<(usize, usize, usize), Rc<[Candidate<'a>]>>,
     pub(crate) blocked: Blocked,
 }
 
 /// Where a part is being placed, and with which loads of its own.
 #[derive(Clone, Copy)]
-struct At<'l, 'a> {
+struct At {
     chain: usize,
     start: usize,
     end: usize,
@@ -128,7 +133,6 @@ struct At<'l, 'a> {
     cuts: usize,
     /// Regions loaded for this part, as bits: each of them must serve it.
     forced: u32,
-    candidates: Option<&'l [Candidate<'a>]>,
     /// Candidates before this one were tried: loads are sets, not sequences.
     from: usize,
 }
@@ -149,6 +153,7 @@ impl<'a, 'v> Search<'a, 'v> {
             memory_short: 0,
             cover_steps: 0,
             may_load: true,
+            candidates: BTreeMap::new(),
             blocked: Blocked::default(),
         };
         for (stage, branches) in staging.stages.iter().enumerate() {
@@ -208,13 +213,13 @@ impl<'a, 'v> Search<'a, 'v> {
         if fewest > most {
             return (None, self.blocked);
         }
+        if self.cover(STEPS_TO_COVER, &mut |_| true) == Cover::None {
+            return (None, self.blocked);
+        }
         for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
             self.round(cuts, STEPS_TO_FIND);
             if self.best.is_some() {
                 return (self.best, self.blocked);
-            }
-            if cuts == fewest && self.cover(STEPS_TO_COVER, &mut |_| true) == Cover::None {
-                return (None, self.blocked);
             }
         }
         for chain in &mut self.chains {
@@ -263,8 +268,8 @@ impl<'a, 'v> Search<'a, 'v> {
                 return;
             }
             let cuts = cuts - usize::from(end < len);
-            let (forced, candidates, from) = (0, None, 0);
-            self.place(At { chain, start, end, cuts, forced, candidates, from });
+            let (forced, from) = (0, 0);
+            self.place(At { chain, start, end, cuts, forced, from });
             if self.steps == 0 {
                 return;
             }
@@ -272,7 +277,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Places one part in every way that could still be better than the best.
-    fn place(&mut self, at: At<'_, 'a>) {
+    fn place(&mut self, at: At) {
         if self.steps == 0 {
             return;
         }
@@ -284,17 +289,18 @@ impl<'a, 'v> Search<'a, 'v> {
         if self.is_settled() || self.steps == 0 || !self.may_load {
             return;
         }
-        match at.candidates {
-            Some(_) => self.load(at),
-            None => {
-                let found = candidates(self.view, &self.classes, &keys);
-                self.load(At { candidates: Some(&found), ..at });
-            }
-        }
+        let part = (at.chain, at.start, at.end);
+        let known = self.candidates.get(&part).cloned();
+        let all = known.unwrap_or_else(|| {
+            let found: Rc<[_]> = candidates(self.view, &self.classes, &keys).into();
+            self.candidates.insert(part, Rc::clone(&found));
+            found
+        });
+        self.load(at, &all);
     }
 
     /// Serves a part by what is loaded or planned to be.
-    fn share(&mut self, at: At<'_, 'a>, keys: &[NtKey]) {
+    fn share(&mut self, at: At, keys: &[NtKey]) {
         let job = self.view.job;
         let single = shares::single(self.view, keys, job.kbps, at.forced);
         let one_does = !single.is_empty();
@@ -326,7 +332,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Takes the paths, goes on with the rest, and undoes.
-    fn try_paths(&mut self, at: At<'_, 'a>, paths: SmallVec<[Path; 2]>) {
+    fn try_paths(&mut self, at: At, paths: SmallVec<[Path; 2]>) {
         let before = self.headroom;
         let mut taken = 0;
         let mut fits = true;
@@ -359,8 +365,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Loads one candidate more for a part, and places it again.
-    fn load(&mut self, at: At<'_, 'a>) {
-        let all = at.candidates.unwrap_or_default();
+    fn load(&mut self, at: At, all: &[Candidate<'a>]) {
         for (index, candidate) in all.iter().enumerate().skip(at.from) {
             let regions = self.classes[candidate.class].regions & self.view.loadable_now();
             if regions == 0 || self.steps == 0 {
