@@ -101,10 +101,16 @@ fn level(chosen: &mut [Path], surplus: u64) {
     let count = chosen.len() as u64;
     let (each, mut rest) = (surplus / count, surplus % count);
     chosen.sort_by_key(|path| (Reverse(path.kbps), path.region));
-    for path in chosen {
-        let more = rest.min(path.kbps - each - 1);
-        path.kbps -= each + more;
-        rest -= more;
+    for path in chosen.iter_mut() {
+        path.kbps -= each;
+    }
+    // What does not divide evenly: one each, and more only where others are down to one.
+    for most in [1, u64::MAX] {
+        for path in chosen.iter_mut() {
+            let more = rest.min(most).min(path.kbps - 1);
+            path.kbps -= more;
+            rest -= more;
+        }
     }
     debug_assert_eq!(rest, 0, "at least one kbit/s for each way was asked for");
 }

@@ -1,0 +1,225 @@
+//! The ledger and the catalogue by themselves.
+
+mod support;
+
+use snic_domain::{
+    Bandwidth, ByteSize, CardId, Instance, Mapping, RegionId, Resource, Slot, Stage, VirtualChain,
+};
+use snic_planner::{Ledger, Overbooked, RegionCondition, Reservation, TableRows, Unfit};
+use support::{World, bitstream, bitstream_id, chain, gbps, name, nt_id, profile, tenant};
+
+/// One region with `nat firewall`, loaded; each NT serves 10 Gbps.
+fn world() -> World {
+    let mut world = World::with(2, "nat firewall aes", &[("nf", "nat firewall"), ("a", "aes")]);
+    world.load(0, "nf");
+    world
+}
+
+/// A DAG of one chain with the given instances (region, slots, Gbps).
+fn reservation(world: &World, nts: &str, instances: &[(u8, &[u8], u64)]) -> Reservation {
+    let dag = chain(nts, gbps(instances.iter().map(|(_, _, n)| n).sum()));
+    let nodes = dag.nodes().iter().map(|node| node.id.clone()).collect();
+    let instances = instances
+        .iter()
+        .map(|(region, slots, n)| Instance {
+            region: RegionId(*region),
+            bitstream: bitstream_id("nf"),
+            slots: slots.iter().map(|s| Slot(*s)).collect(),
+            bandwidth: gbps(*n),
+        })
+        .collect();
+    let stages = vec![Stage { branches: vec![VirtualChain { nodes, instances }] }];
+    let card = CardId::new("card-0").expect("a test id");
+    let mapping = Mapping { card, form: snic_domain::Form::Sequential, stages };
+    Reservation::of(&mapping, &dag, &world.catalogue)
+}
+
+fn residual(world: &World, slot: u8) -> Bandwidth {
+    world.ledger.residual(RegionId(0), Slot(slot))
+}
+
+#[test]
+fn what_is_held_is_not_left() {
+    let mut world = world();
+    let both = reservation(&world, "nat firewall", &[(0, &[0, 1], 4)]);
+    world.ledger.hold(&name("t0/a"), both.clone()).expect("fits");
+    let one = reservation(&world, "firewall", &[(0, &[1], 6)]);
+    world.ledger.hold(&name("t1/b"), one).expect("fits to the last bit");
+    assert_eq!((residual(&world, 0), residual(&world, 1)), (gbps(6), Bandwidth::ZERO));
+    assert_eq!(world.ledger.reserved(RegionId(0), Slot(1)), gbps(10));
+    assert_eq!(world.ledger.ingress_residual(), gbps(990));
+    assert_eq!(world.ledger.egress_residual(), gbps(990));
+    let users: Vec<String> = world.ledger.users(RegionId(0)).map(ToString::to_string).collect();
+    assert_eq!(users, ["tenants/t0/dags/a", "tenants/t1/dags/b"]);
+    assert_eq!(world.ledger.release(&name("t0/a")), Some(both));
+    assert_eq!(world.ledger.release(&name("t0/a")), None);
+    assert_eq!((residual(&world, 0), residual(&world, 1)), (gbps(10), gbps(4)));
+    world.ledger.check().expect("adds up");
+}
+
+#[test]
+fn overbooking_is_refused_and_changes_nothing() {
+    let mut world = world();
+    let seven = reservation(&world, "nat", &[(0, &[0], 7)]);
+    world.ledger.hold(&name("t0/a"), seven.clone()).expect("fits");
+    let before = world.ledger.clone();
+    let four = reservation(&world, "nat", &[(0, &[0], 4)]);
+    let error = world.ledger.hold(&name("t1/b"), four).expect_err("11 of 10");
+    assert_eq!(
+        error,
+        Overbooked {
+            resource: Resource::NtBandwidth,
+            region: Some(RegionId(0)),
+            slot: Some(Slot(0)),
+            required: 4_000_000_000,
+            available: 3_000_000_000,
+        }
+    );
+    assert!(error.to_string().contains("region 0, slot 0"), "{error}");
+    // Nor does a failed replacement lose what was held.
+    let eleven = reservation(&world, "nat", &[(0, &[0], 11)]);
+    world.ledger.hold(&name("t0/a"), eleven).expect_err("11 of 10");
+    assert_eq!(world.ledger, before);
+    // A replacement counts without what it replaces.
+    let ten = reservation(&world, "nat", &[(0, &[0], 10)]);
+    world.ledger.hold(&name("t0/a"), ten).expect("10 in place of 7");
+}
+
+#[test]
+fn a_slot_that_is_not_there_has_nothing_left() {
+    let mut world = world();
+    for instances in [[(0u8, &[2u8][..], 1)], [(1, &[0], 1)], [(9, &[0], 1)], [(0, &[200], 1)]] {
+        let ghost = reservation(&world, "nat", &instances);
+        let error = world.ledger.hold(&name("t0/a"), ghost).expect_err("no such slot");
+        assert_eq!(error.available, 0, "{instances:?}");
+    }
+    assert_eq!(world.ledger.residual(RegionId(9), Slot(0)), Bandwidth::ZERO);
+    assert_eq!(world.ledger.condition(RegionId(9)), RegionCondition::Unknown);
+    world.ledger.set_condition(RegionId(9), RegionCondition::Usable);
+    assert_eq!(world.ledger.users(RegionId(9)).count(), 0);
+}
+
+#[test]
+fn a_region_in_use_takes_only_content_that_serves_its_users() {
+    let mut world = world();
+    let held = reservation(&world, "firewall", &[(0, &[1], 4)]);
+    world.ledger.hold(&name("t0/a"), held).expect("fits");
+    let other = world.catalogue.bitstream(&bitstream_id("a")).cloned();
+    for content in [other.as_ref(), None] {
+        let error = world.ledger.set_content(RegionId(0), content, &world.catalogue);
+        assert!(
+            matches!(error, Err(Unfit::InUse { slot: Slot(1), dags: 1, .. })),
+            "{error:?} for {content:?}"
+        );
+    }
+    let alike = bitstream("like", "aes firewall nat");
+    world.ledger.set_content(RegionId(0), Some(&alike), &world.catalogue).expect("slot 1 is alike");
+    assert_eq!(world.ledger.content(RegionId(0)), Some(&alike));
+    world.ledger.check().expect("adds up");
+    world.ledger.release(&name("t0/a"));
+    world.ledger.set_content(RegionId(0), None, &world.catalogue).expect("nobody uses it");
+    let error = world.ledger.set_content(RegionId(2), None, &world.catalogue).expect_err("2 of 2");
+    assert_eq!(error.to_string(), "the card has no region 2; its last is 1");
+}
+
+/// Memory is each tenant's own, shared by the tenant's DAGs, in whole pages of 2 MiB.
+#[test]
+fn memory_is_paid_once_by_each_tenant() {
+    let mut world = world();
+    world.nt("nat", |nt| nt.memory = ByteSize::from_mib(3));
+    world.load(0, "nf");
+    let left = |world: &World| (10_240 << 20) - world.ledger.memory_residual().get();
+    let share = reservation(&world, "nat", &[(0, &[0], 1)]);
+    assert_eq!(share.memory(), ByteSize::from_mib(4));
+    for (dag, mib) in [("t0/a", 4), ("t0/b", 4), ("t1/c", 8)] {
+        world.ledger.hold(&name(dag), share.clone()).expect("fits");
+        assert_eq!(left(&world), mib << 20, "{dag}");
+    }
+    for (dag, mib) in [("t0/a", 8), ("t0/b", 4), ("t1/c", 0)] {
+        world.ledger.release(&name(dag));
+        assert_eq!(left(&world), mib << 20, "{dag}");
+    }
+}
+
+#[test]
+fn tables_have_an_end() {
+    let mut world = world();
+    let rows = TableRows { dags: 1, ..TableRows::CARD };
+    world.ledger = Ledger::with_rows(CardId::new("card-0").expect("a test id"), profile(1), rows);
+    world.load(0, "nf");
+    let share = reservation(&world, "nat", &[(0, &[0], 1)]);
+    world.ledger.hold(&name("t0/a"), share.clone()).expect("the only row");
+    let error = world.ledger.hold(&name("t0/b"), share).expect_err("no row is left");
+    assert_eq!((error.resource, error.required, error.available), (Resource::TableRows, 1, 0));
+    assert_eq!(world.ledger.rows_residual().dags, 0);
+    assert_eq!(world.ledger.rows_residual().stages, 4095);
+}
+
+#[test]
+fn the_maximum_covers_both() {
+    let world = world();
+    let old = reservation(&world, "nat firewall", &[(0, &[0, 1], 4)]);
+    let new = reservation(&world, "nat", &[(0, &[0], 6), (1, &[0], 1)]);
+    let both = old.max(&new);
+    let shares: Vec<_> = both.bandwidths().map(|(r, s, b)| (r.0, s.0, b)).collect();
+    assert_eq!(shares, [(0, 0, gbps(6)), (0, 1, gbps(4)), (1, 0, gbps(1))]);
+    assert_eq!((both.ingress(), both.egress()), (gbps(7), gbps(7)));
+    assert_eq!(both.rows(), TableRows { dags: 1, stages: 1, chains: 1, instances: 2 });
+    assert_eq!(both.regions().collect::<Vec<_>>(), [RegionId(0), RegionId(1)]);
+    assert_eq!(both, new.max(&old));
+    assert_eq!(both.max(&old), both);
+}
+
+#[test]
+fn several_instances_on_one_slot_add_up() {
+    let world = world();
+    let twice = reservation(&world, "nat", &[(0, &[0], 2), (0, &[0], 3)]);
+    assert_eq!(twice.bandwidths().collect::<Vec<_>>(), [(RegionId(0), Slot(0), gbps(5))]);
+}
+
+#[test]
+fn the_catalogue_gives_back_what_it_took() {
+    let mut world = world();
+    let nat = world.catalogue.nt(&nt_id("nat")).cloned().expect("known");
+    assert_eq!(world.catalogue.remove_nt(&nt_id("nat")), Some(nat.clone()));
+    assert_eq!(world.catalogue.remove_nt(&nt_id("nat")), None);
+    assert_eq!(world.catalogue.insert_nt(nat.clone()), None);
+    assert_eq!(world.catalogue.insert_nt(nat.clone()), Some(nat));
+    let ids: Vec<&str> = world.catalogue.bitstreams().map(|b| b.id.as_str()).collect();
+    assert_eq!(ids, ["a", "nf"]);
+    let nf = world.catalogue.remove_bitstream(&bitstream_id("nf")).expect("known");
+    assert_eq!(world.catalogue.bitstream(&nf.id), None);
+    assert_eq!(world.catalogue.insert_bitstream(nf.clone()), None);
+    let shorter = bitstream("nf", "firewall");
+    assert_eq!(world.catalogue.insert_bitstream(shorter), Some(nf));
+    let nts: Vec<&str> = world.catalogue.nts().map(|nt| nt.id.as_str()).collect();
+    assert_eq!(nts, ["aes", "firewall", "nat"]);
+}
+
+/// The index follows: what a bitstream no longer holds, or nobody may load, is not planned.
+#[test]
+fn plans_follow_the_catalogue() {
+    let mut world = World::with(2, "nat firewall", &[("nf", "nat firewall")]);
+    let dag = chain("nat", gbps(1));
+    assert!(world.plan(&name("t0/a"), &dag).is_ok());
+    world.catalogue.insert_bitstream(bitstream("nf", "firewall"));
+    assert!(world.plan(&name("t0/a"), &dag).is_err(), "nf holds no nat any more");
+    world.catalogue.insert_bitstream(bitstream("nf", "nat firewall"));
+    let firewall = world.catalogue.remove_nt(&nt_id("firewall")).expect("known");
+    assert!(world.plan(&name("t0/a"), &dag).is_err(), "the area of nf is not known");
+    world.catalogue.insert_nt(firewall);
+    assert!(world.plan(&name("t0/a"), &dag).is_ok());
+    world.catalogue.remove_bitstream(&bitstream_id("nf"));
+    assert!(world.plan(&name("t0/a"), &dag).is_err(), "nothing is left");
+    assert!(tenant("t0").as_str() == "t0");
+}
+
+/// A bitstream that no region's wrapper could hold is never planned, and never panics.
+#[test]
+fn odd_bitstreams_are_harmless() {
+    let mut world = World::with(2, "nat", &[("none", ""), ("nine", &"nat ".repeat(9))]);
+    assert!(world.plan(&name("t0/a"), &chain("nat", gbps(1))).is_err());
+    world.load(0, "nine");
+    let plan = world.plan(&name("t0/a"), &chain("nat", gbps(1))).expect("its first eight slots");
+    assert!(plan.loads.is_empty());
+}
