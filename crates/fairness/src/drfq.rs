@@ -8,13 +8,19 @@
 //!   dovetailing   S_k = max(V_k, F_k of the packet before)       F_k = S_k + s_k / w     by max_k S_k
 //! ```
 //!
-//! s_k is what the packet costs at resource k (its processing time there), w the flow's weight, V
-//! the largest start served so far. Memoryless charges each packet for its own dominant resource;
-//! dovetailing charges the flow for the dominant resource of all its packets together, so that
-//! packets that need different resources are paid for once.
+//! s_k is what the packet costs at resource k (its processing time there), w the flow's weight.
+//! Memoryless charges each packet for its own dominant resource; dovetailing charges the flow for
+//! the dominant resource of all its packets together, so that packets that need different
+//! resources are paid for once.
 //!
-//! When nothing waits, V jumps to the largest finish: a new busy period begins with all flows
-//! equal, and idle time is not saved up.
+//! V is where the others are: the largest start served so far. It is kept for every resource by
+//! itself, and a packet takes the smallest of those it uses (dovetailing: each). One V for all, as
+//! published, is the same where all flows meet at one bottleneck; where they do not, the flows at a
+//! free resource run ahead, and pull the V of those who queue at a crowded one up to their
+//! own at every arrival, until these are served by arrival instead of by weight.
+//!
+//! When nothing waits for a resource, its V jumps to the largest finish served: a new busy
+//! period begins with all flows equal, and idle time is not saved up.
 //!
 //! Virtual time counts in units of 2^-32 of a cost. What the division by the weight leaves is
 //! carried to the flow's next packet, so that the times of a backlogged flow do not drift and equal
@@ -107,7 +113,9 @@ pub struct TooManyResources {
 }
 
 struct Waiting<T> {
+    /// Virtual start and finish: one of each, or by resource when dovetailing.
     starts: Times,
+    finishes: Times,
     key: u128,
     packet: Served<T>,
 }
@@ -142,10 +150,12 @@ pub struct Drfq<T> {
     flows: Vec<Flow<T>>,
     /// The first packet of every flow that has one: key and flow.
     heads: BinaryHeap<Reverse<(u128, u32)>>,
-    /// Virtual time: the largest start served, by resource (one for all when memoryless).
+    /// Virtual time, by resource: the largest start served of a packet that uses it.
     now: Times,
-    /// The largest finish given out.
-    latest_finish: Times,
+    /// The largest finish served: one, or by resource when dovetailing.
+    finished: Times,
+    /// By resource: packets that wait for it.
+    waiting_for: SmallVec<[u32; 8]>,
     clock: Timestamp,
     waiting: usize,
 }
@@ -165,14 +175,16 @@ impl<T> Drfq<T> {
             Charging::Memoryless => 1,
             Charging::Dovetailing => resources,
         };
+        let nobody = smallvec::smallvec![0; resources];
         Ok(Self {
             charging,
             resources,
             queue_max,
             flows: Vec::new(),
             heads: BinaryHeap::new(),
-            now: smallvec::smallvec![0; lanes],
-            latest_finish: smallvec::smallvec![0; lanes],
+            now: smallvec::smallvec![0; resources],
+            finished: smallvec::smallvec![0; lanes],
+            waiting_for: nobody,
             clock: Timestamp::ZERO,
             waiting: 0,
         })
@@ -180,7 +192,7 @@ impl<T> Drfq<T> {
 
     /// Adds a flow; the first is flow 0.
     pub fn add_flow(&mut self, weight: Weight) -> FlowId {
-        let lanes = self.now.len();
+        let lanes = self.finished.len();
         let id = FlowId(u32::try_from(self.flows.len()).expect("fewer flows than memory holds"));
         self.flows.push(Flow {
             weight,
@@ -224,41 +236,63 @@ impl<T> Drfq<T> {
             return Err(EnqueueError::QueueFull { flow, waiting });
         }
         self.clock = self.clock.max(now);
-        if self.waiting == 0 {
-            self.now.copy_from_slice(&self.latest_finish);
-        }
-        let starts = match self.charging {
-            Charging::Memoryless => self.charge(flow, &[largest]),
-            Charging::Dovetailing => self.charge(flow, costs),
+        self.begin_busy_periods(costs);
+        let (starts, finishes) = match self.charging {
+            Charging::Memoryless => {
+                let used = (0..costs.len()).filter(|&k| costs[k] > 0);
+                let behind = used.map(|k| self.now[k]).min().unwrap_or(0);
+                self.charge(flow, &[largest], &[behind])
+            }
+            Charging::Dovetailing => {
+                let now = self.now.clone();
+                self.charge(flow, costs, &now)
+            }
         };
         let key = starts.iter().copied().max().unwrap_or(0);
         if waiting == 0 {
             self.heads.push(Reverse((key, flow.0)));
         }
         let packet = Served { flow, costs: costs.into(), arrived: self.clock, item };
-        self.flow_mut(flow)?.queue.push_back(Waiting { starts, key, packet });
+        self.flow_mut(flow)?.queue.push_back(Waiting { starts, finishes, key, packet });
         self.waiting += 1;
         Ok(())
     }
 
-    /// The virtual starts of a packet, and the flow's finishes moved behind it. 2^96 units of
-    /// cost fit, more than a card of 100 resources works off in the age of the universe.
-    fn charge(&mut self, flow: FlowId, costs: &[u64]) -> Times {
+    /// Counts a packet in at the resources it uses; where it is the first, time jumps.
+    fn begin_busy_periods(&mut self, costs: &[u64]) {
+        for k in (0..costs.len()).filter(|&k| costs[k] > 0) {
+            if self.waiting_for[k] == 0 {
+                let lane = k.min(self.finished.len() - 1);
+                self.now[k] = self.now[k].max(self.finished[lane]);
+            }
+            self.waiting_for[k] += 1;
+        }
+    }
+
+    /// The virtual starts and finishes of a packet, one for each cost; a resource it does not use
+    /// has no part in its turn. 2^96 units of cost fit, more than a card of 100 resources works off
+    /// in the age of the universe.
+    fn charge(&mut self, flow: FlowId, costs: &[u64], behind: &[u128]) -> (Times, Times) {
         let flow = &mut self.flows[flow.0 as usize];
         let weight = u128::from(flow.weight.get());
-        let mut starts = Times::new();
-        for (k, &cost) in costs.iter().enumerate() {
-            if self.now[k] > flow.finish[k] {
-                flow.finish[k] = self.now[k];
+        let (mut starts, mut finishes) = (Times::new(), Times::new());
+        for (k, (&cost, &behind)) in costs.iter().zip(behind).enumerate() {
+            if cost == 0 {
+                starts.push(0);
+                finishes.push(0);
+                continue;
+            }
+            if behind > flow.finish[k] {
+                flow.finish[k] = behind;
                 flow.remainder[k] = 0;
             }
             starts.push(flow.finish[k]);
             let work = (u128::from(cost) << FRACTION_BITS) + u128::from(flow.remainder[k]);
             flow.finish[k] += work / weight;
             flow.remainder[k] = (work % weight) as u64;
-            self.latest_finish[k] = self.latest_finish[k].max(flow.finish[k]);
+            finishes.push(flow.finish[k]);
         }
-        starts
+        (starts, finishes)
     }
 
     /// The packet whose turn it is; `None` when nothing waits.
@@ -269,9 +303,9 @@ impl<T> Drfq<T> {
 
     /// The first packet, in the order of virtual starts, that `can_start` agrees to. It is asked
     /// about one packet of each flow at most: packets of a flow stay in order. A card with several
-    /// resources refuses packets whose resources are busy, and remembers while it is asked which
-    /// resources it is keeping for the packets it refused: else a packet that needs two resources
-    /// waits forever behind those that need one.
+    /// resources refuses packets whose resources are busy. It should then keep the last room at
+    /// all resources of a refused packet for it: else a packet that needs two waits forever behind
+    /// those that need one.
     pub fn next_where(
         &mut self,
         mut can_start: impl FnMut(&Served<T>) -> bool,
@@ -293,12 +327,17 @@ impl<T> Drfq<T> {
 
     fn serve(&mut self, flow: u32) -> Option<Served<T>> {
         let queue = &mut self.flows[flow as usize].queue;
-        let Waiting { starts, packet, .. } = queue.pop_front()?;
+        let Waiting { starts, finishes, packet, .. } = queue.pop_front()?;
         if let Some(next) = queue.front() {
             self.heads.push(Reverse((next.key, flow)));
         }
-        for (now, start) in self.now.iter_mut().zip(starts) {
-            *now = start.max(*now);
+        for k in (0..self.resources).filter(|&k| packet.costs[k] > 0) {
+            let lane = k.min(starts.len() - 1);
+            self.now[k] = self.now[k].max(starts[lane]);
+            self.waiting_for[k] -= 1;
+        }
+        for (finished, finish) in self.finished.iter_mut().zip(finishes) {
+            *finished = finish.max(*finished);
         }
         self.waiting -= 1;
         Some(packet)
@@ -309,6 +348,13 @@ impl<T> Drfq<T> {
         let gone = std::mem::take(&mut self.flow_mut(flow)?.queue);
         self.heads.retain(|head| head.0.1 != flow.0);
         self.waiting -= gone.len();
+        for packet in gone.iter().map(|waiting| &waiting.packet) {
+            for (waiting, _) in
+                self.waiting_for.iter_mut().zip(&packet.costs).filter(|(_, cost)| **cost > 0)
+            {
+                *waiting -= 1;
+            }
+        }
         Ok(gone.into_iter().map(|waiting| waiting.packet.item).collect())
     }
 

@@ -115,7 +115,8 @@ fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
     let lost_d = u128::from(!up && denominator & ((1 << cut) - 1) != 0);
     let (n, d) = ((numerator >> cut) + lost_n, (denominator >> cut) + lost_d);
     let n = n << bits;
-    if up { n.div_ceil(d) } else { n / d }
+    let quotient = n / d;
+    if up && quotient * d < n { quotient + 1 } else { quotient }
 }
 
 /// Solves `problem`. Time: n × resources, and n log n in the number of users with a cap.
@@ -140,7 +141,9 @@ struct Filling<'a> {
     /// By resource: what is left were everybody who still rises taken at level zero.
     free: Vec<u128>,
     /// Cap levels with their users, ascending.
-    caps: Vec<(u64, u32, Limit)>,
+    caps: Vec<(u64, u32)>,
+    /// By resource: what those who stop together free.
+    freed: Vec<u128>,
 }
 
 impl<'a> Filling<'a> {
@@ -154,16 +157,17 @@ impl<'a> Filling<'a> {
             sums: vec![0; resources],
             free: vec![WHOLE; resources],
             caps: Vec::new(),
+            freed: vec![0; resources],
         };
         for index in 0..users {
             let outcome = filling.enter(index);
             filling.outcomes.push(outcome);
         }
-        filling.caps.sort_unstable_by_key(|&(level, user, _)| (level, user));
+        filling.caps.sort_unstable();
         filling
     }
 
-    /// Computes the rates of one user. The limit in the outcome is a placeholder until it stops.
+    /// Computes the rates of one user. Until it stops the limit in its outcome is its cap's.
     fn enter(&mut self, index: usize) -> Outcome {
         let user = &self.problem.users()[index];
         let capacities = self.problem.capacities();
@@ -198,14 +202,17 @@ impl<'a> Filling<'a> {
             *rate = part as u64 * u64::from(user.weight.get());
             self.sums[k] += u128::from(*rate);
         }
-        if let Some((fraction, limit)) = cap {
-            let per_task = (user.demand[dominant], capacities[dominant]);
-            self.enter_cap(index, fraction, per_task, limit);
+        match cap {
+            Some((fraction, limit)) => {
+                let per_task = (user.demand[dominant], capacities[dominant]);
+                self.enter_cap(index, fraction, per_task);
+                stopped(Some(dominant), limit)
+            }
+            None => full,
         }
-        full
     }
 
-    fn enter_cap(&mut self, index: usize, cap: Fraction, per_task: (u64, u64), limit: Limit) {
+    fn enter_cap(&mut self, index: usize, cap: Fraction, per_task: (u64, u64)) {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         let numerator = product(cap.numerator(), per_task.0);
         let denominator = product(cap.denominator(), per_task.1);
@@ -214,15 +221,19 @@ impl<'a> Filling<'a> {
         }
         let weight = u64::from(self.problem.users()[index].weight.get());
         let level = scaled(numerator, denominator, SHARE_BITS, false) as u64 / weight;
-        self.caps.push((level, index as u32, limit));
+        self.caps.push((level, index as u32));
     }
 
     fn run(&mut self) {
-        for (level, user, limit) in std::mem::take(&mut self.caps) {
+        for (level, user) in std::mem::take(&mut self.caps) {
             while let Some(resource) = self.full_before(level) {
                 self.fill(resource);
             }
-            self.stop(user as usize, level, limit);
+            if self.stop(user as usize, level, None) {
+                // The cap lies between its level and the next, and whoever is stopped by it has
+                // all of it: the others are charged for the difference.
+                self.free_up(level + 1);
+            }
         }
         while let Some(resource) = self.full_before(Share::ONE.0 + 1) {
             self.fill(resource);
@@ -242,30 +253,37 @@ impl<'a> Filling<'a> {
         let resources = self.sums.len();
         for user in 0..self.outcomes.len() {
             if self.rates[user * resources + resource] > 0 {
-                self.stop(user, level, Limit::Capacity(resource));
+                self.stop(user, level, Some(Limit::Capacity(resource)));
             }
         }
+        self.free_up(level);
     }
 
-    /// Stops one user, unless it has stopped before.
-    fn stop(&mut self, user: usize, level: u64, limit: Limit) {
+    /// Stops one user by `limit`, or by its cap; whether it had not stopped before. What it took
+    /// is left in `freed`.
+    fn stop(&mut self, user: usize, level: u64, limit: Option<Limit>) -> bool {
         let resources = self.sums.len();
         let rates = &mut self.rates[user * resources..][..resources];
-        let Some(dominant) = self.outcomes[user].dominant else { return };
-        if rates[dominant] == 0 {
-            return;
+        let outcome = &mut self.outcomes[user];
+        if outcome.dominant.is_none_or(|dominant| rates[dominant] == 0) {
+            return false;
         }
-        // A cap lies between its level and the next, and whoever is stopped by it has all of it:
-        // the others are charged for the difference.
-        let charged = u128::from(level) + u128::from(!matches!(limit, Limit::Capacity(_)));
-        for ((rate, sum), free) in rates.iter_mut().zip(&mut self.sums).zip(&mut self.free) {
-            *sum -= u128::from(*rate);
-            *free = free.saturating_sub(u128::from(*rate) * charged);
-            *rate = 0;
+        for (rate, freed) in rates.iter_mut().zip(&mut self.freed) {
+            *freed += u128::from(std::mem::take(rate));
         }
         let weight = u64::from(self.problem.users()[user].weight.get());
-        self.outcomes[user].share = Share::from_raw(level * weight);
-        self.outcomes[user].limit = limit;
+        outcome.share = Share::from_raw(level * weight);
+        outcome.limit = limit.unwrap_or(outcome.limit);
+        true
+    }
+
+    /// Takes what was freed out of the sums, charged up to `level`.
+    fn free_up(&mut self, level: u64) {
+        for ((freed, sum), free) in self.freed.iter_mut().zip(&mut self.sums).zip(&mut self.free) {
+            let freed = std::mem::take(freed);
+            *sum -= freed;
+            *free = free.saturating_sub(freed * u128::from(level));
+        }
     }
 }
 

@@ -100,6 +100,9 @@ impl User {
     /// resource.
     pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
         let own = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
+        if self.quota.is_empty() {
+            return own;
+        }
         let quotas = self.quota.iter().zip(&self.demand).enumerate().filter_map(|(k, (q, &d))| {
             let fraction = Fraction { numerator: (*q)?, denominator: d };
             (d > 0).then_some((fraction, Limit::Quota(k)))

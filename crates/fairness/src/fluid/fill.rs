@@ -16,7 +16,7 @@
 //! since rates depend continuously on levels. Rates are rounded down to whole bits per second and
 //! then checked against the capacities in integers.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::network::{Network, Use};
@@ -33,30 +33,59 @@ pub(super) struct Round {
     pub got: Vec<u64>,
     /// Why not more.
     pub limits: Vec<Limit>,
-    /// By resource: what is taken of it by what is given, and what would be by what is wanted.
-    used: Vec<(u128, u128)>,
+    /// By resource: the part of it taken by what is given and by what is wanted, to [`NEARLY`].
+    parts: Vec<(f64, f64)>,
+}
+
+/// How near to a whole a sum of floats must be for integers to be asked whether it is one: the
+/// error of a sum of 2^20 floats is below 2^-32 in the worst case.
+const NEARLY: f64 = 1e-9;
+
+/// How what `rates` take of `resource` compares with its capacity: exact.
+fn compare_exactly(network: &Network, resource: usize, rates: &[u64]) -> Ordering {
+    let taken: u128 = network
+        .users
+        .of(resource)
+        .iter()
+        .map(|&(flow, cost)| u128::from(rates[flow as usize]) * u128::from(cost))
+        .sum();
+    taken.cmp(&network.capacity_scaled(resource))
+}
+
+/// The same, in integers only where `part`, the float, leaves a doubt.
+fn compare(network: &Network, resource: usize, part: f64, rates: &[u64]) -> Ordering {
+    match () {
+        () if network.capacities[resource] == 0 => compare_exactly(network, resource, rates),
+        () if part < 1.0 - NEARLY => Ordering::Less,
+        () if part > 1.0 + NEARLY => Ordering::Greater,
+        () => compare_exactly(network, resource, rates),
+    }
 }
 
 impl Round {
     pub fn new(network: &Network) -> Self {
-        Self { used: vec![(0, 0); network.capacities.len()], ..Self::default() }
+        Self { parts: vec![(0.0, 0.0); network.capacities.len()], ..Self::default() }
     }
 
-    /// Counts what is taken of each resource, in integers.
+    /// Counts what is taken of each resource.
     pub fn count(&mut self, network: &Network) {
-        self.used.fill((0, 0));
+        self.parts.fill((0.0, 0.0));
         for (flow, (&given, &want)) in self.given.iter().zip(&self.want).enumerate() {
-            for u in network.uses.of(flow) {
-                let used = &mut self.used[u.resource as usize];
-                used.0 += u128::from(given) * u128::from(u.cost);
-                used.1 += u128::from(want) * u128::from(u.cost);
+            let (given, want) = (given as f64, want as f64);
+            for u in network.decisive.of(flow) {
+                let part = &mut self.parts[u.resource as usize];
+                part.0 += given * u.part;
+                part.1 += want * u.part;
             }
         }
     }
 
     /// Whether what is given fits.
     pub fn is_feasible(&self, network: &Network) -> bool {
-        self.used.iter().enumerate().all(|(k, used)| used.0 <= network.capacity_scaled(k))
+        self.parts
+            .iter()
+            .enumerate()
+            .all(|(k, part)| compare(network, k, part.0, &self.given) != Ordering::Greater)
     }
 }
 
@@ -145,8 +174,8 @@ impl Fill {
         round.limits.clear();
         round.limits.resize(round.want.len(), Limit::Load);
         if self.enter_resources(network, round) {
-            Sweep { fill: self, network, round }.run(spare);
-            self.trim(network, round);
+            let level = Sweep { fill: self, network, round }.run(spare);
+            self.trim(network, round, level);
         }
     }
 
@@ -156,46 +185,54 @@ impl Fill {
         self.new_ends.clear();
         self.events.clear();
         for (k, resource) in self.resources.iter_mut().enumerate() {
-            let (given, wanted) = round.used[k];
-            let whole = network.capacity_scaled(k);
-            *resource = Resource {
-                followed: wanted > whole,
-                full: wanted > whole && given >= whole,
-                base: if whole > 0 { given as f64 / whole as f64 } else { 0.0 },
-                ..Resource::default()
-            };
+            let (given, want) = round.parts[k];
+            let followed = compare(network, k, want, &round.want) == Ordering::Greater;
+            let full = followed && compare(network, k, given, &round.given) != Ordering::Less;
+            *resource = Resource { followed, full, base: given, ..Resource::default() };
         }
         self.resources.iter().any(|resource| resource.followed)
     }
 
     /// Takes back what rounding may have given too much: a bit per second each, from who has more
-    /// than it was given.
-    fn trim(&mut self, network: &Network, round: &mut Round) {
-        for k in (0..self.resources.len()).filter(|&k| self.resources[k].followed) {
-            let users = network.users.of(k);
-            let cost = |flow: u32| {
-                let uses = network.uses.of(flow as usize);
-                uses.iter().find(|u| u.resource as usize == k).map_or(0, |u| u128::from(u.cost))
-            };
-            let taken: u128 =
-                users.iter().map(|&f| u128::from(round.got[f as usize]) * cost(f)).sum();
-            let mut excess = taken.saturating_sub(network.capacity_scaled(k));
-            while excess > 0 {
-                let before = excess;
-                for &flow in users {
-                    let (got, given) = (&mut round.got[flow as usize], round.given[flow as usize]);
-                    if excess > 0 && *got > given {
-                        *got -= 1;
-                        excess = excess.saturating_sub(cost(flow));
-                        round.limits[flow as usize] = Limit::Resource(k as u32);
-                    }
-                }
-                if excess == before {
+    /// than it was given. `level` is where the sweep ended.
+    fn trim(&self, network: &Network, round: &mut Round, level: f64) {
+        for (k, resource) in self.resources.iter().enumerate() {
+            let part = resource.rate * level + resource.base;
+            if !resource.full && (!resource.followed || part < 1.0 - NEARLY) {
+                continue;
+            }
+            while compare_exactly(network, k, &round.got) == Ordering::Greater {
+                if !take_back(network.users.of(k), k as u32, round) {
                     break; // only what was given is left, and that is feasible
                 }
             }
         }
     }
+}
+
+/// Takes a bit per second from each user of `resource` that has more than it was given; whether
+/// there was one.
+fn take_back(users: &[(u32, u32)], resource: u32, round: &mut Round) -> bool {
+    let mut taken = false;
+    for flow in users.iter().map(|&(flow, _)| flow as usize) {
+        if round.got[flow] > round.given[flow] {
+            round.got[flow] -= 1;
+            round.limits[flow] = Limit::Resource(resource);
+            taken = true;
+        }
+    }
+    taken
+}
+
+/// A tenant starts to rise, or all its loads are served.
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    level: f64,
+    tenant: usize,
+    version: u32,
+    ends: bool,
+    /// It stands in the sorted list, not in the heap of changed ends.
+    sorted: bool,
 }
 
 /// One rise of the level.
@@ -206,7 +243,8 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    fn run(mut self, spare: Spare) {
+    /// Raises the level until nobody rises any more; returns it.
+    fn run(mut self, spare: Spare) -> f64 {
         for tenant in 0..self.fill.tenants.len() {
             self.enter(tenant, spare);
         }
@@ -214,41 +252,55 @@ impl Sweep<'_> {
         for k in 0..self.fill.resources.len() {
             self.bound(k, 0.0);
         }
-        let mut next = 0;
-        loop {
-            let sorted = self.fill.events.get(next).copied();
-            let changed = self.fill.new_ends.peek().map(|Reverse(end)| *end);
-            let take_changed = match (sorted, changed) {
-                (None, None) => return,
-                (Some(sorted), Some(changed)) => changed.0 < sorted.0,
-                (None, Some(_)) => true,
-                (Some(_), None) => false,
-            };
-            let (at, tenant, version, ends) = match (sorted, changed) {
-                (_, Some((at, tenant, version))) if take_changed => (at, tenant, version, true),
-                (Some((at, event)), _) => (at, event >> 1, 0, event & 1 == 1),
-                _ => return,
-            };
-            let void = {
-                let tenant = &self.fill.tenants[tenant as usize];
-                tenant.phase == Phase::Done || (ends && tenant.version != version)
-            };
-            let level = f64::from_bits(at);
-            if !void && let Some((resource, level)) = self.full_before(level) {
-                self.fill_up(resource, level);
-                continue;
+        let (mut next, mut level) = (0, 0.0);
+        while let Some(event) = self.earliest(next) {
+            if !self.is_void(event) {
+                if let Some((resource, full)) = self.full_before(event.level) {
+                    self.fill_up(resource, full);
+                    continue;
+                }
+                level = event.level;
+                match event.ends {
+                    true => self.end(event.tenant, level),
+                    false => self.start(event.tenant, level),
+                }
             }
-            if take_changed {
-                self.fill.new_ends.pop();
-            } else {
+            if event.sorted {
                 next += 1;
-            }
-            match (void, ends) {
-                (true, _) => {}
-                (false, true) => self.end(tenant as usize, level),
-                (false, false) => self.start(tenant as usize, level),
+            } else {
+                self.fill.new_ends.pop();
             }
         }
+        level
+    }
+
+    /// The earlier of the event at `next` and the first changed end.
+    fn earliest(&self, next: usize) -> Option<Event> {
+        let sorted = self.fill.events.get(next).map(|&(at, event)| Event {
+            level: f64::from_bits(at),
+            tenant: (event >> 1) as usize,
+            version: 0,
+            ends: event & 1 == 1,
+            sorted: true,
+        });
+        let changed = self.fill.new_ends.peek().map(|&Reverse((at, tenant, version))| Event {
+            level: f64::from_bits(at),
+            tenant: tenant as usize,
+            version,
+            ends: true,
+            sorted: false,
+        });
+        match (sorted, changed) {
+            (Some(sorted), Some(changed)) if changed.level < sorted.level => Some(changed),
+            (Some(event), _) | (None, Some(event)) => Some(event),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the tenant is done, or its end has moved since.
+    fn is_void(&self, event: Event) -> bool {
+        let tenant = &self.fill.tenants[event.tenant];
+        tenant.phase == Phase::Done || (event.ends && tenant.version != event.version)
     }
 
     /// Sets one tenant and its flows up.
@@ -285,7 +337,7 @@ impl Sweep<'_> {
         for &flow in self.network.flows.of(index) {
             let rise = self.fill.missing[flow as usize] * speed;
             if rise > 0.0 {
-                for u in self.network.uses.of(flow as usize) {
+                for u in self.network.decisive.of(flow as usize) {
                     let resource = &mut self.fill.resources[u.resource as usize];
                     let rate = rise * u.part;
                     match phase {
@@ -301,7 +353,7 @@ impl Sweep<'_> {
     /// What `flow` misses and might get; who uses a full resource keeps what it was given.
     fn enter_flow(&mut self, flow: usize) -> f64 {
         let missing = self.round.want[flow] - self.round.given[flow];
-        let uses = self.network.uses.of(flow);
+        let uses = self.network.decisive.of(flow);
         if missing == 0 || uses.is_empty() {
             return 0.0;
         }
@@ -367,7 +419,7 @@ impl Sweep<'_> {
         for &flow in self.network.flows.of(index) {
             let rise = self.fill.missing[flow as usize] * speed;
             if rise > 0.0 {
-                for u in self.network.uses.of(flow as usize) {
+                for u in self.network.decisive.of(flow as usize) {
                     let resource = &mut self.fill.resources[u.resource as usize];
                     resource.coming -= rise * u.part;
                     change_rate(resource, rise * u.part, level);
@@ -384,7 +436,7 @@ impl Sweep<'_> {
             let rise = self.fill.missing[flow as usize] * speed;
             if rise > 0.0 {
                 self.fill.missing[flow as usize] = 0.0;
-                for u in self.network.uses.of(flow as usize) {
+                for u in self.network.decisive.of(flow as usize) {
                     let resource = &mut self.fill.resources[u.resource as usize];
                     change_rate(resource, -rise * u.part, level);
                     resource.flows -= 1;
@@ -399,7 +451,7 @@ impl Sweep<'_> {
         let mut last = None;
         // Flows of a tenant need not be neighbours among the users: a tenant met twice is
         // brought up to speed twice, the second time from the state the first left.
-        for &flow in self.network.users.of(resource) {
+        for &(flow, _) in self.network.users.of(resource) {
             if self.fill.missing[flow as usize] <= 0.0 {
                 continue;
             }
@@ -423,7 +475,7 @@ impl Sweep<'_> {
         let tenant = self.fill.tenants[self.network.tenant_of[flow] as usize];
         let missing = std::mem::take(&mut self.fill.missing[flow]);
         let rising = tenant.phase == Phase::Rising;
-        for u in self.network.uses.of(flow) {
+        for u in self.network.decisive.of(flow) {
             let resource = &mut self.fill.resources[u.resource as usize];
             let rate = missing * tenant.speed * u.part;
             if rising {
@@ -468,7 +520,7 @@ impl Sweep<'_> {
         for &flow in flows {
             let rise = self.fill.missing[flow as usize] * faster;
             if rise > 0.0 {
-                for &u in self.network.uses.of(flow as usize) {
+                for &u in self.network.decisive.of(flow as usize) {
                     self.speed_up(u, rise * u.part, rising.then_some(level));
                 }
             }

@@ -122,6 +122,14 @@ impl<T: Copy> Lists<T> {
         self.ends.push(u32::try_from(self.items.len()).expect("limits keep it below 2^29"));
     }
 
+    fn filtered(&self, lists: usize, keep: impl Fn(usize, &T) -> bool) -> Self {
+        let mut filtered = Self::with_capacity(lists);
+        for list in 0..lists {
+            filtered.push(self.of(list).iter().filter(|item| keep(list, item)).copied());
+        }
+        filtered
+    }
+
     /// `lists` lists from (list, item) pairs, each in the order of the pairs.
     fn grouped(lists: usize, pairs: impl Iterator<Item = (usize, T)>) -> Self {
         let mut groups = vec![Vec::new(); lists];
@@ -143,10 +151,12 @@ pub struct Network {
     pub(super) tenant_of: Vec<u32>,
     /// By flow: its dominant cost as a fraction.
     pub(super) dominant: Vec<f64>,
-    /// By flow.
+    /// By flow: all that it uses.
     pub(super) uses: Lists<Use>,
-    /// By resource: who uses it.
-    pub(super) users: Lists<u32>,
+    /// By flow: what it uses of resources that can be full before all others are.
+    pub(super) decisive: Lists<Use>,
+    /// By resource: who uses it (flow and cost), none where it is not decisive.
+    pub(super) users: Lists<(u32, u32)>,
     /// By tenant.
     pub(super) flows: Lists<u32>,
 }
@@ -194,14 +204,18 @@ impl NetworkBuilder {
         let users = Lists::grouped(
             capacities.len(),
             (0..flows.len()).flat_map(|flow| {
-                uses.of(flow).iter().map(move |u: &Use| (u.resource as usize, flow as u32))
+                uses.of(flow).iter().map(move |u| (u.resource as usize, (flow as u32, u.cost)))
             }),
         );
-        let by_tenant = Lists::grouped(
+        let keep: Vec<bool> =
+            (0..capacities.len()).map(|k| !is_dominated(k, &uses, &users, &capacities)).collect();
+        let decisive = uses.filtered(flows.len(), |_, u| keep[u.resource as usize]);
+        let users = users.filtered(capacities.len(), |k, _| keep[k]);
+        let flows = Lists::grouped(
             weights.len(),
             (0_u32..).zip(&tenant_of).map(|(flow, &tenant)| (tenant as usize, flow)),
         );
-        Ok(Network { capacities, weights, tenant_of, dominant, uses, users, flows: by_tenant })
+        Ok(Network { capacities, weights, tenant_of, dominant, uses, decisive, users, flows })
     }
 
     fn check(&self) -> Result<(), InvalidNetwork> {
@@ -230,6 +244,28 @@ impl NetworkBuilder {
         }
         Ok(())
     }
+}
+
+/// Whether there is a resource that is at least as full as `k` whatever the rates: every flow that
+/// uses `k` takes at least as large a part of it. The NTs of a chain that all flows pass are such
+/// resources, all but the narrowest, and so are ingress and egress. Of equals the first remains.
+fn is_dominated(k: usize, uses: &Lists<Use>, all: &Lists<(u32, u32)>, capacities: &[u64]) -> bool {
+    let users = all.of(k);
+    let Some(&(first, _)) = users.first() else { return false };
+    let scaled = |cost: u32, capacity: u64| u128::from(cost) * u128::from(capacity);
+    let candidates = uses.of(first as usize).iter().map(|u| u.resource as usize);
+    candidates.filter(|&other| other != k).any(|other| {
+        let mut equal = users.len() == all.of(other).len();
+        let at_most = users.iter().all(|&(flow, cost)| {
+            let mut theirs = uses.of(flow as usize).iter();
+            let Some(there) = theirs.find(|u| u.resource as usize == other) else { return false };
+            let here = scaled(cost, capacities[other]);
+            let there = scaled(there.cost, capacities[k]);
+            equal &= here == there;
+            here <= there
+        });
+        at_most && (!equal || other < k)
+    })
 }
 
 fn merged(costs: &[(usize, Cost)], capacities: &[u64]) -> Vec<Use> {

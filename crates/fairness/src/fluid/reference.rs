@@ -19,9 +19,8 @@ fn number<N: Number>(value: u64) -> N {
 pub fn solve<N: Number>(network: &Network, spare: Spare, demands: &[Demand]) -> Vec<N> {
     let load: Vec<N> = demands.iter().map(|d| number(d.load.get())).collect();
     let promised: Vec<N> = demands.iter().map(|d| number(d.load.min(d.admitted).get())).collect();
-    let capacity = |k: usize| number::<N>(network.capacities[k]);
-    let feasible = (0..network.capacities.len())
-        .all(|k| taken(network, k, &promised) <= capacity(k) * number(Cost::ONE.raw().into()));
+    let feasible =
+        taken(network, &promised).iter().enumerate().all(|(k, taken)| *taken <= whole(network, k));
     let given = if feasible {
         promised
     } else {
@@ -31,15 +30,21 @@ pub fn solve<N: Number>(network: &Network, spare: Spare, demands: &[Demand]) -> 
     Water::new(network, spare, given, &load).run()
 }
 
-/// Σ rate × cost at `resource`, in 2^-20 of its unit.
-fn taken<N: Number>(network: &Network, resource: usize, rates: &[N]) -> N {
-    let mut sum = N::zero();
-    for &flow in network.users.of(resource) {
-        for u in network.uses.of(flow as usize).iter().filter(|u| u.resource as usize == resource) {
-            sum = sum + rates[flow as usize].clone() * number(u.cost.into());
+/// By resource: Σ rate × cost, in 2^-20 of its unit.
+fn taken<N: Number>(network: &Network, rates: &[N]) -> Vec<N> {
+    let mut sums = vec![N::zero(); network.capacities.len()];
+    for (flow, rate) in rates.iter().enumerate() {
+        for u in network.uses.of(flow) {
+            let sum = &mut sums[u.resource as usize];
+            *sum = sum.clone() + rate.clone() * number(u.cost.into());
         }
     }
-    sum
+    sums
+}
+
+/// Capacity of `resource` in the same unit.
+fn whole<N: Number>(network: &Network, resource: usize) -> N {
+    number::<N>(network.capacities[resource]) * number(Cost::ONE.raw().into())
 }
 
 /// What happens next.
@@ -93,8 +98,8 @@ impl<'a, N: Number> Water<'a, N> {
     }
 
     fn run(mut self) -> Vec<N> {
-        for k in 0..self.full.len() {
-            if self.rest(k) <= N::zero() {
+        for (k, taken) in taken(self.network, &self.rates()).into_iter().enumerate() {
+            if taken >= whole(self.network, k) {
                 self.happen(Event::Full(k));
             }
         }
@@ -106,6 +111,10 @@ impl<'a, N: Number> Water<'a, N> {
             self.level = level;
             self.happen(event);
         }
+        self.rates()
+    }
+
+    fn rates(&self) -> Vec<N> {
         (0..self.given.len())
             .map(|flow| self.given[flow].clone() + self.part(flow) * self.missing[flow].clone())
             .collect()
@@ -124,10 +133,9 @@ impl<'a, N: Number> Water<'a, N> {
 
     /// How fast the progress of `tenant` rises with the level.
     fn speed(&self, tenant: usize) -> N {
-        if self.start[tenant].is_some() { N::zero() } else { self.full_speed(tenant) }
-    }
-
-    fn full_speed(&self, tenant: usize) -> N {
+        if self.start[tenant].is_some() {
+            return N::zero();
+        }
         let charge = self.rising(tenant).fold(N::zero(), |sum, flow| {
             sum + self.missing[flow].clone() * dominant(self.network, flow)
         });
@@ -135,19 +143,6 @@ impl<'a, N: Number> Water<'a, N> {
             return N::zero();
         }
         number::<N>(self.network.weights[tenant].get().into()) / charge
-    }
-
-    /// What is left of `resource` as a part of it; nothing of one that is not there.
-    fn rest(&self, resource: usize) -> N {
-        let rates: Vec<N> = (0..self.given.len())
-            .map(|flow| self.given[flow].clone() + self.part(flow) * self.missing[flow].clone())
-            .collect();
-        let capacity = self.network.capacities[resource];
-        if capacity == 0 {
-            return N::zero();
-        }
-        let whole = number::<N>(capacity) * number(Cost::ONE.raw().into());
-        N::one() - taken(self.network, resource, &rates) / whole
     }
 
     /// The next event and its level; `None` when nobody rises any more.
@@ -170,21 +165,21 @@ impl<'a, N: Number> Water<'a, N> {
                 }
             }
         }
-        for k in (0..self.full.len()).filter(|&k| !self.full[k]) {
-            let speeds: Vec<N> = (0..self.given.len())
-                .map(|flow| match self.stopped[flow] {
-                    Some(_) => N::zero(),
-                    None => {
-                        let tenant = self.network.tenant_of[flow] as usize;
-                        self.speed(tenant) * self.missing[flow].clone()
-                    }
-                })
-                .collect();
-            let rate = taken(self.network, k, &speeds);
-            if rate > N::zero() {
-                let whole =
-                    number::<N>(self.network.capacities[k]) * number(Cost::ONE.raw().into());
-                offer(self.level.clone() + self.rest(k) * whole / rate, Event::Full(k));
+        let speeds: Vec<N> = (0..self.given.len())
+            .map(|flow| match self.stopped[flow] {
+                Some(_) => N::zero(),
+                None => {
+                    let tenant = self.network.tenant_of[flow] as usize;
+                    self.speed(tenant) * self.missing[flow].clone()
+                }
+            })
+            .collect();
+        let rates = taken(self.network, &speeds);
+        let now = taken(self.network, &self.rates());
+        for (k, (rate, now)) in rates.into_iter().zip(now).enumerate() {
+            if !self.full[k] && rate > N::zero() {
+                let rest = whole::<N>(self.network, k) - now;
+                offer(self.level.clone() + rest / rate, Event::Full(k));
             }
         }
         first
@@ -200,9 +195,12 @@ impl<'a, N: Number> Water<'a, N> {
             }
             Event::Full(resource) => {
                 self.full[resource] = true;
-                for &flow in self.network.users.of(resource) {
-                    let part = self.part(flow as usize);
-                    self.stopped[flow as usize].get_or_insert(part);
+                for flow in 0..self.given.len() {
+                    let mut uses = self.network.uses.of(flow).iter();
+                    if uses.any(|u| u.resource as usize == resource) {
+                        let part = self.part(flow);
+                        self.stopped[flow].get_or_insert(part);
+                    }
                 }
             }
         }
