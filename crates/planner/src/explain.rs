@@ -76,7 +76,7 @@ fn embedding(
         region: RegionId(path.region),
         bitstream: chain.bitstream.id.clone(),
         bandwidth: from_kbps(path.kbps),
-        skipped: u8::try_from(chain.slots.len() - path.slots.len()).unwrap_or(u8::MAX),
+        skipped: u8::try_from(chain.bitstream.nts.len() - path.slots.len()).unwrap_or(u8::MAX),
         reconfigurations: loads,
         new_regions: loads,
         unused_permille: unused_permille(area_of(view.job, RegionId(path.region)), chain),

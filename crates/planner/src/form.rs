@@ -14,8 +14,9 @@
 //! core + pass · (stages - 1) + Σ over stages of the longest branch's Σ d
 //! ```
 //!
-//! The best staging with a parallel stage is found by dynamic programming over the levels' bounds:
-//! O(levels² · nodes), and a DAG without a fork has one level. For a diamond of one entry that is
+//! The best staging with a parallel stage is found by dynamic programming over the levels' bounds,
+//! with every run as early and then as late as it can be: O(levels² · nodes), and a DAG without a
+//! fork has one level. For a diamond of one entry that is
 //! core + 2 passes + 3 d: both sides of the fork must wait for the node before it. SuperNIC's S2
 //! with one further pass (Fig. 11: 65 + 3 d) is the same rule for its DAG-a, whose NT3 does not
 //! wait for NT1; the tests have both.
@@ -128,20 +129,28 @@ impl Graph {
         Staging { stages: vec![SmallVec::from_iter([all])], latency }
     }
 
-    /// The set of nodes at each level of runs.
-    fn levels(&self) -> SmallVec<[u64; 8]> {
+    /// The set of nodes at each level of runs, each run as early or as late as it can be.
+    fn levels(&self, late: bool) -> SmallVec<[u64; 8]> {
+        let (before, after) = match late {
+            false => (&self.predecessors, &self.successors),
+            true => (&self.successors, &self.predecessors),
+        };
         let mut level: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.len());
         let mut sets: SmallVec<[u64; 8]> = SmallVec::new();
-        for node in self.order.iter().map(|n| usize::from(*n)) {
-            let before = self.predecessors[node];
-            let linear = before.count_ones() == 1
-                && members(before).all(|p| self.successors[p].count_ones() == 1);
-            let after = members(before).map(|p| level[p] + usize::from(!linear)).max();
-            level[node] = after.unwrap_or(0);
+        for i in 0..self.len() {
+            let at = if late { self.len() - 1 - i } else { i };
+            let node = usize::from(self.order[at]);
+            let linear = before[node].count_ones() == 1
+                && members(before[node]).all(|n| after[n].count_ones() == 1);
+            let next = members(before[node]).map(|n| level[n] + usize::from(!linear)).max();
+            level[node] = next.unwrap_or(0);
             if sets.len() <= level[node] {
                 sets.resize(level[node] + 1, 0);
             }
             sets[level[node]] |= 1 << node;
+        }
+        if late {
+            sets.reverse();
         }
         sets
     }
@@ -152,14 +161,12 @@ impl Graph {
         let mut rest = set;
         let mut parts: SmallVec<[u64; FORK_BRANCHES_MAX]> = SmallVec::new();
         while rest != 0 {
-            let mut part = rest & rest.wrapping_neg();
-            loop {
-                let reach = members(part)
-                    .fold(part, |all, n| all | self.successors[n] | self.predecessors[n]);
-                if reach & set == part {
-                    break;
-                }
-                part = reach & set;
+            let (mut part, mut edge) = (0, rest & rest.wrapping_neg());
+            while edge != 0 {
+                part |= edge;
+                let reach =
+                    members(edge).fold(0, |all, n| all | self.successors[n] | self.predecessors[n]);
+                edge = reach & set & !part;
             }
             rest &= !part;
             parts.push(part);
@@ -187,12 +194,19 @@ impl Graph {
     }
 
     /// The fastest staging with at least one stage of several branches; `None` where there is
-    /// none. Ties go to fewer stages.
+    /// none. Ties go to fewer stages, and to runs as early as they can be.
     pub(crate) fn parallel(&self, cost: PassCost) -> Option<Staging> {
         if !self.has_fork() && self.predecessors.iter().filter(|set| **set == 0).count() < 2 {
             return None;
         }
-        let levels = self.levels();
+        let early = self.parallel_over(&self.levels(false), cost);
+        let late = self.parallel_over(&self.levels(true), cost);
+        let rank = |staging: &Staging| (staging.latency, staging.stages.len());
+        early.into_iter().chain(late).min_by_key(rank)
+    }
+
+    /// The same among the stagings that cut these levels.
+    fn parallel_over(&self, levels: &[u64], cost: PassCost) -> Option<Staging> {
         let bounds = levels.len() + 1;
         // The best way to reach a bound, with and without a parallel stage on the way.
         let mut best: Vec<[Option<Reached>; 2]> = vec![[None; 2]; bounds];
@@ -342,8 +356,8 @@ mod tests {
         assert!(diamond.is_linear(&[0, 1, 3]) && !diamond.is_linear(&[0, 1, 2]));
     }
 
-    fn any_graph() -> impl Strategy<Value = Graph> {
-        (1usize..12).prop_flat_map(|n| {
+    fn any_graph(nodes: usize) -> impl Strategy<Value = Graph> {
+        (1..nodes).prop_flat_map(|n| {
             let edges = prop::collection::vec((0..n, 0..n), 0..20);
             (prop::collection::vec(0u64..100, n), edges).prop_map(|(latencies, edges)| {
                 let forward: Vec<_> = edges.into_iter().filter(|(a, b)| a < b).collect();
@@ -381,15 +395,63 @@ mod tests {
         }
     }
 
+    /// Every way to give each node a stage, later ones to later nodes; what hangs together in a
+    /// stage is one branch. The least latency of them all.
+    fn least_latency(graph: &Graph) -> u64 {
+        let n = graph.len();
+        let mut least = u64::MAX;
+        let mut stage = vec![0usize; n];
+        loop {
+            let ordered = (0..n)
+                .all(|f| (0..n).all(|t| graph.successors[f] >> t & 1 == 0 || stage[f] <= stage[t]));
+            let count = stage.iter().max().map_or(0, |last| last + 1);
+            if ordered && (0..count).all(|s| stage.contains(&s)) {
+                let latencies = (0..count).map(|s| {
+                    let set = (0..n).filter(|i| stage[*i] == s).fold(0u64, |all, i| all | 1 << i);
+                    graph.branches(set).iter().map(|b| graph.latency_of(b)).max().unwrap_or(0)
+                });
+                let passes = COST.pass * (count as u64 - 1);
+                least = least.min(COST.core + passes + latencies.sum::<u64>());
+            }
+            let Some(next) = stage.iter().position(|s| s + 1 < n) else { return least };
+            stage[..next].fill(0);
+            stage[next] += 1;
+        }
+    }
+
+    /// Levels are not all stagings: a run between two others may fit best in the middle. That is
+    /// rare, and what it costs is little.
+    #[test]
+    fn few_stagings_are_faster_than_the_one_found() {
+        use proptest::strategy::ValueTree;
+        use proptest::test_runner::TestRunner;
+        let mut runner = TestRunner::deterministic();
+        let (mut ours, mut best, mut equal, mut all) = (0, 0, 0, 0);
+        while all < 1_000 {
+            let tree = any_graph(7).new_tree(&mut runner).expect("nothing is filtered");
+            let graph = tree.current();
+            if graph.predecessors.iter().filter(|set| **set == 0).count() > 1 {
+                continue;
+            }
+            let s1 = graph.sequential(COST).latency;
+            let found = graph.parallel(COST).map_or(s1, |s2| s2.latency.min(s1)).get();
+            let least = least_latency(&graph);
+            assert!(found >= least, "{graph:?}");
+            (ours, best, all) = (ours + found, best + least, all + 1);
+            equal += u32::from(found == least);
+        }
+        assert!(equal >= 990 && ours * 1_000 <= best * 1_001, "{equal} equal, {ours} for {best}");
+    }
+
     proptest! {
         #[test]
-        fn every_staging_keeps_the_partial_order(graph in any_graph()) {
+        fn every_staging_keeps_the_partial_order(graph in any_graph(12)) {
             assert_sound(&graph, &graph.sequential(COST));
             if let Some(parallel) = graph.parallel(COST) {
                 assert_sound(&graph, &parallel);
                 prop_assert!(parallel.stages.iter().any(|stage| stage.len() > 1));
                 // Never slower than a stage for each level.
-                let levels = graph.levels();
+                let levels = graph.levels(false);
                 let longest: u64 = levels
                     .iter()
                     .map(|set| {

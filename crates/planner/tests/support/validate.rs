@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, NodeId, NtType, RegionId, Slot, TenantId, Way,
+    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, FormPreference, NodeId, NtType, RegionId,
+    Slot, TenantId, Way,
 };
 use snic_planner::{Catalogue, Ledger, Plan, RegionCondition, Request};
 
@@ -49,7 +50,8 @@ pub fn plan(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan:
         }
     }
     sums(ledger, catalogue, request, plan, &contents)?;
-    explanation(ledger, request, plan)
+    latency(ledger, catalogue, request, plan)?;
+    explanation(ledger, catalogue, request, plan)
 }
 
 fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a snic_domain::NtTypeId {
@@ -167,8 +169,45 @@ fn sums(
     ensure(ByteSize::from_bytes(memory) <= ledger.profile().memory, || "memory overbooked".into())
 }
 
-/// Numbers that recompute: latency, skipped NTs, reconfigurations, headroom.
-fn explanation(ledger: &Ledger, request: &Request<'_>, plan: &Plan) -> Checked {
+/// The form's numbers: what the mapping takes on an unloaded card, and which form is faster.
+fn latency(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan: &Plan) -> Checked {
+    let form = &plan.explanation.form;
+    ensure(form.chosen == plan.mapping.form, || "another form was told".into())?;
+    let of =
+        |node: &NodeId| catalogue.nt(nt_of(request.dag, node)).map_or(0, |nt| nt.latency.get());
+    let profile = ledger.profile();
+    let mut cycles = profile.core.get();
+    for (i, stage) in plan.mapping.stages.iter().enumerate() {
+        let longest = stage.branches.iter().map(|b| b.nodes.iter().map(of).sum::<u64>()).max();
+        cycles += longest.unwrap_or(0) + if i > 0 { profile.scheduler_pass.get() } else { 0 };
+    }
+    let told = match form.chosen {
+        Form::Sequential => form.sequential.get(),
+        Form::Parallel => form.parallel.ok_or("a parallel form without its latency")?.get(),
+    };
+    ensure(told == cycles, || format!("{told} cycles told, {cycles} taken"))?;
+    let Some(parallel) = form.parallel else {
+        return ensure(form.chosen == Form::Sequential, || "no fork, but parallel".into());
+    };
+    if form.reason.contains("only") {
+        return Ok(());
+    }
+    let faster = if parallel < form.sequential { Form::Parallel } else { Form::Sequential };
+    let wanted = match request.dag.spec().form {
+        FormPreference::Auto => faster,
+        FormPreference::Sequential => Form::Sequential,
+        FormPreference::Parallel => Form::Parallel,
+    };
+    ensure(form.chosen == wanted, || format!("{form:?}"))
+}
+
+/// Numbers that recompute: skipped NTs, reconfigurations, headroom.
+fn explanation(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &Request<'_>,
+    plan: &Plan,
+) -> Checked {
     let chains = &plan.explanation.chains;
     ensure(chains.len() == plan.mapping.chains().count(), || "chains are missing".into())?;
     let mut loads = 0;
@@ -182,6 +221,11 @@ fn explanation(ledger: &Ledger, request: &Request<'_>, plan: &Plan) -> Checked {
                 || "another embedding".into(),
             )?;
             loads += embedding.reconfigurations;
+            let slots = catalogue.bitstream(&instance.bitstream).map(|b| b.nts.len());
+            if let Some(slots) = slots {
+                let skipped = usize::from(embedding.skipped);
+                ensure(skipped + instance.slots.len() == slots, || format!("{skipped} skipped"))?;
+            }
             let load = plan.loads.iter().find(|load| load.region == instance.region);
             let way = match load {
                 None => Way::Shared,
