@@ -1,2 +1,84 @@
 //! The daemon that owns a SmartNIC card.
-fn main() {}
+
+mod pki;
+mod quickstart;
+mod serving;
+mod settings;
+mod wiring;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use settings::Settings;
+
+/// The daemon that owns a SmartNIC card: accepts tenants' DAGs of network tasks over gRPC, maps
+/// them to regions, reconfigures regions and programs the card.
+#[derive(Debug, Parser)]
+#[command(name = "snicd", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows all of it in one go: a simulated card, two tenants, the paper's DAGs, traffic.
+    Quickstart(quickstart::Options),
+    /// Runs the daemon.
+    Run {
+        /// Settings file.
+        #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
+        config: PathBuf,
+    },
+    /// Prints the settings in force: the defaults, or those of a file.
+    Config {
+        /// Settings file.
+        #[arg(long, short)]
+        config: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snicd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    // One provider for the whole process, before anything uses TLS.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("another TLS provider is installed"))?;
+    match command {
+        Command::Quickstart(options) => {
+            init_log(&std::env::var("SNIC_LOG").unwrap_or_else(|_| "warn".into()), "human")?;
+            runtime()?.block_on(quickstart::run(options))
+        }
+        Command::Run { config } => {
+            let settings = Settings::read(&config)?;
+            init_log(&settings.log.filter, &settings.log.format)?;
+            runtime()?.block_on(serving::run(&settings))
+        }
+        Command::Config { config } => {
+            let settings =
+                config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;
+            print!("{}", settings.to_toml());
+            Ok(())
+        }
+    }
+}
+
+fn init_log(filter: &str, format: &str) -> Result<()> {
+    snic_telemetry::init_log(filter, format.parse()?).context("set up the log")
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start tokio")
+}

@@ -1,0 +1,176 @@
+//! The quickstart as a client of its own daemon: over mutual TLS, through the public API alone.
+
+use anyhow::{Context as _, Result, bail};
+use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
+use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
+use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_api::v1::{
+    self, BitstreamHeader, CreateDagRequest, CreateNtTypeRequest, CreateTenantRequest,
+    UploadBitstreamRequest, operation,
+};
+use snic_bitstream::catalogue::SampleDag;
+use snic_domain::{Area, Bitstream, NtType, RegionKind, Tenant, Traffic};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+
+use crate::pki::Pair;
+
+/// Bytes of one message of an upload.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A connection with one identity.
+#[derive(Clone)]
+pub struct Client {
+    channel: Channel,
+}
+
+/// `true` where it was made, `false` where it was there already.
+fn made<T>(result: Result<T, Status>) -> Result<bool, Status> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(status) if status.code() == Code::AlreadyExists => Ok(false),
+        Err(status) => Err(status),
+    }
+}
+
+fn area(area: Area) -> v1::Area {
+    v1::Area { lut: area.lut, ramb36: area.ramb36, dsp: area.dsp }
+}
+
+impl Client {
+    /// Connects to `https://localhost:<port>` and shows the certificate of `pair`.
+    pub async fn connect(port: u16, ca: &std::path::Path, pair: &Pair) -> Result<Self> {
+        let read = |path: &std::path::Path| {
+            std::fs::read(path).with_context(|| format!("read {}", path.display()))
+        };
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(read(ca)?))
+            .identity(Identity::from_pem(read(&pair.certificate)?, read(&pair.key)?))
+            .domain_name("localhost");
+        let channel = Endpoint::from_shared(format!("https://127.0.0.1:{port}"))?
+            .tls_config(tls)?
+            .connect()
+            .await
+            .with_context(|| format!("connect to the daemon's port {port}"))?;
+        Ok(Self { channel })
+    }
+
+    /// The operator's view of cards and regions.
+    pub fn cards(&self) -> CardServiceClient<Channel> {
+        CardServiceClient::new(self.channel.clone())
+    }
+
+    /// DAGs.
+    pub fn dags(&self) -> DagServiceClient<Channel> {
+        DagServiceClient::new(self.channel.clone())
+    }
+
+    /// Makes a tenant.
+    pub async fn create_tenant(&self, tenant: &Tenant) -> Result<bool, Status> {
+        let request = CreateTenantRequest {
+            tenant_id: tenant.id.to_string(),
+            tenant: Some(v1::Tenant { weight: tenant.weight, ..Default::default() }),
+            request_id: String::new(),
+        };
+        made(TenantServiceClient::new(self.channel.clone()).create_tenant(request).await)
+    }
+
+    /// Registers an NT type.
+    pub async fn create_nt_type(&self, nt: &NtType) -> Result<bool, Status> {
+        let traffic = match nt.traffic {
+            Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
+            Traffic::Payload => v1::nt_type::Traffic::Payload,
+        };
+        let request = CreateNtTypeRequest {
+            nt_type_id: nt.id.to_string(),
+            nt_type: Some(v1::NtType {
+                shareable: nt.shareable,
+                bandwidth_max_bps: nt.bandwidth_max.get(),
+                latency_cycles: nt.latency.get(),
+                area: Some(area(nt.area)),
+                memory_bytes: nt.memory.get(),
+                traffic: traffic.into(),
+                description: nt.description.clone(),
+                ..Default::default()
+            }),
+            request_id: String::new(),
+        };
+        made(NetworkTaskServiceClient::new(self.channel.clone()).create_nt_type(request).await)
+    }
+
+    /// Uploads a bitstream.
+    pub async fn upload(&self, bitstream: &Bitstream, bytes: Vec<u8>) -> Result<bool, Status> {
+        let kind = match bitstream.region_kind {
+            RegionKind::KnownNt => v1::RegionKind::KnownNt,
+            RegionKind::UserNt => v1::RegionKind::UserNt,
+        };
+        let header = BitstreamHeader {
+            bitstream_id: bitstream.id.to_string(),
+            digest: bitstream.digest.to_string(),
+            size_bytes: bitstream.size.get(),
+            nts: bitstream.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
+            region_kind: kind.into(),
+            card_model: bitstream.card_model.to_string(),
+            shareable: bitstream.shareable,
+            request_id: String::new(),
+        };
+        let bytes = bytes::Bytes::from(bytes);
+        let chunks = (0..bytes.len())
+            .step_by(CHUNK_BYTES)
+            .map(|at| Part::Chunk(bytes.slice(at..bytes.len().min(at + CHUNK_BYTES))));
+        let parts: Vec<UploadBitstreamRequest> = std::iter::once(Part::Header(header))
+            .chain(chunks)
+            .map(|part| UploadBitstreamRequest { part: Some(part) })
+            .collect();
+        let mut client = BitstreamServiceClient::new(self.channel.clone());
+        made(client.upload_bitstream(tokio_stream::iter(parts)).await)
+    }
+
+    /// Submits a DAG; gives the operation, or `None` where the DAG is there already.
+    pub async fn create_dag(&self, dag: &SampleDag) -> Result<Option<v1::Operation>, Status> {
+        let node = |node: &snic_domain::Node| v1::dag::Node {
+            id: node.id.to_string(),
+            nt_type: format!("ntTypes/{}", node.nt),
+        };
+        let edge = |edge: &snic_domain::Edge| v1::dag::Edge {
+            from: edge.from.to_string(),
+            to: edge.to.to_string(),
+        };
+        let request = CreateDagRequest {
+            parent: format!("tenants/{}", dag.name.tenant),
+            dag_id: dag.name.dag.to_string(),
+            dag: Some(v1::Dag {
+                nodes: dag.spec.nodes.iter().map(node).collect(),
+                edges: dag.spec.edges.iter().map(edge).collect(),
+                bandwidth_bps: dag.spec.bandwidth.get(),
+                ..Default::default()
+            }),
+            validate_only: false,
+            request_id: String::new(),
+        };
+        match self.dags().create_dag(request).await {
+            Ok(operation) => Ok(Some(operation.into_inner())),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Waits until an operation has ended; fails where it failed, or is not done in time.
+    pub async fn wait(&self, name: &str, seconds: i64) -> Result<()> {
+        let request = v1::WaitOperationRequest {
+            name: name.to_owned(),
+            timeout: Some(prost_types::Duration { seconds, nanos: 0 }),
+        };
+        let mut client = OperationServiceClient::new(self.channel.clone());
+        let operation = client.wait_operation(request).await?.into_inner();
+        match operation.result {
+            Some(operation::Result::Error(error)) => bail!("{name} failed: {}", error.message),
+            Some(operation::Result::Response(_)) => Ok(()),
+            None => bail!("{name} is not done after {seconds} s"),
+        }
+    }
+}

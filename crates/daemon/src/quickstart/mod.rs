@@ -1,0 +1,296 @@
+//! `snicd quickstart`: from nothing to packets through the paper's DAGs, in one command.
+//!
+//! It is the daemon as it always runs, with a development authority, an embedded store and a
+//! simulated card; what a tenant and an operator would do by hand is done through the same API.
+
+mod client;
+mod report;
+mod traffic;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use snic_api::v1::{self, Dag, region};
+use snic_bitstream::catalogue::{self, Catalogue};
+use snic_domain::TenantId;
+
+use crate::pki::{DevelopmentCa, Pair, write};
+use crate::serving;
+use crate::settings::{Listen, Settings, Tls};
+use crate::wiring::Daemon;
+use client::Client;
+
+/// Seconds until a DAG must be ready: a card's sixteen regions take a tenth of one to load.
+const READY_SECONDS: i64 = 60;
+
+/// Options of the quickstart.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Folder for the store, certificates and contexts; made anew where it is missing
+    /// [default: snic-quickstart in the user's data folder].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Loopback address and port to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7443")]
+    listen: SocketAddr,
+    /// How long traffic is driven at the card, in microseconds of the card's time.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    traffic_us: u64,
+    /// Stop once everything is printed, instead of at Ctrl-C.
+    #[arg(long)]
+    exit: bool,
+}
+
+fn default_folder() -> Result<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    let base = data.filter(|path| path.is_absolute()).or_else(home);
+    Ok(base
+        .context("neither XDG_DATA_HOME nor HOME is set; name a folder with --dir")?
+        .join("snic-quickstart"))
+}
+
+/// Who the quickstart speaks as.
+struct Identities {
+    ca: PathBuf,
+    operator: Pair,
+    tenants: BTreeMap<TenantId, Pair>,
+}
+
+/// Runs the quickstart until it is told to stop.
+pub async fn run(options: Options) -> Result<()> {
+    let began = Instant::now();
+    let dir = options.dir.clone().map_or_else(default_folder, Ok)?;
+    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+    let mut settings = Settings {
+        data_dir: dir.join("store"),
+        listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
+        ..Settings::default()
+    };
+    let identities = make_identities(&dir, &mut settings, &catalogue)?;
+    println!("snic quickstart in {}", dir.display());
+    let daemon = Daemon::start(&settings)?;
+    let server = serving::start(&settings, &daemon).await?;
+    let port = server.port().context("the daemon listens on TCP")?;
+    println!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
+    let contexts = dir.join("snicctl.toml");
+    write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
+    let tour = async {
+        let dags = tour(port, &identities, &catalogue, &daemon, &options).await?;
+        println!(
+            "\ndone in {:.1} s; {}",
+            began.elapsed().as_secs_f64(),
+            farewell(&contexts, &dags)
+        );
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        result = tour => result?,
+        signal = serving::stop_signal() => {
+            signal?;
+            println!("stopping before the end of the tour");
+            server.stop().await?;
+            return daemon.stop();
+        }
+    }
+    if !options.exit {
+        println!("the daemon stays up; Ctrl-C stops it");
+        serving::stop_signal().await?;
+    }
+    println!("stopping");
+    server.stop().await?;
+    daemon.stop()
+}
+
+fn make_identities(
+    dir: &Path,
+    settings: &mut Settings,
+    catalogue: &Catalogue,
+) -> Result<Identities> {
+    let ca = DevelopmentCa::create(&dir.join("pki"), &settings.trust_domain)?;
+    let server = ca.issue_server()?;
+    settings.tls = Tls { ca: ca.certificate(), certificate: server.certificate, key: server.key };
+    let mut tenants = BTreeMap::new();
+    for tenant in &catalogue.tenants {
+        tenants.insert(tenant.id.clone(), ca.issue_client(&format!("tenant/{}", tenant.id))?);
+    }
+    let operator = ca.issue_client("operator/admin")?;
+    Ok(Identities { ca: ca.certificate(), operator, tenants })
+}
+
+/// Contexts for `snicctl`, one for each identity.
+fn contexts_file(port: u16, identities: &Identities) -> Result<String> {
+    let context = |pair: &Pair, tenant: Option<&TenantId>| {
+        let mut table = toml::Table::new();
+        let path = |path: &Path| toml::Value::String(path.display().to_string());
+        table.insert("endpoint".into(), format!("https://localhost:{port}").into());
+        if let Some(tenant) = tenant {
+            table.insert("tenant".into(), tenant.to_string().into());
+        }
+        table.insert("ca".into(), path(&identities.ca));
+        table.insert("certificate".into(), path(&pair.certificate));
+        table.insert("key".into(), path(&pair.key));
+        toml::Value::Table(table)
+    };
+    let mut contexts = toml::Table::new();
+    contexts.insert("operator".into(), context(&identities.operator, None));
+    for (tenant, pair) in &identities.tenants {
+        contexts.insert(tenant.to_string(), context(pair, Some(tenant)));
+    }
+    let mut file = toml::Table::new();
+    file.insert("current".into(), "operator".into());
+    file.insert("contexts".into(), toml::Value::Table(contexts));
+    toml::to_string(&file).context("write the contexts of snicctl")
+}
+
+/// What a new user would do, step by step.
+async fn tour(
+    port: u16,
+    identities: &Identities,
+    catalogue: &Catalogue,
+    daemon: &Daemon,
+    options: &Options,
+) -> Result<Vec<Dag>> {
+    let operator = Client::connect(port, &identities.ca, &identities.operator).await?;
+    register(&operator, catalogue).await?;
+    let dags = submit(port, identities, catalogue, &operator).await?;
+    print!("{}", report::heading("Regions"));
+    print!("{}", region_map(&operator).await?);
+    print!("{}", report::heading("Mappings"));
+    for dag in &dags {
+        let request = v1::ExplainDagRequest { name: dag.name.clone() };
+        let explanation = operator.dags().explain_dag(request).await?.into_inner();
+        println!("{}", report::mapping(dag, &explanation));
+    }
+    let card =
+        daemon.simulated.values().next().context("the quickstart has a simulated card")?.clone();
+    let (sent, micros) = (dags.clone(), options.traffic_us);
+    println!("driving traffic at all DAGs at once for {micros} us of the card's time ...");
+    let run = tokio::task::spawn_blocking(move || traffic::drive(&card, &sent, micros)).await??;
+    print!("{}", report::heading("Traffic"));
+    print!("{}", report::traffic(&run));
+    let errors = run.all.errors();
+    println!("packets that met a region, an instance or a table version they must not: {errors}");
+    ensure!(errors == 0, "{errors} packets were misrouted");
+    Ok(dags)
+}
+
+/// The catalogue: NT types, tenants, bitstreams.
+async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
+    let mut new = 0;
+    for nt in &catalogue.nt_types {
+        new += usize::from(operator.create_nt_type(nt).await?);
+    }
+    println!("NT types: {} registered, {} new", catalogue.nt_types.len(), new);
+    for tenant in &catalogue.tenants {
+        operator.create_tenant(tenant).await?;
+        println!("tenant {}: certificate spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
+    }
+    let settings = Settings::default();
+    let model = &settings.cards[0].model;
+    let profile = catalogue.card(model).context("the default card is in the catalogue")?;
+    let mut bytes_in_all = 0;
+    let mut count = 0;
+    for chain in catalogue.chains_for(model) {
+        let (bitstream, bytes) = catalogue.test_bitstream(chain, profile)?;
+        bytes_in_all += bytes.len();
+        count += 1;
+        operator.upload(&bitstream, bytes).await?;
+    }
+    println!("bitstreams: {count} for {model}, {} MiB in all", bytes_in_all >> 20);
+    Ok(())
+}
+
+/// Submits the sample DAGs, each as its tenant, and waits until all are ready.
+async fn submit(
+    port: u16,
+    identities: &Identities,
+    catalogue: &Catalogue,
+    operator: &Client,
+) -> Result<Vec<Dag>> {
+    let progress = tokio::spawn(show_regions(operator.clone()));
+    let mut dags = Vec::new();
+    for sample in &catalogue.dags {
+        let pair = &identities.tenants[&sample.name.tenant];
+        let tenant = Client::connect(port, &identities.ca, pair).await?;
+        let submitted = Instant::now();
+        let operation = tenant.create_dag(sample).await.with_context(|| sample.name.to_string())?;
+        if let Some(operation) = &operation {
+            println!("{}: submitted, {}", sample.name, sample.spec.bandwidth);
+            tenant.wait(&operation.name, READY_SECONDS).await?;
+        }
+        let dag = ready(&tenant, &sample.name.to_string()).await?;
+        let took = submitted.elapsed().as_secs_f64() * 1e3;
+        println!("{}: READY after {took:.1} ms", sample.name);
+        dags.push(dag);
+    }
+    progress.abort();
+    Ok(dags)
+}
+
+/// Waits until a DAG is ready, as it is soon after a restart.
+async fn ready(client: &Client, name: &str) -> Result<Dag> {
+    let until = Instant::now() + std::time::Duration::from_secs(READY_SECONDS.unsigned_abs());
+    loop {
+        let request = v1::GetDagRequest { name: name.to_owned() };
+        let dag = client.dags().get_dag(request).await?.into_inner();
+        if dag.state() == v1::dag::State::Ready {
+            return Ok(dag);
+        }
+        let why = dag.conditions.last().map_or("", |c| c.message.as_str());
+        ensure!(Instant::now() < until, "{name} is not ready: {why}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Prints regions as they are reconfigured.
+async fn show_regions(operator: Client) -> Result<()> {
+    let request = v1::WatchRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
+    let mut events = operator.cards().watch_regions(request).await?.into_inner();
+    let mut began: BTreeMap<String, Instant> = BTreeMap::new();
+    while let Some(event) = events.message().await? {
+        let Some(region) = event.region else { continue };
+        match region.state() {
+            region::State::Reconfiguring => {
+                began.entry(region.name.clone()).or_insert_with(|| {
+                    println!("  {}: reconfiguring with {} ...", region.name, region.bitstream);
+                    Instant::now()
+                });
+            }
+            region::State::Active => {
+                if let Some(began) = began.remove(&region.name) {
+                    let took = began.elapsed().as_secs_f64() * 1e3;
+                    println!("  {}: active, {took:.1} ms later", region.name);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn region_map(operator: &Client) -> Result<String> {
+    let name = "cards/card0".to_owned();
+    let card = operator.cards().get_card(v1::GetCardRequest { name: name.clone() }).await?;
+    let request = v1::ListRegionsRequest { parent: name, page_size: 32, ..Default::default() };
+    let regions = operator.cards().list_regions(request).await?.into_inner().regions;
+    Ok(snic_api::render::region_map(&card.into_inner(), &regions))
+}
+
+/// How to go on.
+fn farewell(contexts: &Path, dags: &[Dag]) -> String {
+    let dag = dags.first().map_or("", |dag| dag.name.as_str());
+    format!(
+        "go on in another terminal with\n\
+         \x20 export SNICCTL_CONFIG={}\n\
+         \x20 cargo build --release --bin snicctl && alias snicctl=target/release/snicctl\n\
+         \x20 snicctl card get card0\n\
+         \x20 snicctl region list\n\
+         \x20 snicctl dag explain {dag}\n\
+         \x20 snicctl --context acme dag list\n",
+        contexts.display()
+    )
+}

@@ -1,0 +1,83 @@
+//! What the quickstart prints.
+
+use std::fmt::Write as _;
+
+use snic_api::v1::{Dag, Explanation};
+use snic_card_sim::DagMeasurement;
+use snic_domain::Bandwidth;
+
+use super::traffic::Run;
+
+/// A heading.
+pub fn heading(text: &str) -> String {
+    format!("\n{text}\n{}\n", "-".repeat(text.chars().count()))
+}
+
+/// A DAG's mapping with its explanation.
+pub fn mapping(dag: &Dag, explanation: &Explanation) -> String {
+    let mut text = format!(
+        "{} (UID {:#010x}, {}, generation {})\n",
+        dag.name,
+        dag.uid,
+        Bandwidth::from_bps(dag.bandwidth_bps),
+        dag.generation,
+    );
+    for line in &explanation.lines {
+        writeln!(text, "  {line}").expect("a string takes all");
+    }
+    text
+}
+
+fn gbps(bandwidth: Bandwidth) -> String {
+    format!("{:.2}", bandwidth.gbps_f64())
+}
+
+/// Throughput and latency by DAG.
+pub fn traffic(run: &Run) -> String {
+    let mut text = String::from(
+        "DAG                              Gbit/s            packets    latency in ns\n\
+         \x20                          asked    sent  served        out   mean   p50   p99\n",
+    );
+    for flow in &run.flows {
+        let name = flow.dag.trim_start_matches("tenants/").replace("/dags/", "/");
+        let asked = gbps(flow.requested);
+        match &flow.measured {
+            Some(seen) => text.push_str(&traffic_line(&name, &asked, seen)),
+            None => writeln!(text, "{name:<24} {asked:>7} no packets").expect("a string takes all"),
+        }
+    }
+    text
+}
+
+fn traffic_line(name: &str, asked: &str, seen: &DagMeasurement) -> String {
+    format!(
+        "{name:<24} {asked:>7} {:>7} {:>7} {:>10} {:>6.0} {:>5.0} {:>5.0}\n",
+        gbps(seen.intended),
+        gbps(seen.served),
+        seen.counters.packets_out,
+        seen.latency_mean_nanos(),
+        seen.latency_p50_nanos(),
+        seen.latency_p99_nanos(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_card_sim::Measurements;
+
+    use super::*;
+    use crate::quickstart::traffic::Flow;
+
+    #[test]
+    fn a_dag_without_packets_is_named() {
+        let flow = Flow {
+            dag: "tenants/acme/dags/web".into(),
+            requested: Bandwidth::from_gbps(10),
+            measured: None,
+        };
+        let text = traffic(&Run { flows: vec![flow], all: Measurements::default() });
+        assert!(text.contains("acme/web"), "{text}");
+        assert!(text.contains("10.00 no packets"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

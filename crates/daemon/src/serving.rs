@@ -1,0 +1,128 @@
+//! The gRPC server of a running daemon, from start to a clean stop.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use snic_bitstream::{catalogue, check_upload};
+use snic_server::identity::TrustDomain;
+use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::settings::Settings;
+use crate::wiring::Daemon;
+
+/// A server that serves.
+pub struct Serving {
+    port: Option<u16>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), snic_server::ServeError>>,
+}
+
+impl Serving {
+    /// The TCP port, where there is one.
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Ends streams, lets calls end, and stops listening.
+    pub async fn stop(self) -> Result<()> {
+        // Where nobody receives it has ended by itself.
+        let _ = self.stop.send(());
+        self.task.await.context("the server's task")?.context("serve")
+    }
+
+    /// Waits until the server ends by itself, which it only does where something failed.
+    async fn ended(&mut self) -> Result<()> {
+        (&mut self.task).await.context("the server's task")?.context("serve")?;
+        Err(anyhow!("the server ended by itself"))
+    }
+}
+
+/// Binds and serves.
+pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
+    let bound = snic_server::bind(server_settings(settings)?).await.context("listen")?;
+    let port = bound.tcp_address().map(|address| address.port());
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async move {
+        // A sender that is gone means stop, too.
+        let _ = stopped.await;
+    };
+    let task = tokio::spawn(bound.serve(daemon.plane.clone(), shutdown));
+    Ok(Serving { port, stop, task })
+}
+
+/// `snicd run`: serves until a signal, then stops cleanly.
+pub async fn run(settings: &Settings) -> Result<()> {
+    let daemon = Daemon::start(settings)?;
+    let mut server = start(settings, &daemon).await?;
+    if let Some(port) = server.port() {
+        tracing::info!(port, "snicd is up");
+    }
+    let ended = tokio::select! {
+        ended = server.ended() => Some(ended),
+        signal = stop_signal() => {
+            signal?;
+            None
+        }
+    };
+    match ended {
+        Some(ended) => {
+            daemon.stop()?;
+            ended
+        }
+        None => {
+            tracing::info!("stopping");
+            server.stop().await?;
+            daemon.stop()
+        }
+    }
+}
+
+/// Waits for Ctrl-C or a request to terminate.
+pub async fn stop_signal() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("wait for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("wait for signals")?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+fn server_settings(settings: &Settings) -> Result<ServerSettings> {
+    let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
+    let listen = &settings.listen;
+    let plain_tcp = listen.insecure_plaintext;
+    let tls = if listen.tcp.is_some() && !plain_tcp { Some(tls(settings)?) } else { None };
+    Ok(ServerSettings {
+        tcp: listen.tcp,
+        tls,
+        unix: listen.unix.clone(),
+        plain_text: listen.insecure_plaintext,
+        ..ServerSettings::new(domain, upload_check()?)
+    })
+}
+
+fn tls(settings: &Settings) -> Result<TlsSettings> {
+    let read = |key: &str, path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("tls.{key}: read {}", path.display()))
+    };
+    Ok(TlsSettings {
+        certificate: read("certificate", &settings.tls.certificate)?,
+        key: read("key", &settings.tls.key)?,
+        client_authority: read("ca", &settings.tls.ca)?,
+    })
+}
+
+/// Uploads are looked into with the profiles of the built-in catalogue.
+fn upload_check() -> Result<UploadCheck> {
+    let profiles = catalogue::builtin().context("read the built-in catalogue")?.cards;
+    Ok(UploadCheck::new(move |upload: Upload<'_>| {
+        let nt = |id: &snic_domain::NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
+        check_upload(upload.bytes, upload.declared, &profiles, nt)
+            .map(|_| ())
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
+    }))
+}

@@ -1,0 +1,236 @@
+//! The daemon's settings: one TOML file, every key with a default that `snicd config` prints.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{CardId, CardModel};
+
+/// All settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where the store and the bitstreams are kept.
+    pub data_dir: PathBuf,
+    /// The trust domain of the identities in certificates: `spiffe://<trust domain>/tenant/<id>`.
+    pub trust_domain: String,
+    /// Where clients connect.
+    pub listen: Listen,
+    /// The daemon's certificate, and whom it believes.
+    pub tls: Tls,
+    /// Log lines.
+    pub log: Log,
+    /// The cards.
+    pub cards: Vec<Card>,
+}
+
+/// Where clients connect; at least one of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Listen {
+    /// Address and port for TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<SocketAddr>,
+    /// Path of a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix: Option<PathBuf>,
+    /// No TLS: whoever connects is who it says it is. Only on loopback or a unix socket.
+    pub insecure_plaintext: bool,
+}
+
+/// Certificates, as PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// The authority whose client certificates are believed.
+    pub ca: PathBuf,
+    /// The daemon's certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Log lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// What is logged: `target=level`, comma separated.
+    pub filter: String,
+    /// `human` or `json`.
+    pub format: String,
+}
+
+/// By what a card is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// The simulated card, inside the daemon.
+    Sim,
+}
+
+/// One card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// Its id.
+    pub id: CardId,
+    /// By what it is driven.
+    pub driver: Driver,
+    /// Its model: one of `bitstreams/cards/`.
+    pub model: CardModel,
+    /// Seed of a simulated card.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: "human".into() }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let pki = Path::new("/etc/snic/pki");
+        Self {
+            data_dir: "/var/lib/snic".into(),
+            trust_domain: "snic.local".into(),
+            listen: Listen {
+                tcp: Some(SocketAddr::from(([127, 0, 0, 1], 7443))),
+                unix: None,
+                insecure_plaintext: false,
+            },
+            tls: Tls {
+                ca: pki.join("ca.pem"),
+                certificate: pki.join("server.pem"),
+                key: pki.join("server.key"),
+            },
+            log: Log::default(),
+            cards: vec![Card {
+                id: CardId::new("card0").expect("a label"),
+                driver: Driver::Sim,
+                model: CardModel::new("sim-16").expect("a label"),
+                seed: 1,
+            }],
+        }
+    }
+}
+
+/// A settings file that is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidSettings {
+    /// It cannot be read.
+    #[error("settings file {path}: {source}")]
+    Read {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not TOML, or a key is wrong.
+    #[error("{path}:{line}: {message}")]
+    Key {
+        /// Which.
+        path: String,
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// Keys that do not go together.
+    #[error("{path}: {message}")]
+    Contradiction {
+        /// Which.
+        path: String,
+        /// What is wrong, with the keys.
+        message: String,
+    },
+}
+
+impl Settings {
+    /// Reads a settings file, whole or not at all.
+    pub fn read(path: &Path) -> Result<Self, InvalidSettings> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| InvalidSettings::Read { path: name.clone(), source })?;
+        Self::parse(&name, &text)
+    }
+
+    /// Parses the text of a settings file; `path` is for errors.
+    pub fn parse(path: &str, text: &str) -> Result<Self, InvalidSettings> {
+        let settings: Self = toml::from_str(text).map_err(|error| {
+            let start = error.span().as_ref().map_or(0, |span: &Range<usize>| span.start);
+            let line = text.bytes().take(start).filter(|byte| *byte == b'\n').count() + 1;
+            let message = error.message().replace('\n', "; ");
+            InvalidSettings::Key { path: path.to_owned(), line, message }
+        })?;
+        settings
+            .check()
+            .map_err(|message| InvalidSettings::Contradiction { path: path.to_owned(), message })?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.listen.tcp.is_none() && self.listen.unix.is_none() {
+            return Err("listen: set tcp or unix, else nobody can connect".into());
+        }
+        for (i, card) in self.cards.iter().enumerate() {
+            if self.cards[..i].iter().any(|other| other.id == card.id) {
+                return Err(format!("cards[{i}].id: card {} is there twice", card.id));
+            }
+        }
+        self.log
+            .format
+            .parse::<snic_telemetry::LogFormat>()
+            .map_err(|e| format!("log.format: {e}"))?;
+        Ok(())
+    }
+
+    /// The settings as a file.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("settings have text keys and no type that TOML cannot say")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Settings::parse("snicd.toml", text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn the_printed_defaults_are_read_back_as_the_defaults() {
+        let text = Settings::default().to_toml();
+        assert_eq!(Settings::parse("x", &text).expect("own output"), Settings::default());
+        assert_eq!(Settings::parse("x", "").expect("nothing set"), Settings::default());
+    }
+
+    #[test]
+    fn errors_name_file_line_and_key() {
+        assert!(error("data_dir = \"/x\"\ncolour = 1").starts_with("snicd.toml:2: "), "no line");
+        assert!(error("data_dir = \"/x\"\ncolour = 1").contains("colour"));
+        assert!(error("[listen]\ntcp = \"here\"").starts_with("snicd.toml:2: "));
+        let card = "[[cards]]\nid = \"Card 0\"\ndriver = \"sim\"\nmodel = \"sim-16\"";
+        assert!(error(card).contains("Card 0"), "{}", error(card));
+        let driver = "[[cards]]\nid = \"c\"\ndriver = \"magic\"\nmodel = \"sim-16\"";
+        assert!(error(driver).starts_with("snicd.toml:3: "), "{}", error(driver));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert!(error("[listen]").contains("tcp or unix"));
+        let card = "[[cards]]\nid = \"c\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n";
+        assert!(error(&card.repeat(2)).contains("cards[1].id"));
+        assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Settings::read(Path::new("/nonexistent/snicd.toml")).expect_err("missing");
+        assert!(error.to_string().contains("/nonexistent/snicd.toml"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! From settings to a running control plane: the only place that names concrete adapters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use snic_bitstream::catalogue::{self, Catalogue};
+use snic_card_sim::{SharedSimCard, SimCard};
+use snic_controller::Controller;
+use snic_domain::{CardId, CardProfile};
+use snic_ports::card::Card as _;
+use snic_ports::driver::Deadlines;
+use snic_ports::store::Store;
+use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
+use snic_store_sled::{Options, SledStore};
+
+use crate::settings::{Card, Driver, Settings};
+
+/// A running control plane, and the simulated cards inside of it.
+pub struct Daemon {
+    /// The handle for the services.
+    pub plane: ControlPlane,
+    /// The cards that are simulated, for traffic.
+    pub simulated: BTreeMap<CardId, SharedSimCard>,
+    running: Running,
+}
+
+impl Daemon {
+    /// Opens the store, takes up what it holds, and starts the threads.
+    pub fn start(settings: &Settings) -> Result<Self> {
+        let store = open_store(&settings.data_dir)?;
+        let records = store.scan("").context("read the store")?;
+        let controller = Controller::recover(
+            snic_controller::Settings::default(),
+            records,
+            secret()?,
+            shell::wall_clock(),
+        )
+        .context("take up what the store holds")?;
+        remove_unused_blobs(store.as_ref(), &controller)?;
+        let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+        let mut simulated = BTreeMap::new();
+        let slots = settings
+            .cards
+            .iter()
+            .map(|card| slot(card, &catalogue, &mut simulated))
+            .collect::<Result<Vec<_>>>()?;
+        let (plane, running) =
+            shell::start(controller, store, slots).context("start the daemon's threads")?;
+        Ok(Self { plane, simulated, running })
+    }
+
+    /// Stops all threads; what was promised is durable.
+    pub fn stop(self) -> Result<()> {
+        drop(self.plane);
+        self.running.stop().context("stop the control plane")
+    }
+}
+
+fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("make the data folder {}", folder.display()))?;
+    let opened = SledStore::open(folder, Options::default())
+        .with_context(|| format!("open the store in {}", folder.display()))?;
+    if let Some(recovery) = opened.recovered {
+        if recovery.complete {
+            tracing::warn!("{recovery}");
+        } else {
+            tracing::error!("{recovery}");
+        }
+    }
+    Ok(Arc::new(opened.store))
+}
+
+/// Bytes of an upload that a crash cut off: no record names them.
+fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()> {
+    let unused: BTreeSet<_> = store
+        .list_blobs()
+        .context("list the bitstreams")?
+        .into_iter()
+        .filter(|digest| !controller.uses_digest(*digest))
+        .collect();
+    for digest in unused {
+        store.delete_blob(digest).context("remove a bitstream that nothing names")?;
+        tracing::info!(%digest, "removed the bytes of a bitstream that was never registered");
+    }
+    Ok(())
+}
+
+/// A number nobody can guess; it is used only where the store is new.
+fn secret() -> Result<u64> {
+    let provider = rustls::crypto::ring::default_provider();
+    let mut bytes = [0; 8];
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn slot(
+    card: &Card,
+    catalogue: &Catalogue,
+    simulated: &mut BTreeMap<CardId, SharedSimCard>,
+) -> Result<CardSlot> {
+    let profile = catalogue.card(&card.model).cloned().with_context(|| {
+        let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
+        format!("card {}: no card model {}; there are {}", card.id, card.model, known.join(", "))
+    })?;
+    let open = match card.driver {
+        Driver::Sim => {
+            let sim = SimCard::new(profile.clone(), card.seed)
+                .with_context(|| format!("card {}", card.id))?;
+            let shared = SharedSimCard::new(sim);
+            simulated.insert(card.id.clone(), shared.clone());
+            open_simulated(shared, profile)
+        }
+    };
+    Ok(CardSlot { id: card.id.clone(), open, deadlines: Deadlines::default() })
+}
+
+fn open_simulated(
+    shared: SharedSimCard,
+    profile: CardProfile,
+) -> Box<dyn FnMut() -> Opened + Send> {
+    Box::new(move || {
+        let mut card = shared.clone();
+        card.with(SimCard::reopen);
+        card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
+        Ok((Box::new(card), profile.clone()))
+    })
+}
