@@ -161,7 +161,7 @@ fn the_sample_dags_fit_one_chain_with_one_aes() {
         .iter()
         .filter(|dag| dag.spec.nodes.iter().any(|node| node.nt.as_str() == "aes"));
     let aes: Bandwidth = through_aes.map(|dag| dag.spec.bandwidth).sum();
-    assert_eq!(aes, Bandwidth::from_gbps(30));
+    assert_eq!(aes, Bandwidth::from_gbps(40));
     let chain = &catalogue.chains[0];
     assert_eq!(chain.id.as_str(), "dag-d");
     for dag in &catalogue.dags[..4] {
