@@ -1,6 +1,6 @@
 //! From a DAG to virtual chains to regions: the mapping, as a value with its explanation.
 //!
-//! Pure: no I/O, no clock, no randomness. [`plan`] reads a [`Ledger`] and a [`Catalogue`] and
+//! Pure: no I/O, no clock, no randomness. [`plan()`] reads a [`Ledger`] and a [`Catalogue`] and
 //! changes neither; the caller carries the plan out and notes it in the ledger:
 //!
 //! ```text
