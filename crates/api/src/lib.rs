@@ -1,12 +1,13 @@
 //! The gRPC API: code generated from proto/, conversions to domain types and back.
 //!
 //! Besides the generated code, what every client or server of the API needs in the same way:
-//! names of resources, pages of lists, errors with their details.
+//! names of resources, pages of lists, errors with their details, the map of regions.
 
 pub mod convert;
 pub mod error;
 pub mod names;
 pub mod page;
+pub mod render;
 
 /// What the files in `proto/snic/control/v1` define: messages, clients and servers. Its
 /// documentation is the comments of those files.
