@@ -107,7 +107,7 @@ impl Allocation {
     }
 }
 
-/// `numerator / denominator` (both below 2^97) in units of 2^-`bits`, bits at most 54, rounded up
+/// `numerator / denominator` (both below 2^107) in units of 2^-`bits`, bits at most 54, rounded up
 /// or down. Where the denominator has over 64 bits both are cut to its first 64, towards the same side.
 fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
     let cut = 64_u32.saturating_sub(denominator.leading_zeros());
@@ -140,7 +140,7 @@ struct Filling<'a> {
     sums: Vec<u128>,
     /// By resource: what is left were everybody who still rises taken at level zero.
     free: Vec<u128>,
-    /// Cap levels with their users, ascending.
+    /// Cap levels with their users.
     caps: Vec<(u64, u32)>,
     /// By resource: what those who stop together free.
     freed: Vec<u128>,
@@ -156,14 +156,13 @@ impl<'a> Filling<'a> {
             rates: vec![0; users * resources],
             sums: vec![0; resources],
             free: vec![WHOLE; resources],
-            caps: Vec::new(),
+            caps: Vec::with_capacity(users),
             freed: vec![0; resources],
         };
         for index in 0..users {
             let outcome = filling.enter(index);
             filling.outcomes.push(outcome);
         }
-        filling.caps.sort_unstable();
         filling
     }
 
@@ -219,37 +218,49 @@ impl<'a> Filling<'a> {
         if numerator > denominator {
             return; // more than the whole resource: the capacity stops it first
         }
-        let weight = u64::from(self.problem.users()[index].weight.get());
-        let level = scaled(numerator, denominator, SHARE_BITS, false) as u64 / weight;
+        let weight = u128::from(self.problem.users()[index].weight.get());
+        let level = scaled(numerator, denominator * weight, SHARE_BITS, false) as u64;
         self.caps.push((level, index as u32));
     }
 
     fn run(&mut self) {
-        for (level, user) in std::mem::take(&mut self.caps) {
-            while let Some(resource) = self.full_before(level) {
-                self.fill(resource);
+        let mut caps = std::mem::take(&mut self.caps);
+        caps.sort_unstable();
+        // Nothing is full at or below this level: who stops at a cap only moves it up.
+        let mut open = 0;
+        for (level, user) in caps {
+            while level > open {
+                match self.first_full() {
+                    Some((full, resource)) if full < level => self.fill(resource, full),
+                    first => open = first.map_or(u64::MAX, |(full, _)| full),
+                }
             }
-            if self.stop(user as usize, level, None) {
-                // The cap lies between its level and the next, and whoever is stopped by it has
-                // all of it: the others are charged for the difference.
-                self.free_up(level + 1);
-            }
+            self.reach_cap(level, user);
         }
-        while let Some(resource) = self.full_before(Share::ONE.0 + 1) {
-            self.fill(resource);
+        while let Some((full, resource)) = self.first_full() {
+            self.fill(resource, full);
         }
     }
 
-    /// The first resource to fill up below `level`; the first of equals.
-    fn full_before(&self, level: u64) -> Option<usize> {
+    /// The level at which the first resource is full if nobody stops before, and that resource;
+    /// the first of equals. `None` when nobody rises any more.
+    fn first_full(&self) -> Option<(u64, usize)> {
         (0..self.sums.len())
-            .filter(|&k| self.sums[k] * u128::from(level) > self.free[k])
-            .min_by_key(|&k| self.free[k] / self.sums[k])
+            .filter(|&k| self.sums[k] > 0)
+            .map(|k| ((self.free[k] / self.sums[k]) as u64, k))
+            .min()
+    }
+
+    /// A cap lies between its level and the next, and whoever is stopped by it has all of it:
+    /// the others are charged for the difference.
+    fn reach_cap(&mut self, level: u64, user: u32) {
+        if self.stop(user as usize, level, None) {
+            self.free_up(level + 1);
+        }
     }
 
     /// Stops everybody who uses `resource` at the level at which it is full.
-    fn fill(&mut self, resource: usize) {
-        let level = (self.free[resource] / self.sums[resource]) as u64;
+    fn fill(&mut self, resource: usize, level: u64) {
         let resources = self.sums.len();
         for user in 0..self.outcomes.len() {
             if self.rates[user * resources + resource] > 0 {

@@ -145,12 +145,15 @@ pub(super) struct Fill {
     resources: Vec<Resource>,
     /// By flow: what it misses while it rises or waits, else zero.
     missing: Vec<f64>,
-    /// Starts (even) and ends (odd) of tenants, ascending.
-    events: Vec<(u64, u32)>,
+    /// Starts (even) and ends (odd) of tenants, ascending: the level's key in the upper half, the
+    /// tenant in the lower.
+    events: Vec<u128>,
     /// Ends that changed: level, tenant, version.
     new_ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bounds: BinaryHeap<Reverse<(u64, u32)>>,
     changed: Vec<u32>,
+    /// Some resource is full before anybody rises.
+    full_at_start: bool,
 }
 
 impl Fill {
@@ -165,6 +168,7 @@ impl Fill {
             new_ends: BinaryHeap::new(),
             bounds: BinaryHeap::new(),
             changed: Vec::new(),
+            full_at_start: false,
         }
     }
 
@@ -190,7 +194,13 @@ impl Fill {
             let full = followed && compare(network, k, given, &round.given) != Ordering::Less;
             *resource = Resource { followed, full, base: given, ..Resource::default() };
         }
+        self.full_at_start = self.resources.iter().any(|resource| resource.full);
         self.resources.iter().any(|resource| resource.followed)
+    }
+
+    fn push_event(&mut self, level: f64, tenant: usize, ends: bool) {
+        let event = (tenant as u128) << 1 | u128::from(ends);
+        self.events.push(u128::from(key(level)) << 64 | event);
     }
 
     /// Takes back what rounding may have given too much: a bit per second each, from who has more
@@ -276,9 +286,9 @@ impl Sweep<'_> {
 
     /// The earlier of the event at `next` and the first changed end.
     fn earliest(&self, next: usize) -> Option<Event> {
-        let sorted = self.fill.events.get(next).map(|&(at, event)| Event {
-            level: f64::from_bits(at),
-            tenant: (event >> 1) as usize,
+        let sorted = self.fill.events.get(next).map(|&event| Event {
+            level: f64::from_bits((event >> 64) as u64),
+            tenant: (event as u64 >> 1) as usize,
             version: 0,
             ends: event & 1 == 1,
             sorted: true,
@@ -331,9 +341,9 @@ impl Sweep<'_> {
             return;
         }
         if phase == Phase::Waiting {
-            self.fill.events.push((key(start), (index as u32) << 1));
+            self.fill.push_event(start, index, false);
         }
-        self.fill.events.push((key(tenant.end()), (index as u32) << 1 | 1));
+        self.fill.push_event(tenant.end(), index, true);
         for &flow in self.network.flows.of(index) {
             let rise = self.fill.missing[flow as usize] * speed;
             if rise > 0.0 {
@@ -356,6 +366,9 @@ impl Sweep<'_> {
         let uses = self.network.decisive.of(flow);
         if missing == 0 || uses.is_empty() {
             return 0.0;
+        }
+        if !self.fill.full_at_start {
+            return missing as f64;
         }
         match uses.iter().find(|u| self.fill.resources[u.resource as usize].full) {
             Some(u) => {
