@@ -55,8 +55,7 @@ fn tame_problem() -> impl Strategy<Value = Problem> {
         .prop_map(|(a, b, users)| Problem::new(&[a, b], users).expect("in range"))
 }
 
-fn used(problem: &Problem, outcomes: &[ExactOutcome], resource: usize) -> BigRational {
-    let _ = problem;
+fn used(outcomes: &[ExactOutcome], resource: usize) -> BigRational {
     outcomes.iter().fold(ratio(0, 1), |sum, o| sum + &o.amounts[resource])
 }
 
@@ -65,7 +64,7 @@ proptest! {
     fn exactly_nobody_gets_more_than_there_is_and_nothing_usable_is_left(problem in problem()) {
         let outcomes = exact::solve(&problem);
         for (k, &capacity) in problem.capacities().iter().enumerate() {
-            prop_assert!(used(&problem, &outcomes, k) <= ratio(capacity, 1));
+            prop_assert!(used(&outcomes, k) <= ratio(capacity, 1));
         }
         for (outcome, user) in outcomes.iter().zip(problem.users()) {
             prop_assert!(outcome.share <= ratio(1, 1));
@@ -73,7 +72,7 @@ proptest! {
                 Limit::Capacity(k) => {
                     prop_assert!(user.demand[k] > 0);
                     let capacity = ratio(problem.capacities()[k], 1);
-                    prop_assert_eq!(used(&problem, &outcomes, k), capacity, "left of {}", k);
+                    prop_assert_eq!(used(&outcomes, k), capacity, "left of {}", k);
                 }
                 Limit::OwnCap => {
                     let cap = user.tasks_max.expect("has a cap");
@@ -220,5 +219,92 @@ proptest! {
         };
         let fast = divide(&fast, regions).expect("sums to one");
         prop_assert_eq!(own(&fast), own(&got));
+    }
+    /// A user more takes from the others or leaves them as they are, wherever no resource but
+    /// the shared one can fill up.
+    #[test]
+    fn exactly_a_newcomer_gives_nobody_more_of_one_resource(
+        capacity in 1..1_000_u64, users in proptest::collection::vec(user(1), 1..8)
+    ) {
+        let all = Problem::new(&[capacity], users.clone()).expect("valid");
+        let before = Problem::new(&[capacity], users[1..].to_vec()).expect("valid");
+        let (all, before) = (exact::solve(&all), exact::solve(&before));
+        for (with, without) in all[1..].iter().zip(&before) {
+            prop_assert!(with.share <= without.share);
+        }
+    }
+
+    /// Sharing incentive: with n equal users, each has at least the n-th part of what it would
+    /// have alone.
+    #[test]
+    fn exactly_sharing_beats_a_static_partition(problem in tame_problem()) {
+        let users: Vec<_> =
+            problem.users().iter().map(|u| u.clone().weighted(Weight::ONE)).collect();
+        let n = users.len() as u64;
+        let together = exact::solve(&Problem::new(problem.capacities(), users.clone()).expect("valid"));
+        for (user, together) in users.into_iter().zip(together) {
+            let alone = Problem::new(problem.capacities(), vec![user]).expect("valid");
+            let part = &exact::solve(&alone)[0].tasks / ratio(n, 1);
+            prop_assert!(together.tasks >= part);
+        }
+    }
+
+    /// Whole tasks by the definition: at every step the one with the least weighted share among
+    /// those who can place a task, found by looking at everybody.
+    #[test]
+    fn whole_tasks_are_those_of_the_definition(
+        capacities in proptest::collection::vec(0..60_u64, 2),
+        users in proptest::collection::vec(user(2), 1..6),
+    ) {
+        let problem = Problem::new(&capacities, users).expect("valid");
+        let got = whole::solve(&problem).expect("few tasks");
+        let mut free = capacities;
+        let mut tasks = vec![0; problem.users().len()];
+        let mut out = vec![false; tasks.len()];
+        loop {
+            let share = |i: usize| {
+                let user = &problem.users()[i];
+                let k = problem.dominant(i)?;
+                let whole = problem.capacities()[k] * u64::from(user.weight.get());
+                // Without capacity any share is infinite, and no task fits anyway.
+                (whole > 0).then(|| ratio(tasks[i] * user.demand[k], whole))
+            };
+            let next = (0..tasks.len()).filter(|&i| !out[i])
+                .filter_map(|i| Some((share(i)?, i))).min();
+            let Some((_, i)) = next else { break };
+            let user = &problem.users()[i];
+            let held = |k: usize| (tasks[i] + 1) * user.demand[k];
+            let allowed = user.tasks_max
+                .is_none_or(|cap| (tasks[i] + 1) * cap.denominator() <= cap.numerator())
+                && (0..user.quota.len()).all(|k| user.quota[k].is_none_or(|q| held(k) <= q));
+            if !allowed || (0..2).any(|k| user.demand[k] > free[k]) {
+                out[i] = true;
+                continue;
+            }
+            (0..2).for_each(|k| free[k] -= user.demand[k]);
+            tasks[i] += 1;
+        }
+        prop_assert_eq!(got.iter().map(|o| o.tasks).collect::<Vec<_>>(), tasks);
+    }
+
+    /// Any shares of regions that sum to at most one: nobody is off by a whole region, and what
+    /// is shared or spare accounts for the rest.
+    #[test]
+    fn regions_account_for_every_entitlement(
+        parts in proptest::collection::vec(0..1_000_u64, 1..12), idle in 0..2_000_u64,
+        regions in 0..40_u32,
+    ) {
+        let sum = parts.iter().sum::<u64>() + idle;
+        let shares: Vec<_> = parts.iter().map(|&part| ratio(part, sum.max(1))).collect();
+        let got = divide_exact(&shares, regions).expect("at most one");
+        let entitled = shares.iter().fold(ratio(0, 1), |sum, s| sum + s) * ratio(regions.into(), 1);
+        let own: u64 = got.iter().map(|r| u64::from(r.own)).sum();
+        prop_assert_eq!(ratio(own, 1), entitled.ceil());
+        let noise = ratio(1, 1 << 50);
+        for (got, entitled) in got.iter().zip(&shares) {
+            let account = ratio(got.own.into(), 1) + share(got.shared) - share(got.spare);
+            let error = account - entitled * ratio(regions.into(), 1);
+            prop_assert!(error < noise && -error < noise);
+        }
     }
 }

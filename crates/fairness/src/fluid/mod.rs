@@ -23,6 +23,11 @@
 //! A tenant is one flow of memoryless DRFQ, whose packets are charged each for its own dominant
 //! resource; hence the sum. It depends on the total of like DAGs, not on their number: splitting
 //! one DAG into ten changes nothing.
+//!
+//! A tenant chooses by its loads how its growth is divided among its DAGs. One whose DAGs have
+//! different dominant costs can so move bits to the cheaper ones, for the same share: its total in
+//! bits, not in shares, can rise, by less than the ratio of the dominant costs. That is a choice
+//! and not a gain from others; a tenant with one DAG gains nothing by any load it tells.
 
 mod fill;
 mod network;

@@ -344,3 +344,56 @@ impl Network {
         used.reduce(|best, other| if other.1 > best.1 { other } else { best })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The resources that are left to each flow.
+    fn decisive(capacities: &[u64], flows: &[&[(usize, u32)]]) -> Vec<Vec<u32>> {
+        let mut builder = NetworkBuilder::new(capacities);
+        let tenant = builder.tenant(Weight::ONE);
+        for costs in flows {
+            let costs: Vec<_> = costs.iter().map(|&(k, cost)| (k, Cost::from_raw(cost))).collect();
+            builder.flow(tenant, &costs);
+        }
+        let network = builder.build().expect("valid");
+        let resources = |flow| network.decisive.of(flow).iter().map(|u| u.resource).collect();
+        (0..flows.len()).map(resources).collect()
+    }
+
+    #[test]
+    fn of_a_chain_that_all_pass_the_narrowest_decides() {
+        assert_eq!(decisive(&[9, 5, 7], &[&[(0, 1), (1, 1), (2, 1)][..]; 2]), [[1], [1]]);
+        assert_eq!(decisive(&[5, 5], &[&[(0, 1), (1, 1)]]), [[0]], "the first of equals");
+        assert_eq!(decisive(&[10, 5], &[&[(0, 4), (1, 1)]]), [[0]], "by cost and capacity");
+    }
+
+    #[test]
+    fn what_somebody_skips_decides_for_himself() {
+        // The second flow skips resource 1: resource 0 can be full without it.
+        assert_eq!(decisive(&[9, 5], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [vec![0, 1], vec![0]]);
+        // The wide one is used by the first only, the narrow one by both.
+        assert_eq!(decisive(&[5, 9], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [[0], [0]]);
+        // Equal for the first flow, but another uses one of them as well.
+        assert_eq!(decisive(&[5, 5], &[&[(0, 1), (1, 1)], &[(1, 1)]]), [[1], [1]]);
+    }
+
+    #[test]
+    fn what_is_not_there_decides_for_those_who_need_it_only() {
+        assert_eq!(decisive(&[5, 0], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [vec![0, 1], vec![0]]);
+        assert_eq!(decisive(&[0, 0], &[&[(0, 1), (1, 1)]]), [[0]]);
+        assert_eq!(decisive(&[5, 0], &[&[(0, 1)]]), [[0]]);
+    }
+
+    #[test]
+    fn a_resource_named_twice_costs_the_sum_and_zero_is_none() {
+        let mut builder = NetworkBuilder::new(&[8, 8]);
+        let tenant = builder.tenant(Weight::ONE);
+        let cost = Cost::from_raw;
+        builder.flow(tenant, &[(1, cost(3)), (0, cost(0)), (1, cost(u32::MAX)), (1, cost(1))]);
+        let network = builder.build().expect("valid");
+        let uses = network.uses.of(0);
+        assert_eq!((uses.len(), uses[0].resource, uses[0].cost), (1, 1, u32::MAX));
+    }
+}
