@@ -1,6 +1,7 @@
 //! The daemon that owns a SmartNIC card.
 
 mod pki;
+mod policies;
 mod quickstart;
 mod serving;
 mod settings;

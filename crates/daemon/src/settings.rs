@@ -13,6 +13,9 @@ use snic_domain::{CardId, CardModel};
 pub struct Settings {
     /// Where the store and the bitstreams are kept.
     pub data_dir: PathBuf,
+    /// Folder with policy files; without one the shipped policies are in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies_dir: Option<PathBuf>,
     /// The trust domain of the identities in certificates: `spiffe://<trust domain>/tenant/<id>`.
     pub trust_domain: String,
     /// Where clients connect.
@@ -95,6 +98,7 @@ impl Default for Settings {
         let pki = Path::new("/etc/snic/pki");
         Self {
             data_dir: "/var/lib/snic".into(),
+            policies_dir: None,
             trust_domain: "snic.local".into(),
             listen: Listen {
                 tcp: Some(SocketAddr::from(([127, 0, 0, 1], 7443))),

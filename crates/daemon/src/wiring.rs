@@ -15,6 +15,7 @@ use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
 use snic_store_sled::{Options, SledStore};
 
+use crate::policies;
 use crate::settings::{Card, Driver, Settings};
 
 /// A running control plane, and the simulated cards inside of it.
@@ -29,15 +30,11 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the store, takes up what it holds, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
+        let policy = policies::placement(settings.policies_dir.as_deref())?;
         let store = open_store(&settings.data_dir)?;
         let records = store.scan("").context("read the store")?;
-        let controller = Controller::recover(
-            snic_controller::Settings::default(),
-            records,
-            secret()?,
-            shell::wall_clock(),
-        )
-        .context("take up what the store holds")?;
+        let controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
+            .context("take up what the store holds")?;
         remove_unused_blobs(store.as_ref(), &controller)?;
         let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
         let mut simulated = BTreeMap::new();

@@ -1,1 +1,9 @@
 //! Tests with real processes: the daemon, the client, the kill in the middle.
+//!
+//! The programs are those that `cargo test --workspace` builds beside these tests.
+
+mod client;
+mod daemon;
+
+pub use client::Client;
+pub use daemon::{Daemon, Home, program};

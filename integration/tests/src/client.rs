@@ -1,0 +1,233 @@
+//! A client of the API over a unix socket in plain text, as one identity.
+
+use std::path::Path;
+
+use hyper_util::rt::TokioIo;
+use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
+use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
+use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_api::v1::{self, Dag, Operation, operation};
+use snic_bitstream::catalogue::Catalogue;
+use snic_domain::{DagName, DagSpec, RegionKind, Traffic};
+use tokio::net::UnixStream;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Adds who is asking.
+#[derive(Clone)]
+pub struct Identity(AsciiMetadataValue);
+
+impl Interceptor for Identity {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("snic-identity", self.0.clone());
+        Ok(request)
+    }
+}
+
+/// A connection that says who is asking.
+type Transport = InterceptedService<Channel, Identity>;
+
+/// A connection as one identity.
+#[derive(Clone)]
+pub struct Client {
+    transport: Transport,
+}
+
+impl Client {
+    /// Connects, if someone listens.
+    pub async fn connect(socket: &Path, identity: &str) -> Option<Self> {
+        let socket = socket.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        // The address is not used: the connector knows where to go.
+        let endpoint = Endpoint::from_static("http://localhost");
+        let channel = endpoint.connect_with_connector(connector).await.ok()?;
+        let identity = Identity(identity.parse().expect("an identity is plain text"));
+        Some(Self { transport: InterceptedService::new(channel, identity) })
+    }
+
+    /// DAGs.
+    pub fn dags(&self) -> DagServiceClient<Transport> {
+        DagServiceClient::new(self.transport.clone())
+    }
+
+    /// Cards and regions.
+    pub fn cards(&self) -> CardServiceClient<Transport> {
+        CardServiceClient::new(self.transport.clone())
+    }
+
+    /// NT types.
+    pub fn network_tasks(&self) -> NetworkTaskServiceClient<Transport> {
+        NetworkTaskServiceClient::new(self.transport.clone())
+    }
+
+    /// Tenants.
+    pub fn tenants(&self) -> TenantServiceClient<Transport> {
+        TenantServiceClient::new(self.transport.clone())
+    }
+
+    /// Bitstreams.
+    pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
+        BitstreamServiceClient::new(self.transport.clone())
+    }
+
+    /// Makes a tenant with large quotas.
+    pub async fn create_tenant(&self, id: &str) -> Result<(), Status> {
+        let quota = v1::Quota {
+            dags_max: Some(1_024),
+            bandwidth_max_bps: Some(1_000_000_000_000),
+            ..Default::default()
+        };
+        let tenant = v1::Tenant { weight: 1, quota: Some(quota), ..Default::default() };
+        let request = v1::CreateTenantRequest {
+            tenant_id: id.to_owned(),
+            tenant: Some(tenant),
+            request_id: String::new(),
+        };
+        self.tenants().create_tenant(request).await.map(|_| ())
+    }
+
+    /// Registers the NT types of a catalogue, and uploads its bitstreams for `sim-16`.
+    pub async fn register(&self, catalogue: &Catalogue) {
+        for nt in &catalogue.nt_types {
+            let traffic = match nt.traffic {
+                Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
+                Traffic::Payload => v1::nt_type::Traffic::Payload,
+            };
+            let area = v1::Area { lut: nt.area.lut, ramb36: nt.area.ramb36, dsp: nt.area.dsp };
+            let request = v1::CreateNtTypeRequest {
+                nt_type_id: nt.id.to_string(),
+                nt_type: Some(v1::NtType {
+                    shareable: nt.shareable,
+                    bandwidth_max_bps: nt.bandwidth_max.get(),
+                    latency_cycles: nt.latency.get(),
+                    area: Some(area),
+                    memory_bytes: nt.memory.get(),
+                    traffic: traffic.into(),
+                    ..Default::default()
+                }),
+                request_id: String::new(),
+            };
+            self.network_tasks()
+                .create_nt_type(request)
+                .await
+                .expect("an NT type of the catalogue");
+        }
+        let model = "sim-16".parse().expect("a label");
+        let profile = catalogue.card(&model).expect("the catalogue has it");
+        for chain in catalogue.chains_for(&model) {
+            let (bitstream, bytes) =
+                catalogue.test_bitstream(chain, profile).expect("a chain of the catalogue");
+            self.upload(&bitstream, bytes).await.expect("a bitstream of the catalogue");
+        }
+    }
+
+    /// Uploads a bitstream.
+    pub async fn upload(
+        &self,
+        bitstream: &snic_domain::Bitstream,
+        bytes: Vec<u8>,
+    ) -> Result<v1::Bitstream, Status> {
+        let kind = match bitstream.region_kind {
+            RegionKind::KnownNt => v1::RegionKind::KnownNt,
+            RegionKind::UserNt => v1::RegionKind::UserNt,
+        };
+        let header = v1::BitstreamHeader {
+            bitstream_id: bitstream.id.to_string(),
+            digest: bitstream.digest.to_string(),
+            size_bytes: bitstream.size.get(),
+            nts: bitstream.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
+            region_kind: kind.into(),
+            card_model: bitstream.card_model.to_string(),
+            shareable: bitstream.shareable,
+            request_id: String::new(),
+        };
+        let bytes = bytes::Bytes::from(bytes);
+        let chunks = (0..bytes.len())
+            .step_by(1 << 20)
+            .map(|at| Part::Chunk(bytes.slice(at..bytes.len().min(at + (1 << 20)))));
+        let parts: Vec<_> = std::iter::once(Part::Header(header))
+            .chain(chunks)
+            .map(|part| v1::UploadBitstreamRequest { part: Some(part) })
+            .collect();
+        let mut client = self.bitstreams();
+        let reply = client.upload_bitstream(tokio_stream::iter(parts)).await?;
+        Ok(reply.into_inner())
+    }
+
+    /// Submits a DAG.
+    pub async fn create_dag(&self, name: &DagName, spec: &DagSpec) -> Result<Operation, Status> {
+        let request = v1::CreateDagRequest {
+            parent: format!("tenants/{}", name.tenant),
+            dag_id: name.dag.to_string(),
+            dag: Some(dag(spec)),
+            validate_only: false,
+            request_id: String::new(),
+        };
+        self.dags().create_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Deletes a DAG.
+    pub async fn delete_dag(&self, name: &DagName) -> Result<Operation, Status> {
+        let request = v1::DeleteDagRequest { name: name.to_string(), etag: String::new() };
+        self.dags().delete_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Every DAG that this identity may see.
+    pub async fn list_dags(&self) -> Vec<Dag> {
+        let mut all = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = v1::ListDagsRequest {
+                parent: "tenants/-".into(),
+                page_size: 100,
+                page_token: page_token.clone(),
+            };
+            let reply = self.dags().list_dags(request).await.expect("a list").into_inner();
+            all.extend(reply.dags);
+            if reply.next_page_token.is_empty() {
+                return all;
+            }
+            page_token = reply.next_page_token;
+        }
+    }
+
+    /// Waits until an operation has ended well.
+    pub async fn wait(&self, operation: &Operation) -> Result<(), String> {
+        let request = v1::WaitOperationRequest { name: operation.name.clone(), timeout: None };
+        let mut client = OperationServiceClient::new(self.transport.clone());
+        let ended = client.wait_operation(request).await.map_err(|status| status.to_string())?;
+        match ended.into_inner().result {
+            Some(operation::Result::Response(_)) => Ok(()),
+            Some(operation::Result::Error(error)) => Err(error.message),
+            None => Err("it has not ended".into()),
+        }
+    }
+}
+
+/// A spec as the API has it.
+fn dag(spec: &DagSpec) -> Dag {
+    let node = |node: &snic_domain::Node| v1::dag::Node {
+        id: node.id.to_string(),
+        nt_type: format!("ntTypes/{}", node.nt),
+    };
+    let edge = |edge: &snic_domain::Edge| v1::dag::Edge {
+        from: edge.from.to_string(),
+        to: edge.to.to_string(),
+    };
+    Dag {
+        nodes: spec.nodes.iter().map(node).collect(),
+        edges: spec.edges.iter().map(edge).collect(),
+        bandwidth_bps: spec.bandwidth.get(),
+        ..Default::default()
+    }
+}

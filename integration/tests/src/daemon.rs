@@ -1,0 +1,154 @@
+//! A daemon in a process of its own, and its folder.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Client;
+
+/// How long a daemon may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a program of the workspace is: beside the tests that are running.
+///
+/// # Panics
+/// Where it was not built.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the running test has a path");
+    let folder = test.parent().and_then(Path::parent).expect("tests are in target/<profile>/deps");
+    let program = folder.join(name);
+    assert!(
+        program.exists(),
+        "{} is not there; run `cargo test --workspace`, which builds it",
+        program.display()
+    );
+    program
+}
+
+/// The folder of a daemon: settings, store, socket.
+pub struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Home {
+    /// A new one, with settings for a simulated card and a unix socket in plain text.
+    pub fn new() -> Self {
+        let home = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        home.write_settings("");
+        home
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The settings file.
+    pub fn settings(&self) -> PathBuf {
+        self.path().join("snicd.toml")
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("snicd.sock")
+    }
+
+    /// Writes the settings, with more behind them.
+    pub fn write_settings(&self, more: &str) {
+        let (store, socket) = (self.path().join("store"), self.socket());
+        let text = format!(
+            "data_dir = {store:?}\n\
+             [listen]\nunix = {socket:?}\ninsecure_plaintext = true\n\
+             [log]\nfilter = \"info\"\n\
+             [[cards]]\nid = \"card0\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n{more}\n"
+        );
+        std::fs::write(self.settings(), text).expect("the folder takes files");
+    }
+
+    /// `snicd run` with these settings, not started.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(program("snicd"));
+        command.arg("run").arg("--config").arg(self.settings());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the daemon until it ends by itself; gives how, and what it said on standard error.
+    pub fn run_to_end(&self) -> (ExitStatus, String) {
+        let output = self.command().output().expect("snicd starts");
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Starts the daemon, and waits until it serves.
+    pub async fn start(&self) -> Daemon {
+        // The socket of a daemon that was killed is still there.
+        let _ = std::fs::remove_file(self.socket());
+        let mut child = self.command().spawn().expect("snicd starts");
+        let stderr = child.stderr.take().expect("it is piped");
+        let log = std::thread::spawn(move || {
+            BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n")
+        });
+        let mut daemon = Daemon { child: Some(child), log: Some(log) };
+        let until = Instant::now() + PATIENCE;
+        while Client::connect(&self.socket(), "operator/test").await.is_none() {
+            daemon.assert_runs();
+            assert!(Instant::now() < until, "snicd does not serve after {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        daemon
+    }
+}
+
+/// A running daemon; killed when dropped.
+pub struct Daemon {
+    child: Option<Child>,
+    log: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Daemon {
+    fn assert_runs(&mut self) {
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child"));
+        if let Some(status) = ended {
+            let log = self.log.take().and_then(|log| log.join().ok()).unwrap_or_default();
+            panic!("snicd ended with {status}:\n{log}");
+        }
+    }
+
+    /// `kill -9`, now.
+    pub fn kill(mut self) -> String {
+        let mut child = self.child.take().expect("it is taken only here and in stop");
+        child.kill().expect("it runs");
+        child.wait().expect("it was a child");
+        self.log.take().and_then(|log| log.join().ok()).unwrap_or_default()
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        let mut child = self.child.take().expect("it is taken only here and in kill");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let status = child.wait().expect("it was a child");
+        let mut out = String::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_string(&mut out).expect("text");
+        }
+        (status, self.log.take().and_then(|log| log.join().ok()).unwrap_or_default())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

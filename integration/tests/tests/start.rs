@@ -1,0 +1,116 @@
+//! Starting and stopping: settings, a second daemon, damage, and the quickstart.
+
+use std::process::{Command, Stdio};
+
+use snic_api::v1;
+use snic_integration::{Client, Home, program};
+
+#[test]
+fn a_damaged_settings_file_is_refused_with_line_and_key() {
+    let home = Home::new();
+    home.write_settings("colour = \"red\"");
+    let (status, log) = home.run_to_end();
+    assert!(!status.success());
+    assert!(log.contains("snicd.toml:12:") && log.contains("colour"), "{log}");
+}
+
+#[test]
+fn an_unknown_card_model_names_those_there_are() {
+    let home = Home::new();
+    home.write_settings("[[cards]]\nid = \"card1\"\ndriver = \"sim\"\nmodel = \"sim-17\"");
+    let (status, log) = home.run_to_end();
+    assert!(!status.success());
+    assert!(log.contains("sim-17") && log.contains("sim-16"), "{log}");
+}
+
+#[test]
+fn plain_text_is_refused_anywhere_but_on_loopback() {
+    let home = Home::new();
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.replace("[listen]", "[listen]\ntcp = \"0.0.0.0:0\"");
+    std::fs::write(home.settings(), text).expect("settings");
+    let (status, log) = home.run_to_end();
+    assert!(!status.success());
+    assert!(log.contains("0.0.0.0") && log.contains("loopback"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_daemon_on_the_same_store_is_told_so_and_the_first_goes_on() {
+    let home = Home::new();
+    let daemon = home.start().await;
+    let (status, log) = home.run_to_end();
+    assert!(!status.success());
+    assert!(log.contains("in use by another process"), "{log}");
+    let client = Client::connect(&home.socket(), "operator/test").await.expect("the first serves");
+    client.create_tenant("acme").await.expect("the first works");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
+    let home = Home::new();
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.split("[[cards]]").next().expect("there is a first part").to_owned();
+    std::fs::write(home.settings(), format!("cards = []\n{text}")).expect("settings");
+    let daemon = home.start().await;
+    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    client.create_tenant("acme").await.expect("tenants need no card");
+    let nt = v1::CreateNtTypeRequest {
+        nt_type_id: "nat".into(),
+        nt_type: Some(v1::NtType {
+            shareable: true,
+            bandwidth_max_bps: 1_000_000_000,
+            latency_cycles: 1,
+            area: Some(v1::Area { lut: 1, ramb36: 0, dsp: 0 }),
+            traffic: v1::nt_type::Traffic::HeaderOnly.into(),
+            ..Default::default()
+        }),
+        request_id: String::new(),
+    };
+    client.network_tasks().create_nt_type(nt).await.expect("NT types need no card");
+    let name = snic_domain::DagName {
+        tenant: "acme".parse().expect("a label"),
+        dag: "web".parse().expect("a label"),
+    };
+    let nts = ["nat".parse().expect("a label")];
+    let spec = snic_domain::DagSpec::chain(&nts, snic_domain::Bandwidth::from_mbps(10));
+    let error = client.create_dag(&name, &spec).await.expect_err("no card");
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert!(error.message().contains("card"), "{error:?}");
+    drop(daemon);
+}
+
+/// Runs the quickstart to its end; gives what it printed.
+fn quickstart(folder: &std::path::Path) -> String {
+    let output = Command::new(program("snicd"))
+        .args(["quickstart", "--exit", "--listen", "127.0.0.1:0", "--traffic-us", "200", "--dir"])
+        .arg(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("snicd starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{log}");
+    text
+}
+
+#[test]
+fn the_quickstart_shows_regions_mappings_and_traffic_and_can_be_repeated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = quickstart(folder.path());
+    for part in [
+        "cards/card0/regions/0: reconfiguring with bitstreams/dag-d-sim-16",
+        "tenants/acme/dags/dag-fork: READY",
+        "Regions\n",
+        "skipping 4 of its NTs",
+        "Traffic\n",
+        "must not: 0",
+        "snicctl",
+    ] {
+        assert!(first.contains(part), "{part:?} is missing in\n{first}");
+    }
+    let second = quickstart(folder.path());
+    assert!(second.contains("NT types: 8 registered, 0 new"), "{second}");
+    assert!(second.contains("must not: 0"), "{second}");
+}
