@@ -94,6 +94,8 @@ impl Services {
         let (mut seen, mut told) = (from, from);
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
+        // The first tick is at once.
+        bookmarks.tick().await;
         loop {
             let Ok(changes) = self.0.hub.after(seen, CHANGES_AT_ONCE) else {
                 return self.end(&sender, too_slow()).await;

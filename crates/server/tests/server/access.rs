@@ -1,0 +1,398 @@
+//! Every method with every wrong identity.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+use snic_api::FILE_DESCRIPTOR_SET;
+use snic_api::error::reason_of;
+use snic_api::v1::{self, ErrorReason};
+use snic_server::access::{Access, Row, TABLE, find};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::raw::call;
+use crate::rig::{Client, DOMAIN, Rig, chain, header, image};
+
+fn methods(descriptors: &[u8]) -> Vec<String> {
+    let set = prost_types::FileDescriptorSet::decode(descriptors).expect("descriptors");
+    let mut methods = Vec::new();
+    for file in &set.file {
+        for service in &file.service {
+            for method in &service.method {
+                let (package, service) = (file.package(), service.name());
+                methods.push(format!("/{package}.{service}/{}", method.name()));
+            }
+        }
+    }
+    methods
+}
+
+#[test]
+fn every_method_has_a_row_and_every_row_a_method() {
+    let mut methods: BTreeSet<String> = methods(FILE_DESCRIPTOR_SET).into_iter().collect();
+    assert!(methods.len() >= 37, "{methods:?}");
+    methods.extend(self::methods(tonic_health::pb::FILE_DESCRIPTOR_SET));
+    methods.extend(["v1", "v1alpha"].map(|version| {
+        format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
+    }));
+    let rows: BTreeSet<String> = TABLE.iter().map(|row| row.path.to_owned()).collect();
+    assert_eq!(rows, methods);
+    assert!(TABLE.is_sorted_by_key(|row| row.path), "rows are found by bisection");
+    assert!(TABLE.iter().all(|row| find(row.path) == Some(*row)));
+}
+
+fn reason(status: &Status) -> Option<ErrorReason> {
+    reason_of(status)
+}
+
+/// Certificates that are no identity of this server, with what the answer says of them.
+const NOBODY: [(&str, &[&str], &str); 8] = [
+    ("another trust domain", &["spiffe://other.test/operator/root"], "other.test"),
+    ("a domain that begins like it", &["spiffe://snic.test.evil/operator/root"], "is not"),
+    ("two URIs", &["spiffe://snic.test/tenant/acme", "spiffe://snic.test/operator/root"], "2 URIs"),
+    ("no URI", &[], "0 URIs"),
+    ("no such kind", &["spiffe://snic.test/admin/root"], "is not"),
+    ("an id that is none", &["spiffe://snic.test/tenant/ACME"], "is not"),
+    ("more path", &["spiffe://snic.test/tenant/acme/x"], "is not"),
+    ("another scheme", &["https://snic.test/operator/root"], "is not"),
+];
+
+#[tokio::test]
+async fn no_method_is_for_nobody() {
+    let rig = Rig::start().await;
+    let mut nobody: Vec<(&str, Channel, &str)> = Vec::new();
+    for (what, uris, says) in NOBODY {
+        let channel = rig.connect(Some(rig.authority.client(uris))).await;
+        nobody.push((what, channel, says));
+    }
+    nobody.push(("no certificate", rig.connect(None).await, "no client certificate"));
+    for (what, channel, says) in &nobody {
+        for row in TABLE {
+            let answer = call(channel, row.path, vec![Vec::new()]).await;
+            if row.access == Access::Open {
+                assert!(answer.is_ok(), "{what}, {}: {answer:?}", row.path);
+                continue;
+            }
+            let status = answer.expect_err(what);
+            assert_eq!(status.code(), Code::Unauthenticated, "{what}, {}: {status:?}", row.path);
+            assert_eq!(reason(&status), Some(ErrorReason::IdentityMissing), "{what}");
+            assert!(status.message().contains(says), "{what}: {}", status.message());
+            let expected = format!("spiffe://{DOMAIN}/tenant/<id>");
+            assert!(status.message().contains(&expected), "{what}: {}", status.message());
+        }
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_does_not_connect() {
+    let rig = Rig::start().await;
+    let stranger = crate::rig::Authority::new();
+    let identity = stranger.client(&[&format!("spiffe://{DOMAIN}/operator/root")]);
+    // TLS 1.3 lets the client believe in the connection until its first call.
+    let answer = match rig.try_connect(Some(identity)).await {
+        Ok(channel) => call(&channel, "/snic.control.v1.TenantService/ListTenants", vec![vec![]])
+            .await
+            .map_err(|status| status.code()),
+        Err(_) => Err(Code::Unavailable),
+    };
+    assert!(matches!(answer, Err(Code::Unavailable | Code::Unknown)), "{answer:?}");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn tenants_call_nothing_that_is_for_operators() {
+    let rig = Rig::start().await;
+    let tenant = rig.client("tenant/acme").await;
+    for row in TABLE.iter().filter(|row| row.access == Access::Operator) {
+        let status = call(&tenant.channel, row.path, vec![Vec::new()]).await.expect_err(row.path);
+        assert_eq!(status.code(), Code::PermissionDenied, "{}: {status:?}", row.path);
+        assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_method_that_does_not_exist_is_unimplemented() {
+    let rig = Rig::start().await;
+    let operator = rig.client("operator/root").await;
+    for path in ["/snic.control.v1.DagService/DropAll", "/x.Y/Z"] {
+        let status = call(&operator.channel, path, vec![Vec::new()]).await.expect_err(path);
+        assert_eq!(status.code(), Code::Unimplemented);
+        assert!(status.message().contains(path), "{}", status.message());
+    }
+    rig.stop().await;
+}
+
+/// What acme has, and names of the same length that nobody has.
+struct Secrets {
+    operation: String,
+}
+
+/// acme's private NT type, bitstream and DAG, each called `secret`.
+async fn secrets(rig: &Rig) -> Secrets {
+    let mut operator = rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    acme.create_nt("acme.secret", false).await.expect("an NT type");
+    let (mut declared, bytes) = image("acme.secret", &["acme.secret"]);
+    declared.shareable = false;
+    acme.send(crate::rig::upload(declared, &bytes, 8_192)).await.expect("a bitstream");
+    let dag = v1::Dag { bandwidth_bps: 2_000_000_000, ..chain(&["acme.secret"]) };
+    let operation = acme.create_dag("tenants/acme/dags/secret", dag).await.expect("a DAG");
+    operator.wait(&operation.name).await;
+    Secrets { operation: operation.name }
+}
+
+/// A request about something of acme's. `name` is what is replaced by an absent one.
+struct Probe {
+    name: &'static str,
+    absent: &'static str,
+    messages: Vec<Vec<u8>>,
+}
+
+fn probe(name: &'static str, absent: &'static str, message: impl prost::Message) -> Probe {
+    assert_eq!(name.len(), absent.len());
+    Probe { name, absent, messages: vec![message.encode_to_vec()] }
+}
+
+const DAG: (&str, &str) = ("tenants/acme/dags/secret", "tenants/acme/dags/absent");
+const TENANT: (&str, &str) = ("tenants/acme", "tenants/none");
+const OWNED: (&str, &str) = ("acme.secret", "acme.absent");
+
+/// What globex asks about acme's secrets with each method that tenants may call.
+fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
+    let dag = || Some(chain(&["nat"]));
+    let bitstream = format!("bitstreams/{}", OWNED.0);
+    let nt_type = format!("ntTypes/{}", OWNED.0);
+    let operation: &'static str = secrets.operation.clone().leak();
+    let no_operation = "operations/op-ffffffffffffffff";
+    let of_operation = |message: Vec<u8>| {
+        vec![Probe { name: operation, absent: no_operation, messages: vec![message] }]
+    };
+    let name = operation.to_owned();
+    match method {
+        "DeleteBitstream" => {
+            let request = v1::DeleteBitstreamRequest { name: bitstream, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
+        "GetBitstream" => {
+            vec![probe(OWNED.0, OWNED.1, v1::GetBitstreamRequest { name: bitstream })]
+        }
+        "UploadBitstream" => {
+            let named = header(image(OWNED.0, &["nat"]).0);
+            let using = header(image("globex.x", &["acme.secret"]).0);
+            // The digests differ; a header is refused before any byte is looked at.
+            vec![probe(OWNED.0, OWNED.1, named), probe(OWNED.0, OWNED.1, using)]
+        }
+        "CreateDag" => {
+            let of = |parent: &str, dag| v1::CreateDagRequest {
+                parent: parent.into(),
+                dag_id: "secret".into(),
+                dag,
+                ..Default::default()
+            };
+            let using = Some(chain(&["acme.secret"]));
+            vec![
+                probe(TENANT.0, TENANT.1, of(TENANT.0, dag())),
+                probe(OWNED.0, OWNED.1, of("tenants/globex", using)),
+            ]
+        }
+        "DeleteDag" => {
+            let request = v1::DeleteDagRequest { name: DAG.0.into(), ..Default::default() };
+            vec![probe(DAG.0, DAG.1, request)]
+        }
+        "ExplainDag" => vec![probe(DAG.0, DAG.1, v1::ExplainDagRequest { name: DAG.0.into() })],
+        "GetDag" => vec![probe(DAG.0, DAG.1, v1::GetDagRequest { name: DAG.0.into() })],
+        "UpdateDag" => {
+            let of = |etag: &str, validate_only| v1::UpdateDagRequest {
+                dag: dag().map(|dag| v1::Dag { name: DAG.0.into(), etag: etag.into(), ..dag }),
+                validate_only,
+                ..Default::default()
+            };
+            vec![
+                probe(DAG.0, DAG.1, of("", false)),
+                probe(DAG.0, DAG.1, of("x", false)),
+                probe(DAG.0, DAG.1, of("", true)),
+            ]
+        }
+        "ListDags" => {
+            let request = v1::ListDagsRequest { parent: TENANT.0.into(), ..Default::default() };
+            vec![probe(TENANT.0, TENANT.1, request)]
+        }
+        "WatchDags" => {
+            let request = v1::WatchDagsRequest { parent: TENANT.0.into(), ..Default::default() };
+            vec![probe(TENANT.0, TENANT.1, request)]
+        }
+        "CreateNtType" => {
+            let nt_type = Some(v1::NtType {
+                bandwidth_max_bps: 1_000_000,
+                latency_cycles: 1,
+                area: Some(v1::Area { lut: 1, ..Default::default() }),
+                traffic: v1::nt_type::Traffic::Payload.into(),
+                ..Default::default()
+            });
+            let nt_type_id = OWNED.0.into();
+            let request = v1::CreateNtTypeRequest { nt_type_id, nt_type, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
+        "DeleteNtType" => {
+            let request = v1::DeleteNtTypeRequest { name: nt_type, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
+        "GetNtType" => vec![probe(OWNED.0, OWNED.1, v1::GetNtTypeRequest { name: nt_type })],
+        "CancelOperation" => of_operation(v1::CancelOperationRequest { name }.encode_to_vec()),
+        "DeleteOperation" => of_operation(v1::DeleteOperationRequest { name }.encode_to_vec()),
+        "GetOperation" => of_operation(v1::GetOperationRequest { name }.encode_to_vec()),
+        "WaitOperation" => {
+            of_operation(v1::WaitOperationRequest { name, ..Default::default() }.encode_to_vec())
+        }
+        "ListOperations" => {
+            let request = v1::ListOperationsRequest { target: DAG.0.into(), ..Default::default() };
+            vec![probe(DAG.0, DAG.1, request)]
+        }
+        "GetTenant" => {
+            vec![probe(TENANT.0, TENANT.1, v1::GetTenantRequest { name: TENANT.0.into() })]
+        }
+        // They name nothing: what they give is looked through below.
+        "ListBitstreams" | "ListNtTypes" => vec![probe("", "", v1::ListNtTypesRequest::default())],
+        other => panic!("{other} is for tenants: say here how a tenant could ask after another's"),
+    }
+}
+
+/// The bytes with the name replaced by one of the same length.
+fn replaced(bytes: &[u8], name: &str, by: &str) -> Vec<u8> {
+    let (name, by) = (name.as_bytes(), by.as_bytes());
+    let mut bytes = bytes.to_vec();
+    if name.is_empty() {
+        return bytes;
+    }
+    for at in 0..bytes.len().saturating_sub(name.len() - 1) {
+        if bytes[at..].starts_with(name) {
+            bytes[at..at + name.len()].copy_from_slice(by);
+        }
+    }
+    bytes
+}
+
+/// An answer as bytes, with what the caller itself sent made equal.
+fn shape(answer: &Result<Vec<u8>, Status>, name: &str, absent: &str) -> (Code, Vec<u8>, Vec<u8>) {
+    match answer {
+        Ok(message) => (Code::Ok, replaced(message, name, absent), Vec::new()),
+        Err(status) => (
+            status.code(),
+            replaced(status.message().as_bytes(), name, absent),
+            replaced(status.details(), name, absent),
+        ),
+    }
+}
+
+fn for_tenants() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().filter(|row| row.access == Access::Anyone && row.path.starts_with("/snic."))
+}
+
+#[tokio::test]
+async fn absent_and_not_yours_are_the_same() {
+    let rig = Rig::start().await;
+    let secrets = secrets(&rig).await;
+    let globex = rig.client("tenant/globex").await;
+    for row in for_tenants() {
+        let method = row.path.rsplit('/').next().expect("a method");
+        for probe in probes(method, &secrets) {
+            let Probe { name, absent, messages } = probe;
+            let others: Vec<Vec<u8>> =
+                messages.iter().map(|message| replaced(message, name, absent)).collect();
+            let foreign = call(&globex.channel, row.path, messages).await;
+            let nothing = call(&globex.channel, row.path, others).await;
+            assert_eq!(
+                shape(&foreign, name, absent),
+                shape(&nothing, name, absent),
+                "{method}: {foreign:?} is not {nothing:?}"
+            );
+            let is_list = matches!(method, "ListBitstreams" | "ListNtTypes" | "ListOperations");
+            assert_eq!(foreign.is_ok(), is_list, "{method}: {foreign:?}");
+            if let Ok(message) = foreign {
+                let text = String::from_utf8_lossy(&message).into_owned();
+                assert!(!text.contains("secret") && !text.contains("acme"), "{method}: {text}");
+            }
+        }
+    }
+    still_there(&rig).await;
+    rig.stop().await;
+}
+
+async fn still_there(rig: &Rig) {
+    let mut acme = rig.client("tenant/acme").await;
+    let dag = acme.get_dag("tenants/acme/dags/secret").await.expect("still there");
+    assert_eq!(dag.generation, 1, "nothing that globex tried had an effect");
+    let name = "bitstreams/acme.secret".to_owned();
+    let request = v1::GetBitstreamRequest { name };
+    assert!(acme.bitstreams.get_bitstream(request).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_wildcard_means_what_is_yours() {
+    let rig = Rig::start().await;
+    secrets(&rig).await;
+    let list = |mut client: Client| async move {
+        let request = v1::ListDagsRequest { parent: "tenants/-".into(), ..Default::default() };
+        let dags = client.dags.list_dags(request).await.expect("a list").into_inner().dags;
+        dags.into_iter().map(|dag| dag.name).collect::<Vec<_>>()
+    };
+    assert_eq!(list(rig.client("tenant/globex").await).await, [""; 0]);
+    assert_eq!(list(rig.client("tenant/acme").await).await, ["tenants/acme/dags/secret"]);
+    assert_eq!(list(rig.client("operator/x").await).await, ["tenants/acme/dags/secret"]);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_published_may_be_read_but_not_changed() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut globex = rig.client("tenant/globex").await;
+    let name = "ntTypes/nat".to_owned();
+    let nt = globex.nts.get_nt_type(v1::GetNtTypeRequest { name: name.clone() }).await;
+    assert_eq!(nt.expect("published").into_inner().name, name);
+    let request = v1::DeleteNtTypeRequest { name, ..Default::default() };
+    let status = globex.nts.delete_nt_type(request).await.expect_err("the provider's");
+    assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
+    let name = "bitstreams/aes".to_owned();
+    let bitstream = globex.bitstreams.get_bitstream(v1::GetBitstreamRequest { name: name.clone() });
+    assert!(bitstream.await.expect("the provider's").into_inner().loaded_regions.is_empty());
+    let request = v1::DeleteBitstreamRequest { name, ..Default::default() };
+    let status = globex.bitstreams.delete_bitstream(request).await.expect_err("the provider's");
+    assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
+    rig.stop().await;
+}
+
+/// Two tenants in one region: neither learns of the other.
+#[tokio::test]
+async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let (mut acme, mut globex) =
+        (rig.client("tenant/acme").await, rig.client("tenant/globex").await);
+    acme.create_nt("acme.secret", false).await.expect("an NT type");
+    // acme's bitstream may be shared; its second NT is nobody else's business.
+    acme.upload("acme.secret", &["kv-cache", "acme.secret"]).await.expect_err("not registered");
+    operator.create_nt("kv-cache", true).await.expect("an NT type");
+    acme.upload("acme.secret", &["kv-cache", "acme.secret"]).await.expect("a bitstream");
+    acme.ready_dag("tenants/acme/dags/secret", chain(&["kv-cache", "acme.secret"])).await;
+    let dag = globex.ready_dag("tenants/globex/dags/mine", chain(&["kv-cache"])).await;
+    assert_eq!(dag.state(), v1::dag::State::Ready);
+    let instance = &dag.mapping.as_ref().expect("mapped").stages[0].branches[0].instances[0];
+    let shown: Vec<(bool, &str)> =
+        instance.slots.iter().map(|slot| (slot.used, &*slot.nt_type)).collect();
+    assert_eq!(shown, [(true, "ntTypes/kv-cache"), (false, "")]);
+    assert_eq!(instance.bitstream, "");
+    let request = v1::ExplainDagRequest { name: dag.name.clone() };
+    let explanation = globex.dags.explain_dag(request).await.expect("explained").into_inner();
+    let text = format!("{dag:?} {explanation:?}");
+    assert!(!text.contains("acme") && !text.contains("secret"), "{text}");
+    let terms = &explanation.chains[0].chosen[0].score_terms;
+    assert!(terms.iter().all(|term| term.name != "headroom"), "{terms:?}");
+    let seen = operator.get_dag(&dag.name).await.expect("an operator sees all");
+    let instance = &seen.mapping.as_ref().expect("mapped").stages[0].branches[0].instances[0];
+    assert_eq!(instance.bitstream, "bitstreams/acme.secret");
+    assert_eq!(instance.slots[1].nt_type, "ntTypes/acme.secret");
+    rig.stop().await;
+}

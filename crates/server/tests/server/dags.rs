@@ -1,0 +1,273 @@
+//! The life of a DAG, as a tenant sees it.
+
+use prost::Message as _;
+use prost_types::FieldMask;
+use snic_api::error::reason_of;
+use snic_api::v1::operation::Result as Outcome;
+use snic_api::v1::{self, ErrorReason};
+use tonic::Code;
+
+use crate::rig::{Rig, chain, dag};
+
+const WEB: &str = "tenants/acme/dags/web";
+
+fn mask(paths: &[&str]) -> Option<FieldMask> {
+    Some(FieldMask { paths: paths.iter().map(|path| (*path).to_owned()).collect() })
+}
+
+fn response(operation: &v1::Operation) -> v1::Dag {
+    let Some(Outcome::Response(any)) = &operation.result else { panic!("{operation:?}") };
+    assert_eq!(any.type_url, "type.googleapis.com/snic.control.v1.Dag");
+    v1::Dag::decode(any.value.as_slice()).expect("a DAG")
+}
+
+#[tokio::test]
+async fn a_dag_becomes_ready_and_goes() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let operation = acme.create_dag(WEB, chain(&["nat", "firewall"])).await.expect("accepted");
+    let metadata = operation.metadata.clone().expect("always there");
+    assert_eq!(
+        (metadata.target.as_str(), metadata.verb()),
+        (WEB, v1::operation_metadata::Verb::Create)
+    );
+    let operation = acme.wait(&operation.name).await;
+    let created = response(&operation);
+    assert_eq!(created.state(), v1::dag::State::Ready);
+    let dag = acme.get_dag(WEB).await.expect("there");
+    assert_eq!((dag.generation, dag.observed_generation), (1, 1));
+    assert_ne!(dag.uid, 0);
+    assert!(dag.conditions.iter().all(|c| c.status() == v1::condition::Status::True), "{dag:?}");
+    let kinds: Vec<&str> = dag.conditions.iter().map(|c| c.r#type.as_str()).collect();
+    assert_eq!(kinds, ["Mapped", "RegionsLoaded", "TablesProgrammed", "Ready"]);
+    let mapping = dag.mapping.as_ref().expect("mapped");
+    // The core and the two NTs: 49 + 12 + 10.
+    assert_eq!(
+        (mapping.latency_cycles, mapping.reconfigurations, mapping.stages.len()),
+        (71, 1, 1)
+    );
+    let instance = &mapping.stages[0].branches[0].instances[0];
+    assert_eq!(instance.bitstream, "bitstreams/nat-firewall");
+    assert_eq!(instance.bandwidth_bps, 1_000_000_000);
+    let slots: Vec<&str> = instance.slots.iter().map(|slot| slot.node.as_str()).collect();
+    assert_eq!(slots, ["nat", "firewall"]);
+    let request = v1::DeleteDagRequest { name: WEB.into(), ..Default::default() };
+    let operation = acme.dags.delete_dag(request).await.expect("accepted").into_inner();
+    let operation = acme.wait(&operation.name).await;
+    let Some(Outcome::Response(any)) = operation.result else { panic!("{:?}", operation.result) };
+    assert_eq!(any.type_url, "type.googleapis.com/google.protobuf.Empty");
+    let status = acme.get_dag(WEB).await.expect_err("gone");
+    assert_eq!(reason_of(&status), Some(ErrorReason::ResourceNotFound));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn validate_only_changes_nothing() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let of = |dag| v1::CreateDagRequest {
+        parent: "tenants/acme".into(),
+        dag_id: "web".into(),
+        dag: Some(dag),
+        validate_only: true,
+        request_id: String::new(),
+    };
+    let answer = acme.dags.create_dag(of(chain(&["nat", "firewall"]))).await.expect("decided");
+    let operation = answer.into_inner();
+    assert!(operation.name.is_empty() && operation.done);
+    let would_be = response(&operation);
+    assert_eq!(would_be.mapping.expect("a mapping").reconfigurations, 1);
+    operator.create_nt("kv-cache", true).await.expect("an NT type");
+    let answer = acme.dags.create_dag(of(chain(&["kv-cache"]))).await.expect("decided");
+    let operation = answer.into_inner();
+    let Some(Outcome::Error(error)) = operation.result else { panic!("{operation:?}") };
+    let status = tonic::Status::from(error);
+    assert_eq!(reason_of(&status), Some(ErrorReason::NoBitstream), "{status:?}");
+    // What is malformed is refused as ever.
+    let status = acme.dags.create_dag(of(chain(&[]))).await.expect_err("no nodes");
+    assert_eq!(reason_of(&status), Some(ErrorReason::InvalidGraph));
+    assert_eq!(acme.get_dag(WEB).await.expect_err("not made").code(), Code::NotFound);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_repeated_create_changes_nothing_and_answers_the_same() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let request = |dag, request_id: &str| v1::CreateDagRequest {
+        parent: "tenants/acme".into(),
+        dag_id: "web".into(),
+        dag: Some(dag),
+        validate_only: false,
+        request_id: request_id.into(),
+    };
+    let id = "123e4567-e89b-42d3-a456-426614174000";
+    let first = acme.dags.create_dag(request(chain(&["nat"]), id)).await.expect("made");
+    let again = request(chain(&["nat"]), &id.to_uppercase());
+    let again = acme.dags.create_dag(again).await.expect("repeated");
+    assert_eq!(first.into_inner().name, again.into_inner().name);
+    let status = acme.dags.create_dag(request(chain(&["aes"]), id)).await.expect_err("another");
+    assert_eq!(reason_of(&status), Some(ErrorReason::RequestIdReused));
+    assert_eq!(status.code(), Code::AlreadyExists);
+    let status = acme.dags.create_dag(request(chain(&["nat"]), "")).await.expect_err("exists");
+    assert_eq!(reason_of(&status), Some(ErrorReason::ResourceExists));
+    let status = acme.dags.create_dag(request(chain(&["nat"]), "x")).await.expect_err("no UUID");
+    assert_eq!(reason_of(&status), Some(ErrorReason::InvalidField));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_sets_what_its_mask_names() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let first = acme.ready_dag(WEB, chain(&["nat", "firewall"])).await;
+    let wanted = v1::Dag {
+        name: WEB.into(),
+        bandwidth_bps: 2_000_000_000,
+        nodes: chain(&["aes"]).nodes,
+        ..Default::default()
+    };
+    let request = v1::UpdateDagRequest {
+        dag: Some(wanted.clone()),
+        update_mask: mask(&["bandwidth_bps"]),
+        request_id: "123e4567-e89b-42d3-a456-426614174001".into(),
+        ..Default::default()
+    };
+    let operation = acme.dags.update_dag(request.clone()).await.expect("accepted").into_inner();
+    acme.wait(&operation.name).await;
+    let repeated = acme.dags.update_dag(request).await.expect("repeated").into_inner();
+    assert_eq!(repeated.name, operation.name);
+    let second = acme.get_dag(WEB).await.expect("there");
+    assert_eq!((second.generation, second.bandwidth_bps), (2, 2_000_000_000));
+    assert_eq!(second.nodes, first.nodes, "the mask does not name them");
+    assert_eq!(second.uid, first.uid);
+    assert_ne!(second.etag, first.etag);
+    let update = |dag: v1::Dag, mask| {
+        let mut acme = acme.clone();
+        let request =
+            v1::UpdateDagRequest { dag: Some(dag), update_mask: mask, ..Default::default() };
+        async move { acme.dags.update_dag(request).await }
+    };
+    let stale = v1::Dag { etag: first.etag, ..wanted.clone() };
+    let status = update(stale, mask(&["bandwidth_bps"])).await.expect_err("stale");
+    assert_eq!(
+        (status.code(), reason_of(&status)),
+        (Code::Aborted, Some(ErrorReason::EtagMismatch))
+    );
+    let status = update(wanted, mask(&["uid"])).await.expect_err("not settable");
+    assert_eq!(reason_of(&status), Some(ErrorReason::InvalidUpdateMask));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn the_explanation_says_what_was_chosen_and_what_was_not() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    acme.ready_dag(WEB, chain(&["nat", "firewall"])).await;
+    let request = v1::ExplainDagRequest { name: WEB.into() };
+    let explanation = acme.dags.explain_dag(request).await.expect("explained").into_inner();
+    assert_eq!(explanation.dag.expect("the DAG").name, WEB);
+    assert_eq!(explanation.sequential_latency_cycles, 71);
+    let [chain] = &explanation.chains[..] else { panic!("{:?}", explanation.chains) };
+    assert_eq!(chain.nodes, ["nat", "firewall"]);
+    assert_eq!(chain.chosen[0].way(), v1::EmbeddingWay::FreeRegion);
+    assert_eq!(chain.rejected[0].way(), v1::EmbeddingWay::Shared);
+    assert!(explanation.lines.iter().any(|line| line.contains("cards/card0/regions/")));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    for tenant in ["acme", "globex"] {
+        for id in ["a", "b", "c"] {
+            let name = format!("tenants/{tenant}/dags/{id}");
+            let small = v1::Dag { bandwidth_bps: 1_000_000, ..chain(&["nat"]) };
+            operator.create_dag(&name, small).await.expect("accepted");
+        }
+    }
+    let mut names = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let (parent, page_size) = ("tenants/-".to_owned(), 2);
+        let request = v1::ListDagsRequest { parent, page_size, page_token };
+        let page = operator.dags.list_dags(request).await.expect("a page").into_inner();
+        assert!(page.dags.len() <= 2);
+        names.extend(page.dags.into_iter().map(|dag| dag.name));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let expected = ["acme", "globex"].iter().flat_map(|tenant| {
+        ["a", "b", "c"].iter().map(move |id| format!("tenants/{tenant}/dags/{id}"))
+    });
+    assert_eq!(names, expected.collect::<Vec<_>>());
+    let request =
+        v1::ListDagsRequest { parent: "tenants/-".into(), page_token: "x".into(), page_size: 0 };
+    let status = operator.dags.list_dags(request).await.expect_err("no token");
+    assert_eq!(reason_of(&status), Some(ErrorReason::InvalidPageToken));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn operations_are_listed_oldest_first_and_forgotten_on_demand() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let mut made = Vec::new();
+    for id in ["x", "y", "z"] {
+        let name = format!("tenants/acme/dags/{id}");
+        let operation = acme.create_dag(&name, chain(&["nat"])).await.expect("accepted");
+        made.push(acme.wait(&operation.name).await.name);
+    }
+    let list = |request| {
+        let mut acme = acme.clone();
+        async move {
+            let page = acme.operations.list_operations(request).await.expect("a page").into_inner();
+            let names: Vec<String> = page.operations.into_iter().map(|o| o.name).collect();
+            (names, page.next_page_token)
+        }
+    };
+    let first = v1::ListOperationsRequest { page_size: 2, ..Default::default() };
+    let (names, token) = list(first.clone()).await;
+    assert_eq!(names, made[..2]);
+    let (names, token) = list(v1::ListOperationsRequest { page_token: token, ..first }).await;
+    assert_eq!((names, token.as_str()), (made[2..].to_vec(), ""));
+    let running = v1::ListOperationsRequest { running_only: true, ..Default::default() };
+    assert_eq!(list(running).await.0, [""; 0]);
+    let target =
+        v1::ListOperationsRequest { target: "tenants/acme/dags/y".into(), ..Default::default() };
+    assert_eq!(list(target).await.0, made[1..2]);
+    let cancel = v1::CancelOperationRequest { name: made[0].clone() };
+    let status = acme.operations.cancel_operation(cancel).await.expect_err("ended");
+    assert_eq!(reason_of(&status), Some(ErrorReason::NotCancellable));
+    let delete = v1::DeleteOperationRequest { name: made[0].clone() };
+    acme.operations.delete_operation(delete.clone()).await.expect("forgotten");
+    let status = acme.operations.delete_operation(delete).await.expect_err("gone");
+    assert_eq!(reason_of(&status), Some(ErrorReason::ResourceNotFound));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_fork_is_a_stage_with_branches() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let fork = v1::Dag {
+        form: v1::dag::Form::Parallel.into(),
+        ..dag(&["nat", "firewall", "aes"], &[("nat", "firewall"), ("nat", "aes")])
+    };
+    let made = acme.ready_dag(WEB, fork).await;
+    let mapping = made.mapping.expect("mapped");
+    assert_eq!(mapping.form(), v1::dag::Form::Parallel);
+    let branches: Vec<usize> = mapping.stages.iter().map(|stage| stage.branches.len()).collect();
+    assert_eq!(branches, [1, 2]);
+    rig.stop().await;
+}

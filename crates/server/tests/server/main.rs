@@ -1,0 +1,13 @@
+//! The server as its clients meet it: real connections, real certificates, a store in memory and a
+//! simulated card.
+
+mod access;
+mod bad_dags;
+mod bad_uploads;
+mod dags;
+mod limits;
+mod listening;
+mod operator;
+mod raw;
+mod rig;
+mod watching;

@@ -1,0 +1,354 @@
+//! A control plane with a server before it, and clients with all kinds of certificates.
+
+use std::sync::{Arc, LazyLock};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use snic_api::v1;
+use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
+use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::classification_service_client::ClassificationServiceClient;
+use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
+use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_bitstream::catalogue::{Catalogue, builtin};
+use snic_bitstream::{build_test, check_upload};
+use snic_card_sim::{SharedSimCard, SimCard};
+use snic_controller::{Controller, Settings};
+use snic_domain::{ByteSize, CardId, CardModel, CardProfile, Digest, NtType, NtTypeId};
+use snic_ports::card::Card as _;
+use snic_ports::driver::Deadlines;
+use snic_ports::store::Store;
+use snic_ports::store::memory::MemoryStore;
+use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
+use snic_server::{
+    Limits, ServeError, ServerSettings, TlsSettings, TrustDomain, Upload, UploadCheck,
+    UploadProblem,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::Status;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+pub const DOMAIN: &str = "snic.test";
+/// Large enough for every chain here; small, so that loads take no time.
+const IMAGE_BYTES: u64 = 16_384;
+
+pub static CATALOGUE: LazyLock<Catalogue> =
+    LazyLock::new(|| builtin().expect("the built-in catalogue is valid"));
+
+pub fn profile() -> CardProfile {
+    let model = CardModel::new("sim-16").expect("valid");
+    CATALOGUE.card(&model).expect("in the catalogue").clone()
+}
+
+/// A certificate authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    fn issue(&self, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.subject_alt_names = names;
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    pub fn server(&self) -> TlsSettings {
+        let name = SanType::DnsName("localhost".try_into().expect("a name"));
+        let (certificate, key) = self.issue(vec![name], ExtendedKeyUsagePurpose::ServerAuth);
+        TlsSettings { certificate, key, client_authority: self.pem() }
+    }
+
+    /// A client's certificate with these URIs.
+    pub fn client(&self, uris: &[&str]) -> Identity {
+        let uri = |uri: &&str| SanType::URI((*uri).try_into().expect("a URI"));
+        let names = uris.iter().map(uri).collect();
+        let (certificate, key) = self.issue(names, ExtendedKeyUsagePurpose::ClientAuth);
+        Identity::from_pem(certificate, key)
+    }
+}
+
+/// What looks into uploads: the same as in the daemon.
+pub fn upload_check() -> UploadCheck {
+    UploadCheck::new(|upload: Upload<'_>| {
+        let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
+        check_upload(upload.bytes, upload.declared, &CATALOGUE.cards, nt)
+            .map(drop)
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
+    })
+}
+
+pub fn settings(limits: Limits) -> ServerSettings {
+    let domain = TrustDomain::new(DOMAIN).expect("valid");
+    ServerSettings { limits, ..ServerSettings::new(domain, upload_check()) }
+}
+
+/// A running control plane with one simulated card.
+pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let controller = Controller::recover(Settings::default(), [], 7, shell::wall_clock())
+        .expect("an empty store");
+    let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
+    let open = Box::new(move || -> Opened {
+        let mut card = card.clone();
+        card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
+        Ok((Box::new(card), profile()))
+    });
+    let id = CardId::new("card0").expect("valid");
+    let slot = CardSlot { id, open, deadlines: Deadlines::default() };
+    let (plane, running) =
+        shell::start(controller, Arc::clone(&store), vec![slot]).expect("threads");
+    (plane, running, store)
+}
+
+/// A server and what is needed to be its client.
+pub struct Rig {
+    pub authority: Authority,
+    pub store: Arc<dyn Store>,
+    pub port: u16,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), ServeError>>,
+    running: Option<Running>,
+}
+
+impl Rig {
+    pub async fn start() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub async fn with(limits: Limits) -> Self {
+        let authority = Authority::new();
+        let settings = ServerSettings {
+            tcp: Some("127.0.0.1:0".parse().expect("an address")),
+            tls: Some(authority.server()),
+            ..settings(limits)
+        };
+        let (plane, running, store) = plane();
+        let bound = snic_server::bind(settings).await.expect("bound");
+        let port = bound.tcp_address().expect("an address").port();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move { drop(stopped.await) };
+        let task = tokio::spawn(bound.serve(plane, shutdown));
+        Self { authority, store, port, stop: Some(stop), task, running: Some(running) }
+    }
+
+    /// A connection with this certificate, or with none.
+    pub async fn connect(&self, identity: Option<Identity>) -> Channel {
+        self.try_connect(identity).await.expect("a connection")
+    }
+
+    pub async fn try_connect(
+        &self,
+        identity: Option<Identity>,
+    ) -> Result<Channel, tonic::transport::Error> {
+        let mut tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(self.authority.pem()))
+            .domain_name("localhost");
+        if let Some(identity) = identity {
+            tls = tls.identity(identity);
+        }
+        let address = format!("https://127.0.0.1:{}", self.port);
+        Endpoint::from_shared(address)?.tls_config(tls)?.connect().await
+    }
+
+    /// A client that is who it should be: `operator/root`, `tenant/acme`.
+    pub async fn client(&self, who: &str) -> Client {
+        let uri = format!("spiffe://{DOMAIN}/{who}");
+        Client::new(self.connect(Some(self.authority.client(&[&uri]))).await)
+    }
+
+    /// An operator's client of a server with NT types, bitstreams and two tenants.
+    pub async fn furnished(&self) -> Client {
+        let mut operator = self.client("operator/root").await;
+        for tenant in ["acme", "globex"] {
+            operator.create_tenant(tenant).await.expect("a tenant");
+        }
+        for nt in ["nat", "firewall", "aes"] {
+            operator.create_nt(nt, true).await.expect("an NT type");
+        }
+        for chain in [&["nat", "firewall"][..], &["aes"]] {
+            let id = chain.join("-");
+            operator.upload(&id, chain).await.expect("a bitstream");
+        }
+        operator
+    }
+
+    /// Stops the server, and waits until it has.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        (&mut self.task).await.expect("no panic").expect("a clean stop");
+        let running = self.running.take().expect("not stopped before");
+        tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("stopped");
+    }
+}
+
+/// All services on one connection.
+#[derive(Clone)]
+pub struct Client {
+    pub channel: Channel,
+    pub tenants: TenantServiceClient<Channel>,
+    pub nts: NetworkTaskServiceClient<Channel>,
+    pub bitstreams: BitstreamServiceClient<Channel>,
+    pub dags: DagServiceClient<Channel>,
+    pub operations: OperationServiceClient<Channel>,
+    pub cards: CardServiceClient<Channel>,
+    pub rules: ClassificationServiceClient<Channel>,
+}
+
+impl Client {
+    pub fn new(channel: Channel) -> Self {
+        Self {
+            tenants: TenantServiceClient::new(channel.clone()),
+            nts: NetworkTaskServiceClient::new(channel.clone()),
+            bitstreams: BitstreamServiceClient::new(channel.clone()),
+            dags: DagServiceClient::new(channel.clone()),
+            operations: OperationServiceClient::new(channel.clone()),
+            cards: CardServiceClient::new(channel.clone()),
+            rules: ClassificationServiceClient::new(channel.clone()),
+            channel,
+        }
+    }
+
+    pub async fn create_tenant(&mut self, id: &str) -> Result<v1::Tenant, Status> {
+        let request = v1::CreateTenantRequest { tenant_id: id.into(), ..Default::default() };
+        self.tenants.create_tenant(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Registers an NT type; `acme.x` has the properties of `nat`.
+    pub async fn create_nt(&mut self, id: &str, shareable: bool) -> Result<v1::NtType, Status> {
+        let nt = nt(id);
+        let request = v1::CreateNtTypeRequest {
+            nt_type_id: id.into(),
+            nt_type: Some(v1::NtType {
+                shareable,
+                ..snic_api::convert::nt_type::nt_type_to_wire(&nt)
+            }),
+            ..Default::default()
+        };
+        self.nts.create_nt_type(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn upload(&mut self, id: &str, nts: &[&str]) -> Result<v1::Bitstream, Status> {
+        let (header, bytes) = image(id, nts);
+        self.send(upload(header, &bytes, 4_096)).await
+    }
+
+    pub async fn send(
+        &mut self,
+        messages: Vec<v1::UploadBitstreamRequest>,
+    ) -> Result<v1::Bitstream, Status> {
+        let stream = tokio_stream::iter(messages);
+        self.bitstreams.upload_bitstream(stream).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn create_dag(&mut self, name: &str, dag: v1::Dag) -> Result<v1::Operation, Status> {
+        let (parent, dag_id) = name.split_once("/dags/").expect("the name of a DAG");
+        let (parent, dag_id) = (parent.into(), dag_id.into());
+        let request = v1::CreateDagRequest { parent, dag_id, dag: Some(dag), ..Default::default() };
+        self.dags.create_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Creates a DAG and waits until it is ready.
+    pub async fn ready_dag(&mut self, name: &str, dag: v1::Dag) -> v1::Dag {
+        let operation = self.create_dag(name, dag).await.expect("accepted");
+        self.wait(&operation.name).await;
+        self.get_dag(name).await.expect("the DAG")
+    }
+
+    pub async fn get_dag(&mut self, name: &str) -> Result<v1::Dag, Status> {
+        let request = v1::GetDagRequest { name: name.into() };
+        self.dags.get_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Waits until an operation has ended.
+    pub async fn wait(&mut self, name: &str) -> v1::Operation {
+        let request = v1::WaitOperationRequest { name: name.into(), timeout: None };
+        let operation = self.operations.wait_operation(request).await.expect("waited").into_inner();
+        assert!(operation.done, "{operation:?}");
+        operation
+    }
+}
+
+/// An NT type of the catalogue; one of a tenant is like `nat`.
+fn nt(id: &str) -> NtType {
+    let id = NtTypeId::new(id).expect("valid");
+    let like = NtTypeId::new("nat").expect("valid");
+    let nt = CATALOGUE.nt_type(&id).or_else(|| CATALOGUE.nt_type(&like)).expect("one of them");
+    NtType { id, ..nt.clone() }
+}
+
+/// A bitstream with its header.
+pub fn image(id: &str, nts: &[&str]) -> (v1::BitstreamHeader, Vec<u8>) {
+    let chain: Vec<NtType> = nts.iter().map(|id| nt(id)).collect();
+    let chain: Vec<&NtType> = chain.iter().collect();
+    let bytes = build_test(&profile(), &chain, ByteSize::from_bytes(IMAGE_BYTES)).expect("fits");
+    let header = v1::BitstreamHeader {
+        bitstream_id: id.into(),
+        digest: Digest::of(&bytes).to_string(),
+        size_bytes: IMAGE_BYTES,
+        nts: nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
+        region_kind: v1::RegionKind::KnownNt.into(),
+        card_model: "sim-16".into(),
+        shareable: true,
+        request_id: String::new(),
+    };
+    (header, bytes)
+}
+
+pub fn header(header: v1::BitstreamHeader) -> v1::UploadBitstreamRequest {
+    v1::UploadBitstreamRequest { part: Some(Part::Header(header)) }
+}
+
+pub fn chunk(bytes: &[u8]) -> v1::UploadBitstreamRequest {
+    v1::UploadBitstreamRequest { part: Some(Part::Chunk(bytes.to_vec().into())) }
+}
+
+pub fn upload(
+    declared: v1::BitstreamHeader,
+    bytes: &[u8],
+    chunk_bytes: usize,
+) -> Vec<v1::UploadBitstreamRequest> {
+    [header(declared)].into_iter().chain(bytes.chunks(chunk_bytes).map(chunk)).collect()
+}
+
+/// A DAG of these nodes, each named like its NT type, and edges; 1 Gbit/s.
+pub fn dag(nodes: &[&str], edges: &[(&str, &str)]) -> v1::Dag {
+    let node = |id: &&str| v1::dag::Node {
+        id: id.replace('.', "-"),
+        nt_type: format!("ntTypes/{}", id.trim_end_matches(|c: char| c.is_ascii_digit())),
+    };
+    let edge = |(from, to): &(&str, &str)| v1::dag::Edge {
+        from: from.replace('.', "-"),
+        to: to.replace('.', "-"),
+    };
+    v1::Dag {
+        nodes: nodes.iter().map(node).collect(),
+        edges: edges.iter().map(edge).collect(),
+        bandwidth_bps: 1_000_000_000,
+        ..Default::default()
+    }
+}
+
+/// A chain.
+pub fn chain(nodes: &[&str]) -> v1::Dag {
+    let edges: Vec<(&str, &str)> = nodes.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    dag(nodes, &edges)
+}

@@ -1,0 +1,118 @@
+//! Watches.
+
+use snic_api::error::reason_of;
+use snic_api::v1::{self, ErrorReason, EventType};
+use tonic::{Code, Streaming};
+
+use crate::rig::{Client, Rig, chain};
+
+async fn watch(client: &mut Client, parent: &str, resume_revision: u64) -> Streaming<v1::DagEvent> {
+    let request = v1::WatchDagsRequest { parent: parent.into(), resume_revision };
+    client.dags.watch_dags(request).await.expect("a watch").into_inner()
+}
+
+async fn next(events: &mut Streaming<v1::DagEvent>) -> v1::DagEvent {
+    events.message().await.expect("no error").expect("no end")
+}
+
+fn name(event: &v1::DagEvent) -> &str {
+    event.dag.as_ref().map_or("", |dag| &dag.name)
+}
+
+#[tokio::test]
+async fn a_watch_sends_what_is_and_then_what_happens() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    acme.ready_dag("tenants/acme/dags/a", chain(&["nat"])).await;
+    let mut events = watch(&mut acme, "tenants/acme", 0).await;
+    let first = next(&mut events).await;
+    assert_eq!((first.r#type(), name(&first)), (EventType::Added, "tenants/acme/dags/a"));
+    assert_eq!(first.revision, 0, "not all has been sent");
+    let bookmark = next(&mut events).await;
+    assert_eq!((bookmark.r#type(), &bookmark.dag), (EventType::Bookmark, &None));
+    assert_ne!(bookmark.revision, 0);
+    // Others' DAGs are not sent.
+    globex.ready_dag("tenants/globex/dags/z", chain(&["nat"])).await;
+    acme.create_dag("tenants/acme/dags/b", chain(&["aes"])).await.expect("accepted");
+    let mut last = bookmark.revision;
+    let mut kinds = Vec::new();
+    loop {
+        let event = next(&mut events).await;
+        assert_eq!(name(&event), "tenants/acme/dags/b");
+        assert!(event.revision > last, "revisions rise");
+        last = event.revision;
+        kinds.push(event.r#type());
+        if event.dag.expect("a DAG").state() == v1::dag::State::Ready {
+            break;
+        }
+    }
+    assert_eq!(kinds[0], EventType::Added);
+    assert!(kinds[1..].iter().all(|kind| *kind == EventType::Modified), "{kinds:?}");
+    let request = v1::DeleteDagRequest { name: "tenants/acme/dags/b".into(), ..Default::default() };
+    acme.dags.delete_dag(request).await.expect("accepted");
+    let gone = next(&mut events).await;
+    assert_eq!((gone.r#type(), name(&gone)), (EventType::Deleted, "tenants/acme/dags/b"));
+    // Resumed, it begins where the other one was.
+    let mut resumed = watch(&mut acme, "tenants/acme", last).await;
+    assert_eq!(next(&mut resumed).await, gone);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_list_says_where_to_watch_from() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    acme.ready_dag("tenants/acme/dags/a", chain(&["nat"])).await;
+    let request = v1::ListDagsRequest { parent: "tenants/acme".into(), ..Default::default() };
+    let list = acme.dags.list_dags(request).await.expect("a list").into_inner();
+    acme.create_dag("tenants/acme/dags/b", chain(&["aes"])).await.expect("accepted");
+    let mut events = watch(&mut acme, "tenants/acme", list.revision).await;
+    let mut seen = next(&mut events).await;
+    // What the list had may come again; what it had not comes.
+    while name(&seen) == "tenants/acme/dags/a" {
+        seen = next(&mut events).await;
+    }
+    assert_eq!((seen.r#type(), name(&seen)), (EventType::Added, "tenants/acme/dags/b"));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_revision_that_is_not_kept_is_refused() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    for resume_revision in [1, u64::MAX] {
+        let parent = "tenants/acme".into();
+        let request = v1::WatchDagsRequest { parent, resume_revision };
+        let status = acme.dags.watch_dags(request).await.expect_err("refused");
+        assert_eq!(reason_of(&status), Some(ErrorReason::RevisionExpired), "{status:?}");
+        assert_eq!(status.code(), Code::OutOfRange);
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopping_server_ends_its_streams() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let mut events = watch(&mut acme, "tenants/-", 0).await;
+    assert_eq!(next(&mut events).await.r#type(), EventType::Bookmark);
+    let mut operator = rig.client("operator/root").await;
+    let request = v1::WatchRegionsRequest { parent: "cards/-".into(), resume_revision: 0 };
+    let mut regions = operator.cards.watch_regions(request).await.expect("a watch").into_inner();
+    regions.message().await.expect("no error").expect("a region");
+    rig.stop().await;
+    let status = events.message().await.expect_err("ended");
+    assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
+    let status = loop {
+        match regions.message().await {
+            Ok(event) => assert!(event.is_some(), "an end without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
+}
