@@ -5,6 +5,9 @@
 //! turns. So a chain that is busy holds up no one who skips its busy NTs. So that one who needs many
 //! credits is not passed over for ever, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
 //! no other pass.
+//!
+//! Whoever waits keeps its place in the packet store: that is what bounds the queues. The region
+//! row's queue depth is a port's of a card whose ports have queues of their own; here none has.
 
 use snic_tables::{DropCause, Table};
 
@@ -74,9 +77,10 @@ impl Plane {
         while tries > 0 {
             let Some(number) = self.lanes[lane].pop_front() else { return };
             let at = self.queues[usize::from(number)].head;
-            let verdict = if self.must_yield(lane, number) { Entry::Wait } else { self.entry(at) };
+            let yields = self.must_yield(lane, number);
+            let verdict = if yields { Entry::Wait } else { self.entry(at) };
             if matches!(verdict, Entry::Wait) {
-                if self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
+                if !yields && self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
                     self.lanes[lane].push_front(number);
                     return;
                 }
