@@ -1,2 +1,44 @@
 //! The command line of tenants and operators.
-fn main() {}
+//!
+//! It speaks the gRPC API and nothing else, so whatever it can do, a program can do too.
+
+mod args;
+mod client;
+mod commands;
+mod contexts;
+mod dagfile;
+mod failure;
+mod names;
+mod output;
+mod quantity;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Cli;
+use crate::output::wants_colour;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = cli.global.output;
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut stderr = std::io::stderr();
+            let text = failure.render(format, wants_colour(&stderr));
+            // Nobody can be told that the error output is closed.
+            let _ = stderr.write_all(text.as_bytes());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The connection to the server: identity, deadlines, and repetition where it is safe.
+//!
+//! A request that failed with UNAVAILABLE may or may not have taken effect. It is sent again, a few
+//! times and ever more slowly, only where that cannot do anything twice: reads, and changes that
+//! carry a request id.
+
+use std::fs;
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable as _};
+use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
+use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::classification_service_client::ClassificationServiceClient;
+use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
+use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt as _;
+
+use crate::contexts::{Context, ContextsFile};
+use crate::failure::Failure;
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the server may be silent before it is asked whether it is there. Without this a watch
+/// would never notice that the network has gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// How often a request is sent again at most.
+const RETRIES: usize = 4;
+/// Longest pause before a request is sent again, even if the server asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The header that says who the caller is, in plain text.
+const IDENTITY_HEADER: &str = "snic-identity";
+
+/// Whether a request may be sent again when nobody knows what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It reads, or carries a request id.
+    Safe,
+    /// It might do something twice, or find that it is done already.
+    Never,
+}
+
+type Service = InterceptedService<Channel, Caller>;
+
+/// Adds who the caller is to every request.
+#[derive(Debug, Clone)]
+pub struct Caller(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Caller {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(identity) = &self.0 {
+            request.metadata_mut().insert(IDENTITY_HEADER, identity.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A connection, which comes about with the first request.
+#[derive(Debug, Clone)]
+pub struct Client {
+    channel: Channel,
+    caller: Caller,
+    endpoint: String,
+    deadline: Duration,
+}
+
+macro_rules! services {
+    ($($(#[$doc:meta])* $name:ident: $client:ident),+ $(,)?) => {
+        impl Client {
+            $($(#[$doc])*
+            pub fn $name(&self) -> $client<Service> {
+                $client::with_interceptor(self.channel.clone(), self.caller.clone())
+            })+
+        }
+    };
+}
+services! {
+    /// DAGs.
+    dags: DagServiceClient,
+    /// Tenants.
+    tenants: TenantServiceClient,
+    /// Network task types.
+    nts: NetworkTaskServiceClient,
+    /// Bitstreams.
+    bitstreams: BitstreamServiceClient,
+    /// Cards and regions.
+    cards: CardServiceClient,
+    /// Classification rules.
+    rules: ClassificationServiceClient,
+    /// Operations.
+    operations: OperationServiceClient,
+}
+
+impl Client {
+    /// A connection as the context says; paths in it start from the folder of `file`. `deadline`
+    /// is how long a request may take with all its repetitions.
+    ///
+    /// # Errors
+    /// [`Failure`] where the context makes no sense or its files cannot be read.
+    pub fn new(
+        context: &Context,
+        file: &ContextsFile,
+        deadline: Duration,
+    ) -> Result<Self, Failure> {
+        let address = context.endpoint.as_str();
+        check_endpoint(context)?;
+        let invalid = |error: tonic::transport::Error| Failure::Connect {
+            endpoint: address.to_owned(),
+            message: root_cause(&error),
+        };
+        let mut endpoint = Endpoint::from_shared(address.to_owned())
+            .map_err(invalid)?
+            .user_agent(concat!("snicctl/", env!("CARGO_PKG_VERSION")))
+            .map_err(invalid)?
+            .connect_timeout(CONNECT_TIMEOUT.min(deadline))
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true);
+        if address.starts_with("https://") {
+            endpoint = endpoint.tls_config(tls(context, file)?).map_err(invalid)?;
+        }
+        let caller = Caller(context.identity.as_deref().map(identity_header).transpose()?);
+        let channel = endpoint.connect_lazy();
+        Ok(Self { channel, caller, endpoint: address.to_owned(), deadline })
+    }
+
+    /// The same connection with another deadline for requests.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sends a request and waits for its reply, as long as the deadline allows.
+    ///
+    /// # Errors
+    /// [`Failure`]: the server's refusal, or why it did not answer.
+    pub async fn call<Q, R, F>(
+        &self,
+        repeat: Repeat,
+        message: Q,
+        send: impl Fn(Self, Request<Q>) -> F,
+    ) -> Result<R, Failure>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        let end = Instant::now() + self.deadline;
+        let attempt = || {
+            let mut request = Request::new(message.clone());
+            request.set_timeout(end.saturating_duration_since(Instant::now()));
+            send(self.clone(), request)
+        };
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(PAUSE_MAX)
+            .with_max_times(RETRIES)
+            .with_jitter();
+        let calls = attempt
+            .retry(pauses)
+            .when(|status: &Status| repeat == Repeat::Safe && status.code() == Code::Unavailable)
+            .adjust(|status, pause| pause.map(|pause| asked_pause(status).unwrap_or(pause)));
+        match tokio::time::timeout_at(end, calls).await {
+            Ok(Ok(reply)) => Ok(reply.into_inner()),
+            Ok(Err(status)) => Err(self.failure(status)),
+            Err(_) => Err(self.too_late()),
+        }
+    }
+
+    fn too_late(&self) -> Failure {
+        let limit = humantime::Duration::from(self.deadline);
+        let message = format!("no reply from {} within {limit}", self.endpoint);
+        Status::deadline_exceeded(message).into()
+    }
+
+    /// The failure behind a status: one that the server did not send means that there was no
+    /// connection.
+    pub fn failure(&self, status: Status) -> Failure {
+        let transport = std::error::Error::source(&status)
+            .filter(|source| source.is::<tonic::transport::Error>() || is_connect(*source));
+        match transport {
+            Some(error) if is_timeout(error) => self.too_late(),
+            Some(error) => {
+                Failure::Connect { endpoint: self.endpoint.clone(), message: root_cause(error) }
+            }
+            None => status.into(),
+        }
+    }
+}
+
+/// Whether the deadline of the request passed on this side.
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.is::<tonic::TimeoutExpired>())
+}
+
+fn is_connect(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<tonic::ConnectError>()
+}
+
+/// How long the server asks to wait, within bounds.
+fn asked_pause(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay.map(|delay| delay.min(PAUSE_MAX))
+}
+
+/// The last of a chain of errors: what really happened.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// What an endpoint may be, and what may go with it.
+fn check_endpoint(context: &Context) -> Result<(), Failure> {
+    let endpoint = context.endpoint.as_str();
+    let is_tls = endpoint.starts_with("https://");
+    if let Some(rest) = endpoint.strip_prefix("http://") {
+        if !is_loopback(rest) {
+            return Err(Failure::usage(
+                format!("{endpoint}: plain text is for loopback and unix sockets only"),
+                "use https:// with ca, certificate and key of the context",
+            ));
+        }
+    } else if !is_tls && !endpoint.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
+        return Err(Failure::usage(
+            format!("{endpoint:?} is no endpoint"),
+            "use https://host:port, unix:/path, or http://host:port on loopback",
+        ));
+    }
+    if is_tls && context.ca.is_none() {
+        return Err(Failure::usage(
+            format!("the context for {endpoint} has no `ca`"),
+            "name the PEM file of who signed the server's certificate: `snicctl context set … --ca`",
+        ));
+    }
+    if is_tls && context.identity.is_some() {
+        return Err(Failure::usage(
+            format!("the context for {endpoint} has an `identity`, which is for plain text"),
+            "with https:// the certificate says who you are: use certificate and key",
+        ));
+    }
+    if context.certificate.is_some() != context.key.is_some() {
+        return Err(Failure::usage(
+            "a context has both `certificate` and `key`, or neither",
+            "set the other one too: `snicctl context set …`",
+        ));
+    }
+    Ok(())
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let authority = authority.split('/').next().unwrap_or(authority);
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn tls(context: &Context, file: &ContextsFile) -> Result<ClientTlsConfig, Failure> {
+    let read = |path: &Path| {
+        let path = file.resolve(path);
+        fs::read(&path).map_err(|source| Failure::Read { path, source })
+    };
+    let mut config = ClientTlsConfig::new();
+    if let Some(ca) = &context.ca {
+        config = config.ca_certificate(Certificate::from_pem(read(ca)?));
+    }
+    if let (Some(certificate), Some(key)) = (&context.certificate, &context.key) {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    if let Some(name) = &context.server_name {
+        config = config.domain_name(name);
+    }
+    Ok(config)
+}
+
+fn identity_header(identity: &str) -> Result<MetadataValue<Ascii>, Failure> {
+    let is_known = ["operator/", "tenant/"].iter().any(|kind| identity.starts_with(kind));
+    identity.parse().ok().filter(|_| is_known).ok_or_else(|| {
+        let hint = "use operator/NAME or tenant/ID";
+        Failure::usage(format!("{identity:?} is no identity"), hint)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn context(endpoint: &str) -> Context {
+        Context { endpoint: endpoint.into(), ..Context::default() }
+    }
+
+    #[rstest]
+    #[case("http://127.0.0.1:7443", true)]
+    #[case("http://127.9.9.9:1", true)]
+    #[case("http://[::1]:7443", true)]
+    #[case("http://localhost:7443/x", true)]
+    #[case("unix:/run/snicd.sock", true)]
+    #[case("unix:///run/snicd.sock", true)]
+    #[case("http://10.0.0.1:7443", false)]
+    #[case("http://127.0.0.1.example.com:1", false)]
+    #[case("http://localhost@example.com:1", false)]
+    #[case("https://127.0.0.1:7443", false)]
+    #[case("unix:run/snicd.sock", false)]
+    #[case("127.0.0.1:7443", false)]
+    #[case("", false)]
+    fn plain_text_stays_on_this_machine(#[case] endpoint: &str, #[case] is_fine: bool) {
+        assert_eq!(check_endpoint(&context(endpoint)).is_ok(), is_fine, "{endpoint}");
+    }
+
+    #[test]
+    fn a_context_is_complete_or_refused() {
+        let whole = Context {
+            ca: Some("ca.pem".into()),
+            certificate: Some("a.pem".into()),
+            key: Some("a.key".into()),
+            ..context("https://snic.example:7443")
+        };
+        assert!(check_endpoint(&whole).is_ok());
+        let without_key = Context { key: None, ..whole.clone() };
+        let with_identity = Context { identity: Some("operator/a".into()), ..whole };
+        for wrong in [without_key, with_identity] {
+            assert_eq!(check_endpoint(&wrong).unwrap_err().exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn an_identity_is_an_operator_or_a_tenant() {
+        assert!(identity_header("operator/alice").is_ok());
+        for wrong in ["alice", "", "operator/a\nb", "root/x"] {
+            assert!(identity_header(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

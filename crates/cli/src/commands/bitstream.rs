@@ -1,0 +1,106 @@
+//! `snicctl bitstream`.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use bytes::Bytes;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_api::v1::{
+    BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
+    RegionKind, UploadBitstreamRequest,
+};
+use snic_domain::Digest;
+use snic_domain::limits::BITSTREAM_BYTES_MAX;
+
+use super::{PAGE_SIZE, Session, call, pages, request_id};
+use crate::args::{BitstreamCommand, KindArg, NewBitstream};
+use crate::client::Repeat;
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{text, views};
+
+/// Bytes of a chunk: a quarter of what a message may have, so that a slow link shows progress to
+/// the server often enough.
+const CHUNK_BYTES: usize = 256 << 10;
+
+pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(), Failure> {
+    match command {
+        BitstreamCommand::Upload(new) => upload(session, new).await,
+        BitstreamCommand::List => {
+            let client = session.client()?;
+            let bitstreams = pages(async |page_token| {
+                let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
+                let reply = call!(client, Safe, bitstreams.list_bitstreams, request)?;
+                Ok((reply.bitstreams, reply.next_page_token))
+            });
+            let bitstreams = bitstreams.await?;
+            session.output.many(&bitstreams, views::bitstreams)
+        }
+        BitstreamCommand::Get { name } => {
+            let request = GetBitstreamRequest { name: names::bitstream(&name)? };
+            let bitstream = call!(session.client()?, Safe, bitstreams.get_bitstream, request)?;
+            session.output.one(&bitstream, views::bitstream)
+        }
+        BitstreamCommand::Delete { name, guard } => {
+            let name = names::bitstream(&name)?;
+            let request = DeleteBitstreamRequest { name: name.clone(), etag: guard.into_etag() };
+            let () = call!(session.client()?, Never, bitstreams.delete_bitstream, request)?;
+            session.deleted(&name)
+        }
+    }
+}
+
+async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure> {
+    let bytes = read(&new.file)?;
+    let nts = new.nts.iter().map(|nt| names::nt_type(nt.trim())).collect::<Result<_, _>>()?;
+    let kind = match new.kind {
+        KindArg::KnownNt => RegionKind::KnownNt,
+        KindArg::UserNt => RegionKind::UserNt,
+    };
+    let header = BitstreamHeader {
+        bitstream_id: text::id(&names::bitstream(&new.name)?).to_owned(),
+        digest: Digest::of(&bytes).to_string(),
+        size_bytes: bytes.len() as u64,
+        nts,
+        region_kind: kind.into(),
+        card_model: new.model,
+        shareable: new.shareable,
+        request_id: request_id(),
+    };
+    let messages = messages(header, &bytes);
+    let client = session.client()?;
+    let uploaded = client
+        .call(Repeat::Safe, messages, |client, request| async move {
+            let request = request.map(tokio_stream::iter);
+            client.bitstreams().upload_bitstream(request).await
+        })
+        .await?;
+    session.output.one(&uploaded, views::bitstream)
+}
+
+fn read(path: &Path) -> Result<Bytes, Failure> {
+    let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
+    let limit = BITSTREAM_BYTES_MAX.get();
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        0 => Err(Failure::usage(format!("{} is empty", path.display()), "")),
+        size if size > limit => {
+            let message = format!("{} is larger than {BITSTREAM_BYTES_MAX}", path.display());
+            Err(Failure::usage(message, "a bitstream fills one region: build it for one"))
+        }
+        _ => Ok(bytes.into()),
+    }
+}
+
+/// The header and then the bytes in chunks, which share one buffer.
+fn messages(header: BitstreamHeader, bytes: &Bytes) -> Vec<UploadBitstreamRequest> {
+    let starts = (0..bytes.len()).step_by(CHUNK_BYTES);
+    let chunks = starts.map(|start| bytes.slice(start..bytes.len().min(start + CHUNK_BYTES)));
+    std::iter::once(Part::Header(header))
+        .chain(chunks.map(Part::Chunk))
+        .map(|part| UploadBitstreamRequest { part: Some(part) })
+        .collect()
+}

@@ -1,0 +1,67 @@
+//! `snicctl card`.
+
+use snic_api::v1::{Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, Region};
+
+use super::{PAGE_SIZE, Session, call, pages};
+use crate::args::CardCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{Format, text, views};
+
+pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
+    let client = session.client()?;
+    match command {
+        CardCommand::List => {
+            let cards = all(&client).await?;
+            session.output.many(&cards, views::cards)
+        }
+        CardCommand::Get { name } => {
+            let name = match name {
+                Some(name) => names::card(&name)?,
+                None => only(&client).await?,
+            };
+            let request = GetCardRequest { name: name.clone() };
+            let card = call!(client, Safe, cards.get_card, request)?;
+            if session.output.format() != Format::Table {
+                return session.output.one(&card, |_, _| String::new());
+            }
+            let regions = regions(&client, &name).await?;
+            session.output.one(&card, |card, style| views::card_map(card, &regions, style))
+        }
+    }
+}
+
+async fn all(client: &Client) -> Result<Vec<Card>, Failure> {
+    pages(async |page_token| {
+        let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, cards.list_cards, request)?;
+        Ok((reply.cards, reply.next_page_token))
+    })
+    .await
+}
+
+/// The name of the only card.
+pub(super) async fn only(client: &Client) -> Result<String, Failure> {
+    let cards = all(client).await?;
+    match cards.as_slice() {
+        [card] => Ok(card.name.clone()),
+        [] => Err(Failure::usage("the server has no card", "its log says why")),
+        several => {
+            let names: Vec<&str> = several.iter().map(|card| text::id(&card.name)).collect();
+            let hint = format!("name one: {}", names.join(", "));
+            Err(Failure::usage("the server has several cards", hint))
+        }
+    }
+}
+
+/// The regions of a card, or of all (`cards/-`), in their order.
+pub(super) async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failure> {
+    pages(async |page_token| {
+        let parent = parent.to_owned();
+        let request = ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, cards.list_regions, request)?;
+        Ok((reply.regions, reply.next_page_token))
+    })
+    .await
+}

@@ -1,0 +1,138 @@
+//! `snicctl context`: changes the user's file, asks no server.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Session;
+use crate::args::{ContextCommand, ContextParts};
+use crate::contexts::{Context, ContextsFile};
+use crate::failure::Failure;
+use crate::output::Style;
+use crate::output::table::{properties, table};
+
+pub fn run(session: &mut Session, command: ContextCommand) -> Result<(), Failure> {
+    let mut file = ContextsFile::load()?;
+    match command {
+        ContextCommand::List => list(session, &file),
+        ContextCommand::Use { name } => {
+            file.get(&name)?;
+            file.contexts.current = Some(name.clone());
+            file.save()?;
+            show(session, &file, name, "now current: ")
+        }
+        ContextCommand::Set { name, parts } => {
+            set(session, &mut file, &name, parts)?;
+            file.save()?;
+            show(session, &file, name, "saved: ")
+        }
+        ContextCommand::Show { name } => {
+            let current = || file.contexts.current.clone().ok_or_else(no_current);
+            let name = name.map_or_else(current, Ok)?;
+            show(session, &file, name, "")
+        }
+        ContextCommand::Delete { name } => {
+            file.get(&name)?;
+            file.contexts.contexts.remove(&name);
+            file.contexts.current.take_if(|current| *current == name);
+            file.save()?;
+            session.deleted(&name)
+        }
+    }
+}
+
+fn no_current() -> Failure {
+    Failure::usage("no context is current", "choose one with `snicctl context use`")
+}
+
+/// Changes what was given, and keeps the rest. The first context becomes the current one.
+fn set(
+    session: &Session,
+    file: &mut ContextsFile,
+    name: &str,
+    parts: ContextParts,
+) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Err(Failure::usage("a context has a name", ""));
+    }
+    let mut context = file.contexts.contexts.get(name).cloned().unwrap_or_default();
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    context.endpoint = session.global.endpoint.clone().unwrap_or(context.endpoint);
+    context.tenant = session.global.tenant.clone().or(context.tenant);
+    context.ca = parts.ca.map(absolute).or(context.ca);
+    context.certificate = parts.certificate.map(absolute).or(context.certificate);
+    context.key = parts.key.map(absolute).or(context.key);
+    context.server_name = parts.server_name.or(context.server_name);
+    context.identity = parts.identity.or(context.identity);
+    if context.endpoint.is_empty() {
+        return Err(Failure::usage("a context has an endpoint", "give --endpoint"));
+    }
+    file.contexts.contexts.insert(name.to_owned(), context);
+    file.contexts.current.get_or_insert_with(|| name.to_owned());
+    Ok(())
+}
+
+/// A context with its name, for programs.
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    current: bool,
+    #[serde(flatten)]
+    context: &'a Context,
+}
+
+const PLAIN: Style = Style { is_colour: false, now: std::time::SystemTime::UNIX_EPOCH };
+
+fn list(session: &mut Session, file: &ContextsFile) -> Result<(), Failure> {
+    let is_current = |name: &str| file.contexts.current.as_deref() == Some(name);
+    let contexts = file.contexts.contexts.iter();
+    let named: Vec<Named> = contexts
+        .map(|(name, context)| Named { name, current: is_current(name), context })
+        .collect();
+    let rows = named.iter().map(|found| {
+        vec![
+            if found.current { "*" } else { "" }.to_owned(),
+            found.name.to_owned(),
+            found.context.endpoint.clone(),
+            found.context.tenant.clone().unwrap_or_default(),
+            who(found.context),
+        ]
+    });
+    let text = table(PLAIN, &["", "CONTEXT", "ENDPOINT", "TENANT", "WHO"], rows.collect());
+    session.output.plain(&named, &text)
+}
+
+/// Who the user is with a context: the identity, or the file of the certificate.
+fn who(context: &Context) -> String {
+    let certificate = context.certificate.as_deref().and_then(|path| path.file_name());
+    let certificate = certificate.map(|name| name.to_string_lossy().into_owned());
+    context.identity.clone().or(certificate).unwrap_or_default()
+}
+
+fn show(
+    session: &mut Session,
+    file: &ContextsFile,
+    name: String,
+    before: &str,
+) -> Result<(), Failure> {
+    let context = file.get(&name)?;
+    let path = |path: &Option<PathBuf>| {
+        path.as_deref().map_or(String::new(), |path| file.resolve(path).display().to_string())
+    };
+    let current = file.contexts.current.as_deref() == Some(name.as_str());
+    let text = properties(
+        PLAIN,
+        &[
+            ("Name", name.clone()),
+            ("Endpoint", context.endpoint.clone()),
+            ("Tenant", context.tenant.clone().unwrap_or_default()),
+            ("CA", path(&context.ca)),
+            ("Certificate", path(&context.certificate)),
+            ("Key", path(&context.key)),
+            ("Server name", context.server_name.clone().unwrap_or_default()),
+            ("Identity", context.identity.clone().unwrap_or_default()),
+        ],
+    );
+    let before = if before.is_empty() { String::new() } else { format!("{before}{name}\n") };
+    session.output.plain(&Named { name: &name, current, context }, &(before + &text))
+}

@@ -1,0 +1,216 @@
+//! `snicctl dag`.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use prost_types::FieldMask;
+use snic_api::v1::dag::Form;
+use snic_api::v1::operation::Result as Ended;
+use snic_api::v1::{
+    CreateDagRequest, Dag, DeleteDagRequest, ExplainDagRequest, GetDagRequest, ListDagsRequest,
+    Operation, UpdateDagRequest, WatchDagsRequest,
+};
+use tonic::Status;
+
+use super::{PAGE_SIZE, Session, call, pages, request_id, wait, watch};
+use crate::args::{Change, DagCommand, FormArg};
+use crate::dagfile::{self, DagFile};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{explain, views};
+
+pub async fn run(session: &mut Session, command: DagCommand) -> Result<(), Failure> {
+    match command {
+        DagCommand::Create { name, source, change } => {
+            let file = read(&source.file)?;
+            create(session, name, file, change).await
+        }
+        DagCommand::Update { name, file: Some(file), guard, change, .. } => {
+            let file = read(&file)?;
+            let (name, mut dag) = (session.file_name(name, &file)?, file.dag);
+            dag.name = name;
+            dag.etag = guard.etag.unwrap_or(dag.etag);
+            update(session, dag, &["nodes", "edges", "bandwidth_bps", "form"], change).await
+        }
+        DagCommand::Update { name, bandwidth, form, guard, change, .. } => {
+            let mut dag = Dag { etag: guard.into_etag(), ..Dag::default() };
+            dag.name = session.dag_name(&name.unwrap_or_default())?;
+            let mut paths = Vec::new();
+            if let Some(bandwidth) = bandwidth {
+                dag.bandwidth_bps = bandwidth.get();
+                paths.push("bandwidth_bps");
+            }
+            if let Some(form) = form {
+                dag.set_form(form.into());
+                paths.push("form");
+            }
+            update(session, dag, &paths, change).await
+        }
+        DagCommand::List { all_tenants } => list(session, all_tenants).await,
+        DagCommand::Get { name } => {
+            let request = GetDagRequest { name: session.dag_name(&name)? };
+            let dag = call!(session.client()?, Safe, dags.get_dag, request)?;
+            session.output.one(&dag, views::dag)
+        }
+        DagCommand::Explain { name } => {
+            let request = ExplainDagRequest { name: session.dag_name(&name)? };
+            let explanation = call!(session.client()?, Safe, dags.explain_dag, request)?;
+            session.output.one(&explanation, explain::explanation)
+        }
+        DagCommand::Watch { name, all_tenants } => follow(session, name, all_tenants).await,
+        DagCommand::Delete { name, wait, guard } => {
+            let request =
+                DeleteDagRequest { name: session.dag_name(&name)?, etag: guard.into_etag() };
+            let client = session.client()?;
+            let operation = call!(client, Never, dags.delete_dag, request)?;
+            session.finish(&client, operation, wait).await
+        }
+    }
+}
+
+impl From<FormArg> for Form {
+    fn from(form: FormArg) -> Self {
+        match form {
+            FormArg::Auto => Self::Unspecified,
+            FormArg::Sequential => Self::Sequential,
+            FormArg::Parallel => Self::Parallel,
+        }
+    }
+}
+
+impl Session {
+    /// The whole name of the DAG in a file; what stands on the command line counts first.
+    fn file_name(&self, given: Option<String>, file: &DagFile) -> Result<String, Failure> {
+        let Some(name) = given.or_else(|| file.name.clone()) else {
+            return Err(Failure::usage(
+                "the DAG has no name",
+                "add `name: web` to the file, or give the name on the command line",
+            ));
+        };
+        let tenant = self.global.tenant.clone().or_else(|| file.tenant.clone());
+        let tenant = tenant.map_or_else(|| self.tenant(), |tenant| Ok(Some(tenant)))?;
+        names::dag(&name, tenant.as_deref())
+    }
+
+    /// The parent of lists: the tenant, or all that one may see.
+    fn dags_parent(&self, is_all: bool) -> Result<String, Failure> {
+        match self.tenant()? {
+            Some(tenant) if !is_all => names::tenant(&tenant),
+            _ => Ok("tenants/-".to_owned()),
+        }
+    }
+
+    /// Prints what a trial run says, or goes on with the operation.
+    async fn changed(
+        &mut self,
+        client: &crate::client::Client,
+        operation: Operation,
+        change: Change,
+    ) -> Result<(), Failure> {
+        if !change.validate_only {
+            return self.finish(client, operation, change.wait).await;
+        }
+        match operation.result {
+            Some(Ended::Error(error)) => Err(Status::from(error).into()),
+            Some(Ended::Response(any)) => match wait::decode::<Dag>(&any)? {
+                Some(dag) => self.output.one(&dag, views::trial),
+                None => Err(Failure::Reply(format!("{} is no DAG", any.type_url))),
+            },
+            None => Err(Failure::Reply("a trial run has no result".into())),
+        }
+    }
+}
+
+/// Reads a DAG file, or the standard input for `-`.
+fn read(path: &Path) -> Result<DagFile, Failure> {
+    let failed = |source| Failure::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let limit = dagfile::FILE_BYTES_MAX;
+    let is_stdin = path.as_os_str() == "-";
+    let read = if is_stdin {
+        io::stdin().lock().take(limit + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
+    };
+    if read.map_err(failed)? as u64 > limit {
+        let message = format!("{} is larger than {limit} bytes", path.display());
+        return Err(Failure::usage(message, "a DAG file has at most 64 network tasks"));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
+    let name = if is_stdin { "<standard input>".into() } else { path.display().to_string() };
+    Ok(dagfile::parse(&name, &text)?)
+}
+
+async fn create(
+    session: &mut Session,
+    name: Option<String>,
+    file: DagFile,
+    change: Change,
+) -> Result<(), Failure> {
+    let name = session.file_name(name, &file)?;
+    let (parent, id) = name.split_once("/dags/").unwrap_or((&name, ""));
+    let dag = Dag { etag: String::new(), ..file.dag };
+    let request = CreateDagRequest {
+        parent: parent.to_owned(),
+        dag_id: id.to_owned(),
+        dag: Some(dag),
+        validate_only: change.validate_only,
+        request_id: request_id(),
+    };
+    let client = session.client()?;
+    let operation = call!(client, Safe, dags.create_dag, request)?;
+    session.changed(&client, operation, change).await
+}
+
+async fn update(
+    session: &mut Session,
+    dag: Dag,
+    paths: &[&str],
+    change: Change,
+) -> Result<(), Failure> {
+    let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+    let request = UpdateDagRequest {
+        dag: Some(dag),
+        update_mask: Some(FieldMask { paths }),
+        validate_only: change.validate_only,
+        request_id: request_id(),
+    };
+    let client = session.client()?;
+    let operation = call!(client, Safe, dags.update_dag, request)?;
+    session.changed(&client, operation, change).await
+}
+
+async fn list(session: &mut Session, is_all: bool) -> Result<(), Failure> {
+    let parent = session.dags_parent(is_all)?;
+    let client = session.client()?;
+    let dags = pages(async |page_token| {
+        let request = ListDagsRequest { parent: parent.clone(), page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, dags.list_dags, request)?;
+        Ok((reply.dags, reply.next_page_token))
+    });
+    let dags = dags.await?;
+    session.output.many(&dags, views::dags)
+}
+
+async fn follow(session: &mut Session, name: Option<String>, is_all: bool) -> Result<(), Failure> {
+    let name = name.map(|name| session.dag_name(&name)).transpose()?;
+    let parent = match &name {
+        Some(name) => name.split_once("/dags/").map_or(name.clone(), |(tenant, _)| tenant.into()),
+        None => session.dags_parent(is_all)?,
+    };
+    let client = session.client()?;
+    let open = async |resume_revision| {
+        let request = WatchDagsRequest { parent: parent.clone(), resume_revision };
+        Ok(client.dags().watch_dags(request).await?.into_inner())
+    };
+    watch::follow(&client, open, |event| {
+        let other = |wanted: &String| event.dag.as_ref().is_some_and(|dag| dag.name != *wanted);
+        if !name.as_ref().is_some_and(other) {
+            session.output.event(&event, views::dag_event)?;
+        }
+        Ok(event.revision)
+    })
+    .await
+}

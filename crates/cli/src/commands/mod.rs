@@ -1,0 +1,179 @@
+//! The verbs: each asks the server and prints what comes back.
+
+mod bitstream;
+mod card;
+mod context;
+mod dag;
+mod nt;
+mod operation;
+mod region;
+mod rule;
+mod tenant;
+mod wait;
+mod watch;
+
+use std::future::Future;
+use std::time::Duration;
+
+use clap::CommandFactory as _;
+use serde_json::json;
+
+use crate::args::{Cli, Command, Global, Guard};
+use crate::client::Client;
+use crate::contexts::{Context, ContextsError, ContextsFile};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::Output;
+
+/// How long a request may take where the user does not say.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long an operation is waited for where the user does not say.
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
+/// Items of a page of a list: a reply stays far under the 4 MiB that one may have.
+const PAGE_SIZE: i32 = 200;
+
+/// What every verb needs.
+pub struct Session {
+    global: Global,
+    output: Output,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Failure`], whose exit code is the program's.
+pub async fn run(cli: Cli) -> Result<(), Failure> {
+    let output = Output::standard(cli.global.output);
+    let mut session = Session { global: cli.global, output };
+    let session = &mut session;
+    match cli.command {
+        Command::Dag(command) => dag::run(session, command).await,
+        Command::Tenant(command) => tenant::run(session, command).await,
+        Command::Nt(command) => nt::run(session, command).await,
+        Command::Bitstream(command) => bitstream::run(session, command).await,
+        Command::Card(command) => card::run(session, command).await,
+        Command::Region(command) => region::run(session, command).await,
+        Command::Rule(command) => rule::run(session, command).await,
+        Command::Operation(command) => operation::run(session, command).await,
+        Command::Context(command) => context::run(session, command),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "snicctl", &mut script);
+            session.output.raw(&script)
+        }
+        Command::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            let text = format!("snicctl {version}\n");
+            session.output.plain(&json!({ "version": version }), &text)
+        }
+    }
+}
+
+impl Session {
+    /// The connection that the options, the environment and the contexts say, in this order.
+    fn client(&self) -> Result<Client, Failure> {
+        let file = ContextsFile::load()?;
+        let context = self.context(&file)?;
+        Client::new(&context, &file, self.deadline())
+    }
+
+    fn deadline(&self) -> Duration {
+        self.global.timeout.map_or(DEADLINE, Into::into)
+    }
+
+    fn wait_limit(&self) -> Duration {
+        self.global.timeout.map_or(WAIT_LIMIT, Into::into)
+    }
+
+    /// The context in use, with what the options change of it.
+    fn context(&self, file: &ContextsFile) -> Result<Context, Failure> {
+        let named = self.global.context.clone().or_else(|| environment("SNICCTL_CONTEXT"));
+        let endpoint = self.global.endpoint.clone().or_else(|| environment("SNICCTL_ENDPOINT"));
+        let mut context = match named.or_else(|| file.contexts.current.clone()) {
+            Some(name) => file.get(&name)?.clone(),
+            None if endpoint.is_some() => Context::default(),
+            None => {
+                return Err(Failure::usage(
+                    format!("no context is current in {}", file.path.display()),
+                    "choose one with `snicctl context use`, or give --endpoint",
+                ));
+            }
+        };
+        context.endpoint = endpoint.unwrap_or(context.endpoint);
+        Ok(context)
+    }
+
+    /// The id of the tenant of names that are given short.
+    fn tenant(&self) -> Result<Option<String>, Failure> {
+        if let Some(tenant) = self.global.tenant.clone().or_else(|| environment("SNICCTL_TENANT")) {
+            return Ok(Some(tenant));
+        }
+        let file = ContextsFile::load()?;
+        match self.context(&file) {
+            Ok(context) => {
+                let own = context.identity.as_deref().and_then(|who| who.strip_prefix("tenant/"));
+                Ok(context.tenant.clone().or(own.map(str::to_owned)))
+            }
+            Err(Failure::Contexts(error @ ContextsError::Unknown { .. })) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A DAG's whole name.
+    fn dag_name(&self, text: &str) -> Result<String, Failure> {
+        names::dag(text, self.tenant()?.as_deref())
+    }
+
+    /// Says that something is gone.
+    fn deleted(&mut self, name: &str) -> Result<(), Failure> {
+        self.output.plain(&json!({}), &format!("deleted {name}\n"))
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A request id: what makes it safe to send a create again.
+fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+impl Guard {
+    /// The etag for a request: empty where there is no guard.
+    fn into_etag(self) -> String {
+        self.etag.unwrap_or_default()
+    }
+}
+
+/// All pages of a list. `page` answers with the items and the token of the next page.
+async fn pages<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, Failure>
+where
+    F: Future<Output = Result<(Vec<T>, String), Failure>>,
+{
+    let mut all = Vec::new();
+    let mut token = String::new();
+    loop {
+        let (items, next) = page(token.clone()).await?;
+        all.extend(items);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        if next == token {
+            return Err(Failure::Reply("the list does not go on from its page token".into()));
+        }
+        token = next;
+    }
+}
+
+/// Calls a method of a service with a request: `call!(client, Safe, dags.get_dag, request)`.
+macro_rules! call {
+    ($client:expr, $repeat:ident, $service:ident.$method:ident, $request:expr) => {
+        $client
+            .call($crate::client::Repeat::$repeat, $request, |client, request| async move {
+                client.$service().$method(request).await
+            })
+            .await
+    };
+}
+use call;

@@ -1,0 +1,62 @@
+//! `snicctl nt`.
+
+use snic_api::v1::nt_type::Traffic;
+use snic_api::v1::{
+    Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, ListNtTypesRequest, NtType,
+};
+
+use super::{PAGE_SIZE, Session, call, pages, request_id};
+use crate::args::{NewNt, NtCommand, TrafficArg};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{text, views};
+
+pub async fn run(session: &mut Session, command: NtCommand) -> Result<(), Failure> {
+    match command {
+        NtCommand::Create(new) => {
+            let nt_type_id = text::id(&names::nt_type(&new.name)?).to_owned();
+            let nt_type = Some(resource(new));
+            let request = CreateNtTypeRequest { nt_type_id, nt_type, request_id: request_id() };
+            let nt = call!(session.client()?, Safe, nts.create_nt_type, request)?;
+            session.output.one(&nt, views::nt_type)
+        }
+        NtCommand::List => {
+            let client = session.client()?;
+            let types = pages(async |page_token| {
+                let request = ListNtTypesRequest { page_size: PAGE_SIZE, page_token };
+                let reply = call!(client, Safe, nts.list_nt_types, request)?;
+                Ok((reply.nt_types, reply.next_page_token))
+            });
+            let types = types.await?;
+            session.output.many(&types, views::nt_types)
+        }
+        NtCommand::Get { name } => {
+            let request = GetNtTypeRequest { name: names::nt_type(&name)? };
+            let nt = call!(session.client()?, Safe, nts.get_nt_type, request)?;
+            session.output.one(&nt, views::nt_type)
+        }
+        NtCommand::Delete { name, guard } => {
+            let name = names::nt_type(&name)?;
+            let request = DeleteNtTypeRequest { name: name.clone(), etag: guard.into_etag() };
+            let () = call!(session.client()?, Never, nts.delete_nt_type, request)?;
+            session.deleted(&name)
+        }
+    }
+}
+
+fn resource(new: NewNt) -> NtType {
+    let traffic = match new.traffic {
+        TrafficArg::Header => Traffic::HeaderOnly,
+        TrafficArg::Payload => Traffic::Payload,
+    };
+    NtType {
+        shareable: new.shareable,
+        bandwidth_max_bps: new.bandwidth_max.get(),
+        latency_cycles: new.latency_cycles,
+        area: Some(Area { lut: new.lut, ramb36: new.ramb36, dsp: new.dsp }),
+        memory_bytes: new.memory.get(),
+        traffic: traffic.into(),
+        description: new.description,
+        ..NtType::default()
+    }
+}

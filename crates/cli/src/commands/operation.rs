@@ -1,0 +1,55 @@
+//! `snicctl operation`.
+
+use serde_json::json;
+use snic_api::v1::{
+    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
+};
+
+use super::{PAGE_SIZE, Session, call, pages};
+use crate::args::OperationCommand;
+use crate::failure::Failure;
+use crate::names;
+use crate::output::views;
+
+pub async fn run(session: &mut Session, command: OperationCommand) -> Result<(), Failure> {
+    let client = session.client()?;
+    match command {
+        OperationCommand::List { running, target } => {
+            let target = target.unwrap_or_default();
+            let operations = pages(async |page_token| {
+                let request = ListOperationsRequest {
+                    target: target.clone(),
+                    running_only: running,
+                    page_size: PAGE_SIZE,
+                    page_token,
+                };
+                let reply = call!(client, Safe, operations.list_operations, request)?;
+                Ok((reply.operations, reply.next_page_token))
+            });
+            let operations = operations.await?;
+            session.output.many(&operations, views::operations)
+        }
+        OperationCommand::Get { name } => {
+            let request = GetOperationRequest { name: names::operation(&name)? };
+            let operation = call!(client, Safe, operations.get_operation, request)?;
+            session.output.one(&operation, views::operation)
+        }
+        OperationCommand::Wait { name } => {
+            let request = GetOperationRequest { name: names::operation(&name)? };
+            let operation = call!(client, Safe, operations.get_operation, request)?;
+            session.finish(&client, operation, true).await
+        }
+        OperationCommand::Cancel { name } => {
+            let name = names::operation(&name)?;
+            let request = CancelOperationRequest { name: name.clone() };
+            let () = call!(client, Never, operations.cancel_operation, request)?;
+            session.output.plain(&json!({}), &format!("cancelled {name}\n"))
+        }
+        OperationCommand::Delete { name } => {
+            let name = names::operation(&name)?;
+            let request = DeleteOperationRequest { name: name.clone() };
+            let () = call!(client, Never, operations.delete_operation, request)?;
+            session.deleted(&name)
+        }
+    }
+}

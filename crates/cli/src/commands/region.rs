@@ -1,0 +1,65 @@
+//! `snicctl region`.
+
+use snic_api::v1::{
+    DrainRegionRequest, GetRegionRequest, ResetRegionRequest, UndrainRegionRequest,
+    WatchRegionsRequest,
+};
+
+use super::{Session, call, card, watch};
+use crate::args::RegionCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::names;
+use crate::output::views;
+
+pub async fn run(session: &mut Session, command: RegionCommand) -> Result<(), Failure> {
+    let client = session.client()?;
+    match command {
+        RegionCommand::List { card } => {
+            let regions = card::regions(&client, &parent(card)?).await?;
+            session.output.many(&regions, views::regions)
+        }
+        RegionCommand::Get { name } => {
+            let request = GetRegionRequest { name: region(&client, &name).await? };
+            let region = call!(client, Safe, cards.get_region, request)?;
+            session.output.one(&region, views::region)
+        }
+        RegionCommand::Drain { name, wait } => {
+            let request = DrainRegionRequest { name: region(&client, &name).await? };
+            let operation = call!(client, Never, cards.drain_region, request)?;
+            session.finish(&client, operation, wait).await
+        }
+        RegionCommand::Undrain { name } => {
+            let request = UndrainRegionRequest { name: region(&client, &name).await? };
+            let region = call!(client, Never, cards.undrain_region, request)?;
+            session.output.one(&region, views::region)
+        }
+        RegionCommand::Reset { name, wait } => {
+            let request = ResetRegionRequest { name: region(&client, &name).await? };
+            let operation = call!(client, Never, cards.reset_region, request)?;
+            session.finish(&client, operation, wait).await
+        }
+        RegionCommand::Watch { card } => {
+            let parent = parent(card)?;
+            let open = async |resume_revision| {
+                let request = WatchRegionsRequest { parent: parent.clone(), resume_revision };
+                Ok(client.cards().watch_regions(request).await?.into_inner())
+            };
+            watch::follow(&client, open, |event| {
+                session.output.event(&event, views::region_event)?;
+                Ok(event.revision)
+            })
+            .await
+        }
+    }
+}
+
+fn parent(card: Option<String>) -> Result<String, Failure> {
+    card.map_or_else(|| Ok("cards/-".to_owned()), |card| names::card(&card))
+}
+
+/// The whole name of a region; the only card counts where none is named.
+async fn region(client: &Client, text: &str) -> Result<String, Failure> {
+    let only = if names::is_region_alone(text) { Some(card::only(client).await?) } else { None };
+    names::region(text, only.as_deref())
+}

@@ -1,0 +1,60 @@
+//! `snicctl rule`.
+
+use snic_api::v1::{
+    CreateRuleRequest, DeleteRuleRequest, GetRuleRequest, ListRulesRequest, PacketMatch, Rule,
+};
+
+use super::{PAGE_SIZE, Session, call, pages, request_id};
+use crate::args::{NewRule, RuleCommand};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{text, views};
+
+pub async fn run(session: &mut Session, command: RuleCommand) -> Result<(), Failure> {
+    match command {
+        RuleCommand::Create(new) => {
+            let rule_id = text::id(&names::rule(&new.name)?).to_owned();
+            let dag = session.dag_name(&new.dag)?;
+            let rule = Some(resource(new, dag));
+            let request = CreateRuleRequest { rule_id, rule, request_id: request_id() };
+            let rule = call!(session.client()?, Safe, rules.create_rule, request)?;
+            session.output.one(&rule, views::rule)
+        }
+        RuleCommand::List { dag } => {
+            let dag = dag.map_or_else(|| Ok(String::new()), |dag| session.dag_name(&dag))?;
+            let client = session.client()?;
+            let rules = pages(async |page_token| {
+                let request =
+                    ListRulesRequest { dag: dag.clone(), page_size: PAGE_SIZE, page_token };
+                let reply = call!(client, Safe, rules.list_rules, request)?;
+                Ok((reply.rules, reply.next_page_token))
+            });
+            let rules = rules.await?;
+            session.output.many(&rules, views::rules)
+        }
+        RuleCommand::Get { name } => {
+            let request = GetRuleRequest { name: names::rule(&name)? };
+            let rule = call!(session.client()?, Safe, rules.get_rule, request)?;
+            session.output.one(&rule, views::rule)
+        }
+        RuleCommand::Delete { name, guard } => {
+            let name = names::rule(&name)?;
+            let request = DeleteRuleRequest { name: name.clone(), etag: guard.into_etag() };
+            let () = call!(session.client()?, Never, rules.delete_rule, request)?;
+            session.deleted(&name)
+        }
+    }
+}
+
+fn resource(new: NewRule, dag: String) -> Rule {
+    let found = PacketMatch {
+        virtual_function: new.vf,
+        vni: new.vni,
+        source_prefix: new.source,
+        destination_prefix: new.destination,
+        protocol: new.protocol,
+        source_port: new.source_port,
+        destination_port: new.destination_port,
+    };
+    Rule { priority: new.priority, r#match: Some(found), dag, ..Rule::default() }
+}

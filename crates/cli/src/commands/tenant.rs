@@ -1,0 +1,100 @@
+//! `snicctl tenant`.
+
+use prost_types::FieldMask;
+use snic_api::v1::{
+    CreateTenantRequest, DeleteTenantRequest, GetTenantRequest, ListTenantsRequest, Quota, Tenant,
+    UpdateTenantRequest,
+};
+
+use super::{PAGE_SIZE, Session, call, pages, request_id};
+use crate::args::{TenantCommand, TenantLimits};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::{text, views};
+
+pub async fn run(session: &mut Session, command: TenantCommand) -> Result<(), Failure> {
+    match command {
+        TenantCommand::Create { name, limits } => {
+            let request = CreateTenantRequest {
+                tenant_id: text::id(&names::tenant(&name)?).to_owned(),
+                tenant: Some(limits.tenant()),
+                request_id: request_id(),
+            };
+            let tenant = call!(session.client()?, Safe, tenants.create_tenant, request)?;
+            session.output.one(&tenant, views::tenant)
+        }
+        TenantCommand::List => list(session).await,
+        TenantCommand::Get { name } => {
+            let own = || session.tenant()?.ok_or_else(no_tenant);
+            let name = names::tenant(&name.map_or_else(own, Ok)?)?;
+            let request = GetTenantRequest { name };
+            let tenant = call!(session.client()?, Safe, tenants.get_tenant, request)?;
+            session.output.one(&tenant, views::tenant)
+        }
+        TenantCommand::Update { name, limits, guard } => {
+            let paths = limits.paths();
+            if paths.is_empty() {
+                let hint = "give what to change, such as --weight or --dags-max";
+                return Err(Failure::usage("there is nothing to change", hint));
+            }
+            let (name, etag) = (names::tenant(&name)?, guard.into_etag());
+            let request = UpdateTenantRequest {
+                tenant: Some(Tenant { name, etag, ..limits.tenant() }),
+                update_mask: Some(FieldMask { paths }),
+            };
+            let tenant = call!(session.client()?, Never, tenants.update_tenant, request)?;
+            session.output.one(&tenant, views::tenant)
+        }
+        TenantCommand::Delete { name, force, guard } => {
+            let name = names::tenant(&name)?;
+            let request =
+                DeleteTenantRequest { name: name.clone(), force, etag: guard.into_etag() };
+            let () = call!(session.client()?, Never, tenants.delete_tenant, request)?;
+            session.deleted(&name)
+        }
+    }
+}
+
+fn no_tenant() -> Failure {
+    Failure::usage("no tenant is named", "give its id, or set the tenant of the context")
+}
+
+async fn list(session: &mut Session) -> Result<(), Failure> {
+    let client = session.client()?;
+    let tenants = pages(async |page_token| {
+        let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, tenants.list_tenants, request)?;
+        Ok((reply.tenants, reply.next_page_token))
+    });
+    let tenants = tenants.await?;
+    session.output.many(&tenants, views::tenants)
+}
+
+impl TenantLimits {
+    /// The resource with what was given.
+    fn tenant(&self) -> Tenant {
+        let quota = Quota {
+            dags_max: self.dags_max,
+            bandwidth_max_bps: self.bandwidth_max.map(|rate| rate.get()),
+            bitstreams_max: self.bitstreams_max,
+            bitstream_bytes_max: self.bitstream_bytes_max.map(|size| size.get()),
+            memory_max_bytes: self.memory_max.map(|size| size.get()),
+        };
+        let quota = (quota != Quota::default()).then_some(quota);
+        Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
+    }
+
+    /// The fields that were given, as an update mask names them.
+    fn paths(&self) -> Vec<String> {
+        let given = [
+            ("weight", self.weight.is_some()),
+            ("quota.dags_max", self.dags_max.is_some()),
+            ("quota.bandwidth_max_bps", self.bandwidth_max.is_some()),
+            ("quota.bitstreams_max", self.bitstreams_max.is_some()),
+            ("quota.bitstream_bytes_max", self.bitstream_bytes_max.is_some()),
+            ("quota.memory_max_bytes", self.memory_max.is_some()),
+        ];
+        let given = given.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(path, _)| path.to_owned()).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! Waiting for operations, with progress on the error output where that is a terminal.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use prost_types::Any;
+use snic_api::v1::operation::Result as Ended;
+use snic_api::v1::{Dag, Operation, Region, WaitOperationRequest};
+use tonic::Status;
+
+use super::{Session, call};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::message::Resource;
+use crate::output::{text, views};
+
+/// How long the server waits in one request: the progress shown is never older.
+const STEP: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Prints an operation that goes on, or waits for its end and prints what it left.
+    pub(super) async fn finish(
+        &mut self,
+        client: &Client,
+        operation: Operation,
+        is_waiting: bool,
+    ) -> Result<(), Failure> {
+        if is_waiting {
+            let ended = self.wait(client, operation).await?;
+            return self.ended(ended);
+        }
+        let hint = format!(
+            "{}: {}\nwait for it with `snicctl operation wait {}`\n",
+            text::id(&operation.name),
+            views::operation_work(&operation),
+            text::id(&operation.name),
+        );
+        self.output.one(&operation, |_, _| hint)
+    }
+
+    /// Waits for the end of an operation.
+    pub(super) async fn wait(
+        &self,
+        client: &Client,
+        mut operation: Operation,
+    ) -> Result<Operation, Failure> {
+        let limit = self.wait_limit();
+        let start = Instant::now();
+        let progress = Progress::new();
+        while !operation.done {
+            progress.show(&operation);
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let limit = limit.into();
+                return Err(Failure::StillRunning { operation: operation.name, limit });
+            }
+            let step = left.min(STEP);
+            let timeout = prost_types::Duration::try_from(step).ok();
+            let request = WaitOperationRequest { name: operation.name.clone(), timeout };
+            let client = client.clone().with_deadline(super::DEADLINE + step);
+            operation = call!(client, Safe, operations.wait_operation, request)?;
+        }
+        Ok(operation)
+    }
+
+    /// Prints what an operation that has ended left behind, or fails as it did.
+    pub(super) fn ended(&mut self, operation: Operation) -> Result<(), Failure> {
+        let work = views::operation_work(&operation);
+        match operation.result {
+            Some(Ended::Error(error)) => Err(Status::from(error).into()),
+            Some(Ended::Response(response)) => {
+                if let Some(dag) = decode::<Dag>(&response)? {
+                    self.output.one(&dag, views::dag)
+                } else if let Some(region) = decode::<Region>(&response)? {
+                    self.output.one(&region, views::region)
+                } else {
+                    self.output.plain(&serde_json::json!({}), &format!("done: {work}\n"))
+                }
+            }
+            None => Err(Failure::Reply("an operation has ended without a result".into())),
+        }
+    }
+}
+
+/// The message in `any`, if it is of this kind.
+pub(super) fn decode<R: Resource + Default>(any: &Any) -> Result<Option<R>, Failure> {
+    if any.type_url.rsplit('/').next() != Some(R::NAME) {
+        return Ok(None);
+    }
+    R::decode(any.value.as_slice()).map(Some).map_err(|error| Failure::Reply(error.to_string()))
+}
+
+/// A line that says how far an operation is; nothing where nobody would see it.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    fn show(&self, operation: &Operation) {
+        let metadata = operation.metadata.clone().unwrap_or_default();
+        let progress = metadata.progress.unwrap_or_default();
+        let template = if progress.regions_total == 0 {
+            "{spinner} {prefix}: {msg} ({elapsed})"
+        } else {
+            "{spinner} {prefix}: {msg} [{bar:20}] {pos} of {len} regions ({elapsed})"
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self.0.set_length(progress.regions_total.into());
+        self.0.set_position(progress.regions_done.into());
+        self.0.set_prefix(views::operation_work(operation));
+        self.0.set_message(metadata.stage);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

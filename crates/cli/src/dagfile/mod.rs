@@ -1,0 +1,395 @@
+//! DAG files: what `snicctl dag create -f` reads.
+//!
+//! ```yaml
+//! name: web                    # `web` or `tenants/acme/dags/web`
+//! tenant: acme                 # optional: else that of the name, of --tenant or of the context
+//! bandwidth: 10Gbps            # bps, kbps, Mbps, Gbps, Tbps; a plain number is bit/s
+//! form: auto                   # optional: auto, sequential or parallel
+//! chain: nat -> [firewall, kv-cache] -> aes
+//! ```
+//!
+//! Instead of `chain`, the same in full:
+//!
+//! ```yaml
+//! nodes: [{id: nat, type: nat}, {id: aes, type: aes}]
+//! edges: [{from: nat, to: aes}]
+//! ```
+//!
+//! What `snicctl dag get -o yaml` prints can be edited and given back: the API's own spellings
+//! (`bandwidth_bps`, `nt_type`) are understood, its `etag` guards the update, and the rest of what
+//! the server says of a DAG is passed over.
+//!
+//! Everything that can be known without the server is checked here, because only here a mistake
+//! has a line and a column.
+
+pub mod chain;
+pub mod problem;
+pub mod yaml;
+
+use std::ops::Range;
+
+use snic_api::v1::dag::{self, Form};
+use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId};
+
+use self::problem::{InvalidFile, Problem};
+use self::yaml::{Key, Node, Value};
+use crate::quantity;
+
+/// Largest file that is read: a DAG of 64 tasks takes some kilobytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What the server says of a DAG and takes from nobody.
+const OUTPUT_ONLY: [&str; 9] = [
+    "uid",
+    "state",
+    "generation",
+    "observed_generation",
+    "conditions",
+    "mapping",
+    "rate_limit_bps",
+    "create_time",
+    "update_time",
+];
+const KEYS: &str = "name, tenant, bandwidth, form, and chain or nodes and edges";
+
+/// A DAG file, read and checked as far as it can be without the server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DagFile {
+    /// As it stands in the file: an id or a whole name.
+    pub name: Option<String>,
+    /// As it stands in the file.
+    pub tenant: Option<String>,
+    /// The resource, without its name.
+    pub dag: snic_api::v1::Dag,
+}
+
+/// Reads the text of the file called `file`.
+///
+/// # Errors
+/// [`InvalidFile`] with the place of the first thing that is wrong.
+pub fn parse(file: &str, text: &str) -> Result<DagFile, Box<InvalidFile>> {
+    let root = yaml::parse(text).map_err(|problem| explain_scan_error(text, problem));
+    root.and_then(|root| Reader { text }.file(&root))
+        .map_err(|problem| Box::new(InvalidFile::new(file, text, problem)))
+}
+
+/// A chain that looks like other YAML is the likeliest reason for YAML that cannot be read.
+fn explain_scan_error(text: &str, problem: Problem) -> Problem {
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        let key = line.trim_start().trim_start_matches('"').strip_prefix("chain");
+        let value =
+            key.and_then(|rest| rest.trim_start_matches('"').trim_start().strip_prefix(':'));
+        if let Some(value) = value.map(str::trim) {
+            let start = offset + line.rfind(value).unwrap_or(0);
+            if value.starts_with('[') {
+                return chain::parse(value).map_or_else(|found| found.shifted(start), |_| problem);
+            }
+            if value.contains(": ") && !value.starts_with(['"', '\'']) {
+                return Problem::new(start..start + value.len(), "this is no valid YAML")
+                    .label("a colon and a space mean a mapping")
+                    .help(format!("put the chain in quotes: chain: \"{value}\""));
+            }
+        }
+        offset += line.len();
+    }
+    problem
+}
+
+/// The graph of a file, with the places of its parts.
+#[derive(Default)]
+struct Graph {
+    spec_nodes: Vec<snic_domain::Node>,
+    spec_edges: Vec<snic_domain::Edge>,
+    node_spans: Vec<Range<usize>>,
+    edge_spans: Vec<Range<usize>>,
+    whole: Range<usize>,
+}
+
+struct Reader<'a> {
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn file(&self, root: &Node) -> Result<DagFile, Problem> {
+        let Value::Map(entries) = &root.value else {
+            let problem = Problem::new(root.span.clone(), "a DAG file is a mapping");
+            return Err(problem
+                .label(format!("this is {}", root.kind()))
+                .help(format!("use the keys {KEYS}")));
+        };
+        let fields = Fields::new(entries)?;
+        let (bandwidth, bandwidth_span) = match fields.bandwidth {
+            Some(node) => (rate(node)?, node.span.clone()),
+            None => return Err(missing(root, "bandwidth", "add `bandwidth: 10Gbps`")),
+        };
+        let form = fields.form.map_or(Ok(Form::Unspecified), form)?;
+        let graph = match (fields.chain, fields.nodes) {
+            (Some(chain), None) => self.chain(chain, fields.edges)?,
+            (None, Some(nodes)) => full(nodes, fields.edges)?,
+            (Some(chain), Some(nodes)) => {
+                let problem =
+                    Problem::new(nodes.span.clone(), "chain and nodes both say the tasks");
+                return Err(problem.label("a second time").other(chain.span.clone(), "once"));
+            }
+            (None, None) => {
+                return Err(missing(
+                    root,
+                    "chain",
+                    "add `chain: nat -> aes`, or `nodes` and `edges`",
+                ));
+            }
+        };
+        let name = fields.name.map(text).transpose()?;
+        let tenant = fields.tenant.map(text).transpose()?;
+        let etag = fields.etag.map(text).transpose()?.unwrap_or_default();
+        check(&graph, bandwidth, &bandwidth_span)?;
+        let dag = resource(&graph, bandwidth, form, etag);
+        Ok(DagFile { name, tenant, dag })
+    }
+
+    fn chain(&self, node: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
+        let Value::Scalar(value) = &node.value else {
+            let problem = Problem::new(node.span.clone(), "a chain is a text");
+            return Err(problem.label(format!("this is {}", node.kind())).help(
+                "write `chain: nat -> firewall`; a chain with a fork at its end stands in quotes",
+            ));
+        };
+        if let Some(edges) = edges {
+            let problem = Problem::new(edges.span.clone(), "a chain has its edges already");
+            return Err(problem.help("use `nodes` and `edges`, or `chain` alone"));
+        }
+        let chain = self.placed(value, node)?;
+        let id = |index: usize| chain.tasks[index].id.clone();
+        let edges = chain.edges.iter();
+        Ok(Graph {
+            spec_nodes: chain
+                .tasks
+                .iter()
+                .map(|task| snic_domain::Node { id: task.id.clone(), nt: task.nt.clone() })
+                .collect(),
+            spec_edges: edges
+                .clone()
+                .map(|(from, to)| snic_domain::Edge { from: id(*from), to: id(*to) })
+                .collect(),
+            node_spans: chain.tasks.iter().map(|task| task.span.clone()).collect(),
+            edge_spans: edges.map(|(_, to)| chain.tasks[*to].span.clone()).collect(),
+            whole: node.span.clone(),
+        })
+    }
+
+    /// Reads a chain so that places in it are places in the file. White space means nothing to a
+    /// chain, so the file's own text can be read wherever it differs from the value in nothing else.
+    fn placed(&self, value: &str, node: &Node) -> Result<chain::Chain, Problem> {
+        let raw = &self.text[node.span.clone()];
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        let (first, rest) = raw.split_once('\n').unwrap_or((raw, ""));
+        let block = first.starts_with(['|', '>']).then_some(rest);
+        let quoted = ['"', '\''].into_iter().find_map(|quote| {
+            raw.trim_end().strip_prefix(quote).and_then(|inner| inner.strip_suffix(quote))
+        });
+        let source = block.or(quoted).unwrap_or(raw);
+        if squeezed(source) != squeezed(value) {
+            return chain::parse(value).map_err(|problem| problem.moved(&node.span));
+        }
+        let offset = node.span.start + (source.as_ptr() as usize - raw.as_ptr() as usize);
+        let shift = |problem: Problem| problem.shifted(offset);
+        let mut chain = chain::parse(source).map_err(shift)?;
+        for task in &mut chain.tasks {
+            task.span = task.span.start + offset..task.span.end + offset;
+        }
+        Ok(chain)
+    }
+}
+
+/// The entries of a file by their meaning.
+#[derive(Default)]
+struct Fields<'a> {
+    name: Option<&'a Node>,
+    tenant: Option<&'a Node>,
+    bandwidth: Option<&'a Node>,
+    form: Option<&'a Node>,
+    chain: Option<&'a Node>,
+    nodes: Option<&'a Node>,
+    edges: Option<&'a Node>,
+    etag: Option<&'a Node>,
+}
+
+impl<'a> Fields<'a> {
+    fn new(entries: &'a [(Key, Node)]) -> Result<Self, Problem> {
+        let mut fields = Self::default();
+        for (key, node) in entries {
+            let field = match key.text.as_str() {
+                "name" => &mut fields.name,
+                "tenant" => &mut fields.tenant,
+                "bandwidth" | "bandwidth_bps" => &mut fields.bandwidth,
+                "form" => &mut fields.form,
+                "chain" => &mut fields.chain,
+                "nodes" => &mut fields.nodes,
+                "edges" => &mut fields.edges,
+                "etag" => &mut fields.etag,
+                other if OUTPUT_ONLY.contains(&other) => continue,
+                _ => return Err(unknown(key, KEYS)),
+            };
+            if let Some(first) = field {
+                let problem = Problem::new(key.span.clone(), "the bandwidth is given twice");
+                return Err(problem.label("again").other(first.span.clone(), "once"));
+            }
+            *field = Some(node);
+        }
+        Ok(fields)
+    }
+}
+
+fn unknown(key: &Key, known: &str) -> Problem {
+    let problem = Problem::new(key.span.clone(), format!("`{}` is not known", key.text));
+    problem.label("not known").help(format!("use {known}"))
+}
+
+fn missing(node: &Node, what: &str, help: &str) -> Problem {
+    let place = node.span.start..node.span.start;
+    Problem::new(place, format!("`{what}` is missing")).label("in this").help(help)
+}
+
+fn text(node: &Node) -> Result<String, Problem> {
+    match &node.value {
+        Value::Scalar(text) => Ok(text.clone()),
+        _ => Err(Problem::new(node.span.clone(), format!("a text is needed, not {}", node.kind()))),
+    }
+}
+
+fn rate(node: &Node) -> Result<Bandwidth, Problem> {
+    let text = text(node)?;
+    quantity::bandwidth(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
+}
+
+fn form(node: &Node) -> Result<Form, Problem> {
+    match text(node)?.to_ascii_lowercase().as_str() {
+        "auto" | "form_unspecified" => Ok(Form::Unspecified),
+        "sequential" => Ok(Form::Sequential),
+        "parallel" => Ok(Form::Parallel),
+        _ => {
+            let problem = Problem::new(node.span.clone(), "this form is not known");
+            Err(problem.help("use auto, sequential or parallel"))
+        }
+    }
+}
+
+/// The graph of `nodes` and `edges`.
+fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
+    let mut graph = Graph { whole: nodes.span.clone(), ..Graph::default() };
+    for item in items(nodes, "nodes")? {
+        let [id, nt] = pair(item, [&["id"], &["type", "nt_type", "nt"]])?;
+        let nt = match nt {
+            Some(nt) => chain::type_id(&text(nt)?, &nt.span)?,
+            None => return Err(missing(item, "type", "say what the node runs: `type: firewall`")),
+        };
+        let id = id.ok_or_else(|| missing(item, "id", "give the node a name: `id: fw`"))?;
+        graph.spec_nodes.push(snic_domain::Node { id: node_id(id)?, nt });
+        graph.node_spans.push(id.span.clone());
+    }
+    for item in edges.map_or(Ok(&[][..]), |edges| items(edges, "edges"))? {
+        let [from, to] = pair(item, [&["from"], &["to"]])?;
+        let from = from.ok_or_else(|| missing(item, "from", "write `{from: a, to: b}`"))?;
+        let to = to.ok_or_else(|| missing(item, "to", "write `{from: a, to: b}`"))?;
+        graph.spec_edges.push(snic_domain::Edge { from: node_id(from)?, to: node_id(to)? });
+        graph.edge_spans.push(from.span.start..to.span.end.max(from.span.end));
+    }
+    Ok(graph)
+}
+
+fn items<'a>(node: &'a Node, what: &str) -> Result<&'a [Node], Problem> {
+    match &node.value {
+        Value::List(items) => Ok(items),
+        _ => {
+            let message = format!("`{what}` is a list, not {}", node.kind());
+            Err(Problem::new(node.span.clone(), message))
+        }
+    }
+}
+
+/// The values of two keys of a mapping; each key may have several spellings.
+fn pair<'a>(node: &'a Node, keys: [&[&str]; 2]) -> Result<[Option<&'a Node>; 2], Problem> {
+    let known = format!("{} and {}", keys[0][0], keys[1][0]);
+    let Value::Map(entries) = &node.value else {
+        let message = format!("a mapping with {known} is needed, not {}", node.kind());
+        return Err(Problem::new(node.span.clone(), message));
+    };
+    let mut found = [None, None];
+    for (key, value) in entries {
+        match keys.iter().position(|names| names.contains(&key.text.as_str())) {
+            Some(index) => found[index] = Some(value),
+            None => return Err(unknown(key, &known)),
+        }
+    }
+    Ok(found)
+}
+
+fn node_id(node: &Node) -> Result<NodeId, Problem> {
+    let text = text(node)?;
+    NodeId::new(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
+}
+
+/// The checks of the API that need no server, with the places that the API cannot know.
+fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(), Problem> {
+    let spec = DagSpec {
+        nodes: graph.spec_nodes.clone(),
+        edges: graph.spec_edges.clone(),
+        bandwidth,
+        form: FormPreference::Auto,
+    };
+    let Err(error) = Dag::new(spec) else { return Ok(()) };
+    let node = |id: &NodeId| {
+        let index = graph.spec_nodes.iter().position(|node| node.id == *id);
+        index.map_or_else(|| graph.whole.clone(), |index| graph.node_spans[index].clone())
+    };
+    let message = error.to_string();
+    Err(match &error {
+        InvalidDag::Empty | InvalidDag::TooManyNodes { .. } => {
+            Problem::new(graph.whole.clone(), message)
+        }
+        InvalidDag::DuplicateNode { node: id, index } => {
+            Problem::new(graph.node_spans[*index].clone(), message)
+                .label("the second")
+                .other(node(id), "the first")
+        }
+        InvalidDag::UnknownNode { index, .. } | InvalidDag::UselessEdge { index, .. } => {
+            Problem::new(graph.edge_spans[*index].clone(), message)
+        }
+        InvalidDag::Cycle { node: id } => Problem::new(node(id), message)
+            .label("packets would come back to this node")
+            .help("take out one of the edges of the cycle"),
+        InvalidDag::TwoEntries { first, second } => Problem::new(node(second), message)
+            .label("nothing leads here")
+            .other(node(first), "nor here")
+            .help(
+                "add an edge, or an entry that leads to both; parts that do not meet are two DAGs",
+            ),
+        InvalidDag::TooManyBranches { node: id, .. } => Problem::new(node(id), message)
+            .label("forks here")
+            .help("fork in two steps, or put some of the branches one after the other"),
+        InvalidDag::Bandwidth { .. } => Problem::new(rate.clone(), message),
+    })
+}
+
+fn resource(graph: &Graph, bandwidth: Bandwidth, form: Form, etag: String) -> snic_api::v1::Dag {
+    let nodes = graph
+        .spec_nodes
+        .iter()
+        .map(|node| dag::Node { id: node.id.to_string(), nt_type: format!("ntTypes/{}", node.nt) });
+    let edges = graph
+        .spec_edges
+        .iter()
+        .map(|edge| dag::Edge { from: edge.from.to_string(), to: edge.to.to_string() });
+    snic_api::v1::Dag {
+        nodes: nodes.collect(),
+        edges: edges.collect(),
+        bandwidth_bps: bandwidth.get(),
+        form: form.into(),
+        etag,
+        ..snic_api::v1::Dag::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

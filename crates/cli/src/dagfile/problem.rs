@@ -1,0 +1,126 @@
+//! What is wrong with a DAG file, and where.
+
+use std::ops::Range;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// Something wrong at one place of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub message: String,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// What stands there, in a few words.
+    pub label: String,
+    /// What to do.
+    pub help: Option<String>,
+    /// Another place that has to do with it.
+    pub other: Option<Box<(Range<usize>, String)>>,
+}
+
+impl Problem {
+    /// A problem at `span`, labelled `here`.
+    pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { message: message.into(), span, label: "here".into(), help: None, other: None }
+    }
+
+    /// Says what stands at the place.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Points to another place.
+    #[must_use]
+    pub fn other(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.other = Some(Box::new((span, label.into())));
+        self
+    }
+
+    /// The same problem in a text in which this one begins at `offset`.
+    #[must_use]
+    pub fn shifted(mut self, offset: usize) -> Self {
+        let shift = |span: &Range<usize>| span.start + offset..span.end + offset;
+        self.span = shift(&self.span);
+        if let Some(other) = &mut self.other {
+            other.0 = shift(&other.0);
+        }
+        self
+    }
+
+    /// The same problem, all of it at `span`.
+    #[must_use]
+    pub fn moved(mut self, span: &Range<usize>) -> Self {
+        self.span = span.clone();
+        self.other = None;
+        self
+    }
+}
+
+/// A DAG file that cannot be read, with its text to show the place.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", problem.message)]
+pub struct InvalidFile {
+    problem: Problem,
+    file: NamedSource<String>,
+    text: String,
+}
+
+impl InvalidFile {
+    /// The problem in the file `name`.
+    pub fn new(name: &str, text: &str, problem: Problem) -> Self {
+        let clamp = |span: Range<usize>| {
+            let start = text.floor_char_boundary(span.start.min(text.len()));
+            start..text.ceil_char_boundary(span.end.clamp(start, text.len()))
+        };
+        let other = problem.other.map(|other| Box::new((clamp(other.0), other.1)));
+        let problem = Problem { span: clamp(problem.span), other, ..problem };
+        let file = NamedSource::new(name, text.to_owned());
+        Self { problem, file, text: text.to_owned() }
+    }
+
+    /// What is wrong.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The file's name.
+    pub fn file(&self) -> &str {
+        self.file.name()
+    }
+
+    /// Line and column of the place, both from 1; columns count characters.
+    pub fn position(&self) -> (usize, usize) {
+        let before = &self.text[..self.problem.span.start];
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
+impl Diagnostic for InvalidFile {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        self.problem.help.as_ref().map(|help| Box::new(help) as Box<_>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.file)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let Problem { span, label, other, .. } = &self.problem;
+        let first = LabeledSpan::new_primary_with_span(Some(label.clone()), span.clone());
+        let second = other
+            .iter()
+            .map(|other| LabeledSpan::new_with_span(Some(other.1.clone()), other.0.clone()));
+        Some(Box::new(std::iter::once(first).chain(second)))
+    }
+}

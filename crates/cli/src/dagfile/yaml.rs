@@ -1,0 +1,250 @@
+//! YAML, and so JSON, as a tree whose nodes know their place in the file.
+//!
+//! Only what a DAG file needs: one document of mappings, sequences and scalars. Anchors are
+//! refused, which leaves no small file that unfolds into a large one.
+
+use std::iter::Peekable;
+use std::ops::Range;
+
+use saphyr_parser::{Event, Parser, ScanError, Span, StrInput};
+
+use super::problem::Problem;
+
+/// Deepest nesting: a DAG file needs four, and the builder calls itself.
+const DEPTH_MAX: usize = 16;
+
+/// A node of the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Where it stands, in bytes of the text.
+    pub span: Range<usize>,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A text, whatever its style; a number is the text of its digits.
+    Scalar(String),
+    /// A sequence.
+    List(Vec<Node>),
+    /// A mapping, in the order of the file; no key stands twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Where it stands, in bytes of the text.
+    pub span: Range<usize>,
+    /// Its text.
+    pub text: String,
+}
+
+impl Node {
+    /// What it is, for people.
+    pub fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Scalar(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// Reads the one document of `text`.
+///
+/// # Errors
+/// [`Problem`] with its place in `text`.
+pub fn parse(text: &str) -> Result<Node, Problem> {
+    let places = Places::new(text);
+    let mut builder = Builder { events: Parser::new_from_str(text).peekable(), places: &places };
+    let end = text.len()..text.len();
+    let mut root = None;
+    while let Some((event, span)) = builder.next()? {
+        match event {
+            Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
+            Event::StreamEnd => break,
+            _ if root.is_some() => {
+                let problem = Problem::new(places.span(span), "the file holds a second document");
+                return Err(problem.help("a file holds one DAG; put the other in its own file"));
+            }
+            other => root = Some(builder.node(other, span, 0)?),
+        }
+    }
+    root.ok_or_else(|| Problem::new(end, "the file is empty"))
+}
+
+struct Builder<'a> {
+    events: Peekable<Parser<'a, StrInput<'a>>>,
+    places: &'a Places,
+}
+
+impl<'a> Builder<'a> {
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Problem> {
+        self.events.next().transpose().map_err(|error| self.scan_error(&error))
+    }
+
+    /// The next event inside a collection that began at `start`.
+    fn inside(&mut self, start: Span) -> Result<(Event<'a>, Span), Problem> {
+        let open = || Problem::new(self.places.span(start), "this does not end");
+        self.events.next().transpose().map_err(|error| self.scan_error(&error))?.ok_or_else(open)
+    }
+
+    fn scan_error(&self, error: &ScanError) -> Problem {
+        let start = self.places.byte(error.marker().index());
+        Problem::new(start..start, format!("this is no valid YAML or JSON: {}", error.info()))
+    }
+
+    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Problem> {
+        let place = self.places.span(span);
+        if depth > DEPTH_MAX {
+            let message = format!("nested more than {DEPTH_MAX} deep");
+            return Err(Problem::new(place, message));
+        }
+        match event {
+            Event::Scalar(_, _, anchor, _)
+            | Event::SequenceStart(anchor, _)
+            | Event::MappingStart(anchor, _)
+                if anchor != 0 =>
+            {
+                Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported"))
+            }
+            Event::Scalar(text, ..) => {
+                Ok(Node { span: place, value: Value::Scalar(text.into_owned()) })
+            }
+            Event::SequenceStart(..) => self.list(span, depth),
+            Event::MappingStart(..) => self.map(span, depth),
+            _ => Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported")),
+        }
+    }
+
+    fn list(&mut self, start: Span, depth: usize) -> Result<Node, Problem> {
+        let mut items = Vec::new();
+        loop {
+            let (event, span) = self.inside(start)?;
+            if matches!(event, Event::SequenceEnd) {
+                let place = self.places.span(start).start..self.places.span(span).end;
+                return Ok(Node { span: place, value: Value::List(items) });
+            }
+            items.push(self.node(event, span, depth + 1)?);
+        }
+    }
+
+    fn map(&mut self, start: Span, depth: usize) -> Result<Node, Problem> {
+        let mut entries: Vec<(Key, Node)> = Vec::new();
+        loop {
+            let (event, span) = self.inside(start)?;
+            if matches!(event, Event::MappingEnd) {
+                let place = self.places.span(start).start..self.places.span(span).end;
+                return Ok(Node { span: place, value: Value::Map(entries) });
+            }
+            let key = self.node(event, span, depth + 1)?;
+            let Value::Scalar(text) = key.value else {
+                return Err(Problem::new(key.span, "a key is a word"));
+            };
+            let key = Key { span: key.span, text };
+            if let Some((first, _)) = entries.iter().find(|(other, _)| other.text == key.text) {
+                let problem = Problem::new(key.span, format!("`{}` stands twice", key.text));
+                return Err(problem.label("the second").other(first.span.clone(), "the first"));
+            }
+            let (event, span) = self.inside(start)?;
+            let value = self.node(event, span, depth + 1)?;
+            entries.push((key, value));
+        }
+    }
+}
+
+/// From the parser's places, which count characters, to bytes.
+struct Places(Vec<usize>);
+
+impl Places {
+    fn new(text: &str) -> Self {
+        let starts = text.char_indices().map(|(byte, _)| byte);
+        Self(starts.chain(std::iter::once(text.len())).collect())
+    }
+
+    fn byte(&self, index: usize) -> usize {
+        self.0.get(index).or(self.0.last()).copied().unwrap_or(0)
+    }
+
+    fn span(&self, span: Span) -> Range<usize> {
+        let start = self.byte(span.start.index());
+        start..self.byte(span.end.index()).max(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry<'a>(node: &'a Node, key: &str) -> &'a Node {
+        let Value::Map(entries) = &node.value else { panic!("{node:?}") };
+        &entries.iter().find(|(found, _)| found.text == key).expect(key).1
+    }
+
+    #[test]
+    fn nodes_know_their_bytes() {
+        let text = "# größe\nname: wéb # here\nchain: \"a -> b\"\nlist: [x, 'y']\n";
+        let root = parse(text).expect("valid");
+        assert_eq!(&text[entry(&root, "name").span.clone()], "wéb");
+        assert_eq!(&text[entry(&root, "chain").span.clone()], "\"a -> b\"");
+        let Value::List(items) = &entry(&root, "list").value else { panic!("a list") };
+        assert_eq!(&text[items[1].span.clone()], "'y'");
+        assert_eq!(items[1].value, Value::Scalar("y".into()));
+    }
+
+    #[test]
+    fn json_is_yaml() {
+        let text = "{\n\t\"name\": \"web\",\n\t\"nodes\": [{\"id\": \"a\"}], \"n\": 1.5e3}";
+        let root = parse(text).expect("valid");
+        assert_eq!(entry(&root, "name").value, Value::Scalar("web".into()));
+        assert_eq!(entry(&root, "n").value, Value::Scalar("1.5e3".into()));
+    }
+
+    #[test]
+    fn what_a_dag_file_does_not_need_is_refused_in_its_place() {
+        for (text, message, at) in [
+            ("", "empty", ""),
+            ("# nothing\n", "empty", ""),
+            ("a: 1\na: 2\n", "`a` stands twice", "a"),
+            ("a: &x 1\nb: *x\n", "anchors", "1"),
+            ("a: 1\n---\nb: 2\n", "second document", ""),
+            ("[x]: 1\n", "a key is a word", "[x]"),
+        ] {
+            let problem = parse(text).expect_err(text);
+            assert!(problem.message.contains(message), "{problem:?}");
+            assert!(text[problem.span.clone()].contains(at), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn broken_yaml_is_refused_where_it_breaks() {
+        let problem = parse("name: web\nchain: [a -> b, c] -> d\n").expect_err("no YAML");
+        assert!(problem.message.contains("no valid YAML or JSON"), "{problem:?}");
+        assert!((10..35).contains(&problem.span.start), "{problem:?}");
+    }
+
+    #[test]
+    fn depth_is_limited() {
+        let problem = parse(&"[".repeat(20_000)).expect_err("deep");
+        assert!(problem.span.end <= 20_000, "{problem:?}");
+        let problem = parse(&format!("{}{}", "[".repeat(30), "]".repeat(30))).expect_err("deep");
+        assert!(problem.message.contains("nested more than"), "{problem:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_tree_or_an_error_inside_it(
+            text in "([a-c]: |[a-cé\"'&*!|>%@,#-]|- |\n|  |\\[|\\]|\\{|\\}|:)*"
+        ) {
+            match parse(&text) {
+                Ok(node) => prop_assert!(text.get(node.span).is_some()),
+                Err(problem) => prop_assert!(text.get(problem.span.clone()).is_some(), "{problem:?}"),
+            }
+        }
+    }
+}

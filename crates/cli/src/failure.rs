@@ -1,0 +1,437 @@
+//! What went wrong, for people and for programs.
+//!
+//! Every failure ends the program with one of these exit codes:
+//!
+//! | Code | Meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | anything else |
+//! | 2 | wrong usage or invalid input |
+//! | 3 | not found |
+//! | 4 | conflict: exists already, changed meanwhile, still in use, not in the right state |
+//! | 5 | refused for lack of capacity or by a quota |
+//! | 6 | not authenticated, or not allowed |
+//! | 7 | unavailable, or not done in time: may be tried again |
+//!
+//! With `-o json` or `-o yaml` the failure is printed in that format on the error output.
+
+use std::io;
+use std::path::PathBuf;
+
+use miette::GraphicalReportHandler;
+use serde::Serialize;
+use snic_api::error::reason_of;
+use snic_api::v1::ErrorReason;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::contexts::ContextsError;
+use crate::dagfile::problem::InvalidFile;
+use crate::output::Format;
+
+/// Any failure of the program.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The server refused, or did not answer.
+    #[error("{}", .0.message())]
+    Api(Box<Status>),
+    /// A DAG file is wrong.
+    #[error(transparent)]
+    File(#[from] Box<InvalidFile>),
+    /// The file of contexts is wrong.
+    #[error(transparent)]
+    Contexts(#[from] ContextsError),
+    /// What the user asked for makes no sense, and what would.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The connection cannot be made.
+    #[error("cannot connect to {endpoint}: {message}")]
+    Connect {
+        /// Where to.
+        endpoint: String,
+        /// Why not.
+        message: String,
+    },
+    /// Waiting took longer than was allowed.
+    #[error("{operation} has not ended within {limit}; it goes on")]
+    StillRunning {
+        /// The operation.
+        operation: String,
+        /// How long was waited.
+        limit: humantime::Duration,
+    },
+    /// The server's reply makes no sense to this program.
+    #[error("the server's reply is not understood: {0}")]
+    Reply(String),
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Api(Box::new(status))
+    }
+}
+
+impl Failure {
+    /// Wrong usage: what is wrong, and what would be right.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// The exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Api(status) => exit_code_of(status),
+            Self::File(_) | Self::Contexts(_) | Self::Usage { .. } | Self::Read { .. } => 2,
+            Self::Connect { .. } | Self::StillRunning { .. } => 7,
+            Self::Reply(_) | Self::Output(_) => 1,
+        }
+    }
+
+    /// Whether nobody reads the output any more, which is no failure: `snicctl … | head`.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The text for the error output, ending in a line break.
+    pub fn render(&self, format: Format, is_colour: bool) -> String {
+        let report = Report::of(self);
+        let structured = match format {
+            Format::Table => None,
+            Format::Json => serde_json::to_string_pretty(&report).ok(),
+            Format::Yaml => serde_yaml_ng::to_string(&report).ok(),
+        };
+        match (structured, self) {
+            (Some(text), _) => text.trim_end().to_owned() + "\n",
+            (None, Self::File(file)) => diagram(file, is_colour),
+            (None, _) => report.text(is_colour),
+        }
+    }
+}
+
+fn exit_code_of(status: &Status) -> u8 {
+    if reason_of(status) == Some(ErrorReason::Overloaded) {
+        return 7;
+    }
+    match status.code() {
+        Code::Ok => 0,
+        Code::InvalidArgument | Code::OutOfRange => 2,
+        Code::NotFound => 3,
+        Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => 4,
+        Code::ResourceExhausted => 5,
+        Code::Unauthenticated | Code::PermissionDenied => 6,
+        Code::Unavailable | Code::DeadlineExceeded => 7,
+        _ => 1,
+    }
+}
+
+/// The file with its error marked.
+fn diagram(file: &InvalidFile, is_colour: bool) -> String {
+    let theme = if is_colour {
+        miette::GraphicalTheme::unicode()
+    } else {
+        miette::GraphicalTheme::unicode_nocolor()
+    };
+    let mut text = String::new();
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(80).with_links(false);
+    match handler.render_report(&mut text, file) {
+        Ok(()) => text.trim_start_matches('\n').to_owned(),
+        Err(_) => Report::of(&Failure::Usage { message: file.to_string(), hint: String::new() })
+            .text(is_colour),
+    }
+}
+
+/// A failure as data; what is empty is left out.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    error: ErrorReport,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ErrorReport {
+    message: String,
+    /// Name of the gRPC code; where the server did not answer, the one that comes closest.
+    code: String,
+    exit_code: u8,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    field_violations: Vec<Violation>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quota_violations: Vec<Violation>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    precondition_violations: Vec<Violation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<Resource>,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    metadata: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<Position>,
+}
+
+#[derive(Debug, Serialize)]
+struct Violation {
+    subject: String,
+    description: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Resource {
+    r#type: String,
+    name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Position {
+    file: String,
+    line: usize,
+    column: usize,
+}
+
+impl Report {
+    fn of(failure: &Failure) -> Self {
+        let mut error = match failure {
+            Failure::Api(status) => ErrorReport::of(status),
+            _ => ErrorReport { message: failure.to_string(), ..ErrorReport::default() },
+        };
+        error.exit_code = failure.exit_code();
+        if error.code.is_empty() {
+            error.code = match error.exit_code {
+                2 => "INVALID_ARGUMENT",
+                7 => "UNAVAILABLE",
+                _ => "UNKNOWN",
+            }
+            .to_owned();
+        }
+        match failure {
+            Failure::File(file) => {
+                let (line, column) = file.position();
+                error.position = Some(Position { file: file.file().to_owned(), line, column });
+                error.hint = file.problem().help.clone().unwrap_or_default();
+            }
+            Failure::Usage { hint, .. } => error.hint.clone_from(hint),
+            Failure::Connect { .. } => {
+                error.hint =
+                    "check that snicd runs and that the context is right: `snicctl context show`"
+                        .into();
+            }
+            Failure::StillRunning { operation, .. } => {
+                error.hint = format!("`snicctl operation wait {}` waits on", last_part(operation));
+            }
+            _ => {}
+        }
+        Self { error }
+    }
+
+    fn text(&self, is_colour: bool) -> String {
+        let error = &self.error;
+        let head = if is_colour { "\x1b[1;31merror\x1b[0m" } else { "error" };
+        let mut lines = vec![format!("{head}: {}", error.message)];
+        let mut line =
+            |key: &str, value: String| lines.push(format!("  {:<9} {value}", format!("{key}:")));
+        if !error.reason.is_empty() {
+            line("reason", error.reason.clone());
+        }
+        let shown = |violation: &&Violation| !error.message.contains(&violation.description);
+        for violation in &error.field_violations {
+            let text = format!("{}: {}", violation.subject, violation.description);
+            if text != error.message {
+                line("field", text);
+            }
+        }
+        for violation in error.quota_violations.iter().filter(shown) {
+            line("limit", format!("{}: {}", violation.subject, violation.description));
+        }
+        for violation in error.precondition_violations.iter().filter(shown) {
+            line("blocked", format!("{}: {}", violation.subject, violation.description));
+        }
+        if let Some(resource) = &error.resource {
+            line("resource", format!("{} {}", resource.r#type, resource.name));
+        }
+        if let [Some(required), Some(available)] =
+            ["required", "available"].map(|key| error.metadata.get(key))
+        {
+            let unit = error.metadata.get("unit").map_or("", String::as_str);
+            line(
+                "missing",
+                format!("{} needed, {} available", amount(required, unit), amount(available, unit)),
+            );
+        }
+        if let Some(trace) = error.metadata.get("trace") {
+            line("trace", trace.clone());
+        }
+        if let Some(seconds) = error.retry_after_seconds {
+            line("retry", format!("in {seconds} s"));
+        }
+        if !error.hint.is_empty() {
+            line("next", error.hint.clone());
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+/// A figure of an error's metadata, as people write it.
+fn amount(number: &str, unit: &str) -> String {
+    match (number.parse(), unit) {
+        (Ok(bps), "bit/s") => snic_domain::Bandwidth::from_bps(bps).to_string(),
+        (Ok(bytes), "bytes") => snic_domain::ByteSize::from_bytes(bytes).to_string(),
+        _ => format!("{number} {unit}").trim_end().to_owned(),
+    }
+}
+
+impl ErrorReport {
+    fn of(status: &Status) -> Self {
+        let details = status.get_error_details();
+        let reason = reason_of(status);
+        let mut report = Self {
+            message: status.message().to_owned(),
+            code: code_name(status.code()),
+            reason: reason.map(|reason| reason.as_str_name().to_owned()).unwrap_or_default(),
+            ..Self::default()
+        };
+        if report.message.is_empty() {
+            report.message = status.code().description().to_owned();
+        }
+        let violation = |subject: &str, description: &str| Violation {
+            subject: subject.to_owned(),
+            description: description.to_owned(),
+        };
+        if let Some(bad) = details.bad_request() {
+            let fields = bad.field_violations.iter();
+            report.field_violations =
+                fields.map(|field| violation(&field.field, &field.description)).collect();
+        }
+        if let Some(quota) = details.quota_failure() {
+            let quotas = quota.violations.iter();
+            report.quota_violations =
+                quotas.map(|quota| violation(&quota.subject, &quota.description)).collect();
+        }
+        if let Some(failure) = details.precondition_failure() {
+            let conditions = failure.violations.iter();
+            report.precondition_violations =
+                conditions.map(|found| violation(&found.subject, &found.description)).collect();
+        }
+        report.resource = details.resource_info().map(|info| Resource {
+            r#type: info.resource_type.clone(),
+            name: info.resource_name.clone(),
+        });
+        if let Some(info) = details.error_info() {
+            report.metadata = info.metadata.clone().into_iter().collect();
+        }
+        let delay = details.retry_info().and_then(|retry| retry.retry_delay);
+        report.retry_after_seconds = delay.map(|delay| delay.as_secs_f64());
+        report.hint = hint(status, reason, report.resource.as_ref());
+        report
+    }
+}
+
+/// What to do next.
+fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource>) -> String {
+    use ErrorReason as R;
+    let name = resource.map_or("", |resource| resource.name.as_str());
+    let noun = noun_of(name);
+    let text = match (reason, status.code()) {
+        (Some(R::UnknownNtType), _) => "`snicctl nt list` shows the types you may use",
+        (Some(R::ResourceNotFound), _) if !noun.is_empty() => {
+            return format!("`snicctl {noun} list` shows what there is");
+        }
+        (Some(R::ResourceExists), _) if !noun.is_empty() => {
+            return format!(
+                "choose another name, or look at it: `snicctl {noun} get {}`",
+                short(name)
+            );
+        }
+        (Some(R::EtagMismatch), _) => "read it again, and repeat the change with the new etag",
+        (Some(R::ChangeInProgress), _) => {
+            "wait for the change under way: `snicctl operation list --running`"
+        }
+        (Some(R::ResourceInUse), _) => "delete or change first what uses it",
+        (Some(R::NoBitstream), _) => {
+            "`snicctl bitstream list` shows the chains there are; upload one that fits, or reorder the DAG"
+        }
+        (Some(R::QuotaExceeded), _) => "delete something, or ask the operator for a larger quota",
+        (Some(R::InsufficientCapacity), _) => {
+            "ask for less bandwidth, or delete what is no longer needed; `--validate-only` tries without a change"
+        }
+        (Some(R::RevisionExpired), _) => "watch again from the beginning",
+        (Some(R::IdentityMissing), _) | (None, Code::Unauthenticated) => {
+            "set certificate and key (or identity) of the context: `snicctl context set`"
+        }
+        (Some(R::PermissionDenied), _) | (None, Code::PermissionDenied) => {
+            "this needs another identity: `snicctl context list` shows yours"
+        }
+        (Some(R::CardUnavailable), _) => {
+            "`snicctl card list` shows the cards' health; try again later"
+        }
+        (Some(R::Internal), _) => "give the trace to the operator; the server's log has the cause",
+        (_, Code::Unavailable) => {
+            "try again; check the server and the context: `snicctl context show`"
+        }
+        (_, Code::DeadlineExceeded) => {
+            "it may still have taken effect: look before you repeat it, or allow more with --timeout"
+        }
+        (None, Code::Unimplemented) => "the server is older than this program",
+        _ => "",
+    };
+    text.to_owned()
+}
+
+/// The noun of the command that knows resources of such names.
+fn noun_of(name: &str) -> &'static str {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts.as_slice() {
+        ["tenants", _] => "tenant",
+        ["tenants", _, "dags", _] => "dag",
+        ["ntTypes", _] => "nt",
+        ["bitstreams", _] => "bitstream",
+        ["cards", _] => "card",
+        ["cards", _, "regions", _] => "region",
+        ["classificationRules", _] => "rule",
+        ["operations", _] => "operation",
+        _ => "",
+    }
+}
+
+/// A name as commands take it: whole where it has several ids.
+fn short(name: &str) -> &str {
+    if name.matches('/').count() == 1 { last_part(name) } else { name }
+}
+
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// The code as the specification of gRPC writes it.
+fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+#[path = "failure_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+//! Names as people give them, short or whole, to names of the API.
+
+use snic_api::names::{
+    BitstreamName, CardName, DagName, NtTypeName, OperationName, RegionName, ResourceName,
+    RuleName, TenantName,
+};
+
+use crate::failure::Failure;
+
+const NO_TENANT: &str =
+    "give the whole name (acme/web), or the tenant with --tenant, SNICCTL_TENANT or in the context";
+
+/// `acme` or `tenants/acme`.
+pub fn tenant(text: &str) -> Result<String, Failure> {
+    in_collection::<TenantName<'_>>("tenants", text)
+}
+
+/// `nat` or `ntTypes/nat`.
+pub fn nt_type(text: &str) -> Result<String, Failure> {
+    in_collection::<NtTypeName<'_>>("ntTypes", text)
+}
+
+/// `nat-sim-16` or `bitstreams/nat-sim-16`.
+pub fn bitstream(text: &str) -> Result<String, Failure> {
+    in_collection::<BitstreamName<'_>>("bitstreams", text)
+}
+
+/// `card0` or `cards/card0`.
+pub fn card(text: &str) -> Result<String, Failure> {
+    in_collection::<CardName<'_>>("cards", text)
+}
+
+/// `web-http` or `classificationRules/web-http`.
+pub fn rule(text: &str) -> Result<String, Failure> {
+    in_collection::<RuleName<'_>>("classificationRules", text)
+}
+
+/// The id of an operation, or `operations/{id}`.
+pub fn operation(text: &str) -> Result<String, Failure> {
+    in_collection::<OperationName<'_>>("operations", text)
+}
+
+/// `web` with the tenant from elsewhere, `acme/web` or `tenants/acme/dags/web`.
+pub fn dag(text: &str, tenant: Option<&str>) -> Result<String, Failure> {
+    let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [dag] => {
+            let tenant = tenant.ok_or_else(|| {
+                Failure::usage(format!("{dag:?} does not say whose DAG it is"), NO_TENANT)
+            })?;
+            format!("{}/dags/{dag}", self::tenant(tenant)?)
+        }
+        [tenant, dag] if *tenant != "tenants" => format!("tenants/{tenant}/dags/{dag}"),
+        _ => text.to_owned(),
+    };
+    checked::<DagName<'_>>(&whole)?;
+    Ok(whole)
+}
+
+/// `card0/3` or `cards/card0/regions/3`; `3` on `only_card`, where there is one.
+pub fn region(text: &str, only_card: Option<&str>) -> Result<String, Failure> {
+    let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [region] => {
+            let card = only_card.ok_or_else(|| {
+                let message = format!("{region:?} does not say on which card the region is");
+                Failure::usage(message, "give the whole name, such as card0/3")
+            })?;
+            format!("{}/regions/{region}", self::card(card)?)
+        }
+        [card, region] => format!("cards/{card}/regions/{region}"),
+        _ => text.to_owned(),
+    };
+    checked::<RegionName<'_>>(&whole)?;
+    Ok(whole)
+}
+
+/// Whether a region is given without its card.
+pub fn is_region_alone(text: &str) -> bool {
+    !text.contains('/')
+}
+
+fn in_collection<'a, N: ResourceName<'a>>(
+    collection: &str,
+    text: &'a str,
+) -> Result<String, Failure> {
+    if !text.contains('/') && !text.is_empty() && text != "-" {
+        return Ok(format!("{collection}/{text}"));
+    }
+    checked::<N>(text)?;
+    Ok(text.to_owned())
+}
+
+fn checked<'a, N: ResourceName<'a>>(text: &'a str) -> Result<N, Failure> {
+    N::parse(text).map_err(|error| Failure::usage(error.to_string(), ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("web", Some("acme"), "tenants/acme/dags/web")]
+    #[case("web", Some("tenants/acme"), "tenants/acme/dags/web")]
+    #[case("globex/web", Some("acme"), "tenants/globex/dags/web")]
+    #[case("tenants/globex/dags/web", None, "tenants/globex/dags/web")]
+    fn dags_are_short_or_whole(
+        #[case] text: &str,
+        #[case] tenant: Option<&str>,
+        #[case] name: &str,
+    ) {
+        assert_eq!(dag(text, tenant).unwrap(), name);
+    }
+
+    #[test]
+    fn a_dag_without_a_tenant_says_where_to_put_it() {
+        let Failure::Usage { message, hint } = dag("web", None).unwrap_err() else { panic!() };
+        assert!(message.contains("whose") && hint.contains("--tenant"), "{message} {hint}");
+    }
+
+    #[rstest]
+    #[case("3", Some("cards/card0"), "cards/card0/regions/3")]
+    #[case("card1/3", Some("cards/card0"), "cards/card1/regions/3")]
+    #[case("cards/c/regions/31", None, "cards/c/regions/31")]
+    fn regions_are_short_or_whole(
+        #[case] text: &str,
+        #[case] card: Option<&str>,
+        #[case] name: &str,
+    ) {
+        assert_eq!(region(text, card).unwrap(), name);
+    }
+
+    #[test]
+    fn other_names_get_their_collection() {
+        assert_eq!(tenant("acme").unwrap(), "tenants/acme");
+        assert_eq!(nt_type("ntTypes/acme.nat").unwrap(), "ntTypes/acme.nat");
+        assert_eq!(bitstream("b").unwrap(), "bitstreams/b");
+        assert_eq!(rule("r").unwrap(), "classificationRules/r");
+        assert_eq!(operation("o").unwrap(), "operations/o");
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("-")]
+    #[case("tenants/")]
+    #[case("cards/c")]
+    #[case("tenants/a/dags/x")]
+    fn what_names_no_tenant_is_refused(#[case] text: &str) {
+        assert_eq!(tenant(text).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn what_names_no_dag_or_region_is_refused() {
+        for text in ["", "/", "a/", "/b", "tenants/a", "tenants/a/dags/b/c", "cards/c/dags/x"] {
+            assert!(dag(text, Some("acme")).is_err(), "{text}");
+        }
+        assert!(region("3", None).is_err());
+        assert!(region("a/b/c", None).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! Why a DAG is mapped as it is, as text of at most 80 columns.
+
+use snic_api::v1::{
+    ChainExplanation, Embedding, EmbeddingWay, Explanation, RejectedAlternative, ScoreTerm,
+};
+
+use super::Style;
+use super::table::WIDTH;
+use super::text::{dag, id, rate, region};
+use super::views::form_word;
+
+/// The explanation, chain by chain.
+pub fn explanation(explanation: &Explanation, _: Style) -> String {
+    let mut lines = Vec::new();
+    let name = explanation.dag.as_ref().map(|found| {
+        format!(
+            "{}, {}, {}",
+            dag(&found.name),
+            rate(found.bandwidth_bps),
+            found.state().as_str_name()
+        )
+    });
+    lines.extend(name);
+    let parallel = explanation.parallel_latency_cycles;
+    let parallel =
+        parallel.map_or("no fork".into(), |cycles| format!("{cycles} cycles in parallel"));
+    let form = form_word(explanation.form());
+    let cycles = explanation.sequential_latency_cycles;
+    let latency = format!("Form: {form} ({cycles} cycles in sequence, {parallel})");
+    push(&mut lines, 0, &latency);
+    push(&mut lines, 2, &explanation.form_reason);
+    for (index, chain) in explanation.chains.iter().enumerate() {
+        lines.push(String::new());
+        chain_lines(&mut lines, index + 1, chain);
+    }
+    if explanation.chains.is_empty() {
+        for line in &explanation.lines {
+            push(&mut lines, 0, line);
+        }
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+fn chain_lines(lines: &mut Vec<String>, number: usize, chain: &ChainExplanation) {
+    let nodes = chain.nodes.iter().zip(&chain.nt_types).map(|(node, nt)| match id(nt) {
+        nt if nt == node => node.clone(),
+        nt => format!("{node}: {nt}"),
+    });
+    push(lines, 0, &format!("Chain {number}: {}", nodes.collect::<Vec<_>>().join(" -> ")));
+    for embedding in &chain.chosen {
+        push(lines, 2, &chosen(embedding));
+        let terms: Vec<String> = embedding.score_terms.iter().map(term).collect();
+        if !terms.is_empty() {
+            push(lines, 4, &terms.join(", "));
+        }
+    }
+    for alternative in &chain.rejected {
+        push(lines, 2, &rejected(alternative));
+    }
+}
+
+fn chosen(embedding: &Embedding) -> String {
+    let bitstream = match id(&embedding.bitstream) {
+        "" => String::new(),
+        bitstream => format!(" ({bitstream})"),
+    };
+    let place = region(&embedding.region);
+    let reserved = rate(embedding.bandwidth_bps);
+    format!("chosen: {} {place}{bitstream}, {reserved}", way_words(embedding.way()))
+}
+
+fn rejected(alternative: &RejectedAlternative) -> String {
+    let way = way_words(alternative.way());
+    match &alternative.shortage {
+        Some(shortage) => format!("not: {way}: {}", shortage.message),
+        None => format!("not: {way}"),
+    }
+}
+
+fn term(term: &ScoreTerm) -> String {
+    let better = if term.more_is_better { ", more is better" } else { "" };
+    let name = term.name.replace('_', " ");
+    match term.unit.as_str() {
+        "bit/s" => format!("{name} {}{better}", rate(term.value)),
+        unit => format!("{name} {} {unit}{better}", term.value),
+    }
+}
+
+const fn way_words(way: EmbeddingWay) -> &'static str {
+    match way {
+        EmbeddingWay::Unspecified => "unknown",
+        EmbeddingWay::Shared => "shared region",
+        EmbeddingWay::FreeRegion => "free region",
+        EmbeddingWay::VictimRegion => "victim region",
+        EmbeddingWay::Split => "split",
+    }
+}
+
+/// Adds the text, moved in by `indent` and broken between words so that no line is too wide.
+fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
+    let mut line = String::new();
+    let mut depth = indent;
+    for word in text.split_whitespace() {
+        let width = depth + line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && width > WIDTH {
+            lines.push(format!("{:depth$}{line}", ""));
+            line.clear();
+            depth = indent + 2;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        while depth + line.chars().count() > WIDTH {
+            let end = line.char_indices().nth(WIDTH - depth).map_or(line.len(), |(at, _)| at);
+            let rest = line.split_off(end);
+            lines.push(format!("{:depth$}{line}", ""));
+            line = rest;
+            depth = indent + 2;
+        }
+    }
+    if !line.is_empty() {
+        lines.push(format!("{:depth$}{line}", ""));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_broken_to_the_width(text in "([a-zé]{0,100} ?){0,20}", indent in 0..5_usize) {
+            let mut lines = Vec::new();
+            push(&mut lines, indent, &text);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{:?}", lines);
+            let letters: String = lines.concat().split_whitespace().collect();
+            prop_assert_eq!(letters, text.split_whitespace().collect::<String>());
+        }
+    }
+}

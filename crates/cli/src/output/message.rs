@@ -1,0 +1,146 @@
+//! Messages of the API as JSON and YAML, by the descriptors that the API publishes: a field that is
+//! added to a proto file is printed without a line of code here.
+
+use std::sync::LazyLock;
+
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use serde::{Serialize, Serializer};
+use snic_api::v1;
+
+use crate::failure::Failure;
+
+/// A message that the program prints.
+pub trait Resource: prost::Message {
+    /// Its name in the proto files.
+    const NAME: &'static str;
+}
+
+macro_rules! resources {
+    ($($message:ident),+) => {
+        $(impl Resource for v1::$message {
+            const NAME: &'static str = concat!("snic.control.v1.", stringify!($message));
+        })+
+    };
+}
+resources!(
+    Bitstream,
+    Card,
+    Dag,
+    DagEvent,
+    Explanation,
+    NtType,
+    Operation,
+    Region,
+    RegionEvent,
+    Rule,
+    Tenant
+);
+
+/// The API's descriptors, and those of the error details that operations carry.
+static POOL: LazyLock<Result<DescriptorPool, String>> = LazyLock::new(|| {
+    let mut pool = DescriptorPool::decode(snic_api::FILE_DESCRIPTOR_SET)
+        .map_err(|error| format!("the API's descriptors: {error}"))?;
+    let details: prost_types::FileDescriptorSet =
+        prost::Message::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)
+            .map_err(|error| format!("the descriptors of google.rpc: {error}"))?;
+    let known: Vec<String> = pool.files().map(|file| file.name().to_owned()).collect();
+    let new = details.file.into_iter().filter(|file| !known.iter().any(|name| name == file.name()));
+    pool.add_file_descriptor_protos(new)
+        .map_err(|error| format!("the descriptors of google.rpc: {error}"))?;
+    Ok(pool)
+});
+
+/// A message, ready to be printed.
+pub struct Shown(DynamicMessage);
+
+impl Shown {
+    /// Takes a message.
+    ///
+    /// # Errors
+    /// [`Failure::Reply`] where it is not what the descriptors say.
+    pub fn new<R: Resource>(message: &R) -> Result<Self, Failure> {
+        let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
+        let descriptor = pool
+            .get_message_by_name(R::NAME)
+            .ok_or_else(|| Failure::Reply(format!("{} has no descriptor", R::NAME)))?;
+        DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())
+            .map(Self)
+            .map_err(|error| Failure::Reply(error.to_string()))
+    }
+}
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let options = SerializeOptions::new()
+            .use_proto_field_name(true)
+            .stringify_64_bit_integers(false)
+            .skip_default_fields(false);
+        self.0.serialize_with_options(serializer, &options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use serde_json::json;
+    use snic_api::error::Failure as ApiFailure;
+    use snic_api::v1::operation::Result as Ended;
+    use tonic::Status;
+
+    use super::*;
+
+    fn value<R: Resource>(message: &R) -> serde_json::Value {
+        serde_json::to_value(Shown::new(message).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_resource_has_a_descriptor() {
+        Shown::new(&v1::Bitstream::default()).unwrap();
+        Shown::new(&v1::DagEvent::default()).unwrap();
+        Shown::new(&v1::Explanation::default()).unwrap();
+        Shown::new(&v1::RegionEvent::default()).unwrap();
+        Shown::new(&v1::Card::default()).unwrap();
+        Shown::new(&v1::NtType::default()).unwrap();
+        Shown::new(&v1::Rule::default()).unwrap();
+        Shown::new(&v1::Tenant::default()).unwrap();
+        Shown::new(&v1::Region::default()).unwrap();
+    }
+
+    #[test]
+    fn fields_have_the_names_of_the_proto_files_and_figures_are_numbers() {
+        let dag = v1::Dag {
+            name: "tenants/acme/dags/web".into(),
+            bandwidth_bps: 4_000_000_000_000,
+            state: v1::dag::State::Ready.into(),
+            create_time: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 }),
+            ..v1::Dag::default()
+        };
+        let value = value(&dag);
+        assert_eq!(value["bandwidth_bps"], json!(4_000_000_000_000_u64));
+        assert_eq!(value["state"], "READY");
+        assert_eq!(value["create_time"], "2023-11-14T22:13:20Z");
+        assert_eq!(value["generation"], 0, "fields of value zero are there");
+        assert_eq!(value["nodes"], json!([]));
+        assert_eq!(value.get("mapping"), None, "what is not set is not");
+    }
+
+    #[test]
+    fn the_end_of_an_operation_is_shown_with_its_details() {
+        let failure = ApiFailure::quota("tenants/acme", "dags_max", 1, 2);
+        let error = v1::OperationError::from(&Status::from(failure));
+        let operation =
+            v1::Operation { result: Some(Ended::Error(error)), ..v1::Operation::default() };
+        let shown = value(&operation);
+        let details = shown["error"]["details"].as_array().unwrap();
+        let reasons: Vec<_> =
+            details.iter().filter_map(|detail| detail["reason"].as_str()).collect();
+        assert_eq!(reasons, ["QUOTA_EXCEEDED"]);
+
+        let dag = v1::Dag { name: "tenants/acme/dags/web".into(), ..v1::Dag::default() };
+        let type_url = format!("type.googleapis.com/{}", v1::Dag::NAME);
+        let response = prost_types::Any { type_url, value: dag.encode_to_vec() };
+        let result = Some(Ended::Response(response));
+        let shown = value(&v1::Operation { result, ..v1::Operation::default() });
+        assert_eq!(shown["response"]["name"], "tenants/acme/dags/web");
+    }
+}

@@ -1,0 +1,162 @@
+//! What the program prints: tables for people, JSON and YAML for programs.
+//!
+//! JSON and YAML show a resource as the API has it, with the field names of the proto files, every
+//! field present and 64-bit figures as numbers. A list is an array; a stream is one document a line
+//! (JSON) or one document after `---` (YAML).
+
+pub mod explain;
+#[cfg(test)]
+mod fixtures;
+pub mod message;
+pub mod table;
+pub mod text;
+pub mod views;
+
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use self::message::{Resource, Shown};
+use crate::failure::Failure;
+
+/// A format of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables for people, at most 80 columns wide.
+    #[default]
+    Table,
+    /// JSON with the field names of the API.
+    Json,
+    /// YAML with the field names of the API.
+    Yaml,
+}
+
+/// What a table needs to know beside its content.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// Whether colours are wanted.
+    pub is_colour: bool,
+    /// The time that ages count from.
+    pub now: SystemTime,
+}
+
+/// Whether colours are wanted on a stream: it is a terminal and `NO_COLOR` is not set.
+pub fn wants_colour(stream: &impl io::IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Where the output goes.
+pub struct Output {
+    format: Format,
+    style: Style,
+    to: Box<dyn Write>,
+}
+
+impl Output {
+    /// The standard output.
+    pub fn standard(format: Format) -> Self {
+        let stdout = io::stdout();
+        let style = Style { is_colour: wants_colour(&stdout), now: SystemTime::now() };
+        Self { format, style, to: Box::new(stdout) }
+    }
+
+    /// The format asked for.
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Prints one resource; `table` makes the text for people.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot be written.
+    pub fn one<R: Resource>(
+        &mut self,
+        resource: &R,
+        table: impl FnOnce(&R, Style) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table => self.text(&table(resource, self.style)),
+            _ => self.data(&Shown::new(resource)?),
+        }
+    }
+
+    /// Prints a list.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot be written.
+    pub fn many<R: Resource>(
+        &mut self,
+        resources: &[R],
+        table: impl FnOnce(&[R], Style) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table => self.text(&table(resources, self.style)),
+            _ => {
+                let shown: Vec<Shown> =
+                    resources.iter().map(Shown::new).collect::<Result<_, _>>()?;
+                self.data(&shown)
+            }
+        }
+    }
+
+    /// Prints one element of a stream, at once.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot be written.
+    pub fn event<R: Resource>(
+        &mut self,
+        event: &R,
+        line: impl FnOnce(&R, Style) -> Option<String>,
+    ) -> Result<(), Failure> {
+        let text = match self.format {
+            Format::Table => line(event, self.style).map_or(String::new(), |line| line + "\n"),
+            Format::Json => json(&Shown::new(event)?, false)? + "\n",
+            Format::Yaml => format!("---\n{}", yaml(&Shown::new(event)?)?),
+        };
+        self.text(&text)
+    }
+
+    /// Prints what there is no resource for: a text for people, data for programs.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot be written.
+    pub fn plain(&mut self, data: &impl Serialize, text: &str) -> Result<(), Failure> {
+        match self.format {
+            Format::Table => self.text(text),
+            _ => self.data(data),
+        }
+    }
+
+    /// Prints bytes as they are, whatever the format.
+    ///
+    /// # Errors
+    /// [`Failure`] where they cannot be written.
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.to.write_all(bytes)?;
+        Ok(self.to.flush()?)
+    }
+
+    fn data(&mut self, data: &impl Serialize) -> Result<(), Failure> {
+        let text = match self.format {
+            Format::Yaml => yaml(data)?,
+            _ => json(data, true)? + "\n",
+        };
+        self.text(&text)
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Failure> {
+        self.raw(text.as_bytes())
+    }
+}
+
+fn json(data: &impl Serialize, is_pretty: bool) -> Result<String, Failure> {
+    let text =
+        if is_pretty { serde_json::to_string_pretty(data) } else { serde_json::to_string(data) };
+    text.map_err(|error| Failure::Reply(error.to_string()))
+}
+
+fn yaml(data: &impl Serialize) -> Result<String, Failure> {
+    serde_yaml_ng::to_string(data).map_err(|error| Failure::Reply(error.to_string()))
+}

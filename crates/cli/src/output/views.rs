@@ -1,0 +1,548 @@
+//! What a table shows of each resource.
+
+use snic_api::render::{HEIGHT, WIDTH, cut, load_percent, region_map_within, state_word};
+use snic_api::v1::card::Health;
+use snic_api::v1::dag::Form;
+use snic_api::v1::operation::Result as Ended;
+use snic_api::v1::{
+    Bitstream, Card, Condition, Dag, DagEvent, EventType, Instance, Mapping, NtType, Operation,
+    PacketMatch, Region, RegionEvent, RegionKind, Rule, Tenant, condition, nt_type,
+};
+
+use super::Style;
+use super::table::{properties, section, table};
+use super::text::{self, age, id, rate, size, yes};
+
+/// A form in one word.
+pub const fn form_word(form: Form) -> &'static str {
+    match form {
+        Form::Unspecified => "auto",
+        Form::Sequential => "sequential",
+        Form::Parallel => "parallel",
+    }
+}
+
+/// DAGs, one a row.
+pub fn dags(dags: &[Dag], style: Style) -> String {
+    let rows = dags.iter().map(|dag| {
+        vec![
+            text::dag(&dag.name),
+            dag.state().as_str_name().to_owned(),
+            rate(dag.bandwidth_bps),
+            dag.nodes.len().to_string(),
+            form_word(dag.mapping.as_ref().map_or(dag.form(), Mapping::form)).to_owned(),
+            age(dag.create_time.as_ref(), style.now),
+        ]
+    });
+    table(style, &["DAG", "STATE", "BANDWIDTH", "TASKS", "FORM", "AGE"], rows.collect())
+}
+
+/// One DAG: what was asked for, what became of it, and where it is.
+pub fn dag(dag: &Dag, style: Style) -> String {
+    let mapping = dag.mapping.as_ref();
+    let chosen = mapping.map(|mapping| format!(" (chosen: {})", form_word(mapping.form())));
+    let generation = if dag.generation == dag.observed_generation {
+        dag.generation.to_string()
+    } else {
+        format!("{} (the state belongs to {})", dag.generation, dag.observed_generation)
+    };
+    let uid = if dag.uid == 0 { String::new() } else { format!("{:#010x}", dag.uid) };
+    let head = properties(
+        style,
+        &[
+            ("Name", dag.name.clone()),
+            ("State", dag.state().as_str_name().to_owned()),
+            ("UID", uid),
+            ("Bandwidth", rate(dag.bandwidth_bps)),
+            (
+                "Let in now",
+                if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },
+            ),
+            ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),
+            ("Tasks", tasks(dag)),
+            ("Order", order(dag)),
+            (
+                "Latency",
+                mapping.map(|m| format!("{} cycles", m.latency_cycles)).unwrap_or_default(),
+            ),
+            ("Generation", generation),
+            ("Etag", dag.etag.clone()),
+            ("Created", text::time(dag.create_time.as_ref())),
+        ],
+    );
+    let places = mapping.map(|mapping| places(mapping, style)).unwrap_or_default();
+    head + &section("Conditions", &conditions(&dag.conditions, style))
+        + &section("Mapping", &places)
+}
+
+fn tasks(dag: &Dag) -> String {
+    let nodes = dag.nodes.iter().map(|node| match id(&node.nt_type) {
+        nt if nt == node.id => nt.to_owned(),
+        nt => format!("{}: {nt}", node.id),
+    });
+    nodes.collect::<Vec<_>>().join(", ")
+}
+
+fn order(dag: &Dag) -> String {
+    let edges = dag.edges.iter().map(|edge| format!("{} -> {}", edge.from, edge.to));
+    edges.collect::<Vec<_>>().join(", ")
+}
+
+fn conditions(conditions: &[Condition], style: Style) -> String {
+    if conditions.is_empty() {
+        return String::new();
+    }
+    let rows = conditions.iter().map(|condition| {
+        let status = match condition.status() {
+            condition::Status::Unspecified => "",
+            other => other.as_str_name(),
+        };
+        vec![
+            condition.r#type.clone(),
+            status.to_owned(),
+            condition.reason.clone(),
+            condition.message.clone(),
+        ]
+    });
+    table(style, &["TYPE", "HOLDS", "REASON", "MESSAGE"], rows.collect())
+}
+
+fn places(mapping: &Mapping, style: Style) -> String {
+    let mut rows = Vec::new();
+    for (number, stage) in mapping.stages.iter().enumerate() {
+        for branch in &stage.branches {
+            for instance in &branch.instances {
+                rows.push(vec![
+                    (number + 1).to_string(),
+                    branch.nodes.join(" "),
+                    text::region(&instance.region),
+                    id(&instance.bitstream).to_owned(),
+                    slots(instance),
+                    rate(instance.bandwidth_bps),
+                ]);
+            }
+        }
+    }
+    let heading = ["PASS", "NODES", "REGION", "BITSTREAM", "TASKS (SKIPPED)", "RESERVED"];
+    if rows.is_empty() { String::new() } else { table(style, &heading, rows) }
+}
+
+/// The tasks of a region as one chain sees them: those it skips in parentheses.
+fn slots(instance: &Instance) -> String {
+    let slots = instance.slots.iter().map(|slot| match (slot.used, id(&slot.nt_type)) {
+        (true, nt) => nt.to_owned(),
+        (false, "") => "(-)".to_owned(),
+        (false, nt) => format!("({nt})"),
+    });
+    slots.collect::<Vec<_>>().join(" ")
+}
+
+/// A change of a DAG, in one line; nothing for one that only marks a place in the stream.
+pub fn dag_event(event: &DagEvent, _: Style) -> Option<String> {
+    let dag = event.dag.as_ref()?;
+    let unmet = dag.conditions.iter().find(|found| found.status() == condition::Status::False);
+    let why = unmet.map(|found| format!("  {}: {}", found.r#type, found.reason));
+    Some(format!(
+        "{:<8} {:<12} {} ({}){}",
+        event_word(event.r#type()),
+        if event.r#type() == EventType::Deleted { "" } else { dag.state().as_str_name() },
+        text::dag(&dag.name),
+        rate(dag.bandwidth_bps),
+        why.unwrap_or_default(),
+    ))
+}
+
+/// A change of a region, in one line; nothing for one that only marks a place in the stream.
+pub fn region_event(event: &RegionEvent, _: Style) -> Option<String> {
+    let region = event.region.as_ref()?;
+    let line = format!(
+        "{:<8} {:<8} {} {} {}",
+        event_word(event.r#type()),
+        state_word(region.state()),
+        text::region(&region.name),
+        id(&region.bitstream),
+        region.last_error,
+    );
+    Some(line.trim_end().to_owned())
+}
+
+const fn event_word(event: EventType) -> &'static str {
+    match event {
+        EventType::Added => "ADDED",
+        EventType::Modified => "MODIFIED",
+        EventType::Deleted => "DELETED",
+        EventType::Bookmark => "BOOKMARK",
+        EventType::Unspecified => "?",
+    }
+}
+
+/// Tenants, one a row: what they hold of what they may.
+pub fn tenants(tenants: &[Tenant], style: Style) -> String {
+    let rows = tenants.iter().map(|tenant| {
+        let (usage, quota) = (tenant.usage.unwrap_or_default(), tenant.quota.unwrap_or_default());
+        vec![
+            id(&tenant.name).to_owned(),
+            tenant.weight.max(1).to_string(),
+            format!("{} of {}", usage.dags, quota.dags_max()),
+            format!("{} of {}", rate(usage.bandwidth_bps), rate(quota.bandwidth_max_bps())),
+            age(tenant.create_time.as_ref(), style.now),
+        ]
+    });
+    table(style, &["TENANT", "WEIGHT", "DAGS", "BANDWIDTH", "AGE"], rows.collect())
+}
+
+/// One tenant.
+pub fn tenant(tenant: &Tenant, style: Style) -> String {
+    let (usage, quota) = (tenant.usage.unwrap_or_default(), tenant.quota.unwrap_or_default());
+    let of = |used: String, most: String| format!("{used} of {most}");
+    properties(
+        style,
+        &[
+            ("Name", tenant.name.clone()),
+            ("UID", tenant.uid.clone()),
+            ("Weight", tenant.weight.max(1).to_string()),
+            ("DAGs", of(usage.dags.to_string(), quota.dags_max().to_string())),
+            ("Bandwidth", of(rate(usage.bandwidth_bps), rate(quota.bandwidth_max_bps()))),
+            ("Bitstreams", of(usage.bitstreams.to_string(), quota.bitstreams_max().to_string())),
+            ("Their size", of(size(usage.bitstream_bytes), size(quota.bitstream_bytes_max()))),
+            ("Memory", of(size(usage.memory_bytes), size(quota.memory_max_bytes()))),
+            ("Etag", tenant.etag.clone()),
+            ("Created", text::time(tenant.create_time.as_ref())),
+        ],
+    )
+}
+
+fn owner(name: &str) -> String {
+    if name.is_empty() { "provider".to_owned() } else { id(name).to_owned() }
+}
+
+const fn traffic_word(traffic: nt_type::Traffic) -> &'static str {
+    match traffic {
+        nt_type::Traffic::Unspecified => "",
+        nt_type::Traffic::HeaderOnly => "header",
+        nt_type::Traffic::Payload => "payload",
+    }
+}
+
+/// Network task types, one a row.
+pub fn nt_types(types: &[NtType], style: Style) -> String {
+    let rows = types.iter().map(|nt| {
+        vec![
+            id(&nt.name).to_owned(),
+            owner(&nt.owner),
+            yes(nt.shareable).to_owned(),
+            rate(nt.bandwidth_max_bps),
+            nt.latency_cycles.to_string(),
+            nt.area.unwrap_or_default().lut.to_string(),
+            traffic_word(nt.traffic()).to_owned(),
+        ]
+    });
+    let heading = ["TYPE", "OWNER", "SHARED", "MAXIMUM", "CYCLES", "LUT", "TRAFFIC"];
+    table(style, &heading, rows.collect())
+}
+
+/// One network task type.
+pub fn nt_type(nt: &NtType, style: Style) -> String {
+    properties(
+        style,
+        &[
+            ("Name", nt.name.clone()),
+            ("Description", nt.description.clone()),
+            ("Owner", owner(&nt.owner)),
+            ("Shareable", yes(nt.shareable).to_owned()),
+            ("Maximum", rate(nt.bandwidth_max_bps)),
+            ("Latency", format!("{} cycles", nt.latency_cycles)),
+            ("Area", area(nt.area)),
+            ("Memory", size(nt.memory_bytes)),
+            ("Traffic", traffic_word(nt.traffic()).to_owned()),
+            ("Code", format!("{:#010x}", nt.code)),
+            ("Etag", nt.etag.clone()),
+            ("Created", text::time(nt.create_time.as_ref())),
+        ],
+    )
+}
+
+fn area(area: Option<snic_api::v1::Area>) -> String {
+    let area = area.unwrap_or_default();
+    snic_domain::Area { lut: area.lut, ramb36: area.ramb36, dsp: area.dsp }.to_string()
+}
+
+const fn kind_word(kind: RegionKind) -> &'static str {
+    match kind {
+        RegionKind::Unspecified => "",
+        RegionKind::KnownNt => "known-nt",
+        RegionKind::UserNt => "user-nt",
+    }
+}
+
+/// The tasks of a bitstream, in the order a packet meets them.
+fn sequence(nts: &[String]) -> String {
+    nts.iter().map(|nt| id(nt)).collect::<Vec<_>>().join(" -> ")
+}
+
+/// Bitstreams, one a row.
+pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
+    let rows = bitstreams.iter().map(|bitstream| {
+        vec![
+            id(&bitstream.name).to_owned(),
+            size(bitstream.size_bytes),
+            bitstream.card_model.clone(),
+            kind_word(bitstream.region_kind()).to_owned(),
+            sequence(&bitstream.nts),
+        ]
+    });
+    table(style, &["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS"], rows.collect())
+}
+
+/// One bitstream.
+pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
+    let regions = bitstream.loaded_regions.iter().map(|name| text::region(name));
+    properties(
+        style,
+        &[
+            ("Name", bitstream.name.clone()),
+            ("Owner", owner(&bitstream.owner)),
+            ("Tasks", sequence(&bitstream.nts)),
+            ("Size", size(bitstream.size_bytes)),
+            ("Digest", bitstream.digest.clone()),
+            ("Model", bitstream.card_model.clone()),
+            ("Region kind", kind_word(bitstream.region_kind()).to_owned()),
+            ("Shareable", yes(bitstream.shareable).to_owned()),
+            ("Area", area(bitstream.area)),
+            ("Signature", bitstream.signature_state().as_str_name().to_owned()),
+            ("Loaded in", regions.collect::<Vec<_>>().join(", ")),
+            ("Etag", bitstream.etag.clone()),
+            ("Created", text::time(bitstream.create_time.as_ref())),
+        ],
+    )
+}
+
+const fn health_word(health: Health) -> &'static str {
+    match health {
+        Health::Unspecified => "UNKNOWN",
+        Health::Ok => "OK",
+        Health::Impaired => "IMPAIRED",
+        Health::Lost => "LOST",
+        Health::Recovering => "RECOVERING",
+    }
+}
+
+/// Cards, one a row.
+pub fn cards(cards: &[Card], style: Style) -> String {
+    let rows = cards.iter().map(|card| {
+        vec![
+            id(&card.name).to_owned(),
+            card.model.clone(),
+            health_word(card.health()).to_owned(),
+            card.regions.to_string(),
+            card.reconfigurations.to_string(),
+            card.message.clone(),
+        ]
+    });
+    table(style, &["CARD", "MODEL", "HEALTH", "REGIONS", "LOADS", "MESSAGE"], rows.collect())
+}
+
+/// One card and the map of its regions, in the height of a terminal.
+pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
+    let counters = card.counters.clone().unwrap_or_default();
+    let defects = counters.errors_region_reconfiguring
+        + counters.errors_missing_instance
+        + counters.errors_mixed_versions;
+    let mut packets = vec![
+        format!("{} in", counters.packets_in),
+        format!("{} out", counters.packets_out),
+        format!("{defects} misrouted"),
+    ];
+    packets.extend(counters.drops.iter().map(|drop| format!("{} {}", drop.packets, drop.cause)));
+    let room = WIDTH - 10;
+    let rows = [("Message", cut(&card.message, room)), ("Packets", cut(&packets.join(", "), room))];
+    let head = properties(style, &rows);
+    let left = (HEIGHT - 1).saturating_sub(head.lines().count());
+    head + &region_map_within(card, regions, left)
+}
+
+/// Regions, one a row.
+pub fn regions(regions: &[Region], style: Style) -> String {
+    let rows = regions.iter().map(|region| {
+        let mut dags: Vec<String> = region.users.iter().map(|user| text::dag(&user.dag)).collect();
+        dags.sort();
+        dags.dedup();
+        let mark = if region.cordoned { " (cordoned)" } else { "" };
+        vec![
+            text::region(&region.name) + mark,
+            state_word(region.state()).to_owned(),
+            load_percent(region).map(|load| format!("{load}%")).unwrap_or_default(),
+            id(&region.bitstream).to_owned(),
+            dags.join(" "),
+            if region.failures == 0 { String::new() } else { region.failures.to_string() },
+        ]
+    });
+    table(style, &["REGION", "STATE", "LOAD", "BITSTREAM", "DAGS", "FAILED"], rows.collect())
+}
+
+/// One region.
+pub fn region(region: &Region, style: Style) -> String {
+    let head = properties(
+        style,
+        &[
+            ("Name", region.name.clone()),
+            ("State", state_word(region.state()).to_owned()),
+            ("Cordoned", yes(region.cordoned).to_owned()),
+            ("Kind", kind_word(region.kind()).to_owned()),
+            ("Bitstream", id(&region.bitstream).to_owned()),
+            ("Area", area(region.area)),
+            ("Loads", region.reconfigurations.to_string()),
+            ("Failures", region.failures.to_string()),
+            ("Last error", region.last_error.clone()),
+            ("At", text::time(region.last_error_time.as_ref())),
+        ],
+    );
+    let slots = region.slots.iter().enumerate().map(|(index, slot)| {
+        let takes = |slots: &[u32]| slots.iter().any(|taken| *taken as usize == index);
+        let users = region.users.iter().filter(|user| takes(&user.slots));
+        vec![
+            index.to_string(),
+            id(&slot.nt_type).to_owned(),
+            format!("{} of {}", rate(slot.reserved_bps), rate(slot.bandwidth_max_bps)),
+            users.map(|user| text::dag(&user.dag)).collect::<Vec<_>>().join(" "),
+        ]
+    });
+    let slots: Vec<_> = slots.collect();
+    if slots.is_empty() {
+        return head;
+    }
+    head + &section("Slots", &table(style, &["SLOT", "TASK", "RESERVED", "TAKEN BY"], slots))
+}
+
+/// Rules, one a row.
+pub fn rules(rules: &[Rule], style: Style) -> String {
+    let rows = rules.iter().map(|rule| {
+        vec![
+            id(&rule.name).to_owned(),
+            rule.priority.to_string(),
+            text::dag(&rule.dag),
+            packet_match(rule.r#match.as_ref()),
+        ]
+    });
+    table(style, &["RULE", "PRIORITY", "DAG", "PACKETS WITH"], rows.collect())
+}
+
+/// One rule.
+pub fn rule(rule: &Rule, style: Style) -> String {
+    properties(
+        style,
+        &[
+            ("Name", rule.name.clone()),
+            ("Priority", rule.priority.to_string()),
+            ("DAG", rule.dag.clone()),
+            ("Packets with", packet_match(rule.r#match.as_ref())),
+            ("Etag", rule.etag.clone()),
+            ("Created", text::time(rule.create_time.as_ref())),
+        ],
+    )
+}
+
+fn packet_match(found: Option<&PacketMatch>) -> String {
+    let Some(found) = found else { return String::new() };
+    let mut parts = Vec::new();
+    let mut number = |key: &str, value: Option<u32>| {
+        parts.extend(value.map(|value| format!("{key}={value}")));
+    };
+    number("vf", found.virtual_function);
+    number("vni", found.vni);
+    number("protocol", found.protocol);
+    number("source-port", found.source_port);
+    number("destination-port", found.destination_port);
+    let prefixes = [("source", &found.source_prefix), ("destination", &found.destination_prefix)];
+    let prefixes = prefixes.into_iter().filter(|(_, prefix)| !prefix.is_empty());
+    parts.extend(prefixes.map(|(key, prefix)| format!("{key}={prefix}")));
+    parts.join(" ")
+}
+
+fn operation_state(operation: &Operation) -> &'static str {
+    match (&operation.result, operation.done) {
+        (Some(Ended::Error(_)), _) => "FAILED",
+        (_, true) => "DONE",
+        _ if operation.metadata.as_ref().is_some_and(|meta| meta.start_time.is_none()) => "PENDING",
+        _ => "RUNNING",
+    }
+}
+
+/// What an operation does: `CREATE acme/web`.
+pub fn operation_work(operation: &Operation) -> String {
+    let metadata = operation.metadata.clone().unwrap_or_default();
+    format!("{} {}", metadata.verb().as_str_name(), text::name(&metadata.target))
+}
+
+fn progress(operation: &Operation) -> String {
+    let metadata = operation.metadata.clone().unwrap_or_default();
+    let progress = metadata.progress.unwrap_or_default();
+    if progress.regions_total == 0 {
+        String::new()
+    } else {
+        format!("{} of {}", progress.regions_done, progress.regions_total)
+    }
+}
+
+/// Operations, one a row.
+pub fn operations(operations: &[Operation], style: Style) -> String {
+    let rows = operations.iter().map(|operation| {
+        let metadata = operation.metadata.clone().unwrap_or_default();
+        vec![
+            id(&operation.name).to_owned(),
+            operation_work(operation),
+            operation_state(operation).to_owned(),
+            progress(operation),
+            metadata.stage,
+            age(metadata.create_time.as_ref(), style.now),
+        ]
+    });
+    table(style, &["OPERATION", "WORK", "STATE", "REGIONS", "STAGE", "AGE"], rows.collect())
+}
+
+/// One operation.
+pub fn operation(operation: &Operation, style: Style) -> String {
+    let metadata = operation.metadata.clone().unwrap_or_default();
+    let error = match &operation.result {
+        Some(Ended::Error(error)) => error.message.clone(),
+        _ => String::new(),
+    };
+    properties(
+        style,
+        &[
+            ("Name", operation.name.clone()),
+            ("Work", format!("{} {}", metadata.verb().as_str_name(), metadata.target)),
+            ("State", operation_state(operation).to_owned()),
+            ("Stage", metadata.stage.clone()),
+            ("Regions", progress(operation)),
+            ("Cancellable", yes(metadata.cancellable).to_owned()),
+            ("Error", error),
+            ("Created", text::time(metadata.create_time.as_ref())),
+            ("Started", text::time(metadata.start_time.as_ref())),
+            ("Ended", text::time(metadata.end_time.as_ref())),
+        ],
+    )
+}
+
+/// The state of a DAG that would be created, for `--validate-only`.
+pub fn trial(found: &Dag, style: Style) -> String {
+    let mapping = found.mapping.clone().unwrap_or_default();
+    let loads = mapping.reconfigurations;
+    let regions = if loads == 1 { "region" } else { "regions" };
+    let cost = if loads == 0 { "none".to_owned() } else { format!("{loads} {regions}") };
+    let head = properties(
+        style,
+        &[
+            ("Would be", text::dag(&found.name)),
+            ("Bandwidth", rate(found.bandwidth_bps)),
+            ("Form", form_word(mapping.form()).to_owned()),
+            ("Latency", format!("{} cycles", mapping.latency_cycles)),
+            ("To reload", cost),
+        ],
+    );
+    head + &section("Mapping", &places(&mapping, style))
+}
+
+#[cfg(test)]
+#[path = "views_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+use std::time::{Duration, SystemTime};
+
+use snic_api::v1::OperationError;
+
+use super::super::explain::explanation;
+use super::super::fixtures;
+use super::*;
+
+/// Three hours after the fixtures were made.
+fn style() -> Style {
+    let made = u64::try_from(fixtures::MADE).unwrap();
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(made + 3 * 3_600);
+    Style { is_colour: false, now }
+}
+
+/// The text, which fits a terminal.
+fn fitting(text: String) -> String {
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line:?} is too wide:\n{text}");
+        assert_eq!(line, line.trim_end(), "no space at the end");
+    }
+    text
+}
+
+macro_rules! shown {
+    ($($name:ident: $text:expr;)+) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(fitting($text));
+        })+
+    };
+}
+
+shown! {
+    a_list_of_dags: dags(&[fixtures::web(), fixtures::stuck()], style());
+    an_empty_list: dags(&[], style());
+    a_dag_that_is_ready: dag(&fixtures::web(), style());
+    a_dag_without_a_place: dag(&fixtures::stuck(), style());
+    a_trial_run: trial(&fixtures::web(), style());
+    a_list_of_tenants: tenants(&[fixtures::tenant()], style());
+    a_tenant: tenant(&fixtures::tenant(), style());
+    a_list_of_types: nt_types(&[fixtures::nt_type()], style());
+    a_type: nt_type(&fixtures::nt_type(), style());
+    a_list_of_bitstreams: bitstreams(&[fixtures::bitstream()], style());
+    a_bitstream: bitstream(&fixtures::bitstream(), style());
+    a_list_of_cards: cards(&[fixtures::card()], style());
+    a_list_of_regions: regions(&fixtures::regions()[..4], style());
+    a_region_that_is_shared: region(&fixtures::regions()[0], style());
+    a_region_that_is_faulty: region(&fixtures::regions()[2], style());
+    a_list_of_rules: rules(&[fixtures::rule()], style());
+    a_rule: rule(&fixtures::rule(), style());
+    a_list_of_operations: operations(&[fixtures::running()], style());
+    an_operation: operation(&fixtures::running(), style());
+    an_explanation: explanation(&fixtures::explanation(), style());
+}
+
+#[test]
+fn a_card_with_its_map_fits_a_terminal() {
+    let text = fitting(card_map(&fixtures::card(), &fixtures::regions(), style()));
+    assert!(text.lines().count() < HEIGHT, "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_card_with_defects_shows_them() {
+    let mut found = fixtures::card();
+    found.counters.as_mut().unwrap().errors_mixed_versions = 2;
+    let text = card_map(&found, &fixtures::regions(), style());
+    assert!(text.contains("999990 out, 2 misrouted, 10 RATE_LIMITED"), "{text}");
+}
+
+#[test]
+fn an_explanation_without_chains_shows_the_servers_lines() {
+    let mut found = fixtures::explanation();
+    found.chains.clear();
+    found.lines = vec!["It is shared.".into()];
+    assert!(explanation(&found, style()).ends_with("\nIt is shared.\n"));
+}
+
+#[test]
+fn a_failed_operation_shows_its_error() {
+    let error =
+        OperationError { code: 10, message: "three attempts failed".into(), details: vec![] };
+    let result = Some(Ended::Error(error));
+    let failed = Operation { done: true, result, ..fixtures::running() };
+    let text = operation(&failed, style());
+    assert!(text.contains("FAILED") && text.contains("three attempts failed"), "{text}");
+    let done = Operation { done: true, result: None, ..fixtures::running() };
+    assert!(operations(&[done], style()).contains("DONE"));
+    let mut pending = fixtures::running();
+    pending.metadata.as_mut().unwrap().start_time = None;
+    assert!(operations(&[pending], style()).contains("PENDING"));
+}
+
+#[test]
+fn events_are_lines_and_bookmarks_are_none() {
+    let event = |kind: EventType, dag| DagEvent { r#type: kind.into(), dag, revision: 1 };
+    let line = |found: &DagEvent| dag_event(found, style());
+    let added = line(&event(EventType::Added, Some(fixtures::web())));
+    assert_eq!(added.as_deref(), Some("ADDED    READY        acme/web (10 Gbit/s)"));
+    let stuck = line(&event(EventType::Modified, Some(fixtures::stuck()))).unwrap();
+    assert!(stuck.ends_with("Mapped: INSUFFICIENT_CAPACITY"), "{stuck}");
+    assert_eq!(line(&event(EventType::Bookmark, None)), None);
+
+    let region = fixtures::regions().swap_remove(2);
+    let found =
+        RegionEvent { r#type: EventType::Modified.into(), region: Some(region), revision: 2 };
+    let line = region_event(&found, style()).unwrap();
+    assert_eq!(line, "MODIFIED FAULTY   card0/2  the configuration port reports a CRC error");
+}

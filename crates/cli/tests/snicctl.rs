@@ -1,0 +1,593 @@
+//! `snicctl` as users and scripts meet it: the program itself, against a server on loopback.
+
+#![allow(clippy::unwrap_used)] // the helpers here are tests too
+
+#[path = "../src/output/fixtures.rs"]
+#[allow(dead_code)]
+mod fixtures;
+mod support;
+
+use std::time::Duration;
+
+use prost_types::Any;
+use rstest::rstest;
+use snic_api::error::Failure;
+use snic_api::v1::operation::Result as Ended;
+use snic_api::v1::upload_bitstream_request::Part;
+use snic_api::v1::*;
+use snic_domain::Digest;
+use support::fake::{Fake, Tls};
+use support::{ended, run, snicctl, with_input};
+use tonic::Status;
+
+const WEB: &str = "name: web\nbandwidth: 10Gbps\nchain: nat -> [firewall, kv-cache] -> aes\n";
+
+fn any(name: &str, message: &impl prost::Message) -> Any {
+    let type_url = format!("type.googleapis.com/{name}");
+    Any { type_url, value: message.encode_to_vec() }
+}
+
+fn done(message: Any) -> Operation {
+    Operation { done: true, result: Some(Ended::Response(message)), ..fixtures::running() }
+}
+
+fn failed(failure: Failure) -> Operation {
+    let result = Some(Ended::Error(failure.into()));
+    Operation { done: true, result, ..fixtures::running() }
+}
+
+#[test]
+fn a_dag_is_created_from_the_standard_input() {
+    let fake = Fake::start();
+    fake.answer("CreateDag", &fixtures::running());
+    let run = with_input(fake.endpoint(), "dag create -f - --tenant acme", WEB);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("snicctl operation wait 0198c0de"), "{}", run.stdout);
+    assert_eq!(run.stderr, "", "no progress where nobody watches");
+    let asked: Vec<CreateDagRequest> = fake.asked("CreateDag");
+    let dag = asked[0].dag.clone().unwrap();
+    assert_eq!((asked[0].parent.as_str(), asked[0].dag_id.as_str()), ("tenants/acme", "web"));
+    assert_eq!((dag.nodes, dag.edges), (fixtures::web().nodes, fixtures::web().edges));
+    assert_eq!(asked[0].request_id.len(), 36, "a UUID");
+}
+
+#[test]
+fn waiting_follows_the_operation_to_its_end() {
+    let fake = Fake::start();
+    fake.answer("CreateDag", &fixtures::running())
+        .answer("WaitOperation", &fixtures::running())
+        .answer("WaitOperation", &done(any("snic.control.v1.Dag", &fixtures::web())));
+    let run = with_input(fake.endpoint(), "dag create -f - --tenant acme --wait -o json", WEB);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.json()["state"], "READY");
+    assert_eq!(run.json()["bandwidth_bps"], 10_000_000_000_u64);
+    assert_eq!(fake.asked::<WaitOperationRequest>("WaitOperation").len(), 2);
+}
+
+#[test]
+fn an_operation_that_fails_fails_the_command() {
+    let fake = Fake::start();
+    let reason = ErrorReason::ReconfigurationFailed;
+    let failure = Failure::new(reason, "region 3 could not be loaded, three times");
+    fake.answer("GetOperation", &failed(failure));
+    let run = run(fake.endpoint(), "operation wait o1");
+    assert_eq!(run.code, 4);
+    assert!(run.stderr.contains("RECONFIGURATION_FAILED"), "{}", run.stderr);
+    assert_eq!(run.stdout, "");
+}
+
+#[test]
+fn waiting_ends_with_its_limit_and_says_how_to_go_on() {
+    let fake = Fake::start();
+    fake.answer("GetOperation", &fixtures::running());
+    let run = run(fake.endpoint(), "operation wait o1 --timeout 0s");
+    assert_eq!(run.code, 7);
+    assert!(run.stderr.contains("next:"), "{}", run.stderr);
+}
+
+#[test]
+fn a_trial_run_prints_what_would_be() {
+    let fake = Fake::start();
+    let response = done(any("snic.control.v1.Dag", &fixtures::web()));
+    fake.answer("CreateDag", &response);
+    let line = "dag create acme/web -f - --validate-only";
+    let run = with_input(fake.endpoint(), line, WEB);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.starts_with("Would be:   acme/web\n"), "{}", run.stdout);
+    assert!(fake.asked::<CreateDagRequest>("CreateDag")[0].validate_only);
+
+    let shortage = Shortage { message: "no AES is free".into(), ..Shortage::default() };
+    fake.answer("CreateDag", &failed(Failure::insufficient("tenants/acme/dags/web", &[shortage])));
+    let run = with_input(fake.endpoint(), line, WEB);
+    assert_eq!((run.code, run.stdout.as_str()), (5, ""));
+}
+
+#[test]
+fn a_wrong_file_never_reaches_the_server() {
+    let fake = Fake::start();
+    let run = with_input(
+        fake.endpoint(),
+        "dag create -f - --tenant a",
+        "bandwidth: 1Gbps\nchain: [a] -> b\n",
+    );
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("<standard input>:2:8"), "{}", run.stderr);
+    assert!(fake.asked::<CreateDagRequest>("CreateDag").is_empty());
+}
+
+#[test]
+fn an_update_names_what_it_changes() {
+    let fake = Fake::start();
+    fake.answer("UpdateDag", &fixtures::running()).answer("UpdateDag", &fixtures::running());
+    let line = "dag update acme/web --bandwidth 20Gbps --etag e1";
+    assert_eq!(run(fake.endpoint(), line).code, 0);
+    assert_eq!(with_input(fake.endpoint(), "dag update -f - --tenant acme", WEB).code, 0);
+    let asked: Vec<UpdateDagRequest> = fake.asked("UpdateDag");
+    let dag = asked[0].dag.clone().unwrap();
+    assert_eq!((dag.bandwidth_bps, dag.etag.as_str()), (20_000_000_000, "e1"));
+    assert_eq!(asked[0].update_mask.clone().unwrap().paths, ["bandwidth_bps"]);
+    let paths = asked[1].update_mask.clone().unwrap().paths;
+    assert_eq!(paths, ["nodes", "edges", "bandwidth_bps", "form"]);
+}
+
+#[test]
+fn what_get_prints_update_takes_back() {
+    let fake = Fake::start();
+    fake.answer("GetDag", &fixtures::web()).answer("UpdateDag", &fixtures::running());
+    let printed = run(fake.endpoint(), "dag get acme/web -o yaml");
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    let updated = with_input(fake.endpoint(), "dag update -f -", &printed.stdout);
+    assert_eq!(updated.code, 0, "{}", updated.stderr);
+    let dag = fake.asked::<UpdateDagRequest>("UpdateDag")[0].dag.clone().unwrap();
+    let web = fixtures::web();
+    assert_eq!((dag.name, dag.nodes, dag.edges), (web.name, web.nodes, web.edges));
+    assert_eq!((dag.bandwidth_bps, dag.etag), (web.bandwidth_bps, web.etag));
+}
+
+#[test]
+fn lists_are_read_to_their_last_page() {
+    let fake = Fake::start();
+    let page = |dag: Dag, token: &str| ListDagsResponse {
+        dags: vec![dag],
+        next_page_token: token.into(),
+        revision: 1,
+    };
+    fake.answer("ListDags", &page(fixtures::web(), "t1"))
+        .answer("ListDags", &page(fixtures::stuck(), ""));
+    let run = run(fake.endpoint(), "dag list -A -o json");
+    let names: Vec<_> =
+        run.json().as_array().unwrap().iter().map(|dag| dag["name"].clone()).collect();
+    assert_eq!(names, [fixtures::web().name, fixtures::stuck().name]);
+    let asked: Vec<ListDagsRequest> = fake.asked("ListDags");
+    assert_eq!((asked[0].parent.as_str(), asked[1].page_token.as_str()), ("tenants/-", "t1"));
+}
+
+#[test]
+fn an_empty_list_is_an_empty_array() {
+    let fake = Fake::start();
+    fake.answer("ListTenants", &ListTenantsResponse::default());
+    assert_eq!(run(fake.endpoint(), "tenant list -o json").json(), serde_json::json!([]));
+}
+
+#[rstest]
+#[case(Failure::required("dag.nodes"), 2)]
+#[case(Failure::not_found("DAG", "tenants/acme/dags/web"), 3)]
+#[case(Failure::exists("DAG", "tenants/acme/dags/web"), 4)]
+#[case(Failure::etag_mismatch("DAG", "tenants/acme/dags/web"), 4)]
+#[case(Failure::in_use("tenants/acme/dags/web", "classificationRules/r"), 4)]
+#[case(Failure::quota("tenants/acme", "dags_max", 1, 2), 5)]
+#[case(Failure::new(ErrorReason::IdentityMissing, "who are you?"), 6)]
+#[case(Failure::new(ErrorReason::PermissionDenied, "not you"), 6)]
+#[case(Failure::internal("7f"), 1)]
+fn refusals_have_exit_codes_and_json(#[case] failure: Failure, #[case] code: i32) {
+    let fake = Fake::start();
+    fake.refuse("GetDag", failure.clone()).refuse("GetDag", failure.clone());
+    let people = run(fake.endpoint(), "dag get acme/web");
+    assert_eq!((people.code, people.stdout.as_str()), (code, ""));
+    assert!(people.stderr.starts_with("error: "), "{}", people.stderr);
+    let programs = run(fake.endpoint(), "dag get acme/web -o json");
+    let value: serde_json::Value = serde_json::from_str(&programs.stderr).unwrap();
+    assert_eq!(value["error"]["reason"], failure.reason().as_str_name());
+    assert_eq!((programs.code, value["error"]["exit_code"].as_i64()), (code, Some(code.into())));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for line in ["dag", "dag create", "dag frob", "dag get", "card get --timeout soon"] {
+        assert_eq!(run("unix:/nowhere", line).code, 2, "{line}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_exit_code_7() {
+    let run = run("unix:/nonexistent/snicd.sock", "tenant list");
+    assert_eq!(run.code, 7);
+    assert!(
+        run.stderr.contains("cannot connect to unix:/nonexistent/snicd.sock"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("check that snicd runs"), "{}", run.stderr);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_exit_code_7() {
+    let fake = Fake::start();
+    fake.ignore("ListTenants");
+    let run = run(fake.endpoint(), "tenant list --timeout 200ms");
+    assert_eq!(run.code, 7);
+    assert!(run.stderr.contains("it may still have taken effect"), "{}", run.stderr);
+}
+
+fn unavailable() -> Failure {
+    Failure::new(ErrorReason::StoreUnavailable, "not now").retry_after(Duration::from_millis(1))
+}
+
+#[test]
+fn a_create_is_sent_again_with_the_same_request_id() {
+    let fake = Fake::start();
+    fake.refuse("CreateTenant", unavailable())
+        .refuse("CreateTenant", unavailable())
+        .answer("CreateTenant", &fixtures::tenant());
+    let run = run(fake.endpoint(), "tenant create acme --weight 2 --bandwidth-max 50Gbps");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let asked: Vec<CreateTenantRequest> = fake.asked("CreateTenant");
+    assert_eq!(asked.len(), 3);
+    assert!(asked.iter().all(|request| *request == asked[0]), "{asked:?}");
+    let tenant = asked[0].tenant.clone().unwrap();
+    assert_eq!((tenant.weight, tenant.quota.unwrap().bandwidth_max_bps), (2, Some(50_000_000_000)));
+}
+
+#[test]
+fn a_change_that_might_happen_twice_is_sent_once() {
+    let fake = Fake::start();
+    fake.refuse("DeleteTenant", unavailable()).answer("DeleteTenant", &());
+    assert_eq!(run(fake.endpoint(), "tenant delete acme").code, 7);
+    assert_eq!(fake.asked::<DeleteTenantRequest>("DeleteTenant").len(), 1);
+}
+
+#[test]
+fn repetition_has_an_end() {
+    let fake = Fake::start();
+    for _ in 0..20 {
+        fake.refuse("ListTenants", unavailable());
+    }
+    assert_eq!(run(fake.endpoint(), "tenant list").code, 7);
+    assert_eq!(fake.asked::<ListTenantsRequest>("ListTenants").len(), 5);
+}
+
+#[test]
+fn a_bitstream_is_uploaded_in_chunks_with_its_digest() {
+    let fake = Fake::start();
+    fake.answer("UploadBitstream", &fixtures::bitstream());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nat.bit");
+    let bytes: Vec<u8> = (0..600_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let line = format!(
+        "bitstream upload acme.nat -f {} --nts nat,ntTypes/aes --model sim-16",
+        path.display()
+    );
+    let run = run(fake.endpoint(), &line);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let parts: Vec<UploadBitstreamRequest> = fake.asked("UploadBitstream/part");
+    let mut received = Vec::new();
+    for part in &parts[1..] {
+        let Some(Part::Chunk(chunk)) = &part.part else { panic!("{part:?}") };
+        assert!((1..=1 << 20).contains(&chunk.len()));
+        received.extend_from_slice(chunk);
+    }
+    assert!(received == bytes);
+    let Some(Part::Header(header)) = &parts[0].part else { panic!("{:?}", parts[0]) };
+    assert_eq!(header.digest, Digest::of(&bytes).to_string());
+    assert_eq!(header.nts, ["ntTypes/nat", "ntTypes/aes"]);
+    assert_eq!((header.bitstream_id.as_str(), header.size_bytes), ("acme.nat", 600_000));
+}
+
+#[test]
+fn files_that_cannot_be_sent_are_refused_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let line = |path: &std::path::Path| {
+        format!("bitstream upload b -f {} --nts nat --model m", path.display())
+    };
+    let found = run("unix:/nowhere", &line(&empty));
+    assert!(found.code == 2 && found.stderr.contains("is empty"), "{}", found.stderr);
+    let found = run("unix:/nowhere", &line(&folder.path().join("none")));
+    assert!(found.code == 2 && found.stderr.contains("cannot read"), "{}", found.stderr);
+}
+
+fn dag_event(kind: EventType, dag: Option<Dag>, revision: u64) -> DagEvent {
+    DagEvent { r#type: kind.into(), dag, revision }
+}
+
+#[test]
+fn a_watch_goes_on_where_it_broke_off() {
+    let fake = Fake::start();
+    let other = Dag { name: "tenants/acme/dags/other".into(), ..fixtures::web() };
+    fake.answer("WatchDags", &dag_event(EventType::Added, Some(fixtures::web()), 7))
+        .refuse("WatchDags", Failure::new(ErrorReason::WatcherTooSlow, "too slow"))
+        .answer("WatchDags", &dag_event(EventType::Added, Some(other), 8))
+        .answer("WatchDags", &dag_event(EventType::Deleted, Some(fixtures::web()), 9))
+        .answer("WatchDags", &dag_event(EventType::Bookmark, None, 10));
+    let run = run(fake.endpoint(), "dag watch acme/web");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", run.stdout);
+    assert!(lines[0].starts_with("ADDED") && lines[1].starts_with("DELETED"), "{}", run.stdout);
+    let asked: Vec<WatchDagsRequest> = fake.asked("WatchDags");
+    let revisions: Vec<u64> = asked.iter().map(|request| request.resume_revision).collect();
+    assert_eq!(revisions, [0, 7]);
+}
+
+#[test]
+fn a_watch_in_json_is_a_line_an_event() {
+    let fake = Fake::start();
+    let region = fixtures::regions().swap_remove(2);
+    let event =
+        RegionEvent { r#type: EventType::Modified.into(), region: Some(region), revision: 3 };
+    fake.answer("WatchRegions", &event).answer("WatchRegions", &event);
+    let run = run(fake.endpoint(), "region watch -o json");
+    let lines: Vec<serde_json::Value> =
+        run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["region"]["state"], "FAULTY");
+    assert_eq!(lines[0]["revision"], 3);
+    assert_eq!(fake.asked::<WatchRegionsRequest>("WatchRegions")[0].parent, "cards/-");
+}
+
+#[test]
+fn the_only_card_need_not_be_named() {
+    let fake = Fake::start();
+    let cards = ListCardsResponse { cards: vec![fixtures::card()], ..ListCardsResponse::default() };
+    let regions =
+        ListRegionsResponse { regions: fixtures::regions(), ..ListRegionsResponse::default() };
+    fake.answer("ListCards", &cards)
+        .answer("GetCard", &fixtures::card())
+        .answer("ListRegions", &regions);
+    let map = run(fake.endpoint(), "card get");
+    assert!(map.stdout.contains("0   ACTIVE    25%  dag-d-sim-16"), "{}{}", map.stdout, map.stderr);
+    assert!(map.stdout.lines().count() < 24);
+
+    let region = fixtures::regions().swap_remove(3);
+    let drained = done(any("snic.control.v1.Region", &region));
+    fake.answer("ListCards", &cards).answer("DrainRegion", &drained);
+    let drain = run(fake.endpoint(), "region drain 3 --wait -o yaml");
+    assert!(drain.stdout.contains("state: RECONFIGURING"), "{}{}", drain.stdout, drain.stderr);
+    assert_eq!(fake.asked::<DrainRegionRequest>("DrainRegion")[0].name, "cards/card0/regions/3");
+
+    let two = ListCardsResponse { cards: vec![fixtures::card(), fixtures::card()], ..cards };
+    fake.answer("ListCards", &two);
+    assert_eq!(run(fake.endpoint(), "region get 3").code, 2);
+}
+
+/// Every further command once: its request, and that it prints what comes back.
+#[test]
+fn every_noun_and_verb_reaches_its_method() {
+    let fake = Fake::start();
+    let fine = |line: &str| {
+        let found = run(fake.endpoint(), line);
+        assert_eq!(found.code, 0, "{line}: {}", found.stderr);
+        assert!(!found.stdout.is_empty(), "{line}");
+        found.stdout
+    };
+    fake.answer("ExplainDag", &fixtures::explanation());
+    assert!(fine("dag explain acme/web").contains("chosen: shared region"));
+    fake.answer("DeleteDag", &done(any("google.protobuf.Empty", &())));
+    assert_eq!(fine("dag delete acme/web --wait"), "done: CREATE acme/web\n");
+    fake.answer(
+        "ListTenants",
+        &ListTenantsResponse { tenants: vec![fixtures::tenant()], ..Default::default() },
+    );
+    fine("tenant list");
+    fake.answer("GetTenant", &fixtures::tenant());
+    fine("tenant get --tenant acme");
+    fake.answer("UpdateTenant", &fixtures::tenant());
+    fine("tenant update acme --dags-max 0 --memory-max 1GiB");
+    let update = fake.asked::<UpdateTenantRequest>("UpdateTenant").remove(0);
+    assert_eq!(update.update_mask.unwrap().paths, ["quota.dags_max", "quota.memory_max_bytes"]);
+    assert_eq!(update.tenant.unwrap().quota.unwrap().dags_max, Some(0));
+    fake.answer("DeleteTenant", &());
+    assert_eq!(fine("tenant delete acme --force"), "deleted tenants/acme\n");
+    fake.answer("CreateNtType", &fixtures::nt_type());
+    fine("nt create acme.x --bandwidth-max 100Gbps --latency-cycles 3 --lut 10 --traffic header");
+    assert_eq!(fake.asked::<CreateNtTypeRequest>("CreateNtType")[0].nt_type_id, "acme.x");
+    fake.answer(
+        "ListNtTypes",
+        &ListNtTypesResponse { nt_types: vec![fixtures::nt_type()], ..Default::default() },
+    );
+    fine("nt list");
+    fake.answer("GetNtType", &fixtures::nt_type()).answer("DeleteNtType", &());
+    fine("nt get firewall");
+    fine("nt delete firewall --etag e2");
+    let bitstreams = vec![fixtures::bitstream()];
+    fake.answer("ListBitstreams", &ListBitstreamsResponse { bitstreams, ..Default::default() });
+    fine("bitstream list");
+    fake.answer("GetBitstream", &fixtures::bitstream()).answer("DeleteBitstream", &());
+    fine("bitstream get dag-d-sim-16 -o yaml");
+    fine("bitstream delete dag-d-sim-16");
+    fake.answer(
+        "ListCards",
+        &ListCardsResponse { cards: vec![fixtures::card()], ..Default::default() },
+    );
+    fine("card list");
+    fake.answer(
+        "ListRegions",
+        &ListRegionsResponse { regions: fixtures::regions(), ..Default::default() },
+    );
+    fine("region list card0");
+    fake.answer("GetRegion", &fixtures::regions()[0])
+        .answer("UndrainRegion", &fixtures::regions()[0]);
+    fine("region get card0/0");
+    fine("region undrain card0/0");
+    fake.answer("ResetRegion", &fixtures::running());
+    fine("region reset card0/2");
+    fake.answer("CreateRule", &fixtures::rule());
+    fine(
+        "rule create web-http --dag acme/web --priority 10 --vf 3 --protocol tcp --destination-port 80 --source 10.1.0.0/16",
+    );
+    let rule = fake.asked::<CreateRuleRequest>("CreateRule").remove(0).rule.unwrap();
+    assert_eq!((rule.r#match, rule.dag), (fixtures::rule().r#match, fixtures::rule().dag));
+    fake.answer(
+        "ListRules",
+        &ListRulesResponse { rules: vec![fixtures::rule()], ..Default::default() },
+    );
+    fine("rule list --dag acme/web");
+    fake.answer("GetRule", &fixtures::rule()).answer("DeleteRule", &());
+    fine("rule get web-http");
+    fine("rule delete web-http");
+    let operations = vec![fixtures::running()];
+    fake.answer("ListOperations", &ListOperationsResponse { operations, ..Default::default() });
+    fine("operation list --running");
+    fake.answer("GetOperation", &fixtures::running());
+    fine("operation get o1");
+    fake.answer("CancelOperation", &()).answer("DeleteOperation", &());
+    assert_eq!(fine("operation cancel o1"), "cancelled operations/o1\n");
+    fine("operation delete o1 -o json");
+    assert!(fine("version -o json").contains("\"version\""));
+}
+
+#[test]
+fn contexts_are_kept_and_used() {
+    let fake = Fake::on_socket();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("snic/config.toml");
+    let go = |line: &str| ended(snicctl(&config).args(line.split_whitespace()).assert());
+    let endpoint = fake.endpoint();
+    assert_eq!(go("tenant list").code, 2, "no context yet");
+    assert_eq!(
+        go(&format!("context set alice --endpoint {endpoint} --identity operator/alice")).code,
+        0
+    );
+    let set = format!("context set acme --endpoint {endpoint} --identity tenant/acme");
+    assert_eq!(go(&set).code, 0);
+    assert!(go("context list").stdout.contains("*  alice"), "{}", go("context list").stdout);
+    fake.answer("ListTenants", &ListTenantsResponse::default());
+    assert_eq!(go("tenant list").code, 0);
+    assert_eq!(go("context use acme").code, 0);
+    fake.answer("GetDag", &fixtures::web()).answer("GetDag", &fixtures::web());
+    assert_eq!(go("dag get web").code, 0);
+    assert_eq!(go("dag get web --context alice").code, 2, "alice is no tenant");
+    assert_eq!(go("dag get web --context alice --tenant acme").code, 0);
+    assert_eq!(fake.headers("snic-identity"), ["operator/alice", "tenant/acme", "operator/alice"]);
+    let asked: Vec<GetDagRequest> = fake.asked("GetDag");
+    assert!(asked.iter().all(|request| request.name == "tenants/acme/dags/web"));
+    assert_eq!(go("context show -o json").json()["identity"], "tenant/acme");
+    assert_eq!(go("context use bob").code, 2);
+    assert_eq!(go("context delete acme").code, 0);
+    assert_eq!(go("context show").code, 2, "the current one is gone");
+}
+
+#[test]
+fn a_damaged_file_of_contexts_is_shown_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "current = \"a\"\n[contexts.a]\nendpont = \"x\"\n").unwrap();
+    let run = ended(snicctl(&config).args(["tenant", "list"]).assert());
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("line 3") && run.stderr.contains("endpont"), "{}", run.stderr);
+}
+
+#[test]
+fn plain_text_to_another_machine_is_refused() {
+    let run = run("http://192.0.2.1:7443", "tenant list");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("plain text is for loopback"), "{}", run.stderr);
+}
+
+/// An authority, with what it signs.
+struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        Self(rcgen::CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn issue(&self, name: &str) -> (String, String) {
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+#[test]
+fn certificates_identify_both_sides() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("snicd.example");
+    let ca = authority.0.pem();
+    let fake = Fake::with_tls(Tls { ca: ca.clone(), certificate, key });
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let (certificate, key) = authority.issue("client.example");
+    write("ca.pem", &ca);
+    write("other.pem", &Authority::new().0.pem());
+    write("client.pem", &certificate);
+    write("client.key", &key);
+    let endpoint = fake.endpoint();
+    let context = |name: &str, ca: &str, rest: &str| {
+        format!("[contexts.{name}]\nendpoint = \"{endpoint}\"\nca = \"{ca}\"\n{rest}")
+    };
+    let pair = "certificate = \"client.pem\"\nkey = \"client.key\"\n";
+    let named = format!("{pair}server_name = \"snicd.example\"\n");
+    let config = [
+        context("good", "ca.pem", &named),
+        context("othername", "ca.pem", pair),
+        context("otherca", "other.pem", &named),
+        context("nobody", "ca.pem", "server_name = \"snicd.example\"\n"),
+        context("nofile", "none.pem", &named),
+    ];
+    write("config.toml", &config.concat());
+    let go = |name: &str| {
+        let mut command = snicctl(&folder.path().join("config.toml"));
+        ended(command.args(["tenant", "list", "--timeout", "10s", "--context", name]).assert())
+    };
+    fake.answer("ListTenants", &ListTenantsResponse::default());
+    let good = go("good");
+    assert_eq!(good.code, 0, "{}", good.stderr);
+    for (name, code) in [("othername", 7), ("otherca", 7), ("nobody", 7), ("nofile", 2)] {
+        let run = go(name);
+        assert_eq!(run.code, code, "{name}: {}", run.stderr);
+    }
+    assert_eq!(fake.asked::<ListTenantsRequest>("ListTenants").len(), 1);
+}
+
+#[rstest]
+#[case("bash", "complete -F _snicctl")]
+#[case("zsh", "#compdef snicctl")]
+#[case("fish", "complete -c snicctl")]
+fn completions_are_made_for_shells(#[case] shell: &str, #[case] part: &str) {
+    let run = run("unix:/nowhere", &format!("completions {shell}"));
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.contains(part), "{}", &run.stdout[..200.min(run.stdout.len())]);
+    assert!(run.stdout.contains("validate-only"), "options are completed too");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_snicctl"))
+        .args(["completions", "bash"])
+        .stdout(writer)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn an_error_of_something_in_between_is_shown_as_it_is() {
+    let fake = Fake::start();
+    fake.refuse("ListTenants", Status::unimplemented("no such method"));
+    let run = run(fake.endpoint(), "tenant list");
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.contains("no such method") && run.stderr.contains("older"),
+        "{}",
+        run.stderr
+    );
+}
