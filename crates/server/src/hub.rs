@@ -20,10 +20,6 @@ use tokio::sync::{broadcast, watch};
 
 use crate::shell::{ControlPlane, ShellError, wall_clock};
 
-/// Changes that are kept: a watch that is resumed within them misses nothing. A change has some
-/// kilobytes at most.
-const CHANGES_KEPT: usize = 8_192;
-
 /// What happened to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Happening {
@@ -78,6 +74,8 @@ impl Known {
 struct Ring {
     /// What came after this revision is kept.
     floor: u64,
+    /// How many are kept.
+    kept: usize,
     changes: VecDeque<Numbered>,
     known: Known,
 }
@@ -91,16 +89,16 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// Begins to collect the changes of a control plane.
-    pub async fn start(plane: &ControlPlane) -> Result<Arc<Self>, ShellError> {
+    pub async fn start(plane: &ControlPlane, kept: usize) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
         let known = plane.read(Known::of).await?;
-        let hub = Arc::new(Self::new(known, now()));
+        let hub = Arc::new(Self::new(known, now(), kept));
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
     }
 
-    fn new(known: Known, floor: u64) -> Self {
-        let ring = Ring { floor, changes: VecDeque::new(), known };
+    fn new(known: Known, floor: u64, kept: usize) -> Self {
+        let ring = Ring { floor, kept, changes: VecDeque::new(), known };
         Self { ring: Mutex::new(ring), latest: watch::Sender::new(floor) }
     }
 
@@ -122,7 +120,7 @@ impl Hub {
         let revision = now.max(self.revision() + 1);
         let happening = ring.known.note(&change);
         ring.changes.push_back(Numbered { revision, happening, change });
-        if ring.changes.len() > CHANGES_KEPT
+        if ring.changes.len() > ring.kept
             && let Some(oldest) = ring.changes.pop_front()
         {
             ring.floor = oldest.revision;
@@ -163,4 +161,73 @@ impl Hub {
 
 fn now() -> u64 {
     wall_clock().as_nanos() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{OperationId, Timestamp};
+
+    use super::*;
+
+    /// A change that tells nothing but when the operation was made.
+    fn change(at: u64) -> Arc<Change> {
+        let record = snic_controller::OperationRecord {
+            id: OperationId::new("op").expect("valid"),
+            work: snic_controller::Work::ResetRegion(CardId::new("c").expect("valid"), RegionId(0)),
+            created: Timestamp::from_nanos(at),
+            started: None,
+            ended: None,
+        };
+        Arc::new(Change::Operation(Box::new(snic_controller::OperationView {
+            record,
+            regions: (0, 0),
+            cancellable: false,
+            dag: None,
+            region: None,
+        })))
+    }
+
+    fn revisions(hub: &Hub, after: u64) -> Result<Vec<u64>, Expired> {
+        Ok(hub.after(after, usize::MAX)?.iter().map(|change| change.revision).collect())
+    }
+
+    #[test]
+    fn revisions_rise_even_where_the_clock_does_not() {
+        let hub = Hub::new(Known::default(), 1_000, 8);
+        for now in [1_000, 900, 5_000, 5_000] {
+            hub.push(change(now), now);
+        }
+        assert_eq!(revisions(&hub, 1_000), Ok(vec![1_001, 1_002, 5_000, 5_001]));
+        assert_eq!(revisions(&hub, 1_002), Ok(vec![5_000, 5_001]));
+        assert_eq!(revisions(&hub, 3_000), Ok(vec![5_000, 5_001]), "between two");
+        assert_eq!(revisions(&hub, 5_001), Ok(vec![]));
+        assert_eq!(hub.revision(), 5_001);
+        assert_eq!(hub.after(1_000, 2).map(|changes| changes.len()), Ok(2));
+    }
+
+    #[test]
+    fn what_is_not_kept_has_expired() {
+        let hub = Hub::new(Known::default(), 10, 2);
+        assert_eq!(revisions(&hub, 9), Err(Expired), "of an earlier run");
+        assert_eq!(revisions(&hub, 11), Err(Expired), "of nobody");
+        for now in [20, 30, 40] {
+            hub.push(change(now), now);
+        }
+        assert_eq!(revisions(&hub, 10), Err(Expired));
+        assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
+        hub.clear(50);
+        assert_eq!(revisions(&hub, 40), Err(Expired));
+        assert_eq!(revisions(&hub, 50), Ok(vec![]));
+        hub.push(change(60), 60);
+        assert_eq!(revisions(&hub, 50), Ok(vec![60]));
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken() {
+        let hub = Hub::new(Known::default(), 10, 2);
+        let mut latest = hub.subscribe();
+        hub.push(change(20), 20);
+        let seen = *latest.wait_for(|revision| *revision > 10).await.expect("the hub is there");
+        assert_eq!(seen, 20);
+    }
 }

@@ -126,3 +126,44 @@ fn of_path(path: &str) -> Option<Caller> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("tenant/acme", Some(Caller::Tenant(TenantId::new("acme").expect("valid"))))]
+    #[case("operator/root", Some(Caller::Operator("root".into())))]
+    #[case("tenant/", None)]
+    #[case("tenant", None)]
+    #[case("/acme", None)]
+    #[case("tenant/a/b", None)]
+    #[case("tenant/a.b", None)]
+    #[case("Tenant/acme", None)]
+    #[case("operator/Root", None)]
+    #[case("tenant//acme", None)]
+    fn a_path_is_a_kind_and_an_id(#[case] path: &str, #[case] expected: Option<Caller>) {
+        assert_eq!(of_path(path), expected);
+    }
+
+    #[test]
+    fn a_trust_domain_is_a_plain_name() {
+        for good in ["snic.example.org", "a", "x-y_z.1"] {
+            assert_eq!(TrustDomain::new(good).map(|domain| domain.to_string()), Ok(good.into()));
+        }
+        for bad in ["", "Snic", "a/b", "a:1", "é", &"a".repeat(256)] {
+            assert!(TrustDomain::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_certificate_are_nobody() {
+        let domain = TrustDomain::new("snic.test").expect("valid");
+        for bytes in [&b""[..], b"hello", &[0x30, 0x82, 0xFF, 0xFF]] {
+            let error = of_certificate(bytes, &domain).expect_err("no certificate");
+            assert!(matches!(error, NoIdentity::Unreadable(_)), "{error}");
+        }
+    }
+}

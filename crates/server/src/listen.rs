@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use snic_controller::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -20,6 +21,7 @@ use tonic::transport::CertificateDer;
 use tonic::transport::server::{Connected, TlsConnectInfo};
 
 use crate::gate::{Room, room};
+use crate::identity::NoIdentity;
 use crate::settings::{Limits, ServerSettings};
 
 /// Connections that were accepted and not begun to be served: one is enough, the kernel keeps more.
@@ -143,6 +145,8 @@ pub(crate) struct Peer {
     pub plain_text: bool,
     /// Room for its calls.
     pub room: Room,
+    /// Who its certificate says it is, once that was read.
+    pub identity: Arc<OnceLock<Result<Caller, NoIdentity>>>,
 }
 
 /// The client's certificates, its own first; none where it gave none.
@@ -256,7 +260,7 @@ pub(crate) fn accept(
                 tracing::warn!(limit = limits.connections_max, "a connection over the limit");
                 continue;
             };
-            let peer = Peer { plain_text, room: room(&limits) };
+            let peer = Peer { plain_text, room: room(&limits), identity: Arc::default() };
             if accepted.send(Ok(Connection { io, peer, _place: place })).await.is_err() {
                 return;
             }

@@ -104,7 +104,7 @@ impl Bound {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
-        let hub = Hub::start(&plane).await?;
+        let hub = Hub::start(&plane, self.settings.limits.changes_kept).await?;
         let services = Services::new(plane.clone(), hub, &self.settings, stopping.clone());
         let (health, routes) = routes(services, &self.settings)?;
         let watched = tokio::spawn(watch_health(plane, health, stopping.clone()));

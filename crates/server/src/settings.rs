@@ -93,6 +93,9 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// How long it may take to answer that.
     pub keep_alive_timeout: Duration,
+    /// Changes that are kept for watches: one that falls behind by more has to begin anew. Each
+    /// has some kilobytes at most.
+    pub changes_kept: usize,
     /// How often an idle watch is told a revision to resume from.
     pub bookmark: Duration,
     /// How long calls may go on once the server stops.
@@ -113,6 +116,7 @@ impl Default for Limits {
             deadline_max: Duration::from_secs(300),
             keep_alive: Duration::from_secs(20),
             keep_alive_timeout: Duration::from_secs(10),
+            changes_kept: 8_192,
             bookmark: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }

@@ -1,1 +1,312 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use prost_types::FieldMask;
+use rstest::rstest;
+use snic_domain::{
+    Area, Bandwidth, BitstreamId, ByteSize, CardId, Cycles, DagSpec, Edge, FormPreference,
+    Instance, Mapping, Match, Node, NodeId, NtType, NtTypeId, Prefix, Quota, RegionId, RegionKind,
+    Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic, VirtualChain,
+};
+use tonic_types::StatusExt as _;
+
+use super::dag::{Content, Reader};
+use super::mask::Mask;
+use super::tenant::TenantPatch;
 use super::*;
+use crate::v1;
+
+/// The paths of the fields that a failure names.
+fn fields(failure: Failure) -> Vec<String> {
+    let bad = tonic::Status::from(failure).get_details_bad_request();
+    let violations = bad.map(|bad| bad.field_violations).unwrap_or_default();
+    violations.into_iter().map(|violation| violation.field).collect()
+}
+
+fn paths(paths: &[&str]) -> FieldMask {
+    FieldMask { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
+}
+
+fn tenant_id(text: &str) -> TenantId {
+    TenantId::new(text).expect("valid")
+}
+
+fn to_wire(spec: &DagSpec) -> v1::Dag {
+    v1::Dag {
+        nodes: dag::nodes_to_wire(spec),
+        edges: dag::edges_to_wire(spec),
+        bandwidth_bps: spec.bandwidth.get(),
+        form: dag::preference_to_wire(spec.form).into(),
+        ..Default::default()
+    }
+}
+
+fn any_spec() -> impl Strategy<Value = DagSpec> {
+    let node = ("[a-z][a-z0-9]{0,5}", "([a-z]{1,4}[.])?[a-z]{1,6}").prop_map(|(id, nt)| Node {
+        id: NodeId::new(&id).expect("a label"),
+        nt: NtTypeId::new(&nt).expect("an owned label"),
+    });
+    let edge = ("[a-z]{1,3}", "[a-z]{1,3}").prop_map(|(from, to)| Edge {
+        from: NodeId::new(&from).expect("a label"),
+        to: NodeId::new(&to).expect("a label"),
+    });
+    (
+        prop::collection::vec(node, 0..8),
+        prop::collection::vec(edge, 0..8),
+        any::<u64>(),
+        prop::sample::select(vec![
+            FormPreference::Auto,
+            FormPreference::Sequential,
+            FormPreference::Parallel,
+        ]),
+    )
+        .prop_map(|(nodes, edges, bps, form)| DagSpec {
+            nodes,
+            edges,
+            bandwidth: Bandwidth::from_bps(bps),
+            form,
+        })
+}
+
+fn any_prefix() -> impl Strategy<Value = Prefix> {
+    (any::<u32>(), 0..=32u8).prop_map(|(bits, length)| {
+        let whole = Prefix { address: bits.into(), length };
+        Prefix { address: (bits & whole.mask()).into(), length }
+    })
+}
+
+fn any_match() -> impl Strategy<Value = Match> {
+    (
+        any::<Option<u16>>(),
+        prop::option::of(0..1u32 << 24),
+        prop::option::of(any_prefix()),
+        prop::option::of(any_prefix()),
+        any::<Option<u8>>(),
+        any::<(Option<u16>, Option<u16>)>(),
+    )
+        .prop_map(|(virtual_function, vni, source, destination, protocol, ports)| Match {
+            virtual_function,
+            vni,
+            source,
+            destination,
+            protocol,
+            source_port: ports.0,
+            destination_port: ports.1,
+        })
+        .prop_filter("at least one field", |matches| *matches != Match::default())
+}
+
+proptest! {
+    #[test]
+    fn a_dag_comes_back_as_it_went(spec in any_spec()) {
+        prop_assert_eq!(dag::spec(&to_wire(&spec)).expect("what went out is valid"), spec);
+    }
+
+    #[test]
+    fn an_update_of_all_fields_sets_all(spec in any_spec(), before in any_spec()) {
+        let patch = dag::patch(&to_wire(&spec), Some(&paths(&["*"]))).expect("valid");
+        prop_assert_eq!(patch.apply(&before), spec);
+    }
+
+    #[test]
+    fn an_update_without_a_mask_keeps_what_is_not_set(spec in any_spec(), before in any_spec()) {
+        let after = dag::patch(&to_wire(&spec), None).expect("valid").apply(&before);
+        let kept = |set: bool, new: &DagSpec| if set { new.clone() } else { before.clone() };
+        prop_assert_eq!(&after.nodes, &kept(!spec.nodes.is_empty(), &spec).nodes);
+        prop_assert_eq!(&after.edges, &kept(!spec.edges.is_empty(), &spec).edges);
+        prop_assert_eq!(after.bandwidth, kept(spec.bandwidth.get() != 0, &spec).bandwidth);
+        prop_assert_eq!(after.form, kept(spec.form != FormPreference::Auto, &spec).form);
+    }
+
+    #[test]
+    fn a_rule_comes_back_as_it_went(matches in any_match(), priority in any::<u16>()) {
+        let dag = name::dag("dag", "tenants/a/dags/b").expect("valid");
+        let rule = Rule { id: RuleId::new("r").expect("valid"), priority, matches, dag };
+        let wire = rule::rule_to_wire(&rule);
+        prop_assert_eq!(rule::rule("r", Some(&wire)).expect("what went out is valid"), rule);
+    }
+
+    #[test]
+    fn any_bytes_of_a_prefix_are_read_or_refused(text in "[0-9./ a]{0,20}") {
+        let matches = v1::PacketMatch { source_prefix: text.clone(), ..Default::default() };
+        let wire = v1::Rule {
+            r#match: Some(matches),
+            dag: "tenants/a/dags/b".into(),
+            ..Default::default()
+        };
+        if let Ok(rule) = rule::rule("r", Some(&wire)) {
+            let back = rule::rule_to_wire(&rule).r#match.expect("always there").source_prefix;
+            prop_assert!(back == text || back == format!("{text}/32"), "{text:?} {back:?}");
+        }
+    }
+
+    #[test]
+    fn region_names_come_back_as_they_went(number in 0..32u8) {
+        let card = CardId::new("c0").expect("valid");
+        let text = name::of_region(&card, RegionId(number));
+        prop_assert_eq!(name::region("name", &text), Ok((card, RegionId(number))));
+    }
+}
+
+#[rstest]
+#[case("cards/c0/regions/32")]
+#[case("cards/c0/regions/007")]
+#[case("cards/c0/regions/+1")]
+#[case("cards/c0/regions/x")]
+#[case("cards/C0/regions/1")]
+fn no_region_is_called_so(#[case] text: &str) {
+    let problem = name::region("name", text).expect_err(text);
+    assert_eq!((problem.reason, &*problem.field), (ErrorReason::InvalidName, "name"));
+}
+
+#[test]
+fn a_parent_is_one_or_all() {
+    assert_eq!(name::tenant_or_all("parent", "tenants/-"), Ok(None));
+    assert_eq!(name::tenant_or_all("parent", "tenants/a"), Ok(Some(tenant_id("a"))));
+    assert_eq!(name::card_or_all("parent", "cards/-"), Ok(None));
+    let missing = name::card_or_all("parent", "").expect_err("empty");
+    assert_eq!(missing, FieldProblem::required("parent"));
+}
+
+#[test]
+fn time_is_seconds_and_nanoseconds() {
+    let at = timestamp(Timestamp::from_nanos(1_700_000_000_123_456_789));
+    assert_eq!((at.seconds, at.nanos), (1_700_000_000, 123_456_789));
+    assert_eq!(timestamp(Timestamp::from_nanos(u64::MAX)).seconds, 18_446_744_073);
+}
+
+#[test]
+fn a_mask_names_known_paths() {
+    const KNOWN: &[&str] = &["a", "b.c"];
+    let read = |mask: &[&str]| Mask::read(Some(&paths(mask)), KNOWN);
+    assert_eq!(Mask::read(None, KNOWN), Ok(Mask::WhatIsSet));
+    assert_eq!(read(&[]), Ok(Mask::WhatIsSet));
+    assert_eq!(read(&["*"]), Ok(Mask::Paths(vec!["a", "b.c"])));
+    let mask = read(&["b.c"]).expect("known");
+    assert!(mask.has("b.c", false) && !mask.has("a", true));
+    let problem = read(&["a", "b"]).expect_err("unknown");
+    assert_eq!(problem.reason, ErrorReason::InvalidUpdateMask);
+    assert!(problem.what.contains("\"b\" cannot be set; these can: a, b.c"), "{}", problem.what);
+}
+
+#[test]
+fn a_tenant_has_defaults() {
+    let made = tenant::tenant(tenant_id("acme"), None).expect("valid");
+    assert_eq!(made, Tenant { id: tenant_id("acme"), weight: 1, quota: Quota::default() });
+    let heavy = v1::Tenant { weight: 1_001, ..Default::default() };
+    let failure = tenant::tenant(tenant_id("acme"), Some(&heavy)).expect_err("too heavy");
+    assert_eq!(fields(failure), ["tenant.weight"]);
+}
+
+#[test]
+fn a_quota_changes_where_the_mask_says() {
+    let now = Quota { dags_max: 7, bitstreams_max: 8, ..Quota::default() };
+    let wire = v1::Tenant {
+        weight: 5,
+        quota: Some(v1::Quota { dags_max: Some(1), ..Default::default() }),
+        ..Default::default()
+    };
+    let read = |mask: Option<&[&str]>| {
+        let patch = TenantPatch::read(&wire, mask.map(paths).as_ref()).expect("valid");
+        (patch.weight, patch.quota(now))
+    };
+    let one = Quota { dags_max: 1, ..now };
+    assert_eq!(read(None), (Some(5), Some(one)));
+    assert_eq!(read(Some(&["weight"])), (Some(5), None));
+    assert_eq!(read(Some(&["quota.dags_max"])), (None, Some(one)));
+    // What the mask names and the message lacks takes its default.
+    let reset = Quota { bitstreams_max: 32, ..now };
+    assert_eq!(read(Some(&["quota.bitstreams_max"])), (None, Some(reset)));
+    let whole = Quota { dags_max: 1, ..Quota::default() };
+    assert_eq!(read(Some(&["quota"])), (None, Some(whole)));
+    assert_eq!(read(Some(&["*"])), (Some(5), Some(whole)));
+    assert_eq!(tenant::quota_to_wire(&whole).dags_max, Some(1));
+}
+
+#[test]
+fn an_nt_type_comes_back_as_it_went() {
+    let nt = NtType {
+        id: NtTypeId::new("acme.filter").expect("valid"),
+        shareable: true,
+        bandwidth_max: Bandwidth::from_gbps(10),
+        latency: Cycles::new(12),
+        area: Area { lut: 1, ramb36: 2, dsp: 3 },
+        memory: ByteSize::from_mib(2),
+        traffic: Traffic::Payload,
+        description: "filters".into(),
+    };
+    let wire = nt_type::nt_type_to_wire(&nt);
+    assert_eq!((&*wire.name, &*wire.owner), ("ntTypes/acme.filter", "tenants/acme"));
+    assert_eq!(nt_type::nt_type("acme.filter", Some(&wire)).expect("valid"), nt);
+    let failure = nt_type::nt_type("x", Some(&v1::NtType::default())).expect_err("empty");
+    let missing = ["traffic", "bandwidth_max_bps", "latency_cycles", "area"];
+    assert_eq!(fields(failure), missing.map(|field| format!("nt_type.{field}")));
+    assert_eq!(fields(nt_type::nt_type("", None).expect_err("nothing")), ["nt_type_id", "nt_type"]);
+    let wordy = v1::NtType { description: "x".repeat(1_025), ..wire };
+    let failure = nt_type::nt_type("x", Some(&wordy)).expect_err("too long");
+    assert_eq!(fields(failure), ["nt_type.description"]);
+}
+
+#[test]
+fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
+    let header = v1::BitstreamHeader {
+        bitstream_id: "acme.x".into(),
+        digest: "a".repeat(64),
+        size_bytes: 10,
+        nts: vec!["ntTypes/nat".into()],
+        region_kind: v1::RegionKind::UserNt.into(),
+        card_model: "sim-16".into(),
+        shareable: false,
+        request_id: String::new(),
+    };
+    let read = bitstream::bitstream(&header).expect("valid");
+    assert_eq!((read.size.get(), read.region_kind), (10, RegionKind::UserNt));
+    let wire = bitstream::bitstream_to_wire(&read);
+    assert_eq!((&*wire.name, &*wire.owner), ("bitstreams/acme.x", "tenants/acme"));
+    assert_eq!((wire.nts, wire.digest), (header.nts, header.digest));
+    let failure = bitstream::bitstream(&v1::BitstreamHeader::default()).expect_err("empty");
+    let missing = ["bitstream_id", "digest", "size_bytes", "nts", "region_kind", "card_model"];
+    assert_eq!(fields(failure), missing.map(|field| format!("header.{field}")));
+}
+
+/// A region of acme's bitstream whose second NT another tenant uses.
+fn shared_mapping() -> (Mapping, BTreeMap<BitstreamId, Vec<NtTypeId>>) {
+    let bitstream = BitstreamId::new("acme.x").expect("valid");
+    let nt = |id| NtTypeId::new(id).expect("valid");
+    let instance = Instance {
+        region: RegionId(3),
+        bitstream: bitstream.clone(),
+        slots: vec![Slot(1)],
+        bandwidth: Bandwidth::from_gbps(1),
+    };
+    let chain =
+        VirtualChain { nodes: vec![NodeId::new("n").expect("valid")], instances: vec![instance] };
+    let mapping = Mapping {
+        card: CardId::new("c0").expect("valid"),
+        form: snic_domain::Form::Sequential,
+        stages: vec![Stage { branches: vec![chain] }],
+    };
+    (mapping, BTreeMap::from([(bitstream, vec![nt("acme.secret"), nt("nat")])]))
+}
+
+#[test]
+fn a_tenant_does_not_see_what_it_skips_nor_whose_it_is() {
+    let (mapping, nts) = shared_mapping();
+    let (acme, globex) = (tenant_id("acme"), tenant_id("globex"));
+    let see = |reader| {
+        let stages = dag::stages_to_wire(&mapping, Content { nts: &nts, reader });
+        let instance = stages[0].branches[0].instances[0].clone();
+        let slots: Vec<_> =
+            instance.slots.into_iter().map(|slot| (slot.used, slot.nt_type, slot.node)).collect();
+        (instance.bitstream, slots)
+    };
+    let used = (true, "ntTypes/nat".to_owned(), "n".to_owned());
+    let hidden = (false, String::new(), String::new());
+    let (bitstream, slots) = see(Reader::Tenant(&globex));
+    assert_eq!((&*bitstream, slots), ("", vec![hidden.clone(), used.clone()]));
+    let (bitstream, slots) = see(Reader::Tenant(&acme));
+    assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![hidden, used.clone()]));
+    let (bitstream, slots) = see(Reader::Operator);
+    let shown = (false, "ntTypes/acme.secret".to_owned(), String::new());
+    assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![shown, used]));
+}

@@ -55,3 +55,47 @@ pub(super) fn exceeded(waited: Duration) -> Failure {
     );
     Failure::new(ErrorReason::DeadlineExceeded, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header value");
+        [(http::HeaderName::from_static("grpc-timeout"), value)].into_iter().collect()
+    }
+
+    #[rstest]
+    #[case("1H", Duration::from_secs(3_600))]
+    #[case("2M", Duration::from_secs(120))]
+    #[case("3S", Duration::from_secs(3))]
+    #[case("400m", Duration::from_millis(400))]
+    #[case("99999999u", Duration::from_micros(99_999_999))]
+    #[case("0n", Duration::ZERO)]
+    fn a_timeout_has_a_number_and_a_unit(#[case] text: &str, #[case] expected: Duration) {
+        assert_eq!(asked(&headers(text)).expect(text), Some(expected));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("S")]
+    #[case("1")]
+    #[case("1s")]
+    #[case("-1S")]
+    #[case("+1S")]
+    #[case("1.5S")]
+    #[case("123456789S")]
+    #[case("1é")]
+    fn anything_else_is_refused(#[case] text: &str) {
+        let failure = asked(&headers(text)).expect_err(text);
+        assert_eq!(failure.reason(), ErrorReason::InvalidField);
+    }
+
+    #[test]
+    fn without_a_header_there_is_none() {
+        assert_eq!(asked(&HeaderMap::new()).expect("nothing wrong"), None);
+    }
+}

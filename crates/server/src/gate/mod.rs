@@ -83,10 +83,14 @@ impl Rules {
     /// Who calls; `None` where the connection says nothing and nothing is needed.
     fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, Failure> {
         let found = match peer_of(request.extensions()) {
-            Some((_, Some(certificates))) => match certificates.first() {
-                Some(own) => identity::of_certificate(own, &self.domain),
-                None => Err(NoIdentity::NoCertificate(self.domain.clone())),
-            },
+            // A connection's certificate stays the same: it is read once.
+            Some((peer, Some(certificates))) => {
+                let read = || match certificates.first() {
+                    Some(own) => identity::of_certificate(own, &self.domain),
+                    None => Err(NoIdentity::NoCertificate(self.domain.clone())),
+                };
+                peer.identity.get_or_init(read).clone()
+            }
             Some((peer, None)) if peer.plain_text => identity::of_header(request.headers()),
             _ => Err(NoIdentity::NoCertificate(self.domain.clone())),
         };

@@ -161,68 +161,82 @@ const OWNED: (&str, &str) = ("acme.secret", "acme.absent");
 
 /// What globex asks about acme's secrets with each method that tenants may call.
 fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
-    let dag = || Some(chain(&["nat"]));
-    let bitstream = format!("bitstreams/{}", OWNED.0);
-    let nt_type = format!("ntTypes/{}", OWNED.0);
-    let operation: &'static str = secrets.operation.clone().leak();
-    let no_operation = "operations/op-ffffffffffffffff";
-    let of_operation = |message: Vec<u8>| {
-        vec![Probe { name: operation, absent: no_operation, messages: vec![message] }]
-    };
-    let name = operation.to_owned();
-    match method {
-        "DeleteBitstream" => {
-            let request = v1::DeleteBitstreamRequest { name: bitstream, ..Default::default() };
-            vec![probe(OWNED.0, OWNED.1, request)]
-        }
-        "GetBitstream" => {
-            vec![probe(OWNED.0, OWNED.1, v1::GetBitstreamRequest { name: bitstream })]
-        }
-        "UploadBitstream" => {
-            let named = header(image(OWNED.0, &["nat"]).0);
-            let using = header(image("globex.x", &["acme.secret"]).0);
-            // The digests differ; a header is refused before any byte is looked at.
-            vec![probe(OWNED.0, OWNED.1, named), probe(OWNED.0, OWNED.1, using)]
-        }
+    let probes = of_dags(method)
+        .or_else(|| of_bitstreams(method))
+        .or_else(|| of_nt_types(method))
+        .or_else(|| of_the_rest(method, &secrets.operation));
+    probes.unwrap_or_else(|| {
+        panic!("{method} is for tenants: say here how one could ask after another's")
+    })
+}
+
+fn of_dags(method: &str) -> Option<Vec<Probe>> {
+    let name = || DAG.0.to_owned();
+    let parent = || TENANT.0.to_owned();
+    let probe_dag =
+        |message: Vec<u8>| Probe { name: DAG.0, absent: DAG.1, messages: vec![message] };
+    Some(match method {
         "CreateDag" => {
             let of = |parent: &str, dag| v1::CreateDagRequest {
                 parent: parent.into(),
                 dag_id: "secret".into(),
-                dag,
+                dag: Some(dag),
                 ..Default::default()
             };
-            let using = Some(chain(&["acme.secret"]));
             vec![
-                probe(TENANT.0, TENANT.1, of(TENANT.0, dag())),
-                probe(OWNED.0, OWNED.1, of("tenants/globex", using)),
+                probe(TENANT.0, TENANT.1, of(TENANT.0, chain(&["nat"]))),
+                probe(OWNED.0, OWNED.1, of("tenants/globex", chain(&["acme.secret"]))),
             ]
+        }
+        "UpdateDag" => {
+            let of = |etag: &str, validate_only| {
+                let dag = v1::Dag { name: name(), etag: etag.into(), ..chain(&["nat"]) };
+                let dag = Some(dag);
+                v1::UpdateDagRequest { dag, validate_only, ..Default::default() }.encode_to_vec()
+            };
+            [of("", false), of("x", false), of("", true)].map(probe_dag).into()
         }
         "DeleteDag" => {
-            let request = v1::DeleteDagRequest { name: DAG.0.into(), ..Default::default() };
-            vec![probe(DAG.0, DAG.1, request)]
+            let request = v1::DeleteDagRequest { name: name(), ..Default::default() };
+            vec![probe_dag(request.encode_to_vec())]
         }
-        "ExplainDag" => vec![probe(DAG.0, DAG.1, v1::ExplainDagRequest { name: DAG.0.into() })],
-        "GetDag" => vec![probe(DAG.0, DAG.1, v1::GetDagRequest { name: DAG.0.into() })],
-        "UpdateDag" => {
-            let of = |etag: &str, validate_only| v1::UpdateDagRequest {
-                dag: dag().map(|dag| v1::Dag { name: DAG.0.into(), etag: etag.into(), ..dag }),
-                validate_only,
-                ..Default::default()
-            };
-            vec![
-                probe(DAG.0, DAG.1, of("", false)),
-                probe(DAG.0, DAG.1, of("x", false)),
-                probe(DAG.0, DAG.1, of("", true)),
-            ]
-        }
+        "ExplainDag" => vec![probe_dag(v1::ExplainDagRequest { name: name() }.encode_to_vec())],
+        "GetDag" => vec![probe_dag(v1::GetDagRequest { name: name() }.encode_to_vec())],
         "ListDags" => {
-            let request = v1::ListDagsRequest { parent: TENANT.0.into(), ..Default::default() };
+            let request = v1::ListDagsRequest { parent: parent(), ..Default::default() };
             vec![probe(TENANT.0, TENANT.1, request)]
         }
         "WatchDags" => {
-            let request = v1::WatchDagsRequest { parent: TENANT.0.into(), ..Default::default() };
+            let request = v1::WatchDagsRequest { parent: parent(), ..Default::default() };
             vec![probe(TENANT.0, TENANT.1, request)]
         }
+        _ => return None,
+    })
+}
+
+fn of_bitstreams(method: &str) -> Option<Vec<Probe>> {
+    let name = format!("bitstreams/{}", OWNED.0);
+    Some(match method {
+        "DeleteBitstream" => {
+            let request = v1::DeleteBitstreamRequest { name, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
+        "GetBitstream" => vec![probe(OWNED.0, OWNED.1, v1::GetBitstreamRequest { name })],
+        "UploadBitstream" => {
+            let named = header(image(OWNED.0, &["nat"]).0);
+            // A header is refused before any byte is looked at.
+            let using = header(image("globex.x", &["acme.secret"]).0);
+            vec![probe(OWNED.0, OWNED.1, named), probe(OWNED.0, OWNED.1, using)]
+        }
+        // It names nothing: what it gives is looked through.
+        "ListBitstreams" => vec![probe("", "", v1::ListBitstreamsRequest::default())],
+        _ => return None,
+    })
+}
+
+fn of_nt_types(method: &str) -> Option<Vec<Probe>> {
+    let name = format!("ntTypes/{}", OWNED.0);
+    Some(match method {
         "CreateNtType" => {
             let nt_type = Some(v1::NtType {
                 bandwidth_max_bps: 1_000_000,
@@ -236,27 +250,36 @@ fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
             vec![probe(OWNED.0, OWNED.1, request)]
         }
         "DeleteNtType" => {
-            let request = v1::DeleteNtTypeRequest { name: nt_type, ..Default::default() };
+            let request = v1::DeleteNtTypeRequest { name, ..Default::default() };
             vec![probe(OWNED.0, OWNED.1, request)]
         }
-        "GetNtType" => vec![probe(OWNED.0, OWNED.1, v1::GetNtTypeRequest { name: nt_type })],
-        "CancelOperation" => of_operation(v1::CancelOperationRequest { name }.encode_to_vec()),
-        "DeleteOperation" => of_operation(v1::DeleteOperationRequest { name }.encode_to_vec()),
-        "GetOperation" => of_operation(v1::GetOperationRequest { name }.encode_to_vec()),
-        "WaitOperation" => {
-            of_operation(v1::WaitOperationRequest { name, ..Default::default() }.encode_to_vec())
-        }
+        "GetNtType" => vec![probe(OWNED.0, OWNED.1, v1::GetNtTypeRequest { name })],
+        "ListNtTypes" => vec![probe("", "", v1::ListNtTypesRequest::default())],
+        _ => return None,
+    })
+}
+
+fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
+    let name = operation.to_owned();
+    let message = match method {
+        "CancelOperation" => v1::CancelOperationRequest { name }.encode_to_vec(),
+        "DeleteOperation" => v1::DeleteOperationRequest { name }.encode_to_vec(),
+        "GetOperation" => v1::GetOperationRequest { name }.encode_to_vec(),
+        "WaitOperation" => v1::WaitOperationRequest { name, timeout: None }.encode_to_vec(),
         "ListOperations" => {
-            let request = v1::ListOperationsRequest { target: DAG.0.into(), ..Default::default() };
-            vec![probe(DAG.0, DAG.1, request)]
+            let target = DAG.0.into();
+            let request = v1::ListOperationsRequest { target, ..Default::default() };
+            return Some(vec![probe(DAG.0, DAG.1, request)]);
         }
         "GetTenant" => {
-            vec![probe(TENANT.0, TENANT.1, v1::GetTenantRequest { name: TENANT.0.into() })]
+            let request = v1::GetTenantRequest { name: TENANT.0.into() };
+            return Some(vec![probe(TENANT.0, TENANT.1, request)]);
         }
-        // They name nothing: what they give is looked through below.
-        "ListBitstreams" | "ListNtTypes" => vec![probe("", "", v1::ListNtTypesRequest::default())],
-        other => panic!("{other} is for tenants: say here how a tenant could ask after another's"),
-    }
+        _ => return None,
+    };
+    let (name, absent) = (operation.to_owned().leak(), "operations/op-ffffffffffffffff");
+    assert_eq!(name.len(), absent.len());
+    Some(vec![Probe { name, absent, messages: vec![message] }])
 }
 
 /// The bytes with the name replaced by one of the same length.

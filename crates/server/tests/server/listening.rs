@@ -37,10 +37,10 @@ async fn plain_text_needs_the_flag_and_a_loopback_address() {
         assert!(error.to_string().contains("not a loopback address"), "{error}");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let unix = Some(folder.path().join("socket"));
-    let error = refused(ServerSettings { unix: unix.clone(), ..plain(None) }).await;
+    let socket = folder.path().join("socket");
+    let error = refused(ServerSettings { unix: Some(socket.clone()), ..plain(None) }).await;
     assert!(matches!(error, ListenError::PlainText { .. }), "{error}");
-    assert!(!unix.expect("just made").exists(), "nothing is bound");
+    assert!(!socket.exists(), "nothing is bound");
 }
 
 #[tokio::test]

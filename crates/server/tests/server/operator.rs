@@ -163,7 +163,7 @@ async fn rules_lead_to_dags_and_go_with_them() {
     assert_eq!((&*read.source_prefix, &*read.destination_prefix), ("10.1.0.0/16", "10.2.0.1/32"));
     let list = v1::ListRulesRequest { dag: WEB.into(), ..Default::default() };
     let rules = operator.rules.list_rules(list.clone()).await.expect("a list").into_inner().rules;
-    assert_eq!(rules, [rule.clone()]);
+    assert_eq!(rules, std::slice::from_ref(&rule));
     let bad = |change: fn(&mut v1::PacketMatch)| {
         let mut matches = matches.clone();
         change(&mut matches);

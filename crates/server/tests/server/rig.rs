@@ -169,6 +169,18 @@ impl Rig {
         Endpoint::from_shared(address)?.tls_config(tls)?.connect().await
     }
 
+    /// A connection whose reader takes next to nothing ahead.
+    pub async fn connect_narrow(&self, identity: Identity) -> Channel {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(self.authority.pem()))
+            .domain_name("localhost")
+            .identity(identity);
+        let address = format!("https://127.0.0.1:{}", self.port);
+        let endpoint = Endpoint::from_shared(address).expect("an address");
+        let endpoint = endpoint.tls_config(tls).expect("certificates");
+        endpoint.initial_stream_window_size(1_024).connect().await.expect("a connection")
+    }
+
     /// A client that is who it should be: `operator/root`, `tenant/acme`.
     pub async fn client(&self, who: &str) -> Client {
         let uri = format!("spiffe://{DOMAIN}/{who}");

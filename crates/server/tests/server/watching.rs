@@ -2,6 +2,7 @@
 
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, EventType};
+use snic_server::Limits;
 use tonic::{Code, Streaming};
 
 use crate::rig::{Client, Rig, chain};
@@ -115,4 +116,51 @@ async fn a_stopping_server_ends_its_streams() {
         }
     };
     assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
+}
+
+/// One reader takes nothing; it is told so, and nobody waits for it.
+#[tokio::test]
+async fn a_slow_reader_is_told_and_holds_nobody_up() {
+    let limits = Limits { changes_kept: 16, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    rig.furnished().await;
+    let identity = rig.authority.client(&["spiffe://snic.test/tenant/acme"]);
+    let mut slow = Client::new(rig.connect_narrow(identity).await);
+    let mut acme = rig.client("tenant/acme").await;
+    let mut asleep = watch(&mut slow, "tenants/acme", 0).await;
+    let mut awake = watch(&mut acme, "tenants/acme", 0).await;
+    assert_eq!(next(&mut awake).await.r#type(), EventType::Bookmark);
+    let name = "tenants/acme/dags/a";
+    for _ in 0..30 {
+        acme.create_dag(name, chain(&["nat"])).await.expect("accepted");
+        let request = v1::DeleteDagRequest { name: name.into(), ..Default::default() };
+        acme.dags.delete_dag(request).await.expect("accepted");
+        while next(&mut awake).await.r#type() != EventType::Deleted {}
+    }
+    let status = loop {
+        match asleep.message().await {
+            Ok(event) => assert!(event.is_some(), "an end without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(reason_of(&status), Some(ErrorReason::WatcherTooSlow), "{status:?}");
+    assert_eq!(status.code(), Code::Unavailable);
+    rig.stop().await;
+}
+
+/// Bookmarks say how far a watch is that sees nothing of what happens.
+#[tokio::test]
+async fn an_idle_watch_gets_bookmarks() {
+    let limits = Limits { bookmark: std::time::Duration::from_millis(5), ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    let mut events = watch(&mut globex, "tenants/-", 0).await;
+    let first = next(&mut events).await;
+    acme.ready_dag("tenants/acme/dags/a", chain(&["nat"])).await;
+    let second = next(&mut events).await;
+    assert_eq!((second.r#type(), &second.dag), (EventType::Bookmark, &None));
+    assert!(second.revision > first.revision);
+    rig.stop().await;
 }
