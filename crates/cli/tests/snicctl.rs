@@ -362,69 +362,84 @@ fn the_only_card_need_not_be_named() {
     assert_eq!(run(fake.endpoint(), "region get 3").code, 2);
 }
 
-/// Every further command once: its request, and that it prints what comes back.
+/// A command that ends well and prints something.
+fn fine(fake: &Fake, line: &str) -> String {
+    let found = run(fake.endpoint(), line);
+    assert_eq!(found.code, 0, "{line}: {}", found.stderr);
+    assert!(!found.stdout.is_empty(), "{line}");
+    found.stdout
+}
+
 #[test]
-fn every_noun_and_verb_reaches_its_method() {
+fn every_verb_of_dags_and_tenants_reaches_its_method() {
     let fake = Fake::start();
-    let fine = |line: &str| {
-        let found = run(fake.endpoint(), line);
-        assert_eq!(found.code, 0, "{line}: {}", found.stderr);
-        assert!(!found.stdout.is_empty(), "{line}");
-        found.stdout
-    };
     fake.answer("ExplainDag", &fixtures::explanation());
-    assert!(fine("dag explain acme/web").contains("chosen: shared region"));
+    assert!(fine(&fake, "dag explain acme/web").contains("chosen: shared region"));
     fake.answer("DeleteDag", &done(any("google.protobuf.Empty", &())));
-    assert_eq!(fine("dag delete acme/web --wait"), "done: CREATE acme/web\n");
+    assert_eq!(fine(&fake, "dag delete acme/web --wait"), "done: CREATE acme/web\n");
     fake.answer(
         "ListTenants",
         &ListTenantsResponse { tenants: vec![fixtures::tenant()], ..Default::default() },
     );
-    fine("tenant list");
+    fine(&fake, "tenant list");
     fake.answer("GetTenant", &fixtures::tenant());
-    fine("tenant get --tenant acme");
+    fine(&fake, "tenant get --tenant acme");
     fake.answer("UpdateTenant", &fixtures::tenant());
-    fine("tenant update acme --dags-max 0 --memory-max 1GiB");
+    fine(&fake, "tenant update acme --dags-max 0 --memory-max 1GiB");
     let update = fake.asked::<UpdateTenantRequest>("UpdateTenant").remove(0);
     assert_eq!(update.update_mask.unwrap().paths, ["quota.dags_max", "quota.memory_max_bytes"]);
     assert_eq!(update.tenant.unwrap().quota.unwrap().dags_max, Some(0));
     fake.answer("DeleteTenant", &());
-    assert_eq!(fine("tenant delete acme --force"), "deleted tenants/acme\n");
+    assert_eq!(fine(&fake, "tenant delete acme --force"), "deleted tenants/acme\n");
+}
+
+#[test]
+fn every_verb_of_types_bitstreams_cards_and_regions_reaches_its_method() {
+    let fake = Fake::start();
     fake.answer("CreateNtType", &fixtures::nt_type());
-    fine("nt create acme.x --bandwidth-max 100Gbps --latency-cycles 3 --lut 10 --traffic header");
+    fine(
+        &fake,
+        "nt create acme.x --bandwidth-max 100Gbps --latency-cycles 3 --lut 10 --traffic header",
+    );
     assert_eq!(fake.asked::<CreateNtTypeRequest>("CreateNtType")[0].nt_type_id, "acme.x");
     fake.answer(
         "ListNtTypes",
         &ListNtTypesResponse { nt_types: vec![fixtures::nt_type()], ..Default::default() },
     );
-    fine("nt list");
+    fine(&fake, "nt list");
     fake.answer("GetNtType", &fixtures::nt_type()).answer("DeleteNtType", &());
-    fine("nt get firewall");
-    fine("nt delete firewall --etag e2");
+    fine(&fake, "nt get firewall");
+    fine(&fake, "nt delete firewall --etag e2");
     let bitstreams = vec![fixtures::bitstream()];
     fake.answer("ListBitstreams", &ListBitstreamsResponse { bitstreams, ..Default::default() });
-    fine("bitstream list");
+    fine(&fake, "bitstream list");
     fake.answer("GetBitstream", &fixtures::bitstream()).answer("DeleteBitstream", &());
-    fine("bitstream get dag-d-sim-16 -o yaml");
-    fine("bitstream delete dag-d-sim-16");
+    fine(&fake, "bitstream get dag-d-sim-16 -o yaml");
+    fine(&fake, "bitstream delete dag-d-sim-16");
     fake.answer(
         "ListCards",
         &ListCardsResponse { cards: vec![fixtures::card()], ..Default::default() },
     );
-    fine("card list");
+    fine(&fake, "card list");
     fake.answer(
         "ListRegions",
         &ListRegionsResponse { regions: fixtures::regions(), ..Default::default() },
     );
-    fine("region list card0");
+    fine(&fake, "region list card0");
     fake.answer("GetRegion", &fixtures::regions()[0])
         .answer("UndrainRegion", &fixtures::regions()[0]);
-    fine("region get card0/0");
-    fine("region undrain card0/0");
+    fine(&fake, "region get card0/0");
+    fine(&fake, "region undrain card0/0");
     fake.answer("ResetRegion", &fixtures::running());
-    fine("region reset card0/2");
+    fine(&fake, "region reset card0/2");
+}
+
+#[test]
+fn every_verb_of_rules_and_operations_reaches_its_method() {
+    let fake = Fake::start();
     fake.answer("CreateRule", &fixtures::rule());
     fine(
+        &fake,
         "rule create web-http --dag acme/web --priority 10 --vf 3 --protocol tcp --destination-port 80 --source 10.1.0.0/16",
     );
     let rule = fake.asked::<CreateRuleRequest>("CreateRule").remove(0).rule.unwrap();
@@ -433,19 +448,19 @@ fn every_noun_and_verb_reaches_its_method() {
         "ListRules",
         &ListRulesResponse { rules: vec![fixtures::rule()], ..Default::default() },
     );
-    fine("rule list --dag acme/web");
+    fine(&fake, "rule list --dag acme/web");
     fake.answer("GetRule", &fixtures::rule()).answer("DeleteRule", &());
-    fine("rule get web-http");
-    fine("rule delete web-http");
+    fine(&fake, "rule get web-http");
+    fine(&fake, "rule delete web-http");
     let operations = vec![fixtures::running()];
     fake.answer("ListOperations", &ListOperationsResponse { operations, ..Default::default() });
-    fine("operation list --running");
+    fine(&fake, "operation list --running");
     fake.answer("GetOperation", &fixtures::running());
-    fine("operation get o1");
+    fine(&fake, "operation get o1");
     fake.answer("CancelOperation", &()).answer("DeleteOperation", &());
-    assert_eq!(fine("operation cancel o1"), "cancelled operations/o1\n");
-    fine("operation delete o1 -o json");
-    assert!(fine("version -o json").contains("\"version\""));
+    assert_eq!(fine(&fake, "operation cancel o1"), "cancelled operations/o1\n");
+    fine(&fake, "operation delete o1 -o json");
+    assert!(fine(&fake, "version -o json").contains("\"version\""));
 }
 
 #[test]
