@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use snic_bitstream::{ChainRom, NotIdentified};
 use snic_domain::CardProfile;
+use snic_ports::card::image::{self, ChainRom, NotIdentified};
 use snic_tables::registers::{
     LOAD_BUSY, LOAD_DONE, LOAD_ERROR_IDENTITY, LOAD_ERROR_PACKETS, LOAD_FAILED, LOAD_IDLE,
 };
@@ -100,13 +100,13 @@ impl Controller {
 
 /// What a bitstream makes of a region of this card, or the controller's error.
 pub(crate) fn identify(bytes: &[u8], profile: &CardProfile) -> Result<ChainRom, u32> {
-    let file = snic_bitstream::parse(bytes).map_err(|_| LOAD_ERROR_PACKETS)?;
+    let file = image::parse(bytes).map_err(|_| LOAD_ERROR_PACKETS)?;
     // Words for another part do not get past the JTAG id.
     file.check_card(profile).map_err(|_| LOAD_ERROR_PACKETS)?;
     if crc::check(bytes) != crc::Checked::Fits {
         return Err(LOAD_ERROR_PACKETS);
     }
-    snic_bitstream::identify(bytes).map_err(|error| match error {
+    image::identify(bytes).map_err(|error| match error {
         NotIdentified::Bitstream(_) => LOAD_ERROR_PACKETS,
         NotIdentified::Rom(_) => LOAD_ERROR_IDENTITY,
     })

@@ -1,8 +1,8 @@
 //! A region of the card: its static wrapper (registers, port, credits, load monitors) and the NTs
 //! that its bitstream made.
 
-use snic_bitstream::{ChainRom, SlotRom};
 use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_ports::card::image::{ChainRom, SlotRom};
 use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_LOADING};
 
 use crate::time::{Clock, Meter};

@@ -151,7 +151,7 @@ fn all_regions_and_the_static_part_fit_the_part() {
 }
 
 #[test]
-fn the_sample_dags_fit_one_chain_with_one_aes() {
+fn the_sample_dags_fit_one_chain_and_need_two_aes() {
     let catalogue = valid();
     let sim = catalogue.card(&name("sim-16")).expect("there");
     let asked: Bandwidth = catalogue.dags.iter().map(|dag| dag.spec.bandwidth).sum();

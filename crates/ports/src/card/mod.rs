@@ -8,6 +8,9 @@ pub mod conformance;
 #[cfg(test)]
 pub(crate) mod fake;
 
+/// What a bitstream's bytes say of themselves, for adapters that have to know what a region then
+/// does: a simulated one, and those that check before a load.
+pub use snic_bitstream as image;
 use snic_domain::{CardModel, Timestamp};
 use snic_tables::registers::Address;
 
