@@ -80,11 +80,12 @@ impl Controller {
         for (key, value) in records {
             sorted.add(key, &value)?;
         }
+        let meta_stored = sorted.meta.is_some();
         let meta = sorted.meta.take().unwrap_or(Meta { schema: SCHEMA, secret, operations: 0 });
         if meta.schema != SCHEMA {
             return Err(InvalidRecord::Schema { found: meta.schema });
         }
-        let mut controller = Self::empty(settings, meta, now);
+        let mut controller = Self { meta_stored, ..Self::empty(settings, meta, now) };
         controller.recover_catalogue(&mut sorted);
         controller.recover_cards(&mut sorted)?;
         controller.recover_dags(&mut sorted)?;
@@ -98,6 +99,7 @@ impl Controller {
             settings,
             now,
             meta,
+            meta_stored: false,
             tenants: BTreeMap::new(),
             nts: BTreeMap::new(),
             bitstreams: BTreeMap::new(),

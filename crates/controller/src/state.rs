@@ -16,7 +16,7 @@ use crate::event::{Effect, Event};
 use crate::out::Out;
 use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
-    RuleRecord, TenantRecord,
+    RuleRecord, TenantRecord, key,
 };
 
 /// How patient the controller is.
@@ -125,6 +125,8 @@ pub struct Controller {
     pub(crate) settings: Settings,
     pub(crate) now: Timestamp,
     pub(crate) meta: Meta,
+    /// Whether a store has it: what is derived from its secret must not change with a restart.
+    pub(crate) meta_stored: bool,
     pub(crate) tenants: BTreeMap<TenantId, TenantRecord>,
     pub(crate) nts: BTreeMap<NtTypeId, NtRecord>,
     pub(crate) bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
@@ -173,6 +175,10 @@ impl Controller {
         }
         self.reconcile(&mut out);
         self.forget_old(&mut out);
+        if !self.meta_stored && !out.batch.0.is_empty() {
+            self.meta_stored = true;
+            out.batch.put(key::META.to_owned(), &self.meta);
+        }
         if cfg!(debug_assertions)
             && let Err(broken) = self.check()
         {
