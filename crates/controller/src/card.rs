@@ -203,8 +203,9 @@ impl CardState {
         if self.link != Link::Ready {
             return None;
         }
-        let program = (self.programming.is_none() && !self.dirty.is_empty())
-            .then_some(self.program_not_before);
+        let unsent =
+            !self.dirty.is_empty() || !self.touched.is_empty() || !self.removals.is_empty();
+        let program = (self.programming.is_none() && unsent).then_some(self.program_not_before);
         let loads = self
             .regions
             .iter()
