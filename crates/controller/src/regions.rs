@@ -45,6 +45,16 @@ impl Controller {
         }
     }
 
+    /// Something was freed, or an update is done: more DAGs may leave the regions that are drained.
+    /// Time O(drains + plans for the DAGs still there).
+    pub(crate) fn go_on_draining(&mut self, out: &mut Out) {
+        let drains: Vec<(CardId, RegionId)> =
+            self.pending_drains().map(|(_, id, region)| (id.clone(), region)).collect();
+        for (id, region) in drains {
+            self.move_away(out, &id, region);
+        }
+    }
+
     /// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
     /// updated is left until the update is done.
     fn migrate(&mut self, out: &mut Out, name: &DagName, region: RegionId) {
