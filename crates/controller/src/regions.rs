@@ -2,7 +2,7 @@
 
 use snic_domain::{CardId, Dag, DagName, RegionId};
 
-use crate::card::RegionEntry;
+use crate::card::{Actual, RegionEntry};
 use crate::error::ControlError;
 use crate::event::Reply;
 use crate::out::Out;
@@ -137,6 +137,10 @@ impl Controller {
             self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()))
         {
             entry.last_error = None;
+            // What it holds is not trusted any more: whoever needs it has it loaded anew.
+            if matches!(entry.actual, Actual::Holds(_)) {
+                entry.actual = Actual::Broken;
+            }
         }
         let operation = self.begin_operation(out, Work::ResetRegion(id.clone(), region));
         self.end_operation(out, &operation, Ok(()));
