@@ -45,20 +45,10 @@ impl Controller {
         if std::mem::take(&mut self.freed) {
             self.place_unplaced(out);
             self.go_on_draining(out);
-            self.go_on_draining(out);
         }
         while let Some((card, region)) = self.loose.pop_first() {
             self.keep_as_victim(out, &card, region);
             self.emit_region(out, &card, region);
-        }
-    }
-
-    /// What found no room elsewhere when its region was drained may find some now.
-    fn go_on_draining(&mut self, out: &mut Out) {
-        let drains: Vec<(CardId, RegionId)> =
-            self.pending_drains().map(|(_, card, region)| (card.clone(), region)).collect();
-        for (card, region) in drains {
-            self.move_away(out, &card, region);
         }
     }
 
