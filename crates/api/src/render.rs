@@ -38,8 +38,9 @@ pub fn region_map_within(card: &Card, regions: &[Region], height: usize) -> Stri
     let map = Map::new(regions);
     let mut lines = vec![title(card, regions), map.heading()];
     let limit = height.max(lines.len() + regions.len() + LEGEND_LINES_MIN);
-    let legend = map.legend(usize::MAX).len().min(LEGEND_LINES_MIN);
-    lines.extend(map.rows(limit - lines.len() - legend));
+    let left = limit - lines.len();
+    let legend = map.legend(usize::MAX).len().min(left - regions.len());
+    lines.extend(map.rows(left - legend));
     lines.extend(map.legend(limit - lines.len()));
     lines.into_iter().map(|line| line + "\n").collect()
 }
@@ -121,7 +122,7 @@ impl<'a> Map<'a> {
     fn line(&self, [number, state, load, bitstream, tasks]: [&str; 5]) -> String {
         let width = self.bitstream_chars;
         let bitstream = cut(bitstream, width);
-        let line = format!("{number:<4}{state:<9}{load:>4}  {bitstream:<width$}  {tasks}");
+        let line = format!("{number:<6}{state:<9}{load:>4}  {bitstream:<width$}  {tasks}");
         cut(line.trim_end(), WIDTH)
     }
 
@@ -134,20 +135,26 @@ impl<'a> Map<'a> {
         WIDTH - self.line(["", "", "", "", "|"]).chars().count() + 1
     }
 
-    /// All regions, in at most `limit` lines where one line a region is few enough: chains that
-    /// are long take further lines as long as there is room, and are shortened otherwise.
+    /// All regions, in at most `limit` lines where one line a region is few enough. Where lines
+    /// are short, free regions in a row share one, and after that, long chains are shortened.
     fn rows(&self, limit: usize) -> Vec<String> {
-        let whole: Vec<String> =
-            self.regions.iter().flat_map(|region| self.row(region, Self::wrapped)).collect();
-        if whole.len() <= limit {
-            return whole;
-        }
-        self.regions.iter().flat_map(|region| self.row(region, Self::shortened)).collect()
+        let single: Vec<&[Region]> = self.regions.chunks(1).collect();
+        let grouped: Vec<&[Region]> =
+            self.regions.chunk_by(|left, right| is_empty(left) && is_empty(right)).collect();
+        let rows = |groups: &[&[Region]], tasks| -> Vec<String> {
+            groups.iter().flat_map(|group| self.row(group, tasks)).collect()
+        };
+        let layouts = [rows(&single, Self::wrapped), rows(&grouped, Self::wrapped)];
+        let fitting = layouts.into_iter().find(|lines| lines.len() <= limit);
+        fitting.unwrap_or_else(|| rows(&grouped, Self::shortened))
     }
 
-    fn row(&self, region: &Region, tasks: fn(&Self, &Region) -> Vec<String>) -> Vec<String> {
+    /// The lines of a region, or of several free ones that follow each other.
+    fn row(&self, group: &[Region], tasks: fn(&Self, &Region) -> Vec<String>) -> Vec<String> {
+        let [region, rest @ ..] = group else { return Vec::new() };
         let mark = if region.cordoned { "!" } else { "" };
-        let number = format!("{}{mark}", last_part(&region.name));
+        let to = rest.last().map_or(String::new(), |last| format!("-{}", last_part(&last.name)));
+        let number = format!("{}{to}{mark}", last_part(&region.name));
         let load = load_percent(region).map_or(String::new(), |load| format!("{load}%"));
         let state = state_word(region.state());
         let tasks = tasks(self, region);
@@ -254,6 +261,12 @@ impl<'a> Map<'a> {
     }
 }
 
+/// Whether there is nothing to say of a region but that it is free.
+fn is_empty(region: &Region) -> bool {
+    let has_text = !region.bitstream.is_empty() || !region.last_error.is_empty();
+    region.state() == State::Free && !region.cordoned && !has_text && region.slots.is_empty()
+}
+
 /// A network task of a region, and the letters of the DAGs there.
 struct Task<'a> {
     name: &'a str,
@@ -334,17 +347,17 @@ mod tests {
         let map = region_map(&card(), &sixteen());
         let lines: Vec<&str> = map.lines().collect();
         assert_eq!(lines[0], "card0 (sim-16) OK: 1 active, 1 victim, 13 free, 1 faulty");
-        assert_eq!(lines[1], "#   STATE    LOAD  BITSTREAM     NETWORK TASKS : DAGS");
+        assert_eq!(lines[1], "#     STATE    LOAD  BITSTREAM     NETWORK TASKS : DAGS");
         assert_eq!(
             lines[2],
-            "0   ACTIVE    35%  dag-d-sim-16  nat:ABc firewall:aBC load-balancer:ABc"
+            "0     ACTIVE    35%  dag-d-sim-16  nat:ABc firewall:aBC load-balancer:ABc"
         );
         assert_eq!(lines[3].trim(), "kv-cache:aBc go-back-n:aBc aes:aBC");
-        assert_eq!(lines[4], "1!  VICTIM     0%  nat-sim-16    nat");
+        assert_eq!(lines[4], "1!    VICTIM     0%  nat-sim-16    nat");
         let cut =
-            "2   FAULTY                       reconfiguration failed 3 times: the card says …";
+            "2     FAULTY                       reconfiguration failed 3 times: the card say…";
         assert_eq!(lines[5], cut);
-        assert_eq!(lines[6], "3   FREE");
+        assert_eq!(lines[6], "3     FREE");
         assert_eq!(lines[lines.len() - 1], "A acme/dag-b     B acme/dag-d     C globex/dag-a");
     }
 
@@ -382,10 +395,26 @@ mod tests {
     }
 
     #[test]
+    fn free_regions_share_a_line_before_anything_is_left_out() {
+        let mut regions = sixteen();
+        for number in [4, 5, 6] {
+            let name = regions[number].name.clone();
+            regions[number] = Region { name, ..regions[0].clone() };
+        }
+        regions[9].cordoned = true;
+        let map = region_map(&card(), &regions);
+        for line in ["3     FREE", "7-8   FREE", "9!    FREE", "10-15 FREE"] {
+            assert!(map.lines().any(|found| found == line), "{line}: {map}");
+        }
+        assert!(map.contains("load-balancer:ABc") && !map.contains("more"), "{map}");
+        assert!(map.lines().count() < HEIGHT, "{map}");
+    }
+
+    #[test]
     fn a_card_without_regions_or_dags_is_a_map_too() {
         assert_eq!(region_map(&card(), &[]).lines().count(), 2);
         let map = region_map(&card(), &[region(0, State::Free)]);
-        assert_eq!(map.lines().last(), Some("0   FREE"), "no legend where there is no DAG");
+        assert_eq!(map.lines().last(), Some("0     FREE"), "no legend where there is no DAG");
         assert!(map.starts_with("card0 (sim-16) OK: 1 free\n"), "{map}");
     }
 

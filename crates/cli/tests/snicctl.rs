@@ -347,7 +347,12 @@ fn the_only_card_need_not_be_named() {
         .answer("GetCard", &fixtures::card())
         .answer("ListRegions", &regions);
     let map = run(fake.endpoint(), "card get");
-    assert!(map.stdout.contains("0   ACTIVE    25%  dag-d-sim-16"), "{}{}", map.stdout, map.stderr);
+    assert!(
+        map.stdout.contains("0     ACTIVE    25%  dag-d-sim-16"),
+        "{}{}",
+        map.stdout,
+        map.stderr
+    );
     assert!(map.stdout.lines().count() < 24);
 
     let region = fixtures::regions().swap_remove(3);
