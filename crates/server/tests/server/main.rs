@@ -7,6 +7,7 @@ mod bad_uploads;
 mod dags;
 mod limits;
 mod listening;
+mod logging;
 mod operator;
 mod raw;
 mod rig;

@@ -94,9 +94,42 @@ async fn a_region_is_drained_and_reset() {
     let undrain = v1::UndrainRegionRequest { name: used.clone() };
     let region = operator.cards.undrain_region(undrain).await.expect("in use again").into_inner();
     assert!(!region.cordoned);
-    assert_eq!(region.state(), v1::region::State::Victim, "it still holds what it held");
+    assert_eq!(region.state(), v1::region::State::Free, "what it held is forgotten");
     let dag = operator.get_dag(WEB).await.expect("there");
     assert_ne!(dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region, used);
+    rig.stop().await;
+}
+
+/// A drain that finds no room waits for it.
+#[tokio::test]
+async fn a_drain_goes_on_when_there_is_room() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let dag = operator.ready_dag(WEB, chain(&["nat"])).await;
+    let used = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
+    let all = (0..16).map(|n| format!("cards/card0/regions/{n}"));
+    let (last, others): (Vec<String>, Vec<String>) = all.partition(|region| *region == used);
+    let mut drains = Vec::new();
+    for name in others.iter().chain(&last) {
+        let request = v1::DrainRegionRequest { name: name.clone() };
+        let drain = operator.cards.drain_region(request).await.expect("accepted").into_inner();
+        drains.push(drain);
+    }
+    let waiting = drains.pop().expect("the last");
+    for drain in &drains {
+        operator.wait(&drain.name).await;
+    }
+    let get = v1::GetOperationRequest { name: waiting.name.clone() };
+    let still = operator.operations.get_operation(get).await.expect("there").into_inner();
+    assert!(!still.done, "{still:?}");
+    let undrain = v1::UndrainRegionRequest { name: others[3].clone() };
+    operator.cards.undrain_region(undrain).await.expect("in use again");
+    let ended = operator.wait(&waiting.name).await;
+    assert!(matches!(ended.result, Some(v1::operation::Result::Response(_))), "{ended:?}");
+    let dag = operator.get_dag(WEB).await.expect("there");
+    assert_eq!(dag.state(), v1::dag::State::Ready);
+    let now = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
+    assert_eq!(now, others[3]);
     rig.stop().await;
 }
 

@@ -1,0 +1,67 @@
+//! Every call leaves one line in the log: what, who, how it ended, how long it took.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use snic_api::v1;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::rig::Rig;
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic while it is held").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_call_leaves_a_line() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+        .with_writer(log.clone())
+        .finish();
+    // The server's tasks run on the test's thread.
+    let _here = tracing::subscriber::set_default(subscriber);
+    let rig = Rig::start().await;
+    let mut acme = rig.client("tenant/acme").await;
+    acme.get_dag("tenants/acme/dags/web").await.expect_err("absent");
+    let mut operator = rig.client("operator/root").await;
+    operator.create_tenant("acme").await.expect("made");
+    let request = v1::WatchDagsRequest { parent: "tenants/-".into(), resume_revision: 0 };
+    let mut events = operator.dags.watch_dags(request).await.expect("a watch").into_inner();
+    events.message().await.expect("no error").expect("a bookmark");
+    rig.stop().await;
+    let bytes = log.0.lock().expect("no panic while it is held").clone();
+    let text = String::from_utf8(bytes).expect("text");
+    let expected = [
+        ("DagService/GetDag", "caller=\"tenant\"", "rpc.grpc.status_code=5"),
+        ("TenantService/CreateTenant", "caller=\"operator\"", "rpc.grpc.status_code=0"),
+        ("DagService/WatchDags", "caller=\"operator\"", "rpc.grpc.status_code=14"),
+    ];
+    for (method, caller, status) in expected {
+        let ended = |line: &&str| line.contains(method) && line.contains("call ended");
+        let lines: Vec<&str> = text.lines().filter(ended).collect();
+        let [line] = lines[..] else { panic!("{method}: {lines:?} in {text}") };
+        assert!(line.contains(caller) && line.contains(status), "{line}");
+        assert!(line.contains("latency_us="), "{line}");
+    }
+    assert!(!text.contains("root"), "names of callers are not logged with every call: {text}");
+}
