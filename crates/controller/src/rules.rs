@@ -1,5 +1,7 @@
 //! Classification rules: rows of the classifier that follow their DAG on and off the card.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{DagName, Rule, RuleId};
 use snic_tables::{RowKey, Table};
 
@@ -40,7 +42,29 @@ impl Controller {
         out.batch.put(key::rule(&id), &record);
         self.rules.insert(id.clone(), record);
         self.retarget_rules(&dag);
+        self.order_rows(out, &id);
         self.rule_view(&id).map(Reply::Rule).ok_or_else(|| ControlError::not_found(resource))
+    }
+
+    /// Of rules of one priority the card takes the one in the first row, and tenants were promised
+    /// the first by id: so these rules' rows rise with their ids. Time O(rules).
+    fn order_rows(&mut self, out: &mut Out, id: &RuleId) {
+        let Some(new) = self.rules.get(id) else { return };
+        let (card, priority) = (new.card.clone(), new.rule.priority);
+        let alike = |r: &RuleRecord| r.card == card && r.rule.priority == priority;
+        let mut rows: Vec<u16> = self.rules.values().filter(|r| alike(r)).map(|r| r.row).collect();
+        rows.sort_unstable();
+        let mut moved = BTreeSet::new();
+        for (record, row) in self.rules.values_mut().filter(|r| alike(r)).zip(rows) {
+            if record.row != row {
+                record.row = row;
+                out.batch.put(key::rule(&record.rule.id), record);
+                moved.insert(record.rule.dag.clone());
+            }
+        }
+        for dag in moved {
+            self.retarget_rules(&dag);
+        }
     }
 
     pub(crate) fn delete_rule(
