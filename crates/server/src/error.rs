@@ -163,3 +163,139 @@ pub(crate) fn kind_of(resource: &str) -> &'static str {
         _ => "resource",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use snic_domain::{CardId, NodeId, RegionId, Shortage, TenantId};
+    use tonic::{Code, Status};
+    use tonic_types::StatusExt as _;
+
+    use super::*;
+
+    fn tenant() -> Caller {
+        Caller::Tenant(TenantId::new("acme").expect("valid"))
+    }
+
+    fn operator() -> Caller {
+        Caller::Operator("root".into())
+    }
+
+    fn invalid(field: &str) -> ControlError {
+        ControlError::invalid(field, "it is wrong")
+    }
+
+    fn stands_against() -> ControlError {
+        let (resource, description) = ("ntTypes/nat".into(), "it is used".into());
+        ControlError::Precondition { resource, description }
+    }
+
+    fn short_of(resource: Resource) -> ControlError {
+        let nodes = vec![NodeId::new("n").expect("valid")];
+        let detail = "a detail".to_owned();
+        let shortage = Shortage { resource, required: 9, available: 4, nodes, detail };
+        ControlError::Refused(Refusal { shortages: vec![shortage] })
+    }
+
+    #[rstest]
+    #[case(invalid("dag.nodes"), Doing::Change, ErrorReason::InvalidGraph)]
+    #[case(invalid("dag.edges[3]"), Doing::Change, ErrorReason::InvalidGraph)]
+    #[case(invalid("dag.nodes[3].nt_type"), Doing::Change, ErrorReason::UnknownNtType)]
+    #[case(invalid("dag.bandwidth_bps"), Doing::Change, ErrorReason::InvalidField)]
+    #[case(invalid("nts[1]"), Doing::Upload, ErrorReason::UnknownNtType)]
+    #[case(invalid("nts"), Doing::Upload, ErrorReason::InvalidField)]
+    #[case(stands_against(), Doing::Delete, ErrorReason::ResourceInUse)]
+    #[case(stands_against(), Doing::Cancel, ErrorReason::NotCancellable)]
+    #[case(stands_against(), Doing::Change, ErrorReason::InvalidState)]
+    #[case(short_of(Resource::Bitstreams), Doing::Change, ErrorReason::NoBitstream)]
+    #[case(short_of(Resource::Regions), Doing::Change, ErrorReason::InsufficientCapacity)]
+    #[case(ControlError::NoCard("x".into()), Doing::Change, ErrorReason::CardUnavailable)]
+    #[case(ControlError::Cancelled, Doing::Change, ErrorReason::OperationCancelled)]
+    #[case(
+        ControlError::Superseded { resource: "tenants/a".into() },
+        Doing::Change,
+        ErrorReason::Superseded
+    )]
+    #[case(
+        ControlError::RequestIdReused { id: "x".into() },
+        Doing::Change,
+        ErrorReason::RequestIdReused
+    )]
+    #[case(
+        ControlError::Exhausted { what: "rows".into(), limit: 9, hint: "wait".into() },
+        Doing::Change,
+        ErrorReason::InsufficientCapacity
+    )]
+    fn every_error_has_its_reason(
+        #[case] error: ControlError,
+        #[case] doing: Doing,
+        #[case] reason: ErrorReason,
+    ) {
+        let failure = of_control(error, doing, &tenant());
+        assert_eq!(failure.reason(), reason);
+        assert!(!failure.message().is_empty());
+    }
+
+    #[test]
+    fn fields_of_an_upload_are_those_of_its_header() {
+        for (field, path) in [("nts[0]", "header.nts[0]"), ("request_id", "request_id")] {
+            let status = Status::from(of_control(invalid(field), Doing::Upload, &operator()));
+            let bad = status.get_details_bad_request().expect("a BadRequest");
+            assert_eq!(bad.field_violations[0].field, path);
+        }
+    }
+
+    #[test]
+    fn a_shortage_is_told_in_figures() {
+        let status =
+            Status::from(of_control(short_of(Resource::Regions), Doing::Change, &tenant()));
+        let metadata = status.get_details_error_info().expect("always there").metadata;
+        let value = |key: &str| metadata.get(key).map(String::as_str);
+        assert_eq!((value("resource"), value("unit")), (Some("REGIONS"), Some("regions")));
+        assert_eq!((value("required"), value("available")), (Some("9"), Some("4")));
+        assert_eq!(
+            status.get_details_quota_failure().expect("one").violations[0].subject,
+            "the DAG"
+        );
+    }
+
+    #[test]
+    fn why_a_card_is_missing_is_for_operators() {
+        let error = || ControlError::NoCard("card c0: /dev/x does not open".into());
+        let told = |caller| of_control(error(), Doing::Change, &caller).message().to_owned();
+        assert!(told(operator()).contains("/dev/x"));
+        assert!(!told(tenant()).contains("/dev/x") && !told(tenant()).contains("c0"));
+    }
+
+    #[test]
+    fn what_will_pass_says_when_to_try_again() {
+        let store = snic_ports::store::StoreError::Stopped("disk full at /var".into());
+        for error in [ShellError::Store(store), ShellError::Stopped] {
+            let status = Status::from(failure(error, Doing::Change, &operator()));
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.get_details_retry_info().is_some());
+            assert!(!status.message().contains("/var"), "{}", status.message());
+        }
+    }
+
+    #[test]
+    fn an_operation_fails_in_the_words_of_its_work() {
+        let work = Work::ResetRegion(CardId::new("c").expect("valid"), RegionId(1));
+        let failure = of_operation(&stands_against(), &work, &operator());
+        assert_eq!(failure.reason(), ErrorReason::ResourceInUse);
+    }
+
+    #[rstest]
+    #[case("tenants/a/dags/b", "DAG")]
+    #[case("tenants/a", "tenant")]
+    #[case("ntTypes/a.b", "network task type")]
+    #[case("bitstreams/x", "bitstream")]
+    #[case("cards/c/regions/1", "region")]
+    #[case("cards/c", "card")]
+    #[case("classificationRules/r", "classification rule")]
+    #[case("operations/o", "operation")]
+    #[case("what this request made before", "resource")]
+    fn a_name_says_what_it_names(#[case] name: &str, #[case] kind: &str) {
+        assert_eq!(kind_of(name), kind);
+    }
+}

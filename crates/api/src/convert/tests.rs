@@ -310,3 +310,91 @@ fn a_tenant_does_not_see_what_it_skips_nor_whose_it_is() {
     let shown = (false, "ntTypes/acme.secret".to_owned(), String::new());
     assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![shown, used]));
 }
+
+fn explained(way: snic_domain::Way) -> snic_domain::Explanation {
+    let embedding = snic_domain::Embedding {
+        way,
+        region: RegionId(3),
+        bitstream: BitstreamId::new("acme.x").expect("valid"),
+        bandwidth: Bandwidth::from_gbps(1),
+        skipped: 2,
+        reconfigurations: 1,
+        new_regions: 1,
+        unused_permille: 400,
+        headroom: Bandwidth::from_gbps(7),
+    };
+    let shortage = snic_domain::Shortage {
+        resource: snic_domain::Resource::NtBandwidth,
+        required: 2_000,
+        available: 1_000,
+        nodes: vec![NodeId::new("n").expect("valid")],
+        detail: "what is left".into(),
+    };
+    let chain = snic_domain::ChainExplanation {
+        nodes: vec![NodeId::new("n").expect("valid")],
+        nts: vec![NtTypeId::new("nat").expect("valid")],
+        embeddings: vec![embedding],
+        rejected: vec![snic_domain::Rejection { way: snic_domain::Way::Shared, shortage }],
+    };
+    snic_domain::Explanation {
+        form: snic_domain::FormChoice {
+            chosen: snic_domain::Form::Parallel,
+            sequential: Cycles::new(100),
+            parallel: Some(Cycles::new(90)),
+            reason: "it is faster".into(),
+        },
+        chains: vec![chain],
+    }
+}
+
+#[test]
+fn an_explanation_is_told_whole_to_operators() {
+    let card = CardId::new("c0").expect("valid");
+    let why = explained(snic_domain::Way::FreeRegion);
+    let wire = explanation::explanation_to_wire(&why, Some(&card), Reader::Operator);
+    assert_eq!(wire.form(), v1::dag::Form::Parallel);
+    assert_eq!((wire.sequential_latency_cycles, wire.parallel_latency_cycles), (100, Some(90)));
+    let chosen = &wire.chains[0].chosen[0];
+    assert_eq!((&*chosen.region, &*chosen.bitstream), ("cards/c0/regions/3", "bitstreams/acme.x"));
+    let terms: Vec<(&str, u64)> =
+        chosen.score_terms.iter().map(|term| (&*term.name, term.value)).collect();
+    let expected = [
+        ("reconfigurations", 1),
+        ("new_regions", 1),
+        ("unused_area", 400),
+        ("headroom", 7_000_000_000),
+    ];
+    assert_eq!(terms, expected);
+    let rejected = &wire.chains[0].rejected[0];
+    let shortage = rejected.shortage.as_ref().expect("always there");
+    assert_eq!(rejected.way(), v1::EmbeddingWay::Shared);
+    assert_eq!((shortage.required, shortage.available, &*shortage.unit), (2_000, 1_000, "bit/s"));
+    assert_eq!(
+        wire.lines,
+        [
+            "it is faster",
+            "n",
+            "  free region: 1 Gbit/s in cards/c0/regions/3 with bitstreams/acme.x, skipping 2 of \
+             its NTs",
+            "  not shared: NT bandwidth: 2000 bit/s needed, 1000 bit/s available (what is left)",
+        ]
+    );
+}
+
+#[rstest]
+#[case(snic_domain::Way::Shared, "acme", "bitstreams/acme.x", 2)]
+#[case(snic_domain::Way::Shared, "globex", "", 2)]
+#[case(snic_domain::Way::VictimRegion, "acme", "bitstreams/acme.x", 4)]
+fn an_explanation_leaves_out_for_tenants_what_tells_of_others(
+    #[case] way: snic_domain::Way,
+    #[case] tenant: &str,
+    #[case] bitstream: &str,
+    #[case] terms: usize,
+) {
+    let tenant = tenant_id(tenant);
+    let wire = explanation::explanation_to_wire(&explained(way), None, Reader::Tenant(&tenant));
+    let chosen = &wire.chains[0].chosen[0];
+    assert_eq!((&*chosen.bitstream, chosen.score_terms.len()), (bitstream, terms));
+    let named = wire.lines.iter().any(|line| line.contains("acme"));
+    assert_eq!(named, !bitstream.is_empty(), "{:?}", wire.lines);
+}
