@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Catalogue;
 
 use crate::card::{CardState, RegionEntry};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Meta, NtRecord, OperationRecord,
-    RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, read,
+    RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, key, read,
 };
 use crate::state::{Controller, DagEntry, Settings, Uids};
 
@@ -37,11 +38,15 @@ impl Sorted {
         let (kind, rest) = key.split_once('/').unwrap_or((&key, ""));
         match kind {
             "meta" => self.meta = Some(read(&key, value)?),
-            "tenants" => self.tenants.push(read(&key, value)?),
-            "nt-types" => self.nts.push(read(&key, value)?),
-            "bitstreams" => self.bitstreams.push(read(&key, value)?),
+            "tenants" => {
+                self.tenants.push(named(&key, value, |r: &TenantRecord| key::tenant(&r.tenant.id))?)
+            }
+            "nt-types" => self.nts.push(named(&key, value, |r: &NtRecord| key::nt(&r.nt.id))?),
+            "bitstreams" => self
+                .bitstreams
+                .push(named(&key, value, |r: &BitstreamRecord| key::bitstream(&r.bitstream.id))?),
             "dags" => {
-                let record = read(&key, value)?;
+                let record = named(&key, value, |r: &DagRecord| key::dag(&r.name))?;
                 self.dags.push((key, record));
             }
             "explanations" => {
@@ -51,10 +56,12 @@ impl Sorted {
             "cards" => self.cards.push((rest.to_owned(), read(&key, value)?)),
             "regions" => self.regions.push((rest.to_owned(), read(&key, value)?)),
             "rules" => {
-                let record = read(&key, value)?;
+                let record = named(&key, value, |r: &RuleRecord| key::rule(&r.rule.id))?;
                 self.rules.push((key, record));
             }
-            "operations" => self.operations.push(read(&key, value)?),
+            "operations" => self
+                .operations
+                .push(named(&key, value, |r: &OperationRecord| key::operation(&r.id))?),
             "requests" => self.requests.push((rest.to_owned(), read(&key, value)?)),
             "uids" => self.uids.push((rest.to_owned(), read(&key, value)?)),
             _ => return Err(contradiction(&key, "no record has such a key")),
@@ -65,6 +72,20 @@ impl Sorted {
 
 fn contradiction(key: &str, reason: impl Into<String>) -> InvalidRecord {
     InvalidRecord::Contradiction { key: key.to_owned(), reason: reason.into() }
+}
+
+/// A record that says itself which it is, under the key that it should have.
+fn named<T: DeserializeOwned>(
+    key: &str,
+    value: &[u8],
+    own: impl Fn(&T) -> String,
+) -> Result<T, InvalidRecord> {
+    let record = read(key, value)?;
+    let own = own(&record);
+    if own == key {
+        return Ok(record);
+    }
+    Err(contradiction(key, format!("what it holds belongs under {own}")))
 }
 
 impl Controller {
@@ -140,7 +161,8 @@ impl Controller {
 
     fn recover_cards(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
         for (rest, record) in std::mem::take(&mut sorted.cards) {
-            let id = CardId::new(&rest).map_err(|e| contradiction(&rest, e.to_string()))?;
+            let id = CardId::new(&rest)
+                .map_err(|e| contradiction(&format!("cards/{rest}"), e.to_string()))?;
             self.cards.insert(id.clone(), CardState::new(id, record.profile));
         }
         for (rest, record) in std::mem::take(&mut sorted.regions) {
@@ -184,10 +206,9 @@ impl Controller {
 
     fn recover_dags(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
         for (row, incarnation) in std::mem::take(&mut sorted.uids) {
-            let row: usize = row.parse().map_err(|_| contradiction(&row, "no row in its key"))?;
-            if let Some(slot) = self.uids.incarnations.get_mut(row) {
-                *slot = incarnation;
-            }
+            let slot = row.parse().ok().and_then(|row: usize| self.uids.incarnations.get_mut(row));
+            *slot.ok_or_else(|| contradiction(&format!("uids/{row}"), "no row in its key"))? =
+                incarnation;
         }
         for (key, record) in std::mem::take(&mut sorted.dags) {
             let name = record.name.clone();
@@ -266,9 +287,9 @@ impl Controller {
         self.ended = ended.into_iter().map(|(_, id)| id).collect();
         let mut requests = Vec::new();
         for (rest, record) in std::mem::take(&mut sorted.requests) {
-            let (caller, id) = rest
-                .rsplit_once('/')
-                .ok_or_else(|| contradiction(&rest, "no caller in its key"))?;
+            let (caller, id) = rest.rsplit_once('/').ok_or_else(|| {
+                contradiction(&format!("requests/{rest}"), "no caller in its key")
+            })?;
             let key = (caller.to_owned(), id.to_owned());
             requests.push((record.at, key.clone()));
             self.requests.insert(key, record);
