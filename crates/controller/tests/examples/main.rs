@@ -1,0 +1,16 @@
+//! What the controller does, request by request and report by report, told as examples: a tiny
+//! card that answers when it is told to, a store that is a map, and time that stands still unless
+//! a test moves it. The simulation beside it looks for what nobody thought of; this says what was.
+
+mod catalogue;
+mod dags;
+mod effects;
+mod faults;
+mod operations;
+mod properties;
+mod recovery;
+mod regions;
+mod rules;
+mod support;
+mod tenants;
+mod updates;

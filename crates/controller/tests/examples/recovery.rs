@@ -1,0 +1,312 @@
+//! Starting again: from any point of a history, and from stores that were damaged.
+
+use snic_controller::{Command, ControlError, InvalidRecord, Reply, Request};
+use snic_domain::{DagState, Match, Rule, RuleId};
+use snic_tables::Table;
+
+use crate::support::things::{
+    bitstream, card_id, create, dag, delete, delete_bitstream, delete_nt, delete_tenant, drain, nt,
+    spec, tenant, undrain, update,
+};
+use crate::support::{Crash, Records, World, operator, recover};
+
+/// What happens between two requests of the history.
+enum Step {
+    Ask(Command),
+    /// The card gives this many answers.
+    Answer(usize),
+    Settle,
+}
+
+fn history() -> Vec<Step> {
+    let matches = Match { vni: Some(9), ..Match::default() };
+    let rule = |id: &str, name| {
+        let id = RuleId::new(id).expect("a label");
+        Command::CreateRule(Rule { id, priority: 3, matches: matches.clone(), dag: dag(name) })
+    };
+    vec![
+        Step::Ask(create("acme/web", spec("lb", 5))),
+        Step::Ask(create("acme/api", spec("nat firewall cache", 5))),
+        Step::Answer(1),
+        Step::Ask(rule("second", "acme/web")),
+        Step::Ask(update("acme/web", spec("lb", 6))),
+        Step::Settle,
+        Step::Ask(rule("first", "acme/api")),
+        Step::Ask(update("acme/web", spec("vpn", 6))),
+        Step::Answer(1),
+        Step::Ask(Command::CreateNtType(nt("acme.own", 40))),
+        Step::Ask(Command::CreateBitstream(bitstream("acme.own", &["acme.own"]))),
+        Step::Ask(create("acme/own", spec("acme.own", 1))),
+        Step::Ask(drain(0)),
+        Step::Answer(3),
+        Step::Ask(delete("acme/api")),
+        Step::Ask(create("acme/api", spec("aes", 10))),
+        Step::Settle,
+        Step::Ask(undrain(0)),
+        Step::Ask(delete("acme/own")),
+        Step::Answer(1),
+        Step::Ask(delete_bitstream("acme.own")),
+        Step::Ask(delete_nt("acme.own")),
+        Step::Ask(Command::CreateTenant(tenant("gamma"))),
+        Step::Ask(delete_tenant("gamma", true)),
+        Step::Settle,
+    ]
+}
+
+/// Asks until there is an answer: the daemon may die over it once.
+fn ask_again(world: &mut World, number: usize, command: &Command) {
+    let request = || Request {
+        caller: operator(),
+        request_id: Some(format!("step-{number}")),
+        command: command.clone(),
+    };
+    let crashes = world.crash.is_some();
+    let answer = world.request(request()).or_else(|| world.request(request()));
+    match answer.expect("it dies at most once") {
+        Ok(_) => {}
+        // A delete was carried out, and its answer lost.
+        Err(ControlError::NotFound { .. }) if crashes && deletes(command) => {}
+        Err(error) => panic!("step {number}, {command:?}: {error}"),
+    }
+}
+
+fn deletes(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::DeleteDag { .. }
+            | Command::DeleteBitstream { .. }
+            | Command::DeleteNtType { .. }
+            | Command::DeleteTenant { .. }
+    )
+}
+
+/// The history with a crash at one point; gives the world at its end.
+fn play(crash: Option<Crash>) -> World {
+    let mut world = World::new();
+    let first = world.batches;
+    world.crash = crash.map(|crash| match crash {
+        Crash::Before(n) => Crash::Before(first + n),
+        Crash::After(n) => Crash::After(first + n),
+    });
+    for (number, step) in history().into_iter().enumerate() {
+        match step {
+            Step::Ask(command) => ask_again(&mut world, number, &command),
+            Step::Answer(count) => (0..count).for_each(|_| {
+                world.answer_one();
+            }),
+            Step::Settle => world.settle(),
+        }
+    }
+    world
+}
+
+fn check_end(world: &mut World, crash: Option<Crash>) {
+    assert_eq!(world.crash, None, "{crash:?} never came");
+    let names: Vec<_> = world.controller.dags(None).into_iter().map(|d| d.name).collect();
+    assert_eq!(names, [dag("acme/api"), dag("acme/web")], "{crash:?}");
+    for (name, spec) in [("acme/api", spec("aes", 10)), ("acme/web", spec("vpn", 6))] {
+        assert_eq!(world.state(name), DagState::Ready, "{crash:?}");
+        assert_eq!(world.view(name).spec, spec, "{crash:?}");
+    }
+    let reserved: u64 = world.reserved().0.iter().flatten().sum();
+    assert_eq!(reserved, 16_000_000_000, "{crash:?}");
+    let rules: Vec<String> =
+        world.controller.rules().map(|view| view.rule.id.to_string()).collect();
+    assert_eq!(rules, ["second"], "{crash:?}: the other one's DAG was deleted");
+    assert!(world.controller.rules().all(|view| view.programmed), "{crash:?}");
+    assert_eq!(world.controller.tenants().count(), 2, "{crash:?}");
+    for operation in world.controller.operations(&operator()) {
+        assert!(operation.is_done(), "{crash:?}: {:?}", operation.record);
+    }
+    let tables = &world.card().tables;
+    assert_eq!((tables.rows_used(Table::Dag), tables.rows_used(Table::Classifier)), (2, 1));
+    let (loads, words) = (world.card().loads.len(), world.card().words_written);
+    world.restart();
+    world.settle();
+    assert_eq!((world.card().loads.len(), world.card().words_written), (loads, words));
+}
+
+#[test]
+fn a_crash_at_any_batch_changes_nothing_in_the_end() {
+    let batches = {
+        let mut world = play(None);
+        let first = World::new().batches;
+        check_end(&mut world, None);
+        world.batches - first
+    };
+    assert!(batches > 20, "{batches} batches are no history");
+    // The restart that ends the check stores nothing, so all of these come.
+    for number in 0..batches {
+        for crash in [Crash::Before(number), Crash::After(number)] {
+            let mut world = play(Some(crash));
+            check_end(&mut world, Some(crash));
+        }
+    }
+}
+
+#[test]
+fn a_restart_shows_the_same_resources() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    world.deploy("beta/web", "nat firewall", 5);
+    let views = |world: &World| {
+        let who = operator();
+        let tenants: Vec<_> = world.controller.tenants().collect();
+        let nts: Vec<_> = world.controller.nt_types(&who).collect();
+        let bitstreams: Vec<_> = world.controller.bitstreams(&who).collect();
+        let dags = world.controller.dags(None);
+        let operations: Vec<_> =
+            world.controller.operations(&who).map(|view| view.record).collect();
+        (tenants, nts, bitstreams, dags, operations)
+    };
+    let before = views(&world);
+    world.restart();
+    world.settle();
+    assert_eq!(views(&world), before);
+}
+
+#[test]
+fn until_the_card_has_answered_nothing_is_known_to_be_ready() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    world.controller = recover(&world.durable, world.now).expect("readable");
+    world.handle(snic_controller::Event::Tick);
+    assert_eq!(world.state("acme/web"), DagState::Degraded);
+    assert_eq!(world.view("acme/web").observed_generation, 0);
+    world.appear(&card_id());
+    assert_eq!(world.state("acme/web"), DagState::Degraded);
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+#[test]
+fn what_was_not_durable_is_not_half_there() {
+    let mut world = World::new();
+    let before = world.durable.clone();
+    world.crash = Some(Crash::Before(world.batches));
+    let command = create("acme/web", spec("lb", 5));
+    let request = Request { caller: operator(), request_id: None, command };
+    assert_eq!(world.request(request), None);
+    assert_eq!(world.durable, before);
+    world.settle();
+    assert!(world.controller.dags(None).is_empty());
+    assert_eq!(world.card().loads, []);
+}
+
+/// Records of a world with one of each kind.
+fn records() -> Records {
+    let mut world = World::new();
+    world.ask_once("r1", create("acme/web", spec("lb", 5))).expect("there is room");
+    let matches = Match { vni: Some(9), ..Match::default() };
+    for id in ["a", "b"] {
+        let id = RuleId::new(id).expect("a label");
+        let rule = Rule { id, priority: 3, matches: matches.clone(), dag: dag("acme/web") };
+        let Ok(Reply::Rule(_)) = world.ask(Command::CreateRule(rule)) else { panic!("no rule") };
+    }
+    world.ask(create("acme/api", spec("vpn", 5))).expect("there is room");
+    world.settle();
+    world.durable
+}
+
+fn error(records: &Records) -> InvalidRecord {
+    recover(records, Default::default()).expect_err("it is damaged")
+}
+
+#[test]
+fn an_unreadable_record_is_refused_by_its_key() {
+    let good = records();
+    let kinds: std::collections::BTreeSet<&str> =
+        good.keys().map(|key| key.split('/').next().unwrap_or(key)).collect();
+    assert_eq!(kinds.len(), 12, "one of each kind: {kinds:?}");
+    for damaged in good.keys() {
+        for garbage in [&b""[..], b"{", b"[7]", b"\xff\xfe"] {
+            let mut records = good.clone();
+            records.insert(damaged.clone(), garbage.to_vec());
+            match error(&records) {
+                InvalidRecord::Unreadable { key, .. } => assert_eq!(key, *damaged),
+                other => panic!("{damaged}: {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn another_layout_is_refused() {
+    let mut records = records();
+    let meta = String::from_utf8(records["meta"].clone()).expect("JSON is text");
+    let other = meta.replace("\"schema\":1", "\"schema\":2");
+    assert_ne!(meta, other);
+    records.insert("meta".into(), other.into_bytes());
+    let error = error(&records);
+    assert!(matches!(error, InvalidRecord::Schema { found: 2 }), "{error}");
+    assert!(error.to_string().contains("layout 2"), "{error}");
+}
+
+/// The key that a contradiction names.
+fn contradicting(records: &Records) -> String {
+    match error(records) {
+        InvalidRecord::Contradiction { key, .. } => key,
+        other => panic!("no contradiction: {other}"),
+    }
+}
+
+#[test]
+fn records_that_contradict_each_other_are_refused_by_their_key() {
+    let good = records();
+    let moved = |from: &str, to: &str| {
+        let mut records = good.clone();
+        let record = records.remove(from).expect("it is there");
+        records.insert(to.into(), record);
+        contradicting(&records)
+    };
+    let copied = |from: &str, to: &str| {
+        let mut records = good.clone();
+        let record = records[from].clone();
+        records.insert(to.into(), record);
+        contradicting(&records)
+    };
+    assert_eq!(copied("meta", "metal"), "metal");
+    assert_eq!(copied("meta", "colours/red"), "colours/red");
+    assert_eq!(copied("cards/card0", "cards/Card 0"), "cards/Card 0");
+    assert_eq!(moved("regions/card0/00", "regions/card9/00"), "regions/card9/00");
+    assert_eq!(moved("regions/card0/00", "regions/card0/99"), "regions/card0/99");
+    assert_eq!(moved("regions/card0/00", "regions/card0/x"), "regions/card0/x");
+    assert_eq!(moved("regions/card0/00", "regions/card0"), "regions/card0");
+    assert_eq!(moved("uids/0000", "uids/none"), "uids/none");
+    assert_eq!(moved("uids/0000", "uids/1024"), "uids/1024");
+    let mut records = good.clone();
+    let request = records.remove("requests/operator:ada/r1").expect("it is there");
+    records.insert("requests/r1".into(), request);
+    assert_eq!(contradicting(&records), "requests/r1");
+    assert_eq!(copied("dags/acme/web", "dags/acme/other"), "dags/acme/other");
+    assert_eq!(copied("rules/a", "rules/z"), "rules/z");
+    assert_eq!(copied("tenants/acme", "tenants/other"), "tenants/other");
+    assert_eq!(copied("nt-types/lb", "nt-types/other"), "nt-types/other");
+    assert_eq!(copied("bitstreams/lb", "bitstreams/other"), "bitstreams/other");
+}
+
+#[test]
+fn rows_and_bandwidth_given_out_twice_are_refused() {
+    let good = records();
+    let edit = |key: &str, from: &str, to: &str| {
+        let mut records = good.clone();
+        let text = String::from_utf8(records[key].clone()).expect("JSON is text");
+        assert!(text.contains(from), "{key}: {text}");
+        records.insert(key.into(), text.replace(from, to).into_bytes());
+        contradicting(&records)
+    };
+    assert_eq!(edit("rules/b", "\"row\":1", "\"row\":0"), "rules/b");
+    assert_eq!(edit("rules/a", "card0", "card7"), "rules/a");
+    assert_eq!(edit("dags/acme/web", "\"stage_row\":0", "\"stage_row\":1"), "dags/acme/web");
+    assert_eq!(edit("dags/acme/web", "\"stage_row\":0", "\"stage_row\":4096"), "dags/acme/web");
+    assert_eq!(edit("dags/acme/web", "card0", "card7"), "dags/acme/web");
+    assert_eq!(edit("dags/acme/web", "5000000000", "50000000000"), "dags/acme/web");
+    assert_eq!(edit("dags/acme/web", "5000000000", "1"), "dags/acme/web");
+    let mut records = good.clone();
+    records.remove("cards/card0");
+    assert!(contradicting(&records).starts_with("regions/card0/"));
+    let mut records = good;
+    let region = records.keys().filter(|key| key.starts_with("regions/")).next_back().cloned();
+    records.remove(&region.expect("there are some"));
+    assert!(contradicting(&records).starts_with("dags/acme/"), "its region holds nothing");
+}

@@ -1,0 +1,144 @@
+//! A card in a few lines: it does at once what it is asked, and refuses what would harm packets.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use snic_controller::{CardCommand, CardCounters, CardReport};
+use snic_domain::{CardProfile, Digest, RegionId};
+use snic_tables::{
+    CardSnapshot, InstanceRow, LoadFailure, ProgramFailure, RegionSnapshot, RegionStatus, Table,
+    TableDelta, TableImage,
+};
+
+/// What a card holds, and what it is to get wrong.
+pub struct TinyCard {
+    pub profile: CardProfile,
+    pub tables: TableImage,
+    pub version: u32,
+    pub regions: Vec<RegionStatus>,
+    pub decoupled: BTreeSet<RegionId>,
+    /// Digests loaded, in order, failed loads included.
+    pub loads: Vec<(RegionId, Digest)>,
+    pub words_written: usize,
+    /// Loads of these regions fail like this.
+    pub bad_regions: BTreeMap<RegionId, LoadFailure>,
+    /// Loads of these digests fail like this.
+    pub bad_digests: BTreeMap<Digest, LoadFailure>,
+    /// How the next commits fail, and whether they take effect all the same.
+    pub bad_commits: VecDeque<(ProgramFailure, bool)>,
+    /// The card is switched off.
+    pub off: bool,
+}
+
+impl TinyCard {
+    pub fn new(profile: CardProfile) -> Self {
+        Self {
+            tables: TableImage::default(),
+            version: 0,
+            regions: vec![RegionStatus::Empty; profile.regions.len()],
+            profile,
+            decoupled: BTreeSet::new(),
+            loads: Vec::new(),
+            words_written: 0,
+            bad_regions: BTreeMap::new(),
+            bad_digests: BTreeMap::new(),
+            bad_commits: VecDeque::new(),
+            off: false,
+        }
+    }
+
+    /// What a power failure leaves.
+    pub fn power_cycle(&mut self) {
+        self.tables = TableImage::default();
+        self.version = 0;
+        self.regions.fill(RegionStatus::Empty);
+    }
+
+    pub fn answer(&mut self, command: CardCommand) -> CardReport {
+        if self.off {
+            return CardReport::Lost { reason: "no answer on the bus".into() };
+        }
+        match command {
+            CardCommand::ReadBack { ticket } => {
+                CardReport::ReadBack { ticket, snapshot: Box::new(self.snapshot()) }
+            }
+            CardCommand::Program { ticket, delta } => {
+                CardReport::Programmed { ticket, result: self.program(&delta) }
+            }
+            CardCommand::Load { ticket, region, digest } => {
+                CardReport::Loaded { ticket, region, result: self.load(region, digest) }
+            }
+            CardCommand::Sample { ticket } => {
+                let counters = CardCounters { packets_in: 7, ..CardCounters::default() };
+                CardReport::Sampled { ticket, counters: Box::new(counters) }
+            }
+        }
+    }
+
+    pub fn snapshot(&self) -> CardSnapshot {
+        let ids = (0u8..).map(RegionId);
+        let regions = ids.zip(&self.regions).map(|(id, status)| RegionSnapshot {
+            status: *status,
+            decoupled: self.decoupled.contains(&id),
+        });
+        CardSnapshot {
+            boot_id: 1,
+            idcode: self.profile.idcode,
+            version: self.version,
+            tables: self.tables.clone(),
+            regions: regions.collect(),
+        }
+    }
+
+    fn program(&mut self, delta: &TableDelta) -> Result<u32, ProgramFailure> {
+        assert!(!delta.is_empty(), "a commit of nothing");
+        let failure = self.bad_commits.pop_front();
+        if failure.as_ref().is_none_or(|(_, takes_effect)| *takes_effect) {
+            self.tables.apply(delta).expect("rows that the tables have");
+            self.version += 1;
+            self.words_written += delta.words();
+        }
+        for region in self.routed() {
+            let status = self.regions[region.index()];
+            assert!(
+                matches!(status, RegionStatus::Loaded(_)) && !self.decoupled.contains(&region),
+                "rows lead to region {region}, which is {status:?}"
+            );
+        }
+        failure.map_or(Ok(self.version), |(failure, _)| Err(failure))
+    }
+
+    fn load(&mut self, region: RegionId, digest: Digest) -> Result<Duration, LoadFailure> {
+        assert!(!self.routed().contains(&region), "rows lead to {region}, which is to be loaded");
+        self.loads.push((region, digest));
+        let of_region = self.bad_regions.get(&region);
+        let failure = of_region.or_else(|| self.bad_digests.get(&digest)).cloned();
+        let status = &mut self.regions[region.index()];
+        match failure {
+            None => {
+                *status = RegionStatus::Loaded(digest);
+                self.decoupled.remove(&region);
+                return Ok(Duration::from_millis(4));
+            }
+            Some(LoadFailure::Controller { .. } | LoadFailure::Timeout(_)) => {
+                *status = RegionStatus::Broken;
+            }
+            Some(LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_)) => {}
+        }
+        Err(failure.expect("the case of none is above"))
+    }
+
+    /// The regions that rows lead to.
+    pub fn routed(&self) -> BTreeSet<RegionId> {
+        (0..Table::Instance.rows() as u16)
+            .filter_map(|row| self.tables.get::<InstanceRow>(row))
+            .map(|row| RegionId(row.region))
+            .collect()
+    }
+
+    /// The rows used of all tables that belong to DAGs.
+    pub fn dag_rows(&self) -> usize {
+        let tables = [Table::Dag, Table::Stage, Table::Chain, Table::Instance, Table::RateLimiter];
+        tables.iter().map(|table| self.tables.rows_used(*table)).sum()
+    }
+}

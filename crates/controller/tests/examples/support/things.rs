@@ -1,0 +1,175 @@
+//! A small catalogue, and short ways to name things.
+
+use snic_controller::{Caller, Command};
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
+    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionKind,
+    RegionProfile, Tenant, TenantId, Traffic,
+};
+
+/// NT types: name, Gbit/s.
+const NTS: [(&str, u64); 7] = [
+    ("nat", 40),
+    ("firewall", 40),
+    ("cache", 20),
+    ("aes", 10),
+    ("lb", 40),
+    ("vpn", 40),
+    ("pad", 40),
+];
+
+/// Bitstreams, named after their NTs. A region that holds the first serves most chains; `lb`,
+/// `vpn` and `pad` always need a region of their own.
+const CHAINS: [&[&str]; 9] = [
+    &["nat", "firewall", "cache", "aes"],
+    &["nat", "firewall"],
+    &["nat"],
+    &["firewall"],
+    &["cache"],
+    &["aes"],
+    &["lb"],
+    &["vpn"],
+    &["pad"],
+];
+
+/// Regions of the card.
+pub const REGIONS: usize = 4;
+
+pub fn card_id() -> CardId {
+    CardId::new("card0").expect("a label")
+}
+
+pub fn tenant_id(id: &str) -> TenantId {
+    TenantId::new(id).expect("a label")
+}
+
+pub fn nt_id(id: &str) -> NtTypeId {
+    NtTypeId::new(id).expect("an owned label")
+}
+
+pub fn bitstream_id(id: &str) -> BitstreamId {
+    BitstreamId::new(id).expect("an owned label")
+}
+
+/// A DAG by tenant and id: `acme/web`.
+pub fn dag(name: &str) -> DagName {
+    let (tenant, id) = name.split_once('/').expect("TENANT/DAG");
+    DagName { tenant: tenant_id(tenant), dag: DagId::new(id).expect("a label") }
+}
+
+pub fn caller(tenant: &str) -> Caller {
+    Caller::Tenant(tenant_id(tenant))
+}
+
+pub fn profile() -> CardProfile {
+    let region = RegionProfile {
+        kind: RegionKind::KnownNt,
+        area: Area { lut: 10_000, ramb36: 10, dsp: 10 },
+        bitstream_max: ByteSize::from_bytes(16_384),
+    };
+    CardProfile {
+        model: CardModel::new("tiny").expect("a label"),
+        part: "xcvu9p-flgb2104-2-e".into(),
+        idcode: 0x14B3_1093,
+        clock_hz: 250_000_000,
+        width_bits: 512,
+        ingress: Bandwidth::from_gbps(100),
+        egress: Bandwidth::from_gbps(100),
+        memory: ByteSize::from_mib(1_024),
+        packet_store: ByteSize::from_bytes(811_008),
+        configuration_bytes_per_second: 800_000_000,
+        scheduler_pass: Cycles::new(16),
+        core: Cycles::new(49),
+        credits_initial: 8,
+        regions: vec![region; REGIONS],
+    }
+}
+
+pub fn nt(id: &str, gbps: u64) -> NtType {
+    NtType {
+        id: nt_id(id),
+        shareable: true,
+        bandwidth_max: Bandwidth::from_gbps(gbps),
+        latency: Cycles::new(20),
+        area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
+        memory: ByteSize::from_mib(2),
+        traffic: Traffic::HeaderOnly,
+        description: String::new(),
+    }
+}
+
+pub fn nts() -> Vec<NtType> {
+    NTS.iter().map(|(id, gbps)| nt(id, *gbps)).collect()
+}
+
+pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
+    Bitstream {
+        id: bitstream_id(id),
+        digest: digest(id),
+        size: ByteSize::from_bytes(8_192),
+        nts: nts.iter().map(|nt| nt_id(nt)).collect(),
+        region_kind: RegionKind::KnownNt,
+        card_model: profile().model,
+        shareable: true,
+    }
+}
+
+/// The digest of the bitstream of this id.
+pub fn digest(id: &str) -> Digest {
+    Digest::of(id.as_bytes())
+}
+
+pub fn bitstreams() -> Vec<Bitstream> {
+    CHAINS.iter().map(|nts| bitstream(&nts.join("-"), nts)).collect()
+}
+
+pub fn tenant(id: &str) -> Tenant {
+    let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
+    Tenant { id: tenant_id(id), weight: 1, quota }
+}
+
+/// A chain: `nat firewall`.
+pub fn spec(chain: &str, gbps: u64) -> DagSpec {
+    let nts: Vec<NtTypeId> = chain.split(' ').map(nt_id).collect();
+    DagSpec::chain(&nts, Bandwidth::from_gbps(gbps))
+}
+
+pub fn create(name: &str, spec: DagSpec) -> Command {
+    Command::CreateDag { name: dag(name), spec, validate_only: false }
+}
+
+pub fn update(name: &str, spec: DagSpec) -> Command {
+    Command::UpdateDag { name: dag(name), patch: spec.into(), etag: None, validate_only: false }
+}
+
+pub fn delete(name: &str) -> Command {
+    Command::DeleteDag { name: dag(name), etag: None }
+}
+
+pub fn cancel(id: &OperationId) -> Command {
+    Command::CancelOperation { id: id.clone() }
+}
+
+pub fn delete_tenant(id: &str, force: bool) -> Command {
+    Command::DeleteTenant { id: tenant_id(id), force, etag: None }
+}
+
+pub fn delete_nt(id: &str) -> Command {
+    Command::DeleteNtType { id: nt_id(id), etag: None }
+}
+
+pub fn delete_bitstream(id: &str) -> Command {
+    Command::DeleteBitstream { id: bitstream_id(id), etag: None }
+}
+
+pub fn drain(region: u8) -> Command {
+    Command::DrainRegion { card: card_id(), region: RegionId(region) }
+}
+
+pub fn undrain(region: u8) -> Command {
+    Command::UndrainRegion { card: card_id(), region: RegionId(region) }
+}
+
+pub fn reset(region: u8) -> Command {
+    Command::ResetRegion { card: card_id(), region: RegionId(region) }
+}
