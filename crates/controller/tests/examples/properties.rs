@@ -40,7 +40,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn name(dag: u8) -> String {
-    format!("{}/d{dag}", if dag % 2 == 0 { "acme" } else { "beta" })
+    format!("{}/d{dag}", if dag.is_multiple_of(2) { "acme" } else { "beta" })
 }
 
 /// Carries out an act; refusals are as good as consent.

@@ -306,7 +306,7 @@ fn rows_and_bandwidth_given_out_twice_are_refused() {
     records.remove("cards/card0");
     assert!(contradicting(&records).starts_with("regions/card0/"));
     let mut records = good;
-    let region = records.keys().filter(|key| key.starts_with("regions/")).next_back().cloned();
+    let region = records.keys().rfind(|key| key.starts_with("regions/")).cloned();
     records.remove(&region.expect("there are some"));
     assert!(contradicting(&records).starts_with("dags/acme/"), "its region holds nothing");
 }
