@@ -101,6 +101,7 @@ impl Controller {
             entry.explanation = Some(plan.explanation);
             entry.refusal = None;
         }
+        self.move_rules(out, name);
         self.unplaced.remove(name);
         self.stale.insert(name.clone());
         for load in plan.loads {

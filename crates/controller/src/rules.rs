@@ -100,14 +100,37 @@ impl Controller {
         }
     }
 
+    /// A DAG's rules go with it to another card. Those for which that card's classifier has no row
+    /// stay behind, and lead nowhere. Time O(rules).
+    pub(crate) fn move_rules(&mut self, out: &mut Out, dag: &DagName) {
+        let Some(card) = self.dags.get(dag).and_then(|entry| entry.card().cloned()) else { return };
+        let astray = |r: &RuleRecord| r.rule.dag == *dag && r.card != card;
+        let of = self.rules.iter().filter(|(_, record)| astray(record));
+        let ids: Vec<RuleId> = of.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let to = self.cards.get_mut(&card).and_then(|card| card.classifier_free.pop_first());
+            let (Some(to), Some(record)) = (to, self.rules.get_mut(&id)) else { return };
+            let row = std::mem::replace(&mut record.row, to);
+            let from = std::mem::replace(&mut record.card, card.clone());
+            out.batch.put(key::rule(&id), record);
+            if let Some(from) = self.cards.get_mut(&from) {
+                from.clear_rows([RowKey { table: Table::Classifier, row }].into_iter());
+                from.classifier_free.insert(row);
+            }
+            self.order_rows(out, &id);
+        }
+    }
+
     /// Writes the classifier rows of a DAG into the target while its own rows are there, and takes
     /// them away while they are not. Time O(rules).
     pub(crate) fn retarget_rules(&mut self, dag: &DagName) {
         let Some(entry) = self.dags.get(dag) else { return };
-        let (uid, serves) = (entry.record.uid, entry.target.is_some());
+        let uid = entry.record.uid;
+        let serving = entry.target.and_then(|serial| entry.placement(serial));
+        let on = serving.map(|placement| placement.mapping.card.clone());
         for record in self.rules.values().filter(|record| record.rule.dag == *dag) {
             let Some(card) = self.cards.get_mut(&record.card) else { continue };
-            if serves {
+            if on.as_ref() == Some(&record.card) {
                 let row = rows::classifier(&record.rule, uid);
                 let key = card
                     .target
