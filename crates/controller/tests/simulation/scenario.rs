@@ -16,7 +16,7 @@ use crate::model::{Model, Wish};
 use crate::world::{CATALOGUE, World, card_id};
 
 /// Steps of chaos in a run.
-const STEPS: u32 = 120;
+const STEPS: u32 = 160;
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// How long it takes at least until that is believed: a power loss is found out by then.
@@ -141,7 +141,7 @@ impl Run {
     }
 
     fn operate_regions(&mut self) {
-        let regions = CATALOGUE.profile.regions.len() as u8;
+        let regions = self.world.profile.regions.len() as u8;
         let region = RegionId(self.world.rng.random_range(0..regions));
         let card = card_id();
         let command = match self.world.rng.random_range(0..3) {

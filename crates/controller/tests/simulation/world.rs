@@ -15,9 +15,10 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagUid, Digest, NtType, NtTypeId, RegionKind, RegionProfile, Timestamp, Traffic,
+    DagUid, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
+use snic_tables::{InstanceRow, Table, TableImage};
 
 /// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.
 const NTS: [(&str, u64, u64); 5] =
@@ -123,6 +124,7 @@ enum Waiting {
 /// The daemon's insides, its store, and the card.
 pub struct World {
     pub rng: ChaCha8Rng,
+    pub profile: CardProfile,
     pub now: Timestamp,
     pub controller: Controller,
     pub card: SimCard,
@@ -137,6 +139,8 @@ pub struct World {
     /// Replies that were delivered.
     pub replies: Vec<(CallId, Result<Reply, ControlError>)>,
     sources: BTreeMap<DagUid, SourceId>,
+    /// The card's tables once all that was submitted is done.
+    tables: TableImage,
     /// When the counters were last asked for.
     sampled: Timestamp,
     pub log: String,
@@ -159,10 +163,14 @@ fn deadlines() -> Deadlines {
 impl World {
     pub fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let card = SimCard::new(CATALOGUE.profile.clone(), rng.random()).expect("a valid profile");
+        let mut profile = CATALOGUE.profile.clone();
+        // Every other card is small: victims are replaced all the time.
+        profile.regions.truncate(if seed.is_multiple_of(2) { 2 } else { 6 });
+        let card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
         let controller = recover(&BTreeMap::new(), Timestamp::ZERO);
         let mut world = Self {
             rng,
+            profile,
             now: Timestamp::from_nanos(1_000_000),
             controller,
             card,
@@ -175,6 +183,7 @@ impl World {
             waiting: VecDeque::new(),
             replies: Vec::new(),
             sources: BTreeMap::new(),
+            tables: TableImage::default(),
             sampled: Timestamp::ZERO,
             log: String::new(),
         };
@@ -240,10 +249,14 @@ impl World {
         }
         match &command {
             CardCommand::Program { delta, .. } => {
+                self.tables.apply(delta).expect("rows that the tables have");
                 let rows: Vec<_> = delta.rows().map(|(key, _)| (key.table, key.row)).collect();
                 self.note(format_args!("-> program {rows:?}"));
             }
-            CardCommand::Load { region, .. } => self.note(format_args!("-> load {region}")),
+            CardCommand::Load { region, .. } => {
+                self.note(format_args!("-> load {region}"));
+                self.check_unrouted(*region);
+            }
             CardCommand::ReadBack { .. } => self.note("-> read back"),
             CardCommand::Sample { .. } => {}
         }
@@ -252,6 +265,15 @@ impl World {
             _ => None,
         };
         self.session.submit(command, bytes);
+    }
+
+    /// No row may lead to a region that is about to be loaded.
+    fn check_unrouted(&self, region: RegionId) {
+        let rows = 0..u16::try_from(Table::Instance.rows()).expect("16 bits are enough");
+        for row in rows {
+            let leads = self.tables.get::<InstanceRow>(row).is_some_and(|i| i.region == region.0);
+            assert!(!leads, "instance row {row} leads to region {region}\n{}", self.log);
+        }
     }
 
     /// Lets time pass, and the card say what it has to say.
@@ -275,6 +297,7 @@ impl World {
                         self.note(format_args!("<- programmed: {result:?}"));
                     }
                     CardReport::ReadBack { snapshot, .. } => {
+                        self.tables = snapshot.tables.clone();
                         let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
                         self.note(format_args!("<- read back {regions:?}"));
                     }
@@ -306,7 +329,7 @@ impl World {
         }
         self.card.reopen();
         self.open = true;
-        let profile = Box::new(CATALOGUE.profile.clone());
+        let profile = Box::new(self.profile.clone());
         self.handle(Event::CardAppeared { card: card_id(), profile });
     }
 
