@@ -6,7 +6,7 @@ use snic_domain::{
 use snic_planner::{Plan, Request, Reservation, plan};
 use snic_tables::Table;
 
-use crate::card::Actual;
+use crate::card::{Actual, Link};
 use crate::error::ControlError;
 use crate::out::Out;
 use crate::records::{Placement, key, storable};
@@ -23,7 +23,8 @@ pub(crate) struct Choice {
 }
 
 impl Controller {
-    /// The first card, by id, that can take the DAG; where none can, what the first one lacks.
+    /// The first card, by id, that can take the DAG, those that answer before those that do not;
+    /// where none can, what the first one lacks.
     /// `previous` is what serves the DAG meanwhile.
     pub(crate) fn choose(
         &self,
@@ -33,7 +34,10 @@ impl Controller {
     ) -> Result<Choice, ControlError> {
         let mut refusal = None;
         let fixed = previous.map(|p| &p.mapping.card);
-        for (id, card) in self.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id)) {
+        let cards = self.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id));
+        let (answering, silent): (Vec<_>, Vec<_>) =
+            cards.partition(|(_, card)| card.link == Link::Ready);
+        for (id, card) in answering.into_iter().chain(silent) {
             let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
             match plan(&card.ledger, &self.catalogue, &request) {
                 Ok(plan) => return Ok(Choice { card: id.clone(), plan }),

@@ -12,7 +12,7 @@ use snic_planner::Catalogue;
 use snic_tables::Ticket;
 
 use crate::card::CardState;
-use crate::event::{Effect, Event};
+use crate::event::{Effect, Event, Reply};
 use crate::out::Out;
 use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
@@ -162,10 +162,10 @@ impl Controller {
     pub fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Effect> {
         self.now = self.now.max(now);
         let mut out = Out::default();
+        let mut reply = None;
         match event {
             Event::Request { call, request } => {
-                let result = self.request(&mut out, *request);
-                out.effects.push(Effect::Reply { call, result });
+                reply = Some((call, self.request(&mut out, *request)));
             }
             Event::CardAppeared { card, profile } => self.card_appeared(&mut out, card, *profile),
             Event::CardAbsent { card, reason } => self.card_absent(&mut out, card, reason),
@@ -174,6 +174,10 @@ impl Controller {
             Event::Sample => self.sample(&mut out),
         }
         self.reconcile(&mut out);
+        if let Some((call, result)) = reply {
+            let result = result.map(|reply| self.up_to_date(reply));
+            out.effects.push(Effect::Reply { call, result });
+        }
         self.forget_old(&mut out);
         if !self.meta_stored && !out.batch.0.is_empty() {
             self.meta_stored = true;
@@ -185,6 +189,17 @@ impl Controller {
             panic!("an invariant of the controller is broken: {broken}");
         }
         out.into_effects()
+    }
+
+    /// A reply that was made before the next steps were taken, as it is after them.
+    fn up_to_date(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Operation(view) => match self.operations.get(&view.record.id) {
+                Some(record) => Reply::Operation(self.operation_view(record)),
+                None => Reply::Operation(view),
+            },
+            other => other,
+        }
     }
 
     /// When [`Event::Tick`] is needed next, if nothing else happens before.

@@ -62,6 +62,7 @@ pub async fn run(settings: &Settings) -> Result<()> {
     }
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
+        () = daemon.ended() => Some(Err(anyhow!("the control plane ended by itself"))),
         signal = stop_signal() => {
             signal?;
             None
@@ -69,6 +70,7 @@ pub async fn run(settings: &Settings) -> Result<()> {
     };
     match ended {
         Some(ended) => {
+            // Its own error says more than that it ended.
             daemon.stop()?;
             ended
         }

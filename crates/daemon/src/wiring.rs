@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{self, Catalogue};
@@ -17,6 +18,9 @@ use snic_store_sled::{Options, SledStore};
 
 use crate::policies;
 use crate::settings::{Card, Driver, Settings};
+
+/// How often it is looked whether the control plane is still there.
+const ENDED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A running control plane, and the simulated cards inside of it.
 pub struct Daemon {
@@ -46,6 +50,13 @@ impl Daemon {
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
         Ok(Self { plane, simulated, running })
+    }
+
+    /// Waits until the control plane has ended by itself, as it does when its store failed.
+    pub async fn ended(&self) {
+        while !self.running.has_ended() {
+            tokio::time::sleep(ENDED_INTERVAL).await;
+        }
     }
 
     /// Stops all threads; what was promised is durable.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, BitstreamId, Cycles, Form, NodeId, NtTypeId, RegionId};
+use crate::{Bandwidth, BitstreamId, ByteSize, Cycles, Form, NodeId, NtTypeId, RegionId};
 
 /// A way to embed a virtual chain (SuperNIC, 4.1; in the order of preference).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -84,9 +84,30 @@ pub struct Shortage {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = self.resource.unit();
-        write!(f, "{}: {} {unit} needed, ", self.resource, self.required)?;
-        write!(f, "{} {unit} available ({})", self.available, self.detail)
+        let amount = |number| Amount(self.resource, number);
+        let (required, available) = (amount(self.required), amount(self.available));
+        write!(f, "{}: {required} needed, {available} available", self.resource)?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
+    }
+}
+
+/// A number of a resource, as people write it.
+struct Amount(Resource, u64);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(resource, number) = *self;
+        match resource {
+            Resource::IngressBandwidth | Resource::EgressBandwidth | Resource::NtBandwidth => {
+                Bandwidth::from_bps(number).fmt(f)
+            }
+            Resource::Memory => ByteSize::from_bytes(number).fmt(f),
+            Resource::Regions | Resource::Bitstreams | Resource::TableRows => {
+                let unit = resource.unit();
+                let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
+                write!(f, "{number} {unit}")
+            }
+        }
     }
 }
 
@@ -164,4 +185,46 @@ pub struct Rejection {
     pub way: Way,
     /// What was short, and by how much.
     pub shortage: Shortage,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shortage(resource: Resource, required: u64, available: u64, detail: &str) -> String {
+        let (nodes, detail) = (Vec::new(), detail.to_owned());
+        Shortage { resource, required, available, nodes, detail }.to_string()
+    }
+
+    #[test]
+    fn shortages_read_as_people_write_numbers() {
+        assert_eq!(
+            shortage(Resource::NtBandwidth, 20_000_000_000, 0, "all taken"),
+            "NT bandwidth: 20 Gbit/s needed, 0 bit/s available (all taken)"
+        );
+        assert_eq!(
+            shortage(Resource::Bitstreams, 1, 0, ""),
+            "bitstreams: 1 bitstream needed, 0 bitstreams available"
+        );
+        assert_eq!(
+            shortage(Resource::Memory, 1 << 30, 1 << 20, "x"),
+            "on-board memory: 1 GiB needed, 1 MiB available (x)"
+        );
+    }
+
+    #[test]
+    fn a_refusal_speaks_of_the_hardest_shortage() {
+        let shortage = Shortage {
+            resource: Resource::Regions,
+            required: 2,
+            available: 1,
+            nodes: Vec::new(),
+            detail: "x".into(),
+        };
+        let text = Refusal { shortages: vec![shortage] }.to_string();
+        assert_eq!(
+            text,
+            "the card cannot take the DAG: regions: 2 regions needed, 1 region available (x)"
+        );
+    }
 }

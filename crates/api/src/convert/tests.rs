@@ -376,7 +376,7 @@ fn an_explanation_is_told_whole_to_operators() {
             "n",
             "  free region: 1 Gbit/s in cards/c0/regions/3 with bitstreams/acme.x, skipping 2 of \
              its NTs",
-            "  not shared: NT bandwidth: 2000 bit/s needed, 1000 bit/s available (what is left)",
+            "  not shared: NT bandwidth: 2 kbit/s needed, 1 kbit/s available (what is left)",
         ]
     );
 }

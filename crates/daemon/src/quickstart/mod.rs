@@ -64,6 +64,8 @@ struct Identities {
 pub async fn run(options: Options) -> Result<()> {
     let began = Instant::now();
     let dir = options.dir.clone().map_or_else(default_folder, Ok)?;
+    // The contexts name files in it, and are read from anywhere.
+    let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut settings = Settings {
         data_dir: dir.join("store"),

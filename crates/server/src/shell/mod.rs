@@ -110,6 +110,11 @@ impl Running {
         self.wait()
     }
 
+    /// Whether the control plane has ended, as it does by itself when its store failed.
+    pub fn has_ended(&self) -> bool {
+        self.controller.is_finished()
+    }
+
     /// Blocks until the control plane has ended: after [`Running::stop`], or when its store failed.
     pub fn wait(self) -> Result<(), StoreError> {
         match self.controller.join() {
