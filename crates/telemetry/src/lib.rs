@@ -5,8 +5,9 @@
 
 use std::str::FromStr;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,16 +53,18 @@ pub enum InvalidLog {
     Again,
 }
 
-/// Sets up logging for the whole process. `filter` is a list of `target=level`, as in
-/// `tracing_subscriber::EnvFilter`.
+/// Sets up logging for the whole process. `filter` is a list of `target=level`, comma separated, as
+/// `tracing_subscriber::filter::Targets` reads it.
 pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
-    let env = EnvFilter::try_new(filter)
+    let targets: Targets = filter
+        .parse()
         .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(env).with_writer(std::io::stderr);
-    let set = match format {
-        LogFormat::Human => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = match format {
+        LogFormat::Human => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
     };
+    let set = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
     set.map_err(|_| InvalidLog::Again)
 }
 
