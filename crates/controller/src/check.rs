@@ -3,6 +3,7 @@
 use snic_domain::CardId;
 
 use crate::card::CardState;
+use crate::records::Work;
 use crate::state::{Controller, DagEntry};
 
 impl Controller {
@@ -15,6 +16,16 @@ impl Controller {
         }
         for entry in self.dags.values() {
             self.check_dag(entry)?;
+        }
+        if self.usage != self.usage_recounted() {
+            return Err("what tenants use is not what their DAGs and bitstreams sum up to".into());
+        }
+        let drains = self
+            .operations
+            .values()
+            .filter(|o| o.ended.is_none() && matches!(o.work, Work::DrainRegion(..)));
+        if !drains.map(|o| &o.id).eq(self.drains.keys()) {
+            return Err("the pending drains are not those among the operations".into());
         }
         Ok(())
     }

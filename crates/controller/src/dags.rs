@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{ByteSize, Dag, DagName, DagSpec, TenantId};
+use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
 
 use crate::error::{ControlError, FieldViolation};
 use crate::event::{Caller, Change, Effect, Reply};
@@ -85,9 +85,11 @@ impl Controller {
         if validate_only {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
+        self.charge_dag(&name.tenant, dag.spec());
         self.dags.insert(name.clone(), entry);
         if let Err(error) = self.install(out, &name, &dag, choice) {
             self.dags.remove(&name);
+            self.discharge_dag(&name.tenant, dag.spec());
             return Err(error);
         }
         self.uids.take(uid);
@@ -154,11 +156,7 @@ impl Controller {
         self.check_rows(&choice)?;
         self.supersede(out, name);
         self.make_way(name, previous.is_some());
-        if let Some(entry) = self.dags.get_mut(name) {
-            entry.record.spec = dag.spec().clone();
-            entry.record.generation = generation;
-            entry.record.updated = self.now;
-        }
+        self.set_spec(name, dag.spec());
         let reply = self.begin_dag_operation(out, name, Work::UpdateDag(name.clone()));
         if let Err(error) = self.install(out, name, &dag, choice) {
             let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
@@ -169,6 +167,16 @@ impl Controller {
         }
         self.store_dag(out, name);
         Ok(reply)
+    }
+
+    /// The next generation of a DAG.
+    fn set_spec(&mut self, name: &DagName, spec: &DagSpec) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let before = std::mem::replace(&mut entry.record.spec, spec.clone());
+        entry.record.generation += 1;
+        entry.record.updated = self.now;
+        self.discharge_dag(&name.tenant, &before);
+        self.charge_dag(&name.tenant, spec);
     }
 
     /// Moves the wanted placement aside: it serves until the next one is on the card, or, where
@@ -220,11 +228,8 @@ impl Controller {
         let entry = self.dags.get(name).ok_or(())?;
         let Some(mut previous) = entry.record.previous.clone() else { return Err(()) };
         self.uninstall(name);
-        let now = self.now;
+        self.set_spec(name, &previous.spec);
         let entry = self.dags.get_mut(name).ok_or(())?;
-        entry.record.generation += 1;
-        entry.record.spec = previous.spec.clone();
-        entry.record.updated = now;
         previous.generation = entry.record.generation;
         entry.record.previous = None;
         entry.record.placement = Some(previous);
@@ -260,7 +265,9 @@ impl Controller {
         self.remove_rules_of(out, name);
         let last = self.dag_view(name);
         let card = self.evict(out, name);
-        self.dags.remove(name);
+        if let Some(entry) = self.dags.remove(name) {
+            self.discharge_dag(&name.tenant, &entry.record.spec);
+        }
         out.batch.delete(key::dag(name));
         out.batch.delete(key::explanation(name));
         if let Some(mut view) = last {
@@ -296,21 +303,26 @@ impl Controller {
             return Err(ControlError::not_found(format!("tenants/{}", name.tenant)));
         };
         let quota = tenant.tenant.quota;
-        let usage = self.usage(&name.tenant, Some(name));
+        let usage = self.usage(&name.tenant);
+        let before = self.dags.get(name).map(|entry| &entry.record.spec);
+        let (dags_before, bandwidth_before, memory_before) = before.map_or_else(
+            || (0, Bandwidth::ZERO, ByteSize::ZERO),
+            |spec| (1, spec.bandwidth, self.memory_of(spec)),
+        );
         let over = |quota: &str, limit: String, asked: String| {
             let tenant = format!("tenants/{}", name.tenant);
             Err(ControlError::Quota { tenant, quota: quota.to_owned(), limit, asked })
         };
-        let dags = usage.dags + 1;
+        let dags = usage.dags - dags_before + 1;
         if dags > quota.dags_max {
             return over("dags_max", quota.dags_max.to_string(), dags.to_string());
         }
-        let bandwidth = usage.bandwidth + dag.bandwidth();
+        let bandwidth = usage.bandwidth - bandwidth_before + dag.bandwidth();
         if bandwidth > quota.bandwidth_max {
             let limit = quota.bandwidth_max.to_string();
             return over("bandwidth_max_bps", limit, bandwidth.to_string());
         }
-        let memory = usage.memory + self.memory_of(dag.spec());
+        let memory = usage.memory - memory_before + self.memory_of(dag.spec());
         if memory > quota.memory_max {
             return over("memory_max_bytes", quota.memory_max.to_string(), memory.to_string());
         }

@@ -118,6 +118,9 @@ impl Controller {
         let record =
             OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
         out.batch.put(key::operation(&id), &record);
+        if let Work::DrainRegion(card, region) = &record.work {
+            self.drains.insert(id.clone(), (card.clone(), *region));
+        }
         self.operations.insert(id.clone(), record);
         id
     }
@@ -148,6 +151,7 @@ impl Controller {
         let record = record.clone();
         out.batch.put(key::operation(id), &record);
         self.ended.push_back(id.clone());
+        self.drains.remove(id);
         if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
             && let Some(entry) = self.dags.get_mut(name)
             && entry.record.operation.as_ref() == Some(id)
@@ -161,10 +165,7 @@ impl Controller {
 
     /// The drains that have not ended.
     pub(crate) fn pending_drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, RegionId)> {
-        self.operations.values().filter(|o| o.ended.is_none()).filter_map(|o| match &o.work {
-            Work::DrainRegion(card, region) => Some((&o.id, card, *region)),
-            _ => None,
-        })
+        self.drains.iter().map(|(id, (card, region))| (id, card, *region))
     }
 
     fn visible_operation(

@@ -55,7 +55,7 @@ impl Controller {
         Some(TenantView {
             tenant: record.tenant.clone(),
             uid: uuid(&format!("{}/{id}/{}", self.meta.secret, record.created.as_nanos())),
-            usage: self.usage(id, None),
+            usage: self.usage(id),
             etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
             created: record.created,
             updated: record.updated,

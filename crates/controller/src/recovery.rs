@@ -122,6 +122,7 @@ impl Controller {
             meta,
             meta_stored: false,
             tenants: BTreeMap::new(),
+            usage: BTreeMap::new(),
             nts: BTreeMap::new(),
             bitstreams: BTreeMap::new(),
             catalogue: Catalogue::new(),
@@ -130,6 +131,7 @@ impl Controller {
             absent: BTreeMap::new(),
             rules: BTreeMap::new(),
             operations: BTreeMap::new(),
+            drains: BTreeMap::new(),
             ended: Default::default(),
             requests: BTreeMap::new(),
             requests_by_age: Default::default(),
@@ -155,6 +157,7 @@ impl Controller {
             if record.rejected.is_none() {
                 self.catalogue.insert_bitstream(record.bitstream.clone());
             }
+            self.charge_bitstream(&record.bitstream);
             self.bitstreams.insert(record.bitstream.id.clone(), record);
         }
     }
@@ -226,6 +229,7 @@ impl Controller {
                 active: None,
                 conditions: Vec::new(),
             };
+            self.charge_dag(&name.tenant, &entry.record.spec);
             self.dags.insert(name.clone(), entry);
             self.recover_placements(&key, &name)?;
             self.stale.insert(name);
@@ -278,6 +282,9 @@ impl Controller {
                 && let Some(card) = self.cards.get_mut(card)
             {
                 card.removals.push(record.id.clone());
+            }
+            if let (Work::DrainRegion(card, region), None) = (&record.work, &record.ended) {
+                self.drains.insert(record.id.clone(), (card.clone(), *region));
             }
             self.operations.insert(record.id.clone(), record);
         }

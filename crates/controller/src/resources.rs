@@ -126,6 +126,7 @@ impl Controller {
             BitstreamRecord { bitstream: bitstream.clone(), rejected: None, created: self.now };
         out.batch.put(key::bitstream(&bitstream.id), &record);
         let view = self.bitstream_view(&record, false);
+        self.charge_bitstream(&bitstream);
         self.bitstreams.insert(bitstream.id.clone(), record);
         self.catalogue.insert_bitstream(bitstream);
         self.freed = true;
@@ -167,7 +168,7 @@ impl Controller {
     ) -> Result<(), ControlError> {
         let Some(record) = self.tenants.get(owner) else { return Ok(()) };
         let quota = record.tenant.quota;
-        let usage = self.usage(owner, None);
+        let usage = self.usage(owner);
         let over = |quota: &str, limit: String, asked: String| ControlError::Quota {
             tenant: format!("tenants/{owner}"),
             quota: quota.to_owned(),
@@ -227,6 +228,7 @@ impl Controller {
         self.catalogue.remove_bitstream(id);
         out.batch.delete(key::bitstream(id));
         if let Some(record) = self.bitstreams.remove(id) {
+            self.discharge_bitstream(&record.bitstream);
             let digest = record.bitstream.digest;
             if !self.bitstreams.values().any(|other| other.bitstream.digest == digest) {
                 out.effects.push(Effect::DropBlob(digest));

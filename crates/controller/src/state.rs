@@ -18,6 +18,7 @@ use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
     RuleRecord, TenantRecord, key,
 };
+use crate::view::TenantUsage;
 
 /// How patient the controller is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +129,8 @@ pub struct Controller {
     /// Whether a store has it: what is derived from its secret must not change with a restart.
     pub(crate) meta_stored: bool,
     pub(crate) tenants: BTreeMap<TenantId, TenantRecord>,
+    /// What each tenant uses; without an entry nothing.
+    pub(crate) usage: BTreeMap<TenantId, TenantUsage>,
     pub(crate) nts: BTreeMap<NtTypeId, NtRecord>,
     pub(crate) bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
     /// The same as `nts` and `bitstreams`, as the planner wants them.
@@ -138,6 +141,8 @@ pub struct Controller {
     pub(crate) absent: BTreeMap<CardId, String>,
     pub(crate) rules: BTreeMap<RuleId, RuleRecord>,
     pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
+    /// The drains that have not ended.
+    pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
     /// Operations that ended, the oldest first.
     pub(crate) ended: VecDeque<OperationId>,
     pub(crate) requests: BTreeMap<(String, String), RequestRecord>,

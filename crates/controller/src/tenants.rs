@@ -1,9 +1,11 @@
 //! Tenants: create, update, delete; what they use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::TENANT_WEIGHT_MAX;
-use snic_domain::{BitstreamId, DagId, DagName, NtTypeId, Quota, Tenant, TenantId};
+use snic_domain::{
+    Bitstream, BitstreamId, DagId, DagName, DagSpec, NtTypeId, Quota, Tenant, TenantId,
+};
 
 use crate::dags::check_etag;
 use crate::error::ControlError;
@@ -143,19 +145,70 @@ impl Controller {
         self.dags.range(from..).take_while(move |(name, _)| name.tenant == *id).map(|(_, e)| e)
     }
 
-    /// What a tenant uses, leaving out one DAG.
-    pub(crate) fn usage(&self, id: &TenantId, but: Option<&DagName>) -> TenantUsage {
-        let mut usage = TenantUsage::default();
-        for entry in self.dags_of(id).filter(|entry| Some(&entry.record.name) != but) {
+    /// What a tenant uses.
+    pub(crate) fn usage(&self, id: &TenantId) -> TenantUsage {
+        self.usage.get(id).copied().unwrap_or_default()
+    }
+
+    /// Counts a DAG in.
+    pub(crate) fn charge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
+        let memory = self.memory_of(spec);
+        let usage = self.usage.entry(id.clone()).or_default();
+        usage.dags += 1;
+        usage.bandwidth += spec.bandwidth;
+        usage.memory += memory;
+    }
+
+    /// Counts a DAG out that was counted in.
+    pub(crate) fn discharge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
+        let memory = self.memory_of(spec);
+        let usage = self.usage.entry(id.clone()).or_default();
+        usage.dags = usage.dags.saturating_sub(1);
+        usage.bandwidth = usage.bandwidth.saturating_sub(spec.bandwidth);
+        usage.memory = usage.memory.saturating_sub(memory);
+        self.drop_empty_usage(id);
+    }
+
+    /// Counts a bitstream in, if a tenant owns it.
+    pub(crate) fn charge_bitstream(&mut self, bitstream: &Bitstream) {
+        let Some(owner) = bitstream.id.owner() else { return };
+        let usage = self.usage.entry(owner).or_default();
+        usage.bitstreams += 1;
+        usage.bitstream_bytes += bitstream.size;
+    }
+
+    /// Counts a bitstream out that was counted in.
+    pub(crate) fn discharge_bitstream(&mut self, bitstream: &Bitstream) {
+        let Some(owner) = bitstream.id.owner() else { return };
+        let usage = self.usage.entry(owner.clone()).or_default();
+        usage.bitstreams = usage.bitstreams.saturating_sub(1);
+        usage.bitstream_bytes = usage.bitstream_bytes.saturating_sub(bitstream.size);
+        self.drop_empty_usage(&owner);
+    }
+
+    fn drop_empty_usage(&mut self, id: &TenantId) {
+        if self.usage.get(id).is_some_and(|usage| *usage == TenantUsage::default()) {
+            self.usage.remove(id);
+        }
+    }
+
+    /// What every tenant uses, counted anew; for [`Controller::check`].
+    pub(crate) fn usage_recounted(&self) -> BTreeMap<TenantId, TenantUsage> {
+        let mut all: BTreeMap<TenantId, TenantUsage> = BTreeMap::new();
+        for entry in self.dags.values() {
+            let usage = all.entry(entry.record.name.tenant.clone()).or_default();
             usage.dags += 1;
             usage.bandwidth += entry.record.spec.bandwidth;
             usage.memory += self.memory_of(&entry.record.spec);
         }
-        for record in self.bitstreams.values().filter(|r| r.bitstream.id.is_owned_by(id)) {
-            usage.bitstreams += 1;
-            usage.bitstream_bytes += record.bitstream.size;
+        for record in self.bitstreams.values() {
+            if let Some(owner) = record.bitstream.id.owner() {
+                let usage = all.entry(owner).or_default();
+                usage.bitstreams += 1;
+                usage.bitstream_bytes += record.bitstream.size;
+            }
         }
-        usage
+        all
     }
 }
 
