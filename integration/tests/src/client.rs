@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hyper_util::rt::TokioIo;
+use snic_api::convert;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
@@ -12,7 +13,7 @@ use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
 use snic_bitstream::catalogue::Catalogue;
-use snic_domain::{DagName, DagSpec, RegionKind, Traffic};
+use snic_domain::{DagName, DagSpec};
 use tokio::net::UnixStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::service::Interceptor;
@@ -99,22 +100,9 @@ impl Client {
     /// Registers the NT types of a catalogue, and uploads its bitstreams for `sim-16`.
     pub async fn register(&self, catalogue: &Catalogue) {
         for nt in &catalogue.nt_types {
-            let traffic = match nt.traffic {
-                Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
-                Traffic::Payload => v1::nt_type::Traffic::Payload,
-            };
-            let area = v1::Area { lut: nt.area.lut, ramb36: nt.area.ramb36, dsp: nt.area.dsp };
             let request = v1::CreateNtTypeRequest {
                 nt_type_id: nt.id.to_string(),
-                nt_type: Some(v1::NtType {
-                    shareable: nt.shareable,
-                    bandwidth_max_bps: nt.bandwidth_max.get(),
-                    latency_cycles: nt.latency.get(),
-                    area: Some(area),
-                    memory_bytes: nt.memory.get(),
-                    traffic: traffic.into(),
-                    ..Default::default()
-                }),
+                nt_type: Some(convert::nt_type::nt_type_to_wire(nt)),
                 request_id: String::new(),
             };
             self.network_tasks()
@@ -137,18 +125,15 @@ impl Client {
         bitstream: &snic_domain::Bitstream,
         bytes: Vec<u8>,
     ) -> Result<v1::Bitstream, Status> {
-        let kind = match bitstream.region_kind {
-            RegionKind::KnownNt => v1::RegionKind::KnownNt,
-            RegionKind::UserNt => v1::RegionKind::UserNt,
-        };
+        let wire = convert::bitstream::bitstream_to_wire(bitstream);
         let header = v1::BitstreamHeader {
             bitstream_id: bitstream.id.to_string(),
-            digest: bitstream.digest.to_string(),
-            size_bytes: bitstream.size.get(),
-            nts: bitstream.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
-            region_kind: kind.into(),
-            card_model: bitstream.card_model.to_string(),
-            shareable: bitstream.shareable,
+            digest: wire.digest,
+            size_bytes: wire.size_bytes,
+            nts: wire.nts,
+            region_kind: wire.region_kind,
+            card_model: wire.card_model,
+            shareable: wire.shareable,
             request_id: String::new(),
         };
         let bytes = bytes::Bytes::from(bytes);
@@ -216,17 +201,9 @@ impl Client {
 
 /// A spec as the API has it.
 fn dag(spec: &DagSpec) -> Dag {
-    let node = |node: &snic_domain::Node| v1::dag::Node {
-        id: node.id.to_string(),
-        nt_type: format!("ntTypes/{}", node.nt),
-    };
-    let edge = |edge: &snic_domain::Edge| v1::dag::Edge {
-        from: edge.from.to_string(),
-        to: edge.to.to_string(),
-    };
     Dag {
-        nodes: spec.nodes.iter().map(node).collect(),
-        edges: spec.edges.iter().map(edge).collect(),
+        nodes: convert::dag::nodes_to_wire(spec),
+        edges: convert::dag::edges_to_wire(spec),
         bandwidth_bps: spec.bandwidth.get(),
         ..Default::default()
     }

@@ -1,6 +1,7 @@
 //! The quickstart as a client of its own daemon: over mutual TLS, through the public API alone.
 
 use anyhow::{Context as _, Result, bail};
+use snic_api::convert;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
@@ -13,7 +14,7 @@ use snic_api::v1::{
     UploadBitstreamRequest, operation,
 };
 use snic_bitstream::catalogue::SampleDag;
-use snic_domain::{Area, Bitstream, NtType, RegionKind, Tenant, Traffic};
+use snic_domain::{Bitstream, NtType, Tenant};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
@@ -35,10 +36,6 @@ fn made<T>(result: Result<T, Status>) -> Result<bool, Status> {
         Err(status) if status.code() == Code::AlreadyExists => Ok(false),
         Err(status) => Err(status),
     }
-}
-
-fn area(area: Area) -> v1::Area {
-    v1::Area { lut: area.lut, ramb36: area.ramb36, dsp: area.dsp }
 }
 
 impl Client {
@@ -81,22 +78,9 @@ impl Client {
 
     /// Registers an NT type.
     pub async fn create_nt_type(&self, nt: &NtType) -> Result<bool, Status> {
-        let traffic = match nt.traffic {
-            Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
-            Traffic::Payload => v1::nt_type::Traffic::Payload,
-        };
         let request = CreateNtTypeRequest {
             nt_type_id: nt.id.to_string(),
-            nt_type: Some(v1::NtType {
-                shareable: nt.shareable,
-                bandwidth_max_bps: nt.bandwidth_max.get(),
-                latency_cycles: nt.latency.get(),
-                area: Some(area(nt.area)),
-                memory_bytes: nt.memory.get(),
-                traffic: traffic.into(),
-                description: nt.description.clone(),
-                ..Default::default()
-            }),
+            nt_type: Some(convert::nt_type::nt_type_to_wire(nt)),
             request_id: String::new(),
         };
         made(NetworkTaskServiceClient::new(self.channel.clone()).create_nt_type(request).await)
@@ -104,18 +88,15 @@ impl Client {
 
     /// Uploads a bitstream.
     pub async fn upload(&self, bitstream: &Bitstream, bytes: Vec<u8>) -> Result<bool, Status> {
-        let kind = match bitstream.region_kind {
-            RegionKind::KnownNt => v1::RegionKind::KnownNt,
-            RegionKind::UserNt => v1::RegionKind::UserNt,
-        };
+        let wire = convert::bitstream::bitstream_to_wire(bitstream);
         let header = BitstreamHeader {
             bitstream_id: bitstream.id.to_string(),
-            digest: bitstream.digest.to_string(),
-            size_bytes: bitstream.size.get(),
-            nts: bitstream.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
-            region_kind: kind.into(),
-            card_model: bitstream.card_model.to_string(),
-            shareable: bitstream.shareable,
+            digest: wire.digest,
+            size_bytes: wire.size_bytes,
+            nts: wire.nts,
+            region_kind: wire.region_kind,
+            card_model: wire.card_model,
+            shareable: wire.shareable,
             request_id: String::new(),
         };
         let bytes = bytes::Bytes::from(bytes);
@@ -132,20 +113,12 @@ impl Client {
 
     /// Submits a DAG; gives the operation, or `None` where the DAG is there already.
     pub async fn create_dag(&self, dag: &SampleDag) -> Result<Option<v1::Operation>, Status> {
-        let node = |node: &snic_domain::Node| v1::dag::Node {
-            id: node.id.to_string(),
-            nt_type: format!("ntTypes/{}", node.nt),
-        };
-        let edge = |edge: &snic_domain::Edge| v1::dag::Edge {
-            from: edge.from.to_string(),
-            to: edge.to.to_string(),
-        };
         let request = CreateDagRequest {
             parent: format!("tenants/{}", dag.name.tenant),
             dag_id: dag.name.dag.to_string(),
             dag: Some(v1::Dag {
-                nodes: dag.spec.nodes.iter().map(node).collect(),
-                edges: dag.spec.edges.iter().map(edge).collect(),
+                nodes: convert::dag::nodes_to_wire(&dag.spec),
+                edges: convert::dag::edges_to_wire(&dag.spec),
                 bandwidth_bps: dag.spec.bandwidth.get(),
                 ..Default::default()
             }),
