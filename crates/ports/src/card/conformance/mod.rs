@@ -3,7 +3,7 @@
 //! An adapter's tests write `snic_ports::card_conformance!(fixture())`, which makes one `#[test]`
 //! of every case, so that a failure names what is broken. The cases know the port and the register
 //! map only; where a whole sequence is meant, they run it through the driver's own
-//! [`Session`](crate::driver::Session), because that is how cards are used.
+//! [`Session`], because that is how cards are used.
 
 mod loads;
 mod registers;
