@@ -48,7 +48,11 @@ impl Controller {
         }
         while let Some((card, region)) = self.loose.pop_first() {
             self.keep_as_victim(out, &card, region);
-            self.emit_region(out, &card, region);
+            // While others are in it nothing about its state has changed, and a view of all of
+            // them for each that leaves would be quadratic.
+            if self.cards.get(&card).is_some_and(|state| state.ledger.is_unused(region)) {
+                self.emit_region(out, &card, region);
+            }
         }
     }
 
