@@ -1,6 +1,6 @@
 //! What operators do with regions: drain, undrain, reset.
 
-use snic_domain::{CardId, Dag, DagName, RegionId};
+use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
 use crate::card::{Actual, RegionEntry};
 use crate::error::ControlError;
@@ -17,6 +17,12 @@ impl Controller {
             .ok_or_else(|| ControlError::not_found(region_name(id, region)))
     }
 
+    /// The operation that drains a region, if one does.
+    fn pending_drain(&self, id: &CardId, region: RegionId) -> Option<OperationId> {
+        let of = |(_, card, drained): &(_, &CardId, RegionId)| *card == id && *drained == region;
+        self.pending_drains().find(of).map(|(operation, ..)| operation.clone())
+    }
+
     /// Nothing new is placed in the region; what is there moves where it can, make before break.
     pub(crate) fn drain_region(
         &mut self,
@@ -25,8 +31,7 @@ impl Controller {
         region: RegionId,
     ) -> Result<Reply, ControlError> {
         self.region_entry(id, region)?;
-        let pending = self.pending_drains().find(|(_, c, r)| *c == id && *r == region);
-        if let Some(operation) = pending.map(|(operation, _, _)| operation.clone()) {
+        if let Some(operation) = self.pending_drain(id, region) {
             return Ok(Reply::Operation(self.operation_view(&self.operations[&operation])));
         }
         self.cordon(out, id, region, true);
@@ -93,8 +98,7 @@ impl Controller {
         region: RegionId,
     ) -> Result<Reply, ControlError> {
         self.region_entry(id, region)?;
-        let pending = self.pending_drains().find(|(_, c, r)| *c == id && *r == region);
-        if let Some(operation) = pending.map(|(operation, _, _)| operation.clone()) {
+        if let Some(operation) = self.pending_drain(id, region) {
             let resource = region_name(id, region);
             self.end_operation(out, &operation, Err(ControlError::Superseded { resource }));
         }
