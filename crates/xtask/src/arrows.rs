@@ -33,6 +33,7 @@ const ARROWS: &[(&str, To)] = &[
     ("server", To::Only(&["api", "controller", "ports", "telemetry", "domain"])),
     ("telemetry", To::Only(&[])),
     ("cli", To::Only(&["api", "domain"])),
+    ("repro", To::AnyBut(&["cli", "xtask", "daemon", "api", "server"])),
     ("daemon", To::AnyBut(&["cli", "xtask"])),
     ("integration", To::AnyBut(&[])),
     ("xtask", To::Only(&[])),
