@@ -1,0 +1,174 @@
+//! One DAG, one moment: more instances, fewer, or as it is.
+
+use std::fmt;
+use std::time::Duration;
+
+use snic_domain::{Bandwidth, Timestamp};
+
+use crate::{Monitor, Policy};
+
+/// How much the load must have risen, as a part of itself, before it counts as a trend: below that
+/// it is the noise of packets that fall on either side of a sample.
+const TREND_PART: u64 = 10;
+
+/// What is known of a DAG besides its load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// What its instances could serve of it now, the traffic of others being what it is.
+    pub capacity: Bandwidth,
+    /// What one more instance adds: the least maximum of its NTs.
+    pub unit: Bandwidth,
+    /// What is held for it now.
+    pub holds: Bandwidth,
+    /// What it was promised; it never holds less.
+    pub admitted: Bandwidth,
+    /// What it may have by its fair share.
+    pub fair: Bandwidth,
+    /// When what it holds last changed.
+    pub settled: Timestamp,
+}
+
+/// Why something was decided: the numbers it was decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Over the capacity for a whole period.
+    Overloaded {
+        /// The least load of the period.
+        load: Bandwidth,
+        /// What there was.
+        capacity: Bandwidth,
+    },
+    /// It will be over the capacity if it goes on rising.
+    Rising {
+        /// The load of the last period.
+        load: Bandwidth,
+        /// What it will be.
+        forecast: Bandwidth,
+        /// What there is.
+        capacity: Bandwidth,
+    },
+    /// One instance fewer would have done for so many whole periods.
+    Calm {
+        /// The largest load of the last period.
+        load: Bandwidth,
+        /// What it holds.
+        holds: Bandwidth,
+        /// How many periods.
+        periods: u32,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overloaded { load, capacity } => {
+                write!(
+                    f,
+                    "its load was at least {load} for a whole period, over the {capacity} that its instances serve"
+                )
+            }
+            Self::Rising { load, forecast, capacity } => write!(
+                f,
+                "its load rose to {load}; at this rate it is {forecast} a period later, over the {capacity} that its instances serve"
+            ),
+            Self::Calm { load, holds, periods } => write!(
+                f,
+                "for {periods} whole periods one instance fewer would have done: its load was at most {load} and it holds {holds}"
+            ),
+        }
+    }
+}
+
+/// What is to be done about one DAG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing.
+    Keep,
+    /// It is to hold this much, with whatever region that takes.
+    ScaleOut {
+        /// How much.
+        to: Bandwidth,
+        /// Why.
+        why: Why,
+    },
+    /// It is to hold this much, if that takes free regions only.
+    PreLaunch {
+        /// How much.
+        to: Bandwidth,
+        /// Why.
+        why: Why,
+    },
+    /// It is to hold this much only; what was loaded for it stays as a victim.
+    ScaleIn {
+        /// How much.
+        to: Bandwidth,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// How many instances a DAG should have, in thousandths: min(load, fair share) / what one instance
+/// serves. Below a thousand it is served by sharing. Zero where an instance serves nothing.
+pub fn target_millis(load: Bandwidth, fair: Bandwidth, unit: Bandwidth) -> u64 {
+    let wanted = u128::from(load.min(fair).get()) * 1_000;
+    let millis = wanted.checked_div(u128::from(unit.get())).unwrap_or(0);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+/// Decides about a DAG when a period of its monitor has ended. `residency` is how long what was
+/// decided stays. The monitor notes how many calm periods followed each other.
+pub fn decide(
+    policy: &Policy,
+    residency: Duration,
+    chain: &Chain,
+    monitor: &mut Monitor,
+    now: Timestamp,
+) -> Decision {
+    let Some(last) = monitor.last() else { return Decision::Keep };
+    let is_calm = would_fewer_do(policy, chain, last.most);
+    monitor.calm = if is_calm { monitor.calm.saturating_add(1) } else { 0 };
+    if !policy.enabled || now.since(chain.settled) < residency {
+        return Decision::Keep;
+    }
+    let to = |load: Bandwidth| load.min(chain.fair).max(chain.admitted);
+    let load = last.mean;
+    let forecast = monitor.forecast().unwrap_or(load);
+    if last.least > chain.capacity {
+        let why = Why::Overloaded { load: last.least, capacity: chain.capacity };
+        let to = to(load.max(if policy.pre_launch { forecast } else { load }));
+        return if to > chain.capacity { Decision::ScaleOut { to, why } } else { Decision::Keep };
+    }
+    if is_rising(policy, chain, load, forecast) {
+        let (to, capacity) = (to(forecast), chain.capacity);
+        let why = Why::Rising { load, forecast, capacity };
+        return if to > capacity { Decision::PreLaunch { to, why } } else { Decision::Keep };
+    }
+    if monitor.calm >= policy.scale_in_periods {
+        let (periods, holds) = (std::mem::take(&mut monitor.calm), chain.holds);
+        let why = Why::Calm { load: last.most, holds, periods };
+        let to = last.most.max(chain.admitted);
+        return if to < holds { Decision::ScaleIn { to, why } } else { Decision::Keep };
+    }
+    Decision::Keep
+}
+
+/// Whether the load is near the capacity and will be over it.
+fn is_rising(policy: &Policy, chain: &Chain, load: Bandwidth, forecast: Bandwidth) -> bool {
+    let near = u128::from(chain.capacity.get()) * u128::from(policy.pre_launch_percent);
+    policy.pre_launch
+        && forecast > chain.capacity
+        && forecast.get() - load.get().min(forecast.get()) > load.get() / TREND_PART
+        && u128::from(load.get()) * 100 >= near
+}
+
+/// Whether one instance fewer would have served `most`, with room; and whether there is one to
+/// spare.
+fn would_fewer_do(policy: &Policy, chain: &Chain, most: Bandwidth) -> bool {
+    if chain.holds <= chain.admitted {
+        return false;
+    }
+    let instances = chain.holds.get().div_ceil(chain.unit.get().max(1));
+    let fewer = chain.unit.get().saturating_mul(instances.saturating_sub(1));
+    let fewer = fewer.max(chain.admitted.get());
+    u128::from(most.get()) * 100 <= u128::from(fewer) * u128::from(policy.scale_in_percent)
+}

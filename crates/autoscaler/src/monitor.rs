@@ -1,0 +1,153 @@
+//! A DAG's load by whole monitor periods: what decisions are made of.
+
+use std::time::Duration;
+
+use snic_domain::Bandwidth;
+
+/// Periods kept: the last, the one before it for the trend, and one more so that a trend can be
+/// told from a step.
+pub const PERIODS_KEPT: usize = 3;
+
+/// The load of one whole period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Period {
+    /// Over the whole period.
+    pub mean: Bandwidth,
+    /// The least of its samples.
+    pub least: Bandwidth,
+    /// The largest of its samples.
+    pub most: Bandwidth,
+}
+
+/// The period under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Running {
+    /// Bits × 10^9: a load of 2^64 bits per second over a minute stays below 2^128.
+    bit_nanos: u128,
+    nanos: u64,
+    least: u64,
+    most: u64,
+}
+
+/// Collects the samples of one DAG into whole periods.
+#[derive(Debug, Clone, Default)]
+pub struct Monitor {
+    running: Option<Running>,
+    /// The last first.
+    whole: [Option<Period>; PERIODS_KEPT],
+    /// Whole periods in a row in which fewer instances would have done.
+    pub(crate) calm: u32,
+}
+
+impl Monitor {
+    /// Takes a sample: the mean load of the last `span`. Says whether a period ended with it. A
+    /// sample of no time is none; one that is longer than a period ends it, however long it is.
+    pub fn observe(&mut self, load: Bandwidth, span: Duration, period: Duration) -> bool {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        if nanos == 0 {
+            return false;
+        }
+        let bps = load.get();
+        let mut running =
+            self.running.take().unwrap_or(Running { least: bps, ..Running::default() });
+        let product = u128::from(bps) * u128::from(nanos);
+        running.bit_nanos = running.bit_nanos.saturating_add(product);
+        running.nanos = running.nanos.saturating_add(nanos);
+        running.least = running.least.min(bps);
+        running.most = running.most.max(bps);
+        if u128::from(running.nanos) < period.as_nanos() {
+            self.running = Some(running);
+            return false;
+        }
+        let mean = running.bit_nanos / u128::from(running.nanos);
+        self.whole.rotate_right(1);
+        self.whole[0] = Some(Period {
+            mean: Bandwidth::from_bps(u64::try_from(mean).unwrap_or(u64::MAX)),
+            least: Bandwidth::from_bps(running.least),
+            most: Bandwidth::from_bps(running.most),
+        });
+        true
+    }
+
+    /// The last whole period.
+    pub fn last(&self) -> Option<Period> {
+        self.whole[0]
+    }
+
+    /// What the load will be at the end of the next period if it goes on as from the period before
+    /// the last to the last; the last load where there is no earlier period. Never below zero.
+    pub fn forecast(&self) -> Option<Bandwidth> {
+        let last = self.whole[0]?.mean;
+        let before = self.whole[1].map_or(last, |period| period.mean);
+        Some(Bandwidth::from_bps(last.get().saturating_mul(2).saturating_sub(before.get())))
+    }
+
+    /// Forgets all: the DAG is another one, or the counters began anew.
+    pub fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    fn gbps(n: u64) -> Bandwidth {
+        Bandwidth::from_gbps(n)
+    }
+
+    #[test]
+    fn a_period_has_mean_least_and_most_by_time() {
+        let mut monitor = Monitor::default();
+        assert!(!monitor.observe(gbps(1), 5 * MS, PERIOD));
+        assert!(!monitor.observe(gbps(4), 4 * MS, PERIOD));
+        assert_eq!(monitor.last(), None);
+        assert!(monitor.observe(gbps(9), MS, PERIOD));
+        let last = monitor.last().expect("a whole period");
+        assert_eq!((last.mean, last.least, last.most), (gbps(3), gbps(1), gbps(9)));
+    }
+
+    #[test]
+    fn the_forecast_goes_on_as_before_and_never_below_zero() {
+        let mut monitor = Monitor::default();
+        assert_eq!(monitor.forecast(), None);
+        for (load, forecast) in [(10, 10), (20, 30), (30, 40), (30, 30), (10, 0)] {
+            assert!(monitor.observe(gbps(load), PERIOD, PERIOD));
+            assert_eq!(monitor.forecast(), Some(gbps(forecast)), "after {load}");
+        }
+        monitor.restart();
+        assert_eq!(monitor.forecast(), None);
+    }
+
+    #[test]
+    fn no_time_is_no_sample_and_a_long_one_is_one_period() {
+        let mut monitor = Monitor::default();
+        assert!(!monitor.observe(gbps(9), Duration::ZERO, PERIOD));
+        assert!(monitor.observe(gbps(2), 100 * PERIOD, PERIOD));
+        assert_eq!(monitor.last().map(|p| p.mean), Some(gbps(2)));
+        assert!(monitor.observe(Bandwidth::from_bps(u64::MAX), Duration::MAX, PERIOD));
+        assert_eq!(monitor.forecast().map(|f| f > gbps(1_000)), Some(true), "no overflow");
+    }
+
+    proptest! {
+        /// The mean is between the least and the most, whatever comes in whatever spans.
+        #[test]
+        fn means_are_between(
+            samples in prop::collection::vec((any::<u64>(), 0_u64..30_000_000), 1..40),
+        ) {
+            let mut monitor = Monitor::default();
+            for (load, nanos) in samples {
+                let load = Bandwidth::from_bps(load);
+                if monitor.observe(load, Duration::from_nanos(nanos), PERIOD) {
+                    let last = monitor.last().expect("one ended");
+                    prop_assert!(last.least <= last.mean && last.mean <= last.most, "{last:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How eager the autoscaler is.
+
+use std::time::Duration;
+
+/// Longest monitor period: above it a burst is over before anybody looks.
+pub const PERIOD_MAX: Duration = Duration::from_secs(60);
+
+/// How eager the autoscaler is; `policies/autoscaling.toml` says it in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether anything is scaled at all.
+    pub enabled: bool,
+    /// How long a chain must be overloaded before it gets another instance. A reconfiguration
+    /// takes time itself: see [`Policy::period`].
+    pub monitor_period: Duration,
+    /// From which part of its capacity on a chain may be given another instance ahead of need, in
+    /// percent, 1 to 100.
+    pub pre_launch_percent: u32,
+    /// Up to which part of the capacity of one instance fewer a chain counts as calm, in percent,
+    /// 1 to 100.
+    pub scale_in_percent: u32,
+    /// For how many whole periods in a row a chain must be calm; at least 1.
+    pub scale_in_periods: u32,
+    /// How many periods what was decided stays; at least 1.
+    pub residency_periods: u32,
+    /// Whether instances are launched ahead of need, by the trend of the load.
+    pub pre_launch: bool,
+    /// Whether a DAG below its fair share gets a region from one above its own.
+    pub context_switch: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            monitor_period: Duration::from_millis(10),
+            pre_launch_percent: 90,
+            scale_in_percent: 80,
+            scale_in_periods: 5,
+            residency_periods: 1,
+            pre_launch: true,
+            context_switch: true,
+        }
+    }
+}
+
+/// A policy that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPolicy {
+    /// A period of zero, or one that is too long.
+    #[error("a monitor period of {0:?} is not allowed: over zero, at most {PERIOD_MAX:?}")]
+    Period(Duration),
+    /// A part that is no part.
+    #[error("{key} = {percent} is not allowed: 1 to 100")]
+    Percent {
+        /// Which key.
+        key: &'static str,
+        /// What it says.
+        percent: u32,
+    },
+    /// No periods.
+    #[error("{key} = 0 is not allowed: at least 1")]
+    NoPeriods {
+        /// Which key.
+        key: &'static str,
+    },
+}
+
+impl Policy {
+    /// Whether it can be followed.
+    pub fn check(&self) -> Result<(), InvalidPolicy> {
+        if self.monitor_period.is_zero() || self.monitor_period > PERIOD_MAX {
+            return Err(InvalidPolicy::Period(self.monitor_period));
+        }
+        let percents = [
+            ("pre_launch_percent", self.pre_launch_percent),
+            ("scale_in_percent", self.scale_in_percent),
+        ];
+        if let Some(&(key, percent)) = percents.iter().find(|(_, p)| !(1..=100).contains(p)) {
+            return Err(InvalidPolicy::Percent { key, percent });
+        }
+        let periods = [
+            ("scale_in_periods", self.scale_in_periods),
+            ("residency_periods", self.residency_periods),
+        ];
+        match periods.iter().find(|(_, n)| *n == 0) {
+            Some(&(key, _)) => Err(InvalidPolicy::NoPeriods { key }),
+            None => Ok(()),
+        }
+    }
+
+    /// The monitor period on a card whose longest reconfiguration takes `reconfiguration`: never
+    /// shorter than that, or a chain would be judged before the last decision about it took effect.
+    pub fn period(&self, reconfiguration: Duration) -> Duration {
+        self.monitor_period.max(reconfiguration)
+    }
+
+    /// How long what was decided stays.
+    pub fn residency(&self, reconfiguration: Duration) -> Duration {
+        self.period(reconfiguration).saturating_mul(self.residency_periods.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ships_is_valid_and_what_is_not_is_named() {
+        let good = Policy::default();
+        assert_eq!(good.check(), Ok(()));
+        let bad = [
+            (Policy { monitor_period: Duration::ZERO, ..good }, "monitor period of 0ns"),
+            (Policy { monitor_period: Duration::from_secs(61), ..good }, "61s"),
+            (Policy { pre_launch_percent: 0, ..good }, "pre_launch_percent = 0"),
+            (Policy { scale_in_percent: 101, ..good }, "scale_in_percent = 101"),
+            (Policy { scale_in_periods: 0, ..good }, "scale_in_periods = 0"),
+            (Policy { residency_periods: 0, ..good }, "residency_periods = 0"),
+        ];
+        for (policy, says) in bad {
+            let error = policy.check().expect_err(says).to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_period_is_never_shorter_than_a_reconfiguration() {
+        let policy = Policy { residency_periods: 3, ..Policy::default() };
+        let millis = Duration::from_millis;
+        assert_eq!(policy.period(millis(5)), millis(10));
+        assert_eq!(policy.period(millis(40)), millis(40));
+        assert_eq!(policy.residency(millis(40)), millis(120));
+    }
+}
