@@ -1,0 +1,298 @@
+//! What a figure gives: numbers held against what was published, the data behind them, a plot.
+
+/// Where an expected number comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Printed in the paper's text or in a table.
+    Published,
+    /// Read from the paper's plots, or computed from what the paper says.
+    Derived,
+    /// The paper gives a curve without numbers: its order, knee or saturation is checked.
+    Shape,
+}
+
+impl Origin {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Derived => "derived",
+            Self::Shape => "shape",
+        }
+    }
+}
+
+/// What counts as the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// To the last digit.
+    Exact(f64),
+    /// Within this share of it: 0.15 is ±15 %.
+    Share(f64, f64),
+    /// Within this much of it.
+    Margin(f64, f64),
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+    /// From the first to the second.
+    Between(f64, f64),
+}
+
+impl Bound {
+    /// Whether a number is inside.
+    pub fn holds(self, ours: f64) -> bool {
+        let (low, high) = self.range();
+        // Sums of decimal fractions are off by less than this.
+        let slack = 1e-9 * ours.abs().max(1.0);
+        ours.is_finite() && low - slack <= ours && ours <= high + slack
+    }
+
+    fn range(self) -> (f64, f64) {
+        match self {
+            Self::Exact(value) => (value, value),
+            Self::Share(value, share) => (value - value.abs() * share, value + value.abs() * share),
+            Self::Margin(value, margin) => (value - margin, value + margin),
+            Self::AtMost(high) => (f64::NEG_INFINITY, high),
+            Self::AtLeast(low) => (low, f64::INFINITY),
+            Self::Between(low, high) => (low, high),
+        }
+    }
+
+    /// The expected value, for people.
+    pub fn expected(self) -> String {
+        match self {
+            Self::Exact(v) | Self::Share(v, _) | Self::Margin(v, _) => number(v),
+            Self::AtMost(v) => format!("≤ {}", number(v)),
+            Self::AtLeast(v) => format!("≥ {}", number(v)),
+            Self::Between(low, high) => format!("{} to {}", number(low), number(high)),
+        }
+    }
+
+    /// The tolerance, for people.
+    pub fn tolerance(self) -> String {
+        match self {
+            Self::Exact(_) => "exact".into(),
+            Self::Share(_, share) => format!("±{} %", number(share * 100.0)),
+            Self::Margin(_, margin) => format!("±{}", number(margin)),
+            Self::AtMost(_) | Self::AtLeast(_) | Self::Between(..) => "bound".into(),
+        }
+    }
+}
+
+/// A number without digits that say nothing.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() || text == "-0" { "0".into() } else { text.into() }
+}
+
+/// One number held against what is expected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// What it is of.
+    pub what: String,
+    /// In which unit.
+    pub unit: &'static str,
+    /// Who says what it should be.
+    pub origin: Origin,
+    /// What it should be.
+    pub bound: Bound,
+    /// What came out.
+    pub ours: f64,
+}
+
+impl Check {
+    /// Whether it is what it should be.
+    pub fn is_inside(&self) -> bool {
+        self.bound.holds(self.ours)
+    }
+}
+
+/// How a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// What came out here: a line with marks, or filled bars.
+    Ours,
+    /// What the paper shows: hollow marks.
+    Paper,
+}
+
+/// Points that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// What they are.
+    pub name: String,
+    /// Whose they are.
+    pub style: Style,
+    /// Where they are. In a bar plot `x` is the number of the category.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// What came out here.
+    pub fn ours(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), style: Style::Ours, points }
+    }
+
+    /// What the paper shows.
+    pub fn paper(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), style: Style::Paper, points }
+    }
+}
+
+/// What the x axis is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Axis {
+    /// Numbers.
+    Linear,
+    /// Powers of two: packet sizes, counts.
+    Doubling,
+    /// Names; series are bars side by side.
+    Categories(Vec<String>),
+}
+
+/// A plot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plot {
+    /// What it says below.
+    pub x: &'static str,
+    /// What it says at the side, with the unit.
+    pub y: &'static str,
+    /// The x axis.
+    pub axis: Axis,
+    /// What is drawn.
+    pub series: Vec<Series>,
+}
+
+/// A table without a plot's form.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Its head.
+    pub columns: Vec<String>,
+    /// Its rows, as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// All that a figure gives.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// The numbers that count.
+    pub checks: Vec<Check>,
+    /// The plot, where a plot says something.
+    pub plot: Option<Plot>,
+    /// More data; where there is none, the plot's points are the data.
+    pub table: Table,
+    /// What a reader must know: how it was measured, what the paper leaves open.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a number.
+    pub fn check(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        (origin, bound): (Origin, Bound),
+        ours: f64,
+    ) {
+        self.checks.push(Check { what: what.into(), unit, origin, bound, ours });
+    }
+
+    /// Adds a sentence.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Numbers outside their tolerance.
+    pub fn outside(&self) -> usize {
+        self.checks.iter().filter(|check| !check.is_inside()).count()
+    }
+
+    /// The data as comma-separated values.
+    pub fn csv(&self) -> String {
+        let mut text = String::new();
+        let mut line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();
+            text.push_str(&cells.join(","));
+            text.push('\n');
+        };
+        if !self.table.columns.is_empty() {
+            line(&self.table.columns);
+            self.table.rows.iter().for_each(|row| line(row));
+            return text;
+        }
+        let Some(plot) = &self.plot else { return text };
+        line(&["series".into(), "whose".into(), plot.x.into(), plot.y.into()]);
+        for series in &plot.series {
+            let whose = if series.style == Style::Ours { "ours" } else { "paper" };
+            for &(x, y) in &series.points {
+                let x = match &plot.axis {
+                    Axis::Categories(names) => names.get(x as usize).cloned().unwrap_or_default(),
+                    Axis::Linear | Axis::Doubling => number(x),
+                };
+                line(&[series.name.clone(), whose.into(), x, number(y)]);
+            }
+        }
+        text
+    }
+}
+
+fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold_at_their_edges_and_not_beyond() {
+        let share = Bound::Share(100.0, 0.15);
+        assert!(share.holds(85.0) && share.holds(115.0));
+        assert!(!share.holds(84.9) && !share.holds(115.1));
+        assert!(Bound::Margin(0.5, 0.05).holds(0.45) && !Bound::Margin(0.5, 0.05).holds(0.44));
+        assert!(Bound::Exact(388.0).holds(388.0) && !Bound::Exact(388.0).holds(389.0));
+        assert!(Bound::AtMost(1.0).holds(-3.0) && !Bound::AtMost(1.0).holds(1.1));
+        assert!(Bound::AtLeast(1.0).holds(3.0) && !Bound::AtLeast(1.0).holds(0.9));
+        assert!(!Bound::Between(1.0, 2.0).holds(f64::NAN), "no number is inside nothing");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(0.388), "0.388");
+        assert_eq!(number(64.0), "64");
+        assert_eq!(number(-0.0), "0");
+        assert_eq!(Bound::Share(11.0, 0.15).tolerance(), "±15 %");
+        assert_eq!(Bound::AtMost(1.0).expected(), "≤ 1");
+    }
+
+    #[test]
+    fn cells_with_commas_are_quoted() {
+        let table = Table {
+            columns: vec!["a".into(), "b".into()],
+            rows: vec![vec!["1,5".into(), "say \"x\"".into()]],
+        };
+        let outcome = Outcome { table, ..Outcome::default() };
+        assert_eq!(outcome.csv(), "a,b\n\"1,5\",\"say \"\"x\"\"\"\n");
+    }
+
+    #[test]
+    fn a_plot_is_its_own_data() {
+        let plot = Plot {
+            x: "NTs",
+            y: "µs",
+            axis: Axis::Categories(vec!["two".into(), "three".into()]),
+            series: vec![Series::ours("sNIC", vec![(0.0, 0.388), (1.0, 0.452)])],
+        };
+        let outcome = Outcome { plot: Some(plot), ..Outcome::default() };
+        assert_eq!(
+            outcome.csv(),
+            "series,whose,NTs,µs\nsNIC,ours,two,0.388\nsNIC,ours,three,0.452\n"
+        );
+    }
+}

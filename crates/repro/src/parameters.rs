@@ -1,0 +1,79 @@
+//! What the figures are computed from: the card profile and the data plane's own figures, each with
+//! its source. There are no others, so none can belong to one figure.
+
+use anyhow::{Context, Result};
+use snic_bitstream::catalogue::{BUILTIN, Catalogue, builtin};
+use snic_domain::{Bandwidth, CardModel, CardProfile};
+
+/// The card of the figures: as large as the SuperNIC paper's.
+const MODEL: &str = "sim-16";
+
+/// One line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// What it is.
+    pub name: String,
+    /// What it says.
+    pub value: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// What every figure starts from.
+#[derive(Debug)]
+pub struct Parameters {
+    /// The card, with ports of 100 Gbit/s.
+    pub card: CardProfile,
+    /// The provider's NTs and chains.
+    pub catalogue: Catalogue,
+}
+
+impl Parameters {
+    /// Those of the files that are compiled in.
+    pub fn load() -> Result<Self> {
+        let catalogue = builtin()?;
+        let model = CardModel::new(MODEL)?;
+        let card = catalogue.card(&model).context("the catalogue has the card")?.clone();
+        Ok(Self { card, catalogue })
+    }
+
+    /// The card with ports as wide as its data path, as the papers simulate it: without the 100 Gbit/s
+    /// of PHY and MAC.
+    pub fn core(&self) -> CardProfile {
+        let full = Bandwidth::from_bps(self.card.clock_hz * u64::from(self.card.width_bits));
+        CardProfile { ingress: full, egress: full, ..self.card.clone() }
+    }
+
+    /// The list for the page.
+    pub fn list(&self) -> Vec<Parameter> {
+        let name = format!("bitstreams/cards/{MODEL}.toml");
+        let file = BUILTIN.cards.iter().find(|file| file.name == name);
+        // Up to the regions, a line is a key, a value and its source.
+        let lines = file.map_or("", |file| file.text).lines();
+        lines.take_while(|line| !line.starts_with("[[")).filter_map(parameter).collect()
+    }
+}
+
+fn parameter(line: &str) -> Option<Parameter> {
+    let (name, rest) = line.split_once(" = ").filter(|_| !line.starts_with('#'))?;
+    let (value, source) = rest.split_once('#').unwrap_or((rest, "the card model"));
+    let text = |text: &str| text.trim().to_string();
+    Some(Parameter { name: text(name), value: text(value), source: text(source) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_every_key_of_the_profile_with_its_source() {
+        let parameters = Parameters::load().expect("our own files");
+        let list = parameters.list();
+        let find = |name: &str| list.iter().find(|p| p.name == name).expect("in the profile");
+        assert_eq!(find("scheduler_pass_cycles").value, "16");
+        assert_eq!(find("core_cycles").source, "SuperNIC, 5.1: 196 ns");
+        assert_eq!(find("width_bits").value, "512");
+        assert!(list.iter().all(|parameter| parameter.name != "kind"), "regions are no list");
+        assert_eq!(parameters.core().egress, Bandwidth::from_gbps(128));
+    }
+}

@@ -1,0 +1,212 @@
+//! Plots as SVG: axes with units, a legend, the paper's points as hollow marks beside ours.
+
+use anyhow::{Context, Result};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::outcome::{Axis, Plot, Series, Style};
+
+const SIZE: (u32, u32) = (860, 480);
+
+/// Colours that differ also in grey and for the colour-blind (Okabe and Ito's set).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(60, 60, 60),
+];
+
+/// Draws a plot.
+pub fn svg(title: &str, plot: &Plot) -> Result<String> {
+    let mut text = String::new();
+    {
+        let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        root.fill(&WHITE).context("white")?;
+        match &plot.axis {
+            Axis::Categories(names) => bars(&root, title, plot, names)?,
+            Axis::Linear | Axis::Doubling => lines(&root, title, plot)?,
+        }
+        root.present().context("the drawing ends")?;
+    }
+    Ok(text)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// A series' colour: ours and the paper's of one name share it.
+fn colour(plot: &Plot, series: &Series) -> RGBColor {
+    let mut names: Vec<&str> = Vec::new();
+    for other in &plot.series {
+        if !names.contains(&other.name.as_str()) {
+            names.push(&other.name);
+        }
+    }
+    let at = names.iter().position(|name| *name == series.name).unwrap_or(0);
+    COLOURS[at % COLOURS.len()]
+}
+
+fn label(series: &Series) -> String {
+    match series.style {
+        Style::Ours => series.name.clone(),
+        Style::Paper => format!("{} (paper)", series.name),
+    }
+}
+
+fn y_max(plot: &Plot) -> f64 {
+    let points = plot.series.iter().flat_map(|series| &series.points);
+    let top = points.map(|&(_, y)| y).fold(0.0, f64::max);
+    if top > 0.0 { top * 1.12 } else { 1.0 }
+}
+
+fn x_of(plot: &Plot, x: f64) -> f64 {
+    if plot.axis == Axis::Doubling { x.max(1.0).log2() } else { x }
+}
+
+fn lines(root: &Area<'_>, title: &str, plot: &Plot) -> Result<()> {
+    let xs = || plot.series.iter().flat_map(|s| s.points.iter().map(|&(x, _)| x_of(plot, x)));
+    let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+    let pad = ((high - low) * 0.03).max(0.1);
+    let mut chart = ChartBuilder::on(root)
+        .caption(title, ("sans-serif", 18))
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(low - pad..high + pad, 0.0..y_max(plot))
+        .context("axes")?;
+    let x_text = |x: &f64| {
+        let value = if plot.axis == Axis::Doubling { x.exp2() } else { *x };
+        if plot.axis == Axis::Doubling && (x - x.round()).abs() > 1e-9 {
+            String::new()
+        } else {
+            crate::outcome::number(value)
+        }
+    };
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(plot.x).y_desc(plot.y).x_label_formatter(&x_text).label_style(("sans-serif", 13));
+    if plot.axis == Axis::Doubling {
+        mesh.x_labels((high - low).round() as usize + 1);
+    }
+    mesh.light_line_style(WHITE).draw().context("mesh")?;
+    for series in &plot.series {
+        let colour = colour(plot, series);
+        let points: Vec<_> = series.points.iter().map(|&(x, y)| (x_of(plot, x), y)).collect();
+        let text = label(series);
+        if series.style == Style::Ours {
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
+                .context("line")?
+                .label(text)
+                .legend(move |(x, y)| {
+                    PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2))
+                });
+            if points.len() < 80 {
+                let dots = points.iter().map(|&at| Circle::new(at, 3, colour.filled()));
+                chart.draw_series(dots).context("dots")?;
+            }
+        } else {
+            let marks = points.iter().map(|&at| Circle::new(at, 6, colour.stroke_width(2)));
+            chart
+                .draw_series(marks)
+                .context("marks")?
+                .label(text)
+                .legend(move |(x, y)| Circle::new((x + 9, y), 5, colour.stroke_width(2)));
+        }
+    }
+    let mut legend = chart.configure_series_labels();
+    legend.position(SeriesLabelPosition::UpperLeft).background_style(WHITE.mix(0.8));
+    legend.border_style(BLACK.mix(0.3)).label_font(("sans-serif", 13)).draw().context("legend")?;
+    Ok(())
+}
+
+fn bars(root: &Area<'_>, title: &str, plot: &Plot, names: &[String]) -> Result<()> {
+    let count = names.len() as f64;
+    let mut chart = ChartBuilder::on(root)
+        .caption(title, ("sans-serif", 18))
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        // Room for the legend above the bars.
+        .build_cartesian_2d(-0.5..count - 0.5, 0.0..y_max(plot) * 1.2)
+        .context("axes")?;
+    let x_text = |x: &f64| {
+        let near = x.round();
+        let name = names.get(near.max(0.0) as usize).filter(|_| near >= 0.0);
+        name.filter(|_| (x - near).abs() < 0.01).cloned().unwrap_or_default()
+    };
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().x_labels(names.len() * 2 + 1).x_label_formatter(&x_text);
+    mesh.x_desc(plot.x).y_desc(plot.y).label_style(("sans-serif", 13));
+    mesh.light_line_style(WHITE).draw().context("mesh")?;
+    let ours: Vec<&Series> = plot.series.iter().filter(|s| s.style == Style::Ours).collect();
+    let width = 0.8 / ours.len().max(1) as f64;
+    let left = |name: &str| {
+        let at = ours.iter().position(|series| series.name == name).unwrap_or(0);
+        at as f64 * width - 0.4
+    };
+    for series in &plot.series {
+        let (colour, left) = (colour(plot, series), left(&series.name));
+        let text = label(series);
+        if series.style == Style::Ours {
+            let boxes = series.points.iter().map(|&(x, y)| {
+                Rectangle::new([(x + left, 0.0), (x + left + width * 0.92, y)], colour.filled())
+            });
+            chart.draw_series(boxes).context("bars")?.label(text).legend(move |(x, y)| {
+                Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled())
+            });
+        } else {
+            let middle = left + width * 0.46;
+            let marks = series
+                .points
+                .iter()
+                .map(|&(x, y)| Circle::new((x + middle, y), 5, BLACK.stroke_width(2)));
+            chart
+                .draw_series(marks)
+                .context("marks")?
+                .label(text)
+                .legend(move |(x, y)| Circle::new((x + 7, y), 5, BLACK.stroke_width(2)));
+        }
+    }
+    let mut legend = chart.configure_series_labels();
+    legend.position(SeriesLabelPosition::UpperLeft).background_style(WHITE.mix(0.8));
+    legend.border_style(BLACK.mix(0.3)).label_font(("sans-serif", 13)).draw().context("legend")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(axis: Axis) -> Plot {
+        let points = vec![(0.0, 1.0), (1.0, 2.0), (2.0, 4.0)];
+        Plot {
+            x: "Packet size (B)",
+            y: "Throughput (Gbit/s)",
+            axis,
+            series: vec![
+                Series::ours("one credit", points.clone()),
+                Series::paper("one credit", points),
+            ],
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_plots_name_their_axes_and_series() {
+        let names = vec!["64".into(), "128".into(), "256".into()];
+        for axis in [Axis::Linear, Axis::Doubling, Axis::Categories(names)] {
+            let text = svg("A title", &plot(axis)).expect("it is drawn");
+            for part in ["<svg", "Packet size (B)", "Throughput (Gbit/s)", "one credit (paper)"] {
+                assert!(text.contains(part), "{part} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plot_of_nothing_is_drawn_all_the_same() {
+        let empty =
+            Plot { series: vec![Series::ours("none", vec![(0.0, 0.0)])], ..plot(Axis::Linear) };
+        assert!(svg("Nothing", &empty).expect("it is drawn").contains("<svg"));
+    }
+}

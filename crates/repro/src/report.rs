@@ -1,0 +1,122 @@
+//! The page: every number beside what it should be, every plot, the parameters once.
+
+use std::fmt::Write;
+
+use crate::figures::Figure;
+use crate::outcome::{Outcome, number};
+use crate::parameters::Parameter;
+
+/// A figure that was regenerated.
+#[derive(Debug)]
+pub struct Done {
+    /// Which.
+    pub figure: &'static Figure,
+    /// What came out.
+    pub outcome: Outcome,
+    /// The plot, where there is one.
+    pub svg: Option<String>,
+}
+
+const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:980px;margin:2em auto;padding:0 1em}\
+table{border-collapse:collapse;margin:1em 0}td,th{padding:.15em .7em;border-bottom:1px solid #ddd;\
+text-align:left}td.n{text-align:right;font-variant-numeric:tabular-nums}.inside{color:#00602b}\
+.outside{color:#b00020;font-weight:bold}svg{max-width:100%;height:auto}";
+
+/// The whole page as HTML that needs nothing beside it.
+pub fn html(done: &[Done], parameters: &[Parameter]) -> String {
+    let mut page = String::new();
+    let write = |page: &mut String| -> std::fmt::Result {
+        write!(page, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">")?;
+        write!(page, "<title>Figures, again</title><style>{STYLE}</style>")?;
+        write!(page, "<h1>The papers' figures, regenerated</h1>")?;
+        summary(page, done)?;
+        for one in done {
+            section(page, one)?;
+        }
+        parameters_table(page, parameters)?;
+        write!(page, "</html>")
+    };
+    write(&mut page).expect("writing to a string cannot fail");
+    page
+}
+
+fn summary(page: &mut String, done: &[Done]) -> std::fmt::Result {
+    write!(page, "<table><tr><th>Figure<th>Numbers<th>Inside<th>Outside")?;
+    for Done { figure, outcome, .. } in done {
+        let (all, outside) = (outcome.checks.len(), outcome.outside());
+        let class = if outside == 0 { "inside" } else { "outside" };
+        write!(page, "<tr><td><a href=\"#{}\">{}</a>", figure.id, escape(figure.title))?;
+        write!(page, "<td class=n>{all}<td class=n>{}", all - outside)?;
+        write!(page, "<td class=\"n {class}\">{outside}")?;
+    }
+    write!(page, "</table>")
+}
+
+fn section(page: &mut String, Done { figure, outcome, svg }: &Done) -> std::fmt::Result {
+    write!(page, "<h2 id=\"{}\">{}</h2>", figure.id, escape(figure.title))?;
+    write!(page, "<p>{}</p>", escape(figure.source))?;
+    for note in &outcome.notes {
+        write!(page, "<p>{}</p>", escape(note))?;
+    }
+    if let Some(svg) = svg {
+        write!(page, "{svg}")?;
+    }
+    write!(page, "<table><tr><th>What<th>Origin<th>Expected<th>Ours<th>Unit<th>Tolerance<th>")?;
+    for check in &outcome.checks {
+        let inside = if check.is_inside() { "inside" } else { "outside" };
+        write!(page, "<tr><td>{}<td>{}", escape(&check.what), check.origin.name())?;
+        write!(page, "<td class=n>{}", check.bound.expected())?;
+        write!(page, "<td class=n>{}<td>{}", number(check.ours), escape(check.unit))?;
+        write!(page, "<td>{}<td class={inside}>{inside}", check.bound.tolerance())?;
+    }
+    write!(page, "</table>")?;
+    if !outcome.table.columns.is_empty() {
+        write!(page, "<table><tr>")?;
+        outcome.table.columns.iter().try_for_each(|cell| write!(page, "<th>{}", escape(cell)))?;
+        for row in &outcome.table.rows {
+            write!(page, "<tr>")?;
+            row.iter().try_for_each(|cell| write!(page, "<td>{}", escape(cell)))?;
+        }
+        write!(page, "</table>")?;
+    }
+    write!(page, "<p><a href=\"{0}.csv\">{0}.csv</a></p>", figure.id)
+}
+
+fn parameters_table(page: &mut String, parameters: &[Parameter]) -> std::fmt::Result {
+    write!(page, "<h2>Parameters</h2><p>Each stands here once and counts for all figures.</p>")?;
+    write!(page, "<table><tr><th>Parameter<th>Value<th>Source")?;
+    for Parameter { name, value, source } in parameters {
+        let (name, value, source) = (escape(name), escape(value), escape(source));
+        write!(page, "<tr><td>{name}<td class=n>{value}<td>{source}")?;
+    }
+    write!(page, "</table>")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Bound, Origin};
+
+    #[test]
+    fn the_page_says_for_every_number_whether_it_is_inside() {
+        let mut outcome = Outcome::default();
+        let exact = |value| (Origin::Published, Bound::Exact(value));
+        outcome.check("2 NTs <b>", "ns", exact(388.0), 388.0);
+        outcome.check("3 NTs", "ns", exact(452.0), 450.0);
+        outcome.note("Measured & checked.");
+        let figure = crate::figures::ALL.first().expect("there are figures");
+        let svg = Some("<svg></svg>".into());
+        let parameter =
+            Parameter { name: "core".into(), value: "49".into(), source: "the paper".into() };
+        let page = html(&[Done { figure, outcome, svg }], &[parameter]);
+        assert!(
+            page.contains("<td class=inside>inside") && page.contains("<td class=outside>outside")
+        );
+        assert!(page.contains("2 NTs &lt;b&gt;") && page.contains("Measured &amp; checked."));
+        assert!(page.contains("<td>core<td class=n>49<td>the paper"));
+    }
+}
