@@ -11,13 +11,16 @@
 
 pub mod catalogue;
 mod crc;
+mod floor_plan;
 mod header;
 mod packet;
 mod parse;
 mod rom;
 mod test_image;
 mod upload;
+pub mod xclbin;
 
+pub use floor_plan::{FloorPlan, FrameRange, OutsideRegion};
 pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
 pub use parse::{BitFile, FrameWrite, InvalidBitstream, WrongCard, parse};

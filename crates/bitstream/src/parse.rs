@@ -22,6 +22,8 @@ use crate::{BitHeader, InvalidHeader};
 /// Words before the sync word at most: Vivado writes up to 20. Without a bound, a file without a
 /// sync word would be searched to its end.
 const LEAD_WORDS_MAX: usize = 64;
+/// Packets before the IDCODE at most: options of the whole part, about a dozen.
+const LEAD_PACKETS_MAX: usize = 256;
 /// The top four bits of an IDCODE are the silicon's revision: a bitstream fits all of them.
 const IDCODE_MASK: u32 = 0x0FFF_FFFF;
 
@@ -32,9 +34,8 @@ pub struct BitFile<'a> {
     pub header: BitHeader<'a>,
     /// The part's IDCODE, as the packets write it.
     pub idcode: u32,
-    /// What is written where, in the order of the file; at least one. Where a region's allowed
-    /// rows and columns are known, this is what is held against them; an address counts up by
-    /// itself within a write, so a check needs the frames of every column of the part.
+    /// What is written where, in the order of the file; at least one. An address counts up by
+    /// itself within a write: see [`crate::FloorPlan`].
     pub writes: Vec<FrameWrite<'a>>,
 }
 
@@ -253,15 +254,41 @@ impl BitFile<'_> {
     /// Whether it is for the part of `card`. The case of the part's name and the revision of the
     /// silicon do not count.
     pub fn check_card(&self, card: &CardProfile) -> Result<(), WrongCard> {
-        if !self.header.part.eq_ignore_ascii_case(&card.part) {
-            let (found, expected) = (self.header.part.to_owned(), card.part.clone());
-            return Err(WrongCard::Part { found, expected });
-        }
-        if (self.idcode ^ card.idcode) & IDCODE_MASK != 0 {
-            return Err(WrongCard::Idcode { found: self.idcode, expected: card.idcode });
-        }
-        Ok(())
+        is_same_part(self.header.part, self.idcode, card)
     }
+}
+
+/// Whether a part's name and IDCODE are those of `card`.
+pub(crate) fn is_same_part(part: &str, idcode: u32, card: &CardProfile) -> Result<(), WrongCard> {
+    if !part.eq_ignore_ascii_case(&card.part) {
+        let (found, expected) = (part.to_owned(), card.part.clone());
+        return Err(WrongCard::Part { found, expected });
+    }
+    if (idcode ^ card.idcode) & IDCODE_MASK != 0 {
+        return Err(WrongCard::Idcode { found: idcode, expected: card.idcode });
+    }
+    Ok(())
+}
+
+/// The IDCODE that configuration data writes first, before any frame: what it is for. The packets
+/// behind it are not looked at.
+pub(crate) fn lead_idcode(data: &[u8]) -> Result<u32, InvalidBitstream> {
+    let mut walk = Walk::after_sync(data)?;
+    for _ in 0..LEAD_PACKETS_MAX {
+        let at = walk.at;
+        let word = walk.next().ok_or(InvalidBitstream::NoDesync)?;
+        match Packet::decode(word).ok_or(InvalidBitstream::NoPacket { word, at })? {
+            Packet::Noop => {}
+            Packet::Write { register: Register::IDCODE, count: 1 } => {
+                return walk.next().ok_or(InvalidBitstream::NoDesync);
+            }
+            Packet::Write { register, count: 1 } if register != Register::FDRI => {
+                walk.next().ok_or(InvalidBitstream::NoDesync)?;
+            }
+            _ => break,
+        }
+    }
+    Err(InvalidBitstream::NotReady { missing: "IDCODE", at: walk.at })
 }
 
 /// The device's side of the walk: what its registers hold.

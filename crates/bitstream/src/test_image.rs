@@ -78,6 +78,19 @@ pub fn build_test(
     Ok(out)
 }
 
+/// The `.bit` of a test role: for the part of `card`, with one frame and no chain.
+pub(crate) fn role_bit(card: &CardProfile) -> Result<Vec<u8>, InvalidHeader> {
+    let mut words = head_words(card.idcode);
+    words.extend([write(Register::FDRI, 0), long_write(FRAME_WORDS as u32)]);
+    words.extend([0; FRAME_WORDS]);
+    words.extend(tail_words());
+    let mut out = Vec::new();
+    // A few hundred words.
+    header(card, "snic role").write(&mut out, (words.len() * 4) as u32)?;
+    push(&mut out, &words);
+    Ok(out)
+}
+
 fn header<'a>(card: &'a CardProfile, design: &'a str) -> BitHeader<'a> {
     BitHeader { design, part: &card.part, date: "2024/01/01", time: "00:00:00" }
 }

@@ -4,9 +4,7 @@
 //! The order is from cheap to dear, and from the declaration to the content: size, digest, target,
 //! container and packets, chain ROM against declaration, ROM against registered NTs, area.
 //!
-//! What is not checked here: that every frame lies in the rows and columns of the region it will
-//! be loaded into. [`BitFile::writes`] has the addresses; card profiles do not list a region's
-//! columns yet. Until they do, the bitstreams of a card with real silicon have to be trusted.
+//! That every frame lies in the rows and columns of its regions is [`crate::FloorPlan::check`]'s.
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{

@@ -118,13 +118,18 @@ fn tls(settings: &Settings) -> Result<TlsSettings> {
     })
 }
 
-/// Uploads are looked into with the profiles of the built-in catalogue.
+/// Uploads are looked into with the profiles and floor plans of the built-in catalogue.
 fn upload_check() -> Result<UploadCheck> {
-    let profiles = catalogue::builtin().context("read the built-in catalogue")?.cards;
+    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
         let nt = |id: &snic_domain::NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
-        check_upload(upload.bytes, upload.declared, &profiles, nt)
-            .map(|_| ())
-            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
+        let checked = check_upload(upload.bytes, upload.declared, &catalogue.cards, nt)
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
+        let (model, kind) = (&upload.declared.card_model, upload.declared.region_kind);
+        // A card with a profile has a floor plan.
+        catalogue.floor_plan(model).map_or(Ok(()), |plan| {
+            plan.check(&checked.file, kind)
+                .map_err(|error| UploadProblem { field: "chunk".into(), what: error.to_string() })
+        })
     }))
 }

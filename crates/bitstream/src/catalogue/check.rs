@@ -17,8 +17,8 @@ use super::raw::{
     RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
     RawRegions, RawTenant,
 };
-use super::{Chain, File, InvalidCatalogue, Problem, SampleDag};
-use crate::HEADER_TEXT_BYTES_MAX;
+use super::{Chain, File, InvalidCatalogue, Problem, SampleDag, floor_plan};
+use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
 /// What the page table can address: 8,192 pages of 2 MB.
 const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
@@ -26,14 +26,14 @@ const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
 /// likely a mistake in its unit.
 const LATENCY_CYCLES_MAX: u64 = 65_535;
 
-type Checked<T> = Result<T, InvalidCatalogue>;
+pub(super) type Checked<T> = Result<T, InvalidCatalogue>;
 
 /// One table of a file: where its keys stand, for messages.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    file: &'a File<'a>,
+pub(super) struct At<'a> {
+    pub(super) file: &'a File<'a>,
     /// What comes before the key: `chains[3].`, or nothing.
-    prefix: &'a str,
+    pub(super) prefix: &'a str,
 }
 
 impl At<'_> {
@@ -41,7 +41,7 @@ impl At<'_> {
         self.file.error(value.span(), format!("{}{key}", self.prefix), problem)
     }
 
-    fn ensure<T: Display>(
+    pub(super) fn ensure<T: Display>(
         &self,
         key: &str,
         value: &Spanned<T>,
@@ -92,16 +92,17 @@ impl At<'_> {
     }
 }
 
-pub(super) fn cards(files: &[File<'_>]) -> Checked<Vec<CardProfile>> {
+pub(super) fn cards(files: &[File<'_>]) -> Checked<(Vec<CardProfile>, Vec<FloorPlan>)> {
     let mut seen = BTreeSet::new();
-    let mut cards = Vec::new();
+    let (mut cards, mut plans) = (Vec::new(), Vec::new());
     for file in files {
         let at = At { file, prefix: "" };
         let raw: RawCard = file.read()?;
         at.unique("model", &mut seen, &raw.model)?;
+        plans.push(floor_plan::floor_plan(&at, &raw)?);
         cards.push(card(&at, raw)?);
     }
-    Ok(cards)
+    Ok((cards, plans))
 }
 
 fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {

@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod floor_plan;
 mod raw;
 
 use snic_domain::{
@@ -14,7 +15,7 @@ use snic_domain::{
 
 pub use error::{InvalidCatalogue, Problem};
 
-use crate::{InvalidTestImage, build_test};
+use crate::{FloorPlan, InvalidTestImage, build_test};
 
 /// One file: its name, for messages, and its text.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,8 @@ pub struct Files<'a> {
 pub struct Catalogue {
     /// The cards, in the order of the files.
     pub cards: Vec<CardProfile>,
+    /// Which frames are whose; one for each card.
+    pub floor_plans: Vec<FloorPlan>,
     /// The provider's NTs, in the order of the file.
     pub nt_types: Vec<NtType>,
     /// The chains, in the order of the file.
@@ -116,16 +119,21 @@ pub enum NoTestBitstream {
 impl Catalogue {
     /// Parses and checks the files of a catalogue. The first mistake is the answer.
     pub fn parse(files: &Files<'_>) -> Result<Self, InvalidCatalogue> {
-        let cards = check::cards(files.cards)?;
+        let (cards, floor_plans) = check::cards(files.cards)?;
         let nt_types = check::nt_types(files.nt_types, &cards)?;
         let chains = check::chains(files.chains, &cards, &nt_types)?;
         let (tenants, dags) = check::dags(files.dags, &nt_types)?;
-        Ok(Self { cards, nt_types, chains, tenants, dags })
+        Ok(Self { cards, floor_plans, nt_types, chains, tenants, dags })
     }
 
     /// The profile of a card model.
     pub fn card(&self, model: &CardModel) -> Option<&CardProfile> {
         self.cards.iter().find(|card| card.model == *model)
+    }
+
+    /// Which frames of a card model are whose.
+    pub fn floor_plan(&self, model: &CardModel) -> Option<&FloorPlan> {
+        self.floor_plans.iter().find(|plan| plan.model == *model)
     }
 
     /// An NT of the provider.

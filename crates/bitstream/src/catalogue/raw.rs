@@ -34,6 +34,20 @@ pub(super) struct RawRegions {
     pub(super) kind: RegionKind,
     pub(super) area: Spanned<Area>,
     pub(super) bitstream_max_bytes: Spanned<u64>,
+    /// Without them no bitstream is taken for these regions.
+    #[serde(default)]
+    pub(super) frames: Vec<RawFrames>,
+}
+
+/// Columns that the bitstreams of these regions may write; both ends belong to a range.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFrames {
+    #[serde(default)]
+    pub(super) block_type: u8,
+    pub(super) rows: Spanned<[u8; 2]>,
+    pub(super) columns: Spanned<[u16; 2]>,
+    pub(super) frames_per_column: Spanned<u16>,
 }
 
 #[derive(Deserialize)]

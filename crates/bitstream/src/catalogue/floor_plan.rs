@@ -1,0 +1,61 @@
+//! The frames of a card's regions, as its file lists them.
+
+use snic_domain::CardModel;
+
+use super::check::{At, Checked};
+use super::raw::{RawCard, RawFrames};
+use crate::{FloorPlan, FrameRange};
+
+/// The last row that a frame address can name.
+const ROW_MAX: u8 = 63;
+/// The last column.
+const COLUMN_MAX: u16 = 1_023;
+/// Frames of a column at most: what the address has bits for.
+const FRAMES_MAX: u16 = 256;
+
+pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
+    let model: &CardModel = raw.model.get_ref();
+    let mut groups = Vec::new();
+    for (i, group) in raw.regions.get_ref().iter().enumerate() {
+        let mut ranges = Vec::with_capacity(group.frames.len());
+        for (j, frames) in group.frames.iter().enumerate() {
+            let prefix = format!("regions[{i}].frames[{j}].");
+            ranges.push(range(&At { file: at.file, prefix: &prefix }, frames)?);
+        }
+        groups.push((group.kind, ranges));
+    }
+    Ok(FloorPlan { model: model.clone(), groups })
+}
+
+fn range(at: &At<'_>, raw: &RawFrames) -> Checked<FrameRange> {
+    let ([bottom, top], [left, right]) = (*raw.rows.get_ref(), *raw.columns.get_ref());
+    let (rows, columns) = (text(&raw.rows, bottom, top), text(&raw.columns, left, right));
+    let allowed = format_args!("first to last, at most {ROW_MAX}");
+    at.ensure("rows", &rows, bottom <= top && top <= ROW_MAX, allowed)?;
+    let allowed = format_args!("first to last, at most {COLUMN_MAX}");
+    at.ensure("columns", &columns, left <= right && right <= COLUMN_MAX, allowed)?;
+    let frames = *raw.frames_per_column.get_ref();
+    let allowed = format_args!("1 to {FRAMES_MAX} are");
+    at.ensure(
+        "frames_per_column",
+        &raw.frames_per_column,
+        (1..=FRAMES_MAX).contains(&frames),
+        allowed,
+    )?;
+    let block_type = raw.block_type;
+    Ok(FrameRange {
+        block_type,
+        rows: bottom..=top,
+        columns: left..=right,
+        frames_per_column: frames,
+    })
+}
+
+/// A range as messages show it, at its place in the file.
+fn text<T>(
+    place: &toml::Spanned<T>,
+    first: impl std::fmt::Display,
+    last: impl std::fmt::Display,
+) -> toml::Spanned<String> {
+    toml::Spanned::new(place.span(), format!("[{first}, {last}]"))
+}

@@ -1,0 +1,227 @@
+//! Where a region's frames are, and whether a bitstream keeps to them: what keeps tenants apart.
+//!
+//! The regions of one group of a card profile are alike, column by column. A bitstream is built for
+//! the first of them; the configuration controller adds the distance of the region that it loads.
+//! So a bitstream that keeps to the frames of the first keeps to those of each.
+//!
+//! ```text
+//!           column 0      1      2 …                    frames of a write:
+//!   row 0   ┌──────┬──────┬──────┐                      minor 0, 1, … of a column,
+//!           │ 0..n │ 0..n │ 0..n │  ► outside           then the next column of the row
+//!           └──────┴──────┴──────┘
+//! ```
+
+use std::ops::RangeInclusive;
+
+use snic_domain::{CardModel, RegionKind};
+
+use crate::upload::kind_name;
+use crate::{BitFile, FrameAddress, FrameWrite};
+
+/// Columns that a region's bitstream may write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameRange {
+    /// 0 for logic, 1 for the content of block RAM.
+    pub block_type: u8,
+    /// Rows, from the bottom.
+    pub rows: RangeInclusive<u8>,
+    /// Columns, from the left.
+    pub columns: RangeInclusive<u16>,
+    /// Frames of each of these columns, 1 to 256: where the next column begins.
+    pub frames_per_column: u16,
+}
+
+impl FrameRange {
+    fn has(&self, block_type: u8, row: u8, column: u16) -> bool {
+        self.block_type == block_type && self.rows.contains(&row) && self.columns.contains(&column)
+    }
+}
+
+/// The frames of each kind of region of a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FloorPlan {
+    /// The card.
+    pub model: CardModel,
+    /// By group of alike regions, in the order of the profile.
+    pub groups: Vec<(RegionKind, Vec<FrameRange>)>,
+}
+
+/// A bitstream that writes what is not its region's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OutsideRegion {
+    /// A frame elsewhere.
+    #[error(
+        "the bitstream writes frame {frame} of column {column} in row {row} (block type {block_type}), \
+         which is outside of the {} regions of card model {model}; it would reach into what belongs to \
+         others", kind_name(*kind)
+    )]
+    Frame {
+        /// 0 for logic, 1 for the content of block RAM.
+        block_type: u8,
+        /// Its row.
+        row: u8,
+        /// Its column.
+        column: u16,
+        /// Its place in the column.
+        frame: u8,
+        /// For which regions it was declared.
+        kind: RegionKind,
+        /// The card.
+        model: CardModel,
+    },
+    /// Nothing is known of these regions.
+    #[error(
+        "the profile of card model {model} lists no frames for {} regions; without them no bitstream \
+         can be held against its region", kind_name(*kind)
+    )]
+    Unknown {
+        /// The regions.
+        kind: RegionKind,
+        /// The card.
+        model: CardModel,
+    },
+}
+
+impl FloorPlan {
+    /// Whether every frame that `file` writes lies in a region of this kind. The pad frame at the end
+    /// of a write counts too: a device that did not drop it would write it.
+    pub fn check(&self, file: &BitFile<'_>, kind: RegionKind) -> Result<(), OutsideRegion> {
+        let model = self.model.clone();
+        let mut refused = OutsideRegion::Unknown { kind, model: model.clone() };
+        for (of, ranges) in &self.groups {
+            if *of != kind || ranges.is_empty() {
+                continue;
+            }
+            match file.writes.iter().find_map(|write| outside(write, ranges)) {
+                None => return Ok(()),
+                Some((address, column, frame)) => {
+                    let (block_type, row) = (address.block_type(), address.row());
+                    let model = model.clone();
+                    refused = OutsideRegion::Frame { block_type, row, column, frame, kind, model };
+                }
+            }
+        }
+        Err(refused)
+    }
+}
+
+/// The first frame of a write that is in none of the ranges: where the write began, column, frame.
+fn outside(write: &FrameWrite<'_>, ranges: &[FrameRange]) -> Option<(FrameAddress, u16, u8)> {
+    let at = write.address;
+    let (mut left, mut column, mut minor) = (write.frames(), at.column(), at.minor());
+    while left > 0 {
+        let range = ranges.iter().find(|range| range.has(at.block_type(), at.row(), column));
+        let room = range.map_or(0, |range| range.frames_per_column.saturating_sub(minor.into()));
+        if room == 0 {
+            return Some((at, column, minor));
+        }
+        left = left.saturating_sub(room.into());
+        // A column that no address has is in no range either.
+        (column, minor) = (column + 1, 0);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use snic_domain::{ByteSize, CardProfile};
+
+    use super::*;
+    use crate::catalogue::{self, Catalogue};
+    use crate::packet::{FRAME_WORDS, Register, write};
+    use crate::{build_test, parse};
+
+    fn sim() -> (Catalogue, CardProfile) {
+        let catalogue = catalogue::builtin().expect("valid");
+        let card = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
+        (catalogue, card)
+    }
+
+    /// A test image whose frames begin elsewhere.
+    fn image_at(raw: u32, frames: u64) -> Vec<u8> {
+        let (catalogue, card) = sim();
+        let size = ByteSize::from_bytes(500 + frames * FRAME_WORDS as u64 * 4);
+        let mut bytes = build_test(&card, &[&catalogue.nt_types[0]], size).expect("possible");
+        let far = write(Register::FAR, 1).to_be_bytes();
+        let at = bytes.windows(4).position(|word| word == far).expect("it is written") + 4;
+        bytes[at..at + 4].copy_from_slice(&raw.to_be_bytes());
+        bytes
+    }
+
+    fn plan(rows: RangeInclusive<u8>, columns: RangeInclusive<u16>) -> FloorPlan {
+        let range = FrameRange { block_type: 0, rows, columns, frames_per_column: 10 };
+        FloorPlan {
+            model: "sim-16".parse().expect("a label"),
+            groups: vec![(RegionKind::KnownNt, vec![range])],
+        }
+    }
+
+    fn far(block_type: u32, row: u32, column: u32, minor: u32) -> u32 {
+        block_type << 24 | row << 18 | column << 8 | minor
+    }
+
+    fn check(plan: &FloorPlan, bytes: &[u8]) -> Result<(), OutsideRegion> {
+        plan.check(&parse(bytes).expect("a valid file"), RegionKind::KnownNt)
+    }
+
+    #[test]
+    fn a_bitstream_that_reaches_outside_is_refused_by_row_and_column() {
+        let plan = plan(2..=3, 5..=7);
+        assert_eq!(check(&plan, &image_at(far(0, 2, 5, 0), 3)), Ok(()));
+        let refused =
+            |raw, frames| check(&plan, &image_at(raw, frames)).expect_err("outside").to_string();
+        assert!(refused(far(0, 1, 5, 0), 3).contains("column 5 in row 1"));
+        assert!(refused(far(0, 4, 5, 0), 3).contains("column 5 in row 4"));
+        assert!(refused(far(0, 2, 4, 0), 3).contains("frame 0 of column 4 in row 2"));
+        assert!(refused(far(1, 2, 5, 0), 3).contains("block type 1"));
+        // It begins inside and counts up beyond the last column.
+        assert!(refused(far(0, 3, 7, 8), 3).contains("frame 0 of column 8 in row 3"));
+        // A frame that the column does not have.
+        assert!(refused(far(0, 3, 6, 10), 2).contains("frame 10 of column 6 in row 3"));
+    }
+
+    #[test]
+    fn without_ranges_nothing_is_allowed() {
+        let plan = plan(0..=0, 0..=0);
+        let bytes = image_at(0, 2);
+        let file = parse(&bytes).expect("valid");
+        let error = plan.check(&file, RegionKind::UserNt).expect_err("nothing is known");
+        assert!(error.to_string().contains("lists no frames for user-nt"), "{error}");
+    }
+
+    #[test]
+    fn the_test_images_of_the_catalogue_keep_to_their_regions() {
+        let (catalogue, _) = sim();
+        for card in &catalogue.cards {
+            let plan = catalogue.floor_plan(&card.model).expect("every card has one");
+            for chain in catalogue.chains_for(&card.model) {
+                let (bitstream, bytes) = catalogue.test_bitstream(chain, card).expect("possible");
+                let file = parse(&bytes).expect("valid");
+                assert_eq!(plan.check(&file, bitstream.region_kind), Ok(()), "{}", bitstream.id);
+            }
+        }
+    }
+
+    proptest! {
+        /// Counted frame by frame.
+        #[test]
+        fn what_passes_writes_only_frames_of_the_region(
+            row in 0u32..4, column in 0u32..10, minor in 0u32..12, frames in 2u64..40,
+        ) {
+            let plan = plan(1..=2, 3..=6);
+            let bytes = image_at(far(0, row, column, minor), frames);
+            let written = parse(&bytes).expect("valid").frames();
+            let mut inside = (1..=2).contains(&row);
+            let (mut column, mut minor) = (column, minor);
+            for _ in 0..written {
+                inside &= (3..=6).contains(&column) && minor < 10;
+                minor += 1;
+                if minor >= 10 {
+                    (column, minor) = (column + 1, 0);
+                }
+            }
+            prop_assert_eq!(check(&plan, &bytes).is_ok(), inside);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a role is one that the daemon can drive, on the card it is meant for.
+
+use snic_domain::CardProfile;
+use uuid::Uuid;
+
+use super::{Control, InvalidXclbin, Xclbin};
+use crate::parse::{WrongCard, is_same_part, lead_idcode};
+use crate::{BitHeader, InvalidBitstream, InvalidHeader};
+
+/// What the daemon expects of a role.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    /// The kernel with the register map, as `kernel:instance`.
+    pub control: &'a str,
+    /// Bytes of the register map.
+    pub registers_bytes: u64,
+    /// The interface of the platform on the card, where it is known.
+    pub interface: Option<Uuid>,
+    /// The card.
+    pub card: &'a CardProfile,
+}
+
+/// Why a role is not for this daemon and card.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WrongRole {
+    /// The container.
+    #[error(transparent)]
+    Container(#[from] InvalidXclbin),
+    /// Another interface.
+    #[error(
+        "the role was built against interface {found}, the card's platform has {expected}; build it \
+         for this platform"
+    )]
+    Interface {
+        /// The role's.
+        found: Uuid,
+        /// The card's.
+        expected: Uuid,
+    },
+    /// No register map.
+    #[error("the role has no kernel {control}, which holds the register map")]
+    NoControl {
+        /// What was looked for.
+        control: String,
+    },
+    /// A register map that XRT gives no access to.
+    #[error(
+        "the kernel {control} is not declared AP_CTRL_HS; XRT gives exclusive register access to no \
+         other"
+    )]
+    NotExclusive {
+        /// Which.
+        control: String,
+    },
+    /// A register map that is cut.
+    #[error("the kernel {control} has {range} bytes of registers; the map needs {needed}")]
+    Range {
+        /// Which.
+        control: String,
+        /// What it has.
+        range: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// No memory to stage bitstreams in.
+    #[error("the role uses no memory bank; bitstreams are staged in one")]
+    NoMemory,
+    /// The header of its bitstream.
+    #[error(transparent)]
+    Header(#[from] InvalidHeader),
+    /// The beginning of its bitstream.
+    #[error(transparent)]
+    Bitstream(#[from] InvalidBitstream),
+    /// Another part.
+    #[error(transparent)]
+    WrongCard(#[from] WrongCard),
+}
+
+/// Reads a role and holds it against the card. Its bitstream configures the whole role, by the
+/// provider's word (the signature): it is held against the part, and its packets are not walked
+/// beyond the part's id.
+pub fn check_role<'a>(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Xclbin<'a>, WrongRole> {
+    let role = Xclbin::parse(bytes)?;
+    if let Some(interface) = expected.interface.filter(|interface| *interface != role.interface) {
+        return Err(WrongRole::Interface { found: role.interface, expected: interface });
+    }
+    check_control(&role, expected)?;
+    if !role.memories.iter().any(|memory| memory.used && memory.kibibytes > 0) {
+        return Err(WrongRole::NoMemory);
+    }
+    let (header, data) = BitHeader::parse(role.bitstream)?;
+    is_same_part(header.part, lead_idcode(data)?, expected.card)?;
+    Ok(role)
+}
+
+fn check_control(role: &Xclbin<'_>, expected: &Expected<'_>) -> Result<(), WrongRole> {
+    let control = || expected.control.to_owned();
+    let (Some(kernel), Some(ip)) = (role.kernel(expected.control), role.ip(expected.control))
+    else {
+        return Err(WrongRole::NoControl { control: control() });
+    };
+    if ip.control != Control::HandShake {
+        return Err(WrongRole::NotExclusive { control: control() });
+    }
+    let needed = expected.registers_bytes;
+    if kernel.range < needed {
+        return Err(WrongRole::Range { control: control(), range: kernel.range, needed });
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The files on which XRT 2.13 crashes, or which it takes although they describe nothing; and
+//! damage anywhere else.
+
+use rstest::rstest;
+use snic_domain::CardProfile;
+
+use super::write::{table, words};
+use super::*;
+use crate::catalogue;
+use crate::test_image::role_bit;
+
+const CONTROL: &str = "snic_control:control_0";
+
+fn card() -> CardProfile {
+    let model = "sim-16".parse().expect("a label");
+    catalogue::builtin().expect("valid").card(&model).expect("there").clone()
+}
+
+fn role() -> TestRole<'static> {
+    TestRole {
+        uuid: Uuid::from_u128(7),
+        interface: Uuid::from_u128(9),
+        platform: "xilinx_u280_gen3x16_xdma_base_1",
+        control: CONTROL,
+        registers_bytes: 1 << 22,
+        memory_kibibytes: 1 << 20,
+    }
+}
+
+fn expected(card: &CardProfile) -> Expected<'_> {
+    Expected { control: CONTROL, registers_bytes: 1 << 21, interface: None, card }
+}
+
+fn good() -> Vec<u8> {
+    role().build(&card()).expect("a role")
+}
+
+/// The good file with some bytes replaced.
+fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut file = good();
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    file
+}
+
+/// Where the header of the IP layout is: it is the third section.
+const IP_HEADER: usize = SECTIONS + 2 * SECTION_HEADER;
+
+fn in_ip_layout(bytes: &[u8]) -> Vec<u8> {
+    let at = u64_at(&good(), IP_HEADER + 24) as usize;
+    with(at, bytes)
+}
+
+/// The good file without one section, or with another content of it.
+fn rebuilt(kind: u32, content: Option<&[u8]>) -> Vec<u8> {
+    let mut sections = role().sections(role_bit(&card()).expect("a part"));
+    match content {
+        None => sections.retain(|(other, _)| *other != kind),
+        Some(content) => {
+            for (_, old) in sections.iter_mut().filter(|(other, _)| *other == kind) {
+                *old = content.to_vec();
+            }
+        }
+    }
+    role().container(1, &sections)
+}
+
+fn connected(argument: i32, ip: i32, memory: i32) -> Vec<u8> {
+    let entry = words(&[argument, ip, memory].map(i32::cast_unsigned));
+    rebuilt(kind::CONNECTIVITY, Some(&table(4, &[entry])))
+}
+
+#[test]
+fn a_good_role_is_read_and_fits_its_card() {
+    let (file, card) = (good(), card());
+    let role = check_role(&file, &expected(&card)).expect("it is good");
+    assert_eq!((role.uuid, role.interface), (Uuid::from_u128(7), Uuid::from_u128(9)));
+    assert_eq!(role.platform, "xilinx_u280_gen3x16_xdma_base_1");
+    assert_eq!(role.mode, Mode::Partial);
+    assert_eq!(role.kernel(CONTROL).map(|kernel| kernel.range), Some(1 << 22));
+    assert_eq!(role.memories[0].tag, "DDR[0]");
+    assert_eq!(role.ips[0].control, Control::HandShake);
+}
+
+#[rstest]
+#[case::empty(vec![], "does not begin")]
+#[case::short(good()[..100].to_vec(), "less than the header")]
+#[case::bad_magic(with(0, b"xclbin0\0"), "does not begin")]
+#[case::text(b"hello world\n".repeat(100), "does not begin")]
+#[case::cut_after_headers(good()[..SECTIONS + 5 * SECTION_HEADER].to_vec(), "it is cut or damaged")]
+#[case::cut_in_half(good()[..good().len() / 2].to_vec(), "it is cut or damaged")]
+#[case::length_huge(with(HEADER, &(1_u64 << 40).to_le_bytes()), "1099511627776 bytes")]
+#[case::sections_65535(with(HEADER + 144, &0xffff_u32.to_le_bytes()), "65535 sections")]
+#[case::ip_layout_offset_huge(with(IP_HEADER + 24, &(1_u64 << 40).to_le_bytes()), "section 2 is")]
+#[case::ip_layout_count(in_ip_layout(&100_000_u32.to_le_bytes()), "IP_LAYOUT says 100000")]
+#[case::no_ip_layout(rebuilt(kind::IP_LAYOUT, None), "no section IP_LAYOUT")]
+#[case::no_xml(rebuilt(kind::EMBEDDED_METADATA, None), "no section EMBEDDED_METADATA")]
+#[case::bad_xml(rebuilt(kind::EMBEDDED_METADATA, Some(b"<project><oops")), "not well formed")]
+#[case::xml_without_core(
+    rebuilt(kind::EMBEDDED_METADATA, Some(br#"<?xml version="1.0"?><project name="x"/>"#)),
+    "EMBEDDED_METADATA"
+)]
+#[case::no_bitstream(rebuilt(kind::BITSTREAM, None), "no section BITSTREAM")]
+#[case::no_memory(rebuilt(kind::MEM_TOPOLOGY, None), "no section MEM_TOPOLOGY")]
+#[case::connection_to_no_memory(connected(0, 0, 77), "names memory 77; there are 1")]
+#[case::connection_negative(connected(-5, 0, 0), "names argument -5")]
+#[case::mode_sw_emu(role().container(5, &role().sections(vec![1])), "mode 5")]
+#[case::uuid_zero(with(HEADER + 112, &[0; 16]), "UUID is zero")]
+#[case::no_sections(role().container(1, &[]), "0 sections")]
+#[case::section_size_huge(with(IP_HEADER + 32, &(1_u64 << 45).to_le_bytes()), "section 2 is")]
+// Not among those: found while writing the check.
+#[case::mode_flat(role().container(0, &role().sections(vec![1])), "mode 0")]
+#[case::sizes_wrap(with(IP_HEADER + 32, &u64::MAX.to_le_bytes()), "section 2 is")]
+#[case::offset_unaligned(with(IP_HEADER + 24, &(u64_at(&good(), IP_HEADER + 24) + 4).to_le_bytes()), "multiple of 8")]
+#[case::in_the_headers(with(IP_HEADER + 24, &304_u64.to_le_bytes()), "section 2 is")]
+#[case::overlap(with(IP_HEADER + 24, &u64_at(&good(), SECTIONS + 24).to_le_bytes()), "share bytes")]
+#[case::count_negative(in_ip_layout(&(-1_i32).to_le_bytes()), "IP_LAYOUT says -1")]
+#[case::unknown_kind(with(IP_HEADER, &99_u32.to_le_bytes()), "kind 99")]
+#[case::kernel_elsewhere(in_ip_layout(&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8]), "not in IP_LAYOUT")]
+#[case::deep(rebuilt(kind::EMBEDDED_METADATA, Some(&b"<a>".repeat(17))), "too deep")]
+#[case::document_type(
+    rebuilt(kind::EMBEDDED_METADATA, Some(b"<!DOCTYPE a [<!ENTITY b \"c\">]><a/>")),
+    "document type"
+)]
+fn a_bad_file_is_refused(#[case] file: Vec<u8>, #[case] says: &str) {
+    let error = Xclbin::parse(&file).expect_err("it is bad").to_string();
+    assert!(error.contains(says), "{error}");
+}
+
+#[test]
+fn a_role_for_another_card_or_daemon_is_refused() {
+    let card = card();
+    let refused = |file: &[u8], expected: &Expected<'_>| {
+        check_role(file, expected).expect_err("it is not for this card").to_string()
+    };
+    let other = Expected { interface: Some(Uuid::from_u128(1)), ..expected(&card) };
+    assert!(refused(&good(), &other).contains("interface"));
+    let larger = Expected { registers_bytes: 1 << 23, ..expected(&card) };
+    assert!(refused(&good(), &larger).contains("4194304 bytes of registers"));
+    let renamed = Expected { control: "snic_control:control_1", ..expected(&card) };
+    assert!(refused(&good(), &renamed).contains("no kernel snic_control:control_1"));
+    let profile = CardProfile { idcode: card.idcode ^ 0x1000, ..card.clone() };
+    assert!(refused(&good(), &expected(&profile)).contains("IDCODE"));
+    let profile = CardProfile { part: "xcvu37p".into(), ..card.clone() };
+    assert!(refused(&good(), &expected(&profile)).contains("xcvu37p"));
+    let no_bit = rebuilt(kind::BITSTREAM, Some(b"\xff\xff"));
+    assert!(refused(&no_bit, &expected(&card)).contains(".bit"));
+    let mut layout = role().sections(vec![])[2].1.clone();
+    layout[13] = 2; // AP_CTRL_NONE
+    let streams = rebuilt(kind::IP_LAYOUT, Some(&layout));
+    assert!(refused(&streams, &expected(&card)).contains("AP_CTRL_HS"));
+}
+
+#[test]
+fn a_file_cut_anywhere_is_refused() {
+    let file = good();
+    for length in (0..file.len()).step_by(7) {
+        assert!(Xclbin::parse(&file[..length]).is_err(), "{length}");
+    }
+}
