@@ -15,11 +15,13 @@
 //! digest of all packets on every machine.
 
 mod banks;
+mod capture;
 mod card;
 mod configuration;
 mod crc;
 mod decoded;
 mod faults;
+mod flows;
 mod histogram;
 mod measurement;
 mod memory;
@@ -36,11 +38,12 @@ mod trace;
 mod traffic;
 mod wheel;
 
+pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::Options;
+pub use plane::{Options, Reservation, Steering};
 pub use profile::InvalidProfile;
 pub use shared::SharedSimCard;
 pub use trace::{Fate, Record};

@@ -65,6 +65,8 @@ pub(crate) struct Region {
     pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
     /// Copies in it or on the way to it.
     pub(crate) in_flight: u32,
+    /// Their bits.
+    pub(crate) bits_waiting: u64,
     /// Its port of the crossbar.
     pub(crate) port: Meter,
     /// Credits that packets hold, by slot.
@@ -88,6 +90,7 @@ impl Region {
             nts: [None; CHAIN_SLOTS_MAX],
             load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
             in_flight: 0,
+            bits_waiting: 0,
             port,
             credits_held: [0; CHAIN_SLOTS_MAX],
             credits: [credits; CHAIN_SLOTS_MAX],
@@ -118,6 +121,15 @@ impl Region {
             self.exhausted |= u8::from(all) << slot;
         }
         true
+    }
+
+    /// Takes one credit at every slot of `mask` up to the first that has none; says of which.
+    pub(crate) fn reserve_prefix(&mut self, mask: u8) -> u8 {
+        let missing = self.exhausted & mask;
+        // All below the lowest slot that has none.
+        let prefix = mask & (missing & missing.wrapping_neg()).wrapping_sub(1);
+        self.reserve(prefix);
+        prefix
     }
 
     /// Gives back one credit at every slot of `mask`.
@@ -199,6 +211,17 @@ mod tests {
         assert_eq!(region.credits_held, [1, 0, 2, 0, 0, 0, 0, 0]);
         region.give_back(0b100);
         assert!(region.reserve(0b111));
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_first_slot_without_credits() {
+        let mut region = region();
+        assert!(region.reserve(0b0100) && region.reserve(0b0100));
+        assert_eq!(region.reserve_prefix(0b1111), 0b0011);
+        assert_eq!(region.reserve_prefix(0b1100), 0, "the first has none");
+        assert_eq!(region.credits_held, [1, 1, 2, 0, 0, 0, 0, 0]);
+        region.give_back(0b0100);
+        assert_eq!(region.reserve_prefix(0b1111), 0b1111);
     }
 
     #[test]

@@ -92,6 +92,20 @@ fn weight(row: &InstanceRow) -> u32 {
 }
 
 /// The instances' rows, as far as the table has them.
+/// The instance of `chain` whose region has the least to do, by `load`; ties to the first row.
+pub(crate) fn least_loaded(
+    rows: &Decoded,
+    chain: u16,
+    load: impl Fn(u8) -> u64,
+) -> Result<u16, DropCause> {
+    let row = rows.chains.get(usize::from(chain)).copied().flatten();
+    let usable = |at: &usize| rows.instances[*at].as_ref().is_some_and(|row| weight(row) > 0);
+    let all = range(row.ok_or(DropCause::NoInstance)?).filter(usable);
+    let load_of =
+        |at: &usize| rows.instances[*at].as_ref().map_or(u64::MAX, |row| load(row.region));
+    all.min_by_key(load_of).map(|at| at as u16).ok_or(DropCause::NoInstance)
+}
+
 fn range(chain: ChainRow) -> std::ops::Range<usize> {
     let first = usize::from(chain.first_instance);
     let end = (first + usize::from(chain.instances)).min(Table::Instance.rows());

@@ -4,10 +4,14 @@
 //! Poisson arrivals need is computed from additions, multiplications and divisions only, which
 //! every machine rounds alike.
 
+use std::sync::Arc;
+
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{Bandwidth, DagUid, Timestamp};
 
+use crate::capture::Capture;
+use crate::flows::Flows;
 use crate::time::{Clock, Meter, Rate};
 
 /// The smallest frame, in bytes.
@@ -31,6 +35,8 @@ pub enum Sizes {
     UniformOver(Vec<u32>),
     /// Drawn: sizes and how often each comes beside the others, such as [`IMIX`].
     Mix(Vec<(u32, u32)>),
+    /// Those of flows of Facebook's data centres, heavy-tailed: full packets, and the flows' ends.
+    Facebook,
 }
 
 impl Sizes {
@@ -42,6 +48,7 @@ impl Sizes {
     fn all(&self) -> Vec<u32> {
         match self {
             Self::Fixed(bytes) => vec![*bytes],
+            Self::Facebook => vec![FRAME_BYTES_MIN],
             Self::UniformOver(sizes) => sizes.clone(),
             Self::Mix(parts) => {
                 parts.iter().filter(|(_, share)| *share > 0).map(|(bytes, _)| *bytes).collect()
@@ -57,6 +64,9 @@ pub enum Arrivals {
     Constant,
     /// The same time on average, exponentially distributed.
     Poisson,
+    /// The same time on average, heavy-tailed (Pareto, of infinite variance): long silences between
+    /// bursts.
+    HeavyTailed,
 }
 
 /// What the card's parser sees of a packet.
@@ -97,6 +107,9 @@ pub struct TrafficSource {
     pub stop: Option<Timestamp>,
     /// How many packets it sends at most.
     pub packets_max: Option<u64>,
+    /// A capture whose lengths and times are sent again; rate, sizes and arrivals then do not
+    /// count.
+    pub replay: Option<Arc<Capture>>,
 }
 
 /// A source that cannot be attached.
@@ -121,8 +134,33 @@ impl TrafficSource {
 
     /// Packets with this header, at a constant rate, from now on and without end.
     pub fn new(header: Header, rate: Bandwidth, sizes: Sizes) -> Self {
-        let (start, stop, packets_max) = (Timestamp::ZERO, None, None);
-        Self { header, rate, sizes, arrivals: Arrivals::Constant, start, stop, packets_max }
+        let (start, stop, packets_max, replay) = (Timestamp::ZERO, None, None, None);
+        let arrivals = Arrivals::Constant;
+        Self { header, rate, sizes, arrivals, start, stop, packets_max, replay }
+    }
+
+    /// Smallest packets that ask a TCP service for connections, and never go on.
+    pub fn syn_flood(target: Header, rate: Bandwidth) -> Self {
+        const TCP: u8 = 6;
+        let header = Header { protocol: TCP, ..target };
+        Self::new(header, rate, Sizes::Fixed(FRAME_BYTES_MIN)).poisson()
+    }
+
+    /// The packets of a capture again: their lengths, in their times from `start` on.
+    pub fn replay(header: Header, capture: Arc<Capture>, start: Timestamp) -> Self {
+        let rate = Bandwidth::from_gbps(1);
+        let again = Self::new(header, rate, Sizes::Fixed(FRAME_BYTES_MIN));
+        Self { start, replay: Some(capture), ..again }
+    }
+
+    /// A load in steps: this source at each of these rates from its time on, until the next one; a
+    /// rate of zero is a silence.
+    pub fn steps(self, steps: &[(Timestamp, Bandwidth)]) -> Vec<Self> {
+        let ends = steps.iter().skip(1).map(|(end, _)| Some(*end)).chain([self.stop]);
+        let step = |(&(start, rate), stop): (&(Timestamp, Bandwidth), Option<Timestamp>)| {
+            (rate > Bandwidth::ZERO).then(|| Self { rate, start, stop, ..self.clone() })
+        };
+        steps.iter().zip(ends).filter_map(step).collect()
     }
 
     /// The same with Poisson arrivals.
@@ -160,6 +198,10 @@ impl TrafficSource {
 pub(crate) struct Generator {
     source: TrafficSource,
     rng: ChaCha8Rng,
+    clock: Clock,
+    /// When the first packet of a capture is due.
+    start: Timestamp,
+    flows: Flows,
     rate: Rate,
     /// Free again when the next packet is due.
     schedule: Meter,
@@ -183,8 +225,11 @@ impl Generator {
         schedule.not_before(now.max(clock.cycle_at(source.start)));
         let stop = source.stop.map_or(u64::MAX, |stop| clock.cycle_at(stop));
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut generator = Self { source, rng, rate, schedule, stop, sent: 0, classified: None };
-        if generator.source.arrivals == Arrivals::Poisson {
+        let start = source.start.max(Timestamp::from_nanos(clock.nanos(now)));
+        let (flows, sent, classified) = (Flows::default(), 0, None);
+        let mut generator =
+            Self { source, rng, clock, start, flows, rate, schedule, stop, sent, classified };
+        if generator.source.arrivals != Arrivals::Constant {
             // The first packet comes as any other: after a drawn time.
             let bytes = generator.draw_size();
             generator.pass_time(u64::from(bytes) * 8);
@@ -198,7 +243,10 @@ impl Generator {
 
     /// When the next packet is due; `None` where there is none any more.
     pub(crate) fn due(&self) -> Option<u64> {
-        let at = self.schedule.free_at();
+        let at = match &self.source.replay {
+            Some(capture) => self.clock.cycle_at(capture.packet(self.sent, self.start)?.0),
+            None => self.schedule.free_at(),
+        };
         let more = self.source.packets_max.is_none_or(|most| self.sent < most);
         (more && at < self.stop).then_some(at)
     }
@@ -217,12 +265,17 @@ impl Generator {
         let work = match self.source.arrivals {
             Arrivals::Constant => mean,
             Arrivals::Poisson => (mean as f64 * exponential(&mut self.rng)) as u64,
+            Arrivals::HeavyTailed => (mean as f64 * pareto(&mut self.rng)) as u64,
         };
         self.schedule.serve_work(0, work);
     }
 
     fn draw_size(&mut self) -> u32 {
+        if let Some(capture) = &self.source.replay {
+            return capture.packet(self.sent, self.start).map_or(FRAME_BYTES_MIN, |(_, b)| b);
+        }
         match &self.source.sizes {
+            Sizes::Facebook => self.flows.next(&mut self.rng),
             Sizes::Fixed(bytes) => *bytes,
             Sizes::UniformOver(sizes) => sizes[self.rng.random_range(0..sizes.len())],
             Sizes::Mix(parts) => {
@@ -244,11 +297,19 @@ fn draw_part(parts: &[(u32, u32)], mut draw: u64) -> u32 {
     FRAME_BYTES_MIN
 }
 
+/// In the middle of 2^53 equal parts of (0, 1): never zero, never one.
+fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    ((rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+}
+
 /// An exponentially distributed number with mean one; never more than 38.
 fn exponential(rng: &mut ChaCha8Rng) -> f64 {
-    // In the middle of 2^53 equal parts of (0, 1): never zero, never one.
-    let uniform = ((rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    -ln(uniform)
+    -ln(uniform(rng))
+}
+
+/// A Pareto-distributed number with mean one and shape two, cut off at ten thousand.
+fn pareto(rng: &mut ChaCha8Rng) -> f64 {
+    (0.5 / uniform(rng).sqrt()).min(10_000.0)
 }
 
 /// 1, 1/3, 1/5 … 1/19: the series of the inverse hyperbolic tangent.
@@ -315,6 +376,60 @@ mod tests {
         assert!((bits / seconds / 1e10 - 1.0).abs() < 0.02, "{}", bits / seconds);
         let short = sent.windows(2).filter(|w| w[1].0 - w[0].0 < 10).count();
         assert!(short > 5_000, "about one gap in twelve is that short: {short}");
+    }
+
+    #[test]
+    fn a_heavy_tailed_source_keeps_its_rate_with_long_silences() {
+        let mut source = source(Bandwidth::from_gbps(10), Sizes::Fixed(125));
+        source.arrivals = Arrivals::HeavyTailed;
+        let sent = times(&source, 200_000, 7);
+        let mean = sent[199_999].0 as f64 / 200_000.0;
+        assert!((mean / 25.0 - 1.0).abs() < 0.05, "25 cycles a packet: {mean}");
+        let longest = sent.windows(2).map(|w| w[1].0 - w[0].0).max().expect("many");
+        assert!(longest > 25 * 100, "{longest}");
+        let median = sent.windows(2).filter(|w| w[1].0 - w[0].0 <= 18).count();
+        assert!(
+            (90_000..110_000).contains(&median),
+            "half the gaps are under 0.71 of it: {median}"
+        );
+    }
+
+    #[test]
+    fn a_load_in_steps_is_one_source_a_step() {
+        let at = |micros: u64| Timestamp::from_nanos(micros * 1_000);
+        let gbps = Bandwidth::from_gbps;
+        let steps = source(gbps(1), Sizes::Fixed(125)).steps(&[
+            (at(0), gbps(10)),
+            (at(10), Bandwidth::ZERO),
+            (at(20), gbps(40)),
+        ]);
+        let sent: Vec<_> = steps.iter().map(|step| times(step, 1_000, 0)).collect();
+        assert_eq!(sent.len(), 2, "silence needs no source");
+        assert_eq!((sent[0].len(), sent[0][99].0), (100, 2_475));
+        assert_eq!(sent[1][0].0, 5_000);
+    }
+
+    #[test]
+    fn a_capture_is_sent_again_in_its_own_time() {
+        let mut file = 0xa1b2_3c4d_u32.to_le_bytes().to_vec();
+        file.resize(24, 0);
+        for (nanos, bytes) in [(0_u32, 60_u32), (400, 1_500), (400, 128)] {
+            for word in [9, nanos, 0, bytes] {
+                file.extend(word.to_le_bytes());
+            }
+        }
+        let capture = Arc::new(Capture::parse(&file).expect("whole"));
+        let start = Timestamp::from_nanos(4_000);
+        let source = TrafficSource::replay(Header::default(), capture, start);
+        assert_eq!(times(&source, 10, 0), [(1_000, 64), (1_100, 1_500), (1_100, 128)]);
+    }
+
+    #[test]
+    fn a_flood_is_of_smallest_tcp_packets() {
+        let target = Header { destination: 7, destination_port: 443, ..Header::default() };
+        let flood = TrafficSource::syn_flood(target, Bandwidth::from_gbps(25));
+        assert_eq!((flood.header.protocol, flood.header.destination_port), (6, 443));
+        assert!(times(&flood, 100, 0).iter().all(|(_, bytes)| *bytes == 64));
     }
 
     #[test]

@@ -55,7 +55,8 @@ impl BranchModel {
         }
         self.launched = launch;
         let mut at = launch.max(self.port_free);
-        self.port_free = at + u64::from(bytes.div_ceil(64));
+        // The packet, and its descriptor.
+        self.port_free = at + u64::from(bytes.div_ceil(64)) + 1;
         for nt in &mut self.nts {
             at = nt.pass(at, bytes);
         }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use snic_bitstream::catalogue::{BUILTIN, Catalogue, builtin};
+use snic_card_sim::Options;
 use snic_domain::{Bandwidth, CardModel, CardProfile};
 
 /// The card of the figures: as large as the SuperNIC paper's.
@@ -50,8 +51,28 @@ impl Parameters {
         let file = BUILTIN.cards.iter().find(|file| file.name == name);
         // Up to the regions, a line is a key, a value and its source.
         let lines = file.map_or("", |file| file.text).lines();
-        lines.take_while(|line| !line.starts_with("[[")).filter_map(parameter).collect()
+        let profile = lines.take_while(|line| !line.starts_with("[[")).filter_map(parameter);
+        profile.chain(data_plane()).collect()
     }
+}
+
+/// What the data plane has beside the card model's.
+fn data_plane() -> [Parameter; 2] {
+    let options = Options::default();
+    [
+        Parameter {
+            name: "descriptor_beats".into(),
+            value: options.descriptor_beats.to_string(),
+            source: "SuperNIC, 3.2: the parser attaches a descriptor to the header; Fig. 7: large \
+                     packets stay that much under 128 Gbit/s"
+                .into(),
+        },
+        Parameter {
+            name: "shaper_queue_bytes".into(),
+            value: options.shaper_queue.get().to_string(),
+            source: "[decided] 43 packets of 1500 bytes may wait at a DAG's token bucket".into(),
+        },
+    ]
 }
 
 fn parameter(line: &str) -> Option<Parameter> {

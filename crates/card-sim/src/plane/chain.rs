@@ -11,7 +11,7 @@
 
 use snic_tables::{DropCause, Table};
 
-use super::{NIL, PacketCopy, Plane, Queue, bank_index, key};
+use super::{NIL, Options, PacketCopy, Plane, Queue, Reservation, bank_index, key};
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
@@ -19,7 +19,8 @@ const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.
 enum Entry {
-    Granted,
+    /// For these slots.
+    Granted(u8),
     Wait,
     Refused(DropCause),
 }
@@ -30,7 +31,7 @@ impl Plane {
         let PacketCopy { region, instance, packet, .. } = self.copies[at];
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
-                Entry::Granted => return self.launch(at),
+                Entry::Granted(leg) => return self.launch(at, leg),
                 Entry::Refused(cause) => return self.lose(at, cause),
                 Entry::Wait => {}
             }
@@ -64,10 +65,13 @@ impl Plane {
         if !fits || !region.is_usable() || !region.has_slots(rest) {
             return Entry::Refused(DropCause::RegionUnavailable);
         }
-        if self.options.credits && !region.reserve(rest) {
-            return Entry::Wait;
-        }
-        Entry::Granted
+        let leg = match self.options {
+            Options { credits: false, .. } => rest,
+            Options { reservation: Reservation::Chain, .. } if region.reserve(rest) => rest,
+            Options { reservation: Reservation::Chain, .. } => 0,
+            Options { reservation: Reservation::Prefix, .. } => region.reserve_prefix(rest),
+        };
+        if leg == 0 { Entry::Wait } else { Entry::Granted(leg) }
     }
 
     /// Lets copies that wait for a region take turns, until none can enter.
@@ -91,7 +95,9 @@ impl Plane {
             self.leave_queue(lane, number, at);
             match verdict {
                 Entry::Refused(cause) => self.lose(at, cause),
-                _ => self.launch(at),
+                Entry::Granted(leg) => self.launch(at, leg),
+                // A copy that waits has not left its queue.
+                Entry::Wait => {}
             }
             tries = self.lanes[lane].len();
         }
@@ -117,14 +123,16 @@ impl Plane {
 
     /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
     #[inline]
-    fn launch(&mut self, at: u32) {
+    fn launch(&mut self, at: u32, leg: u8) {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
         copy.epoch = region.epoch;
-        copy.held = if self.options.credits { copy.rest } else { 0 };
+        copy.leg = leg;
+        copy.held = if self.options.credits { leg } else { 0 };
         let packet = &self.packets[copy.packet];
         let beats = if packet.payload { self.timing.beats(packet.bytes) } else { 1 };
-        let start = region.port.serve_beats(self.now, 0, u64::from(beats)).start;
+        let beats = u64::from(beats) + u64::from(self.options.descriptor_beats);
+        let start = region.port.serve_beats(self.now, 0, beats).start;
         if start > self.now {
             self.wheel.at(start, Event::Reach { copy: at });
         } else {
@@ -166,11 +174,13 @@ impl Plane {
         let returned = copy.held & bit;
         copy.held &= !bit;
         copy.rest &= !bit;
-        let more = copy.rest != 0;
+        let (more, back) = (copy.rest != 0, copy.rest & copy.leg == 0);
         if returned != 0 {
             region.give_back(returned);
         }
-        if more {
+        if more && back {
+            self.wheel.at(self.now + self.timing.pass, Event::Dispatch { copy: at });
+        } else if more {
             self.reach(at);
         } else {
             self.exit(at, None);
@@ -190,8 +200,10 @@ impl Plane {
 
     /// The region does not have the copy any more.
     fn exit(&mut self, at: u32, failed: Option<DropCause>) {
-        let PacketCopy { packet, region, joined, .. } = self.copies.remove(at);
-        self.regions[usize::from(region)].in_flight -= 1;
+        let PacketCopy { packet, region, joined, bits, .. } = self.copies.remove(at);
+        let region = &mut self.regions[usize::from(region)];
+        region.in_flight -= 1;
+        region.bits_waiting -= bits;
         self.copy_back(packet, joined, failed);
     }
 

@@ -50,14 +50,47 @@ pub struct Options {
     /// Whether packets need credits. Without, regions take whatever the scheduler sends, and
     /// packets wait at the NTs (as in SuperNIC's Figures 9, 12, 13 and 14).
     pub credits: bool,
+    /// For how much of a chain a packet needs them.
+    pub reservation: Reservation,
+    /// Which instance of a virtual chain a packet goes to.
+    pub steering: Steering,
+    /// Beats of the descriptor that crosses the crossbar with every packet. 1: SuperNIC's parser
+    /// attaches it to the header (3.2), and its largest packets stay that much under the 128 Gbit/s of
+    /// the data path (Fig. 7).
+    pub descriptor_beats: u8,
     /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes.
     pub shaper_queue: ByteSize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { credits: true, shaper_queue: ByteSize::from_bytes(64 << 10) }
+        Self {
+            credits: true,
+            reservation: Reservation::Chain,
+            steering: Steering::RoundRobin,
+            descriptor_beats: 1,
+            shaper_queue: ByteSize::from_bytes(64 << 10),
+        }
     }
+}
+
+/// For how much of its chain a packet needs credits before it enters a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reservation {
+    /// For all of it (SuperNIC, 4.4): then it never comes back in the middle.
+    Chain,
+    /// For as many NTs from the first on as have one: it starts earlier, and comes back to the
+    /// scheduler, for another pass, where its credits end. Packets of a flow can overtake each other.
+    Prefix,
+}
+
+/// Which instance of a virtual chain a packet goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steering {
+    /// One after the other; by bytes where their shares differ (SuperNIC, 4.4).
+    RoundRobin,
+    /// The one whose region has the fewest bytes to do (FlexPipe, III).
+    LeastLoaded,
 }
 
 /// What the profile says, in cycles.
@@ -134,6 +167,8 @@ struct PacketCopy {
     region: u8,
     /// Slots it uses and has not left.
     rest: u8,
+    /// Those of them that it has credits for since it entered; then it is back at the scheduler.
+    leg: u8,
     /// Slots of which it holds a credit.
     held: u8,
     /// Whether its packet waits for it.

@@ -7,8 +7,9 @@
 use snic_domain::limits::FORK_BRANCHES_MAX;
 use snic_tables::{DropCause, InstanceRow, NONE, StageRow, Table};
 
-use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
+use super::{NIL, Packet, PacketCopy, Plane, Steering, bank_index, key, named};
 use crate::region::slots;
+use crate::spread;
 use crate::wheel::Event;
 
 /// The branches of a stage with their instances.
@@ -120,7 +121,15 @@ impl Plane {
         let Packet { bank, version, bytes, .. } = self.packets[at];
         let bank = bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
-        let instance = self.spread.choose(rows, chain, bytes)?;
+        let instance = match self.options.steering {
+            Steering::RoundRobin => self.spread.choose(rows, chain, bytes)?,
+            Steering::LeastLoaded => {
+                let load = |region: u8| {
+                    self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
+                };
+                spread::least_loaded(rows, chain, load)?
+            }
+        };
         let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
         let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
         if columns.used_mask == 0 {
@@ -136,6 +145,7 @@ impl Plane {
         let bytes = self.packets[packet].bytes;
         let region = &mut self.regions[usize::from(row.region)];
         region.in_flight += 1;
+        region.bits_waiting += u64::from(bytes) * 8;
         for slot in slots(row.used_mask) {
             region.load[slot].intended += u64::from(bytes);
         }
@@ -148,6 +158,7 @@ impl Plane {
             epoch: 0,
             region: row.region,
             rest: row.used_mask,
+            leg: 0,
             held: 0,
             joined,
         })

@@ -1,7 +1,12 @@
 //! The figures, in the order of the page.
 
 mod supernic_11;
+mod supernic_12;
+mod supernic_14;
+mod supernic_18;
+mod supernic_7;
 mod supernic_8;
+mod supernic_9;
 
 use anyhow::Result;
 
@@ -24,16 +29,52 @@ pub struct Figure {
 /// All figures.
 pub const ALL: &[Figure] = &[
     Figure {
+        id: "fig7",
+        title: "SuperNIC Fig. 7: throughput with different credits",
+        source: "SuperNIC (FPGA '24), Fig. 7 and 5.1",
+        run: supernic_7::run,
+    },
+    Figure {
         id: "fig8",
         title: "SuperNIC Fig. 8: latency of chains of dummy NTs",
         source: "SuperNIC (FPGA '24), Fig. 8 and 5.3",
         run: supernic_8::run,
     },
     Figure {
+        id: "fig9",
+        title: "SuperNIC Fig. 9: throughput of DAGs that share NTs",
+        source: "SuperNIC (FPGA '24), Figs. 4 and 9, 5.3",
+        run: supernic_9::run,
+    },
+    Figure {
         id: "fig11",
         title: "SuperNIC Fig. 11: latency of a DAG, one after the other and side by side",
         source: "SuperNIC (FPGA '24), Fig. 11 and 5.3",
         run: supernic_11::run,
+    },
+    Figure {
+        id: "fig12",
+        title: "SuperNIC Fig. 12: latency of real DAGs",
+        source: "SuperNIC (FPGA '24), Figs. 10 and 12, 5.3",
+        run: supernic_12::latency,
+    },
+    Figure {
+        id: "fig13",
+        title: "SuperNIC Fig. 13: throughput of real DAGs",
+        source: "SuperNIC (FPGA '24), Figs. 10 and 13, 5.3",
+        run: supernic_12::throughput,
+    },
+    Figure {
+        id: "fig14",
+        title: "SuperNIC Fig. 14: DAGs that share another's chain",
+        source: "SuperNIC (FPGA '24), Fig. 14 and 5.3",
+        run: supernic_14::run,
+    },
+    Figure {
+        id: "fig18",
+        title: "SuperNIC Fig. 18: region size and utilisation",
+        source: "SuperNIC (FPGA '24), Figs. 6 and 18, 5.3",
+        run: supernic_18::run,
     },
 ];
 

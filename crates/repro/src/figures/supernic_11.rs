@@ -69,7 +69,8 @@ fn latency(parameters: &Parameters, d: u64, form: FormPreference) -> Result<f64>
     Ok((lab.latency_alone(&dag)? - entry) as f64)
 }
 
-fn dag_a(form: FormPreference) -> Result<DagSpec> {
+/// DAG-a of Fig. 4 behind an entry.
+pub(super) fn dag_a(form: FormPreference) -> Result<DagSpec> {
     let names = ["entry", "nt1", "nt2", "nt3", "nt4"];
     let node = |name: &str| -> Result<Node> {
         Ok(Node { id: NodeId::new(name)?, nt: NtTypeId::new(name)? })

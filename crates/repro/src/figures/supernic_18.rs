@@ -1,0 +1,66 @@
+//! Fig. 18: how full regions of one and two times the largest NT are.
+
+use anyhow::{Context, Result};
+use snic_domain::{Area, NtType};
+
+use crate::outcome::{Axis, Bound, Origin, Outcome, Plot, Series};
+use crate::parameters::Parameters;
+
+pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
+    let nts = &parameters.catalogue.nt_types;
+    let areas: Vec<Area> = nts.iter().map(|nt: &NtType| nt.area).collect();
+    // A region of the size of the largest NT holds every single one: by each resource.
+    let once = Area {
+        lut: areas.iter().map(|area| area.lut).max().context("there are NTs")?,
+        ramb36: areas.iter().map(|area| area.ramb36).max().context("there are NTs")?,
+        dsp: 0,
+    };
+    let twice = once + once;
+    let mut outcome = Outcome::default();
+    let mut series = Vec::new();
+    for (region, name) in [(once, "1×"), (twice, "2×")] {
+        let mut sorted = areas.clone();
+        sorted.sort_by_key(|area| region.fill_permille(*area));
+        let smallest = fills(region, sorted.iter().copied());
+        let largest = fills(region, sorted.iter().rev().copied());
+        series.push(Series::ours(format!("{name}, largest NTs"), largest));
+        series.push(Series::ours(format!("{name}, smallest NTs"), smallest));
+    }
+    let at = |series: &Series, length: usize| series.points[length - 1].1;
+    let [one_large, _, two_large, two_small] = &series[..] else { anyhow::bail!("four series") };
+    let published = |value| (Origin::Published, Bound::Margin(value, 1.0));
+    outcome.check("2×, the smallest two", "%", published(10.0), at(two_small, 2));
+    let full = (Origin::Published, Bound::Exact(100.0));
+    outcome.check("1×, the largest: the region's measure", "%", full, at(one_large, 1));
+    let most = (Origin::Shape, Bound::Between(50.0, 100.0));
+    outcome.check(
+        "2×, the largest two: between one NT and the region",
+        "%",
+        most,
+        at(two_large, 2),
+    );
+    series.push(Series::paper("2×, largest NTs", vec![(2.0, 79.0)]));
+    series.push(Series::paper("2×, smallest NTs", vec![(2.0, 10.0)]));
+    outcome.plot =
+        Some(Plot { x: "Chain length (NTs)", y: "Region filled (%)", axis: Axis::Linear, series });
+    outcome.note(
+        "By the planner's own measure: the fullest resource, with the areas of Fig. 6. The paper uses \
+         twelve NTs, six of them AmorphOS's, and prints the areas of eight; the largest pair's 79 % \
+         cannot be computed from these, so only its bounds are checked.",
+    );
+    Ok(outcome)
+}
+
+/// How full a region is, in percent, by the length of the chain, as long as the chain fits.
+fn fills(region: Area, nts: impl Iterator<Item = Area>) -> Vec<(f64, f64)> {
+    let mut used = Area::default();
+    let mut points = Vec::new();
+    for (length, area) in (1_u32..).zip(nts) {
+        used = used + area;
+        if !region.fits(used) {
+            break;
+        }
+        points.push((f64::from(length), f64::from(region.fill_permille(used)) / 10.0));
+    }
+    points
+}
