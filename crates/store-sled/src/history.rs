@@ -218,6 +218,11 @@ impl History {
         self.journal.append(sequence, writes)
     }
 
+    /// Makes the groups that were appended durable.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.journal.sync()
+    }
+
     /// Groups in the current journal, and its size in bytes.
     pub(crate) fn pending(&self) -> (u64, u64) {
         (self.journal.groups, self.journal.bytes)

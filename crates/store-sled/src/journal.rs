@@ -1,4 +1,4 @@
-//! The journal: every group of changes since a snapshot, appended and synced before sled sees it.
+//! The journal: every group of changes since a snapshot, appended before sled sees it.
 //!
 //! ```text
 //!  header: "snic journal 1\n" │ after u64 │ SHA-256 of both
@@ -74,17 +74,19 @@ impl Journal {
         }
     }
 
-    /// Appends a group, durably. After an error the file may end in a part of it, and must not be
-    /// appended to again.
+    /// Appends a group; durable after [`Journal::sync`]. After an error the file may end in a part
+    /// of it, and must not be appended to again.
     pub(crate) fn append(&mut self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
         let bytes = encode(sequence, writes);
-        self.file
-            .write_all(&bytes)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|error| failed("append to", &self.path, error))?;
+        self.file.write_all(&bytes).map_err(|error| failed("append to", &self.path, error))?;
         self.groups += 1;
         self.bytes += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Makes all that was appended durable.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|error| failed("sync", &self.path, error))
     }
 }
 

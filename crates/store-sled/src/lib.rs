@@ -5,11 +5,12 @@
 //! path, and is written down twice before it is acknowledged:
 //!
 //! ```text
-//!  submit ─┐                   ┌──────────── committer (one thread) ─────────────┐
-//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append, fdatasync                       │
-//!  submit ─┘                   │    └▶ sled: one batch, flush, fdatasync of `db`  ├─▶ done, in order
-//!                              │         └▶ now and then: snapshot, new journal   │
-//!                              └──────────────────────────────────────────────────┘
+//!  submit ─┐                   ┌──────────── committer (one thread) ───────────────┐
+//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append ─┬▶ fdatasync ───────────────────┐│
+//!  submit ─┘                   │                   └▶ sled: one batch, flush,      ├┼▶ done, in order
+//!                              │                      fdatasync of `db` ───────────┘│
+//!                              │        └▶ now and then: snapshot, new journal      │
+//!                              └────────────────────────────────────────────────────┘
 //! ```
 //!
 //! The newest snapshot and the journals after it give every acknowledged change again, so at

@@ -5,7 +5,9 @@
 //!   before the history's base                   sled lost changes: built anew from the history
 //!   within the history, records as they were    the groups after it are replayed (after a crash)
 //!   within the history, records differ          built anew
-//!   after the history's end                     the history lost changes: sled's records are taken
+//!   one after the history's end                 the power failed between the two syncs of a group
+//!                                               that was not acknowledged: sled's records are taken
+//!   further after it                            the history lost changes: sled's records are taken
 //!   unknown: it does not open, or panics        built anew
 //!   none, and the history is damaged too        refused: nothing is overwritten
 //! ```
@@ -130,7 +132,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<Opened, StoreError
     let sequence = engine.sequence()?;
     let history = match (first, past.unused_journal()) {
         (Some(first), _) => first,
-        (None, Some(unused)) if recovered.is_none() => {
+        (None, Some(unused)) if recovered.is_none() && sequence == past.last() => {
             History::go_on(&history_folder, &past, unused)?
         }
         _ => {
@@ -200,8 +202,11 @@ fn check(engine: Engine, past: &Past) -> Result<Found, StoreError> {
         )));
     }
     let mut faults = past.faults.clone();
-    if sequence > past.last() {
-        let last = past.last();
+    let last = past.last();
+    if sequence == last + 1 {
+        return Ok(Found::Sound { engine, faults });
+    }
+    if sequence > last {
         faults.push(format!("the journal ends after change {last}, the database has {sequence}"));
         return Ok(Found::Sound { engine, faults });
     }
