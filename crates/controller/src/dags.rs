@@ -72,10 +72,10 @@ impl Controller {
                 generation: 1,
                 placement: None,
                 previous: None,
-                operation: None,
                 created: self.now,
                 updated: self.now,
             },
+            operation: None,
             explanation: None,
             refusal: None,
             target: None,
@@ -101,7 +101,7 @@ impl Controller {
     fn begin_dag_operation(&mut self, out: &mut Out, name: &DagName, work: Work) -> Reply {
         let id = self.begin_operation(out, work);
         if let Some(entry) = self.dags.get_mut(name) {
-            entry.record.operation = Some(id.clone());
+            entry.operation = Some(id.clone());
         }
         self.store_dag(out, name);
         Reply::Operation(self.operation_view(&self.operations[&id]))
@@ -159,7 +159,7 @@ impl Controller {
         self.set_spec(name, dag.spec());
         let reply = self.begin_dag_operation(out, name, Work::UpdateDag(name.clone()));
         if let Err(error) = self.install(out, name, &dag, choice) {
-            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
                 self.end_operation(out, &operation, Err(error));
             }
@@ -192,7 +192,7 @@ impl Controller {
 
     /// An update to what is there already: the operation under way, or one that has ended.
     fn nothing_to_update(&mut self, out: &mut Out, name: &DagName) -> Reply {
-        let pending = self.dags.get(name).and_then(|e| e.record.operation.clone());
+        let pending = self.dags.get(name).and_then(|e| e.operation.clone());
         let id = pending.unwrap_or_else(|| {
             let id = self.begin_operation(out, Work::UpdateDag(name.clone()));
             self.end_operation(out, &id, Ok(()));
@@ -215,7 +215,7 @@ impl Controller {
 
     /// Ends the operation that an earlier change of the DAG began.
     fn supersede(&mut self, out: &mut Out, name: &DagName) {
-        let operation = self.dags.get(name).and_then(|entry| entry.record.operation.clone());
+        let operation = self.dags.get(name).and_then(|entry| entry.operation.clone());
         if let Some(operation) = operation {
             let error = ControlError::Superseded { resource: name.to_string() };
             self.end_operation(out, &operation, Err(error));

@@ -1,8 +1,8 @@
 //! The controller's alphabet: events in, effects out.
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagPatch, DagSpec, Digest, NtType,
-    NtTypeId, OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
+    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagPatch, DagSpec, DagUid, Digest,
+    NtType, NtTypeId, OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
 };
 use snic_tables::{CardCommand, CardReport};
 
@@ -260,15 +260,16 @@ pub enum Effect {
     DropBlob(Digest),
 }
 
-/// A change that can be watched.
+/// A change that can be watched: what is different, not how it is now. Who wants to know that reads
+/// it, so that a change that nobody watches costs next to nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A DAG is new or different.
-    Dag(Box<DagView>),
-    /// A DAG is gone.
+    Dag(DagName, DagUid),
+    /// A DAG is gone: as it was.
     DagDeleted(Box<DagView>),
     /// A region is different.
-    Region(Box<RegionView>),
+    Region(CardId, RegionId),
     /// An operation ended.
-    Operation(Box<OperationView>),
+    Operation(OperationId),
 }

@@ -126,14 +126,12 @@ impl Controller {
     }
 
     /// Notes that the card was asked for something on behalf of a DAG's operation: from now on it
-    /// cannot be cancelled.
-    pub(crate) fn start_operation(&mut self, out: &mut Out, name: &DagName) {
-        let id = self.dags.get(name).and_then(|entry| entry.record.operation.clone());
+    /// cannot be cancelled. It is stored with the operation's end: the card need not wait for it,
+    /// since after a crash the operation starts anew.
+    pub(crate) fn start_operation(&mut self, name: &DagName) {
+        let id = self.dags.get(name).and_then(|entry| entry.operation.clone());
         let Some(record) = id.and_then(|id| self.operations.get_mut(&id)) else { return };
-        if record.started.is_none() {
-            record.started = Some(self.now);
-            out.batch.put(key::operation(&record.id), record);
-        }
+        record.started.get_or_insert(self.now);
     }
 
     /// Ends an operation, once.
@@ -148,19 +146,16 @@ impl Controller {
             return;
         }
         record.ended = Some((self.now, result));
-        let record = record.clone();
-        out.batch.put(key::operation(id), &record);
+        out.batch.put(key::operation(id), record);
         self.ended.push_back(id.clone());
         self.drains.remove(id);
         if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
             && let Some(entry) = self.dags.get_mut(name)
-            && entry.record.operation.as_ref() == Some(id)
+            && entry.operation.as_ref() == Some(id)
         {
-            entry.record.operation = None;
-            self.store_dag(out, name);
+            entry.operation = None;
         }
-        let view = self.operation_view(&record);
-        out.effects.push(Effect::Emit(Change::Operation(Box::new(view))));
+        out.effects.push(Effect::Emit(Change::Operation(id.clone())));
     }
 
     /// The drains that have not ended.

@@ -197,7 +197,7 @@ impl Controller {
         let placed = result.is_ok();
         if let Err(error) = result {
             self.unplaced.insert(name.clone());
-            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
                 self.end_operation(out, &operation, Err(error.clone()));
             }

@@ -381,7 +381,10 @@ impl Controller {
             cancellable,
             record: record.clone(),
             regions: regions.unwrap_or_default(),
-            dag: entry.map(|entry| Box::new(self.view_of(entry))),
+            stage: entry.and_then(|entry| Some(entry.conditions.last()?.message.clone())),
+            dag: entry
+                .filter(|_| record.ended.is_some())
+                .map(|entry| Box::new(self.view_of(entry))),
         }
     }
 }

@@ -147,7 +147,7 @@ impl Controller {
         }
         let ticket = self.ticket();
         for (name, _) in &dags {
-            self.start_operation(out, name);
+            self.start_operation(name);
         }
         let Some(card) = self.cards.get_mut(id) else { return };
         let command = CardCommand::Program { ticket, delta: delta.clone() };
@@ -195,7 +195,7 @@ impl Controller {
         out.effects.push(Effect::Card { card: id.clone(), command });
         let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
         for name in users {
-            self.start_operation(out, &name);
+            self.start_operation(&name);
         }
         self.emit_region(out, id, region);
     }
@@ -237,15 +237,13 @@ impl Controller {
     }
 
     pub(crate) fn emit_dag(&self, out: &mut Out, name: &DagName) {
-        if let Some(view) = self.dag_view(name) {
-            out.effects.push(Effect::Emit(Change::Dag(Box::new(view))));
+        if let Some(entry) = self.dags.get(name) {
+            out.effects.push(Effect::Emit(Change::Dag(name.clone(), entry.record.uid)));
         }
     }
 
     pub(crate) fn emit_region(&self, out: &mut Out, card: &CardId, region: RegionId) {
-        if let Some(view) = self.region_view(card, region) {
-            out.effects.push(Effect::Emit(Change::Region(Box::new(view))));
-        }
+        out.effects.push(Effect::Emit(Change::Region(card.clone(), region)));
     }
 
     pub(crate) fn store_region(&self, out: &mut Out, card: &CardId, region: RegionId) {

@@ -92,8 +92,6 @@ pub struct DagRecord {
     pub placement: Option<Placement>,
     /// Where it was before the update under way; serves until the new placement is on the card.
     pub previous: Option<Placement>,
-    /// The operation that waits for it.
-    pub operation: Option<OperationId>,
     /// When it was made.
     pub created: Timestamp,
     /// When it was last changed.

@@ -223,6 +223,7 @@ impl Controller {
             }
             let entry = DagEntry {
                 record,
+                operation: None,
                 explanation,
                 refusal: None,
                 target: None,
@@ -282,6 +283,12 @@ impl Controller {
                 && let Some(card) = self.cards.get_mut(card)
             {
                 card.removals.push(record.id.clone());
+            }
+            if let (Work::CreateDag(name) | Work::UpdateDag(name), None) =
+                (&record.work, &record.ended)
+                && let Some(entry) = self.dags.get_mut(name)
+            {
+                entry.operation = Some(record.id.clone());
             }
             if let (Work::DrainRegion(card, region), None) = (&record.work, &record.ended) {
                 self.drains.insert(record.id.clone(), (card.clone(), *region));

@@ -53,6 +53,8 @@ impl Settings {
 #[derive(Debug, Clone)]
 pub(crate) struct DagEntry {
     pub record: DagRecord,
+    /// The operation that waits for it; its own record says for which DAG.
+    pub operation: Option<OperationId>,
     pub explanation: Option<Explanation>,
     /// Why no place was found, where none was.
     pub refusal: Option<Refusal>,

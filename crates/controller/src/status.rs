@@ -26,7 +26,7 @@ impl Controller {
     pub(crate) fn settle(&mut self, out: &mut Out, name: &DagName) {
         let Some(entry) = self.dags.get(name) else { return };
         if entry.is_ready() {
-            let operation = entry.record.operation.clone();
+            let operation = entry.operation.clone();
             if entry.record.previous.is_some() {
                 self.drop_previous(out, name);
             }
@@ -164,7 +164,7 @@ impl Controller {
     pub(crate) fn dag_state(&self, entry: &DagEntry) -> DagState {
         let Some(placement) = &entry.record.placement else { return DagState::Failed };
         let silent = self.silence(&placement.mapping.card).is_some();
-        let operation = entry.record.operation.as_ref().and_then(|id| self.operations.get(id));
+        let operation = entry.operation.as_ref().and_then(|id| self.operations.get(id));
         match operation {
             None if entry.is_ready() && !silent => DagState::Ready,
             None => DagState::Degraded,

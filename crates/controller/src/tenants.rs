@@ -102,7 +102,7 @@ impl Controller {
             return Err(ControlError::precondition(resource, shared));
         }
         for name in &dags {
-            let operation = self.dags.get(name).and_then(|e| e.record.operation.clone());
+            let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
                 let error = ControlError::Superseded { resource: resource.clone() };
                 self.end_operation(out, &operation, Err(error));

@@ -219,7 +219,9 @@ pub struct OperationView {
     pub regions: (u32, u32),
     /// Whether it can be cancelled now.
     pub cancellable: bool,
-    /// The DAG as it is now, where it is about one that still exists.
+    /// What a DAG that it is about waits for: its last condition.
+    pub stage: Option<String>,
+    /// The DAG as it is now, where it has ended and is about one that still exists.
     pub dag: Option<Box<DagView>>,
     /// The region as it is now, where it is about one.
     pub region: Option<Box<RegionView>>,

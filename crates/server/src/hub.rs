@@ -7,6 +7,9 @@
 //! There is no queue for each watch: a watch holds a revision and asks for what came after it. A
 //! slow one falls behind in the ring and is told so; it holds up nobody and costs no memory.
 //!
+//! A change names what is different. The first watch that wants to know how it is now reads it, for
+//! all others too; several changes of one resource may so be seen as one.
+//!
 //! Revisions are microseconds since 1970, made to rise: they go on rising over a restart, and the
 //! difference of two tells nobody how much happened to others.
 
@@ -14,9 +17,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_controller::{Change, Controller};
-use snic_domain::{CardId, DagUid, RegionId};
-use tokio::sync::{broadcast, watch};
+use snic_controller::{Change, Controller, DagView, RegionView};
+use snic_domain::{CardId, DagUid, OperationId, RegionId};
+use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::shell::{ControlPlane, ShellError, wall_clock};
 
@@ -34,6 +37,42 @@ pub(crate) struct Numbered {
     pub revision: u64,
     pub happening: Happening,
     pub change: Arc<Change>,
+    seen: Arc<OnceCell<Look>>,
+}
+
+/// What the first look at a resource after a change found.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// The changes up to this revision had come before it.
+    pub as_of: u64,
+    /// `None` where it is gone, which another change says.
+    pub seen: Option<Seen>,
+}
+
+/// A resource, as it was when somebody looked.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Dag(DagView),
+    Region(RegionView),
+}
+
+/// Which resource a change is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Resource {
+    Dag(DagUid),
+    Region(CardId, RegionId),
+    Operation(OperationId),
+}
+
+impl Numbered {
+    pub fn resource(&self) -> Resource {
+        match &*self.change {
+            Change::Dag(_, uid) => Resource::Dag(*uid),
+            Change::DagDeleted(dag) => Resource::Dag(dag.uid),
+            Change::Region(card, region) => Resource::Region(card.clone(), *region),
+            Change::Operation(id) => Resource::Operation(id.clone()),
+        }
+    }
 }
 
 /// What came after a revision is not all kept.
@@ -58,8 +97,8 @@ impl Known {
 
     fn note(&mut self, change: &Change) -> Happening {
         let new = match change {
-            Change::Dag(dag) => self.dags.insert(dag.uid),
-            Change::Region(region) => self.regions.insert((region.card.clone(), region.region)),
+            Change::Dag(_, uid) => self.dags.insert(*uid),
+            Change::Region(card, region) => self.regions.insert((card.clone(), *region)),
             Change::DagDeleted(dag) => {
                 self.dags.remove(&dag.uid);
                 return Happening::Deleted;
@@ -119,7 +158,8 @@ impl Hub {
         let mut ring = self.ring.lock();
         let revision = now.max(self.revision() + 1);
         let happening = ring.known.note(&change);
-        ring.changes.push_back(Numbered { revision, happening, change });
+        let seen = Arc::default();
+        ring.changes.push_back(Numbered { revision, happening, change, seen });
         if ring.changes.len() > ring.kept
             && let Some(oldest) = ring.changes.pop_front()
         {
@@ -148,6 +188,37 @@ impl Hub {
         self.latest.subscribe()
     }
 
+    /// Looks at what a change is about, unless somebody has.
+    ///
+    /// # Errors
+    /// The control plane has ended.
+    pub async fn look<'a>(
+        &self,
+        change: &'a Numbered,
+        plane: &ControlPlane,
+    ) -> Result<&'a Look, ShellError> {
+        let look = || async {
+            let as_of = self.revision();
+            let seen = match &*change.change {
+                Change::Dag(name, uid) => {
+                    let (name, uid) = (name.clone(), *uid);
+                    let dag = plane.read(move |controller| controller.dag_view(&name)).await?;
+                    dag.filter(|dag| dag.uid == uid).map(Seen::Dag)
+                }
+                Change::DagDeleted(dag) => Some(Seen::Dag(DagView::clone(dag))),
+                Change::Region(card, region) => {
+                    let (card, region) = (card.clone(), *region);
+                    let query =
+                        move |controller: &Controller| controller.region_view(&card, region);
+                    plane.read(query).await?.map(Seen::Region)
+                }
+                Change::Operation(_) => None,
+            };
+            Ok(Look { as_of, seen })
+        };
+        change.seen.get_or_try_init(look).await
+    }
+
     /// The next changes after a revision, the oldest first, `limit` at most.
     pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Numbered>, Expired> {
         let ring = self.ring.lock();
@@ -165,26 +236,11 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{OperationId, Timestamp};
-
     use super::*;
 
-    /// A change that tells nothing but when the operation was made.
-    fn change(at: u64) -> Arc<Change> {
-        let record = snic_controller::OperationRecord {
-            id: OperationId::new("op").expect("valid"),
-            work: snic_controller::Work::ResetRegion(CardId::new("c").expect("valid"), RegionId(0)),
-            created: Timestamp::from_nanos(at),
-            started: None,
-            ended: None,
-        };
-        Arc::new(Change::Operation(Box::new(snic_controller::OperationView {
-            record,
-            regions: (0, 0),
-            cancellable: false,
-            dag: None,
-            region: None,
-        })))
+    /// A change that tells nothing.
+    fn change() -> Arc<Change> {
+        Arc::new(Change::Operation(OperationId::new("op").expect("valid")))
     }
 
     fn revisions(hub: &Hub, after: u64) -> Result<Vec<u64>, Expired> {
@@ -195,7 +251,7 @@ mod tests {
     fn revisions_rise_even_where_the_clock_does_not() {
         let hub = Hub::new(Known::default(), 1_000, 8);
         for now in [1_000, 900, 5_000, 5_000] {
-            hub.push(change(now), now);
+            hub.push(change(), now);
         }
         assert_eq!(revisions(&hub, 1_000), Ok(vec![1_001, 1_002, 5_000, 5_001]));
         assert_eq!(revisions(&hub, 1_002), Ok(vec![5_000, 5_001]));
@@ -211,14 +267,14 @@ mod tests {
         assert_eq!(revisions(&hub, 9), Err(Expired), "of an earlier run");
         assert_eq!(revisions(&hub, 11), Err(Expired), "of nobody");
         for now in [20, 30, 40] {
-            hub.push(change(now), now);
+            hub.push(change(), now);
         }
         assert_eq!(revisions(&hub, 10), Err(Expired));
         assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
         hub.clear(50);
         assert_eq!(revisions(&hub, 40), Err(Expired));
         assert_eq!(revisions(&hub, 50), Ok(vec![]));
-        hub.push(change(60), 60);
+        hub.push(change(), 60);
         assert_eq!(revisions(&hub, 50), Ok(vec![60]));
     }
 
@@ -226,7 +282,7 @@ mod tests {
     async fn who_waits_is_woken() {
         let hub = Hub::new(Known::default(), 10, 2);
         let mut latest = hub.subscribe();
-        hub.push(change(20), 20);
+        hub.push(change(), 20);
         let seen = *latest.wait_for(|revision| *revision > 10).await.expect("the hub is there");
         assert_eq!(seen, 20);
     }

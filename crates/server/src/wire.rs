@@ -305,11 +305,10 @@ fn stage(view: &OperationView) -> String {
         Some((_, Err(_))) => return "failed".to_owned(),
         None => {}
     }
-    let ready = view.dag.as_ref().and_then(|dag| dag.conditions.last());
-    match (&view.record.work, ready) {
+    match (&view.record.work, &view.stage) {
         (Work::DeleteDag(..), _) => "the card's tables are being cleared of it".to_owned(),
         (Work::DrainRegion(..), _) => "its DAGs are being moved elsewhere".to_owned(),
-        (_, Some(condition)) => condition.message.clone(),
+        (_, Some(stage)) => stage.clone(),
         _ => "accepted".to_owned(),
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use mimalloc::MiMalloc;
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
@@ -25,6 +26,10 @@ use snic_server::shell::{self, CardSlot};
 use snic_server::{ServerSettings, UploadCheck};
 use snic_store_sled::{Options, SledStore};
 use tokio::runtime::Runtime;
+
+/// As in the daemon.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Clients at once.
 const CLIENTS: [u64; 3] = [1, 8, 64];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_controller::{CardHealth, CardReport, Change, ControlError, Event, Settings};
+use snic_controller::{CardHealth, CardReport, ControlError, DagView, Event, Settings};
 use snic_domain::{CardId, ConditionType, DagState, RegionId, RegionState, Timestamp, Truth};
 use snic_tables::{CardCommand, LoadFailure, ProgramFailure};
 
@@ -66,11 +66,9 @@ fn the_condition_says_that_a_load_fails_and_why() {
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);
     assert_eq!((world.region(0).failures, world.region(0).last_error), (0, None));
-    let told = world.changes.iter().filter(|change| match change {
-        Change::Dag(view) => view.conditions.iter().any(|c| c.reason == "LOAD_FAILING"),
-        _ => false,
-    });
-    assert!(told.count() > 0, "those who watch are told");
+    let told = world.changes.iter().filter_map(|(_, dag)| dag.as_ref());
+    let failing = |dag: &DagView| dag.conditions.iter().any(|c| c.reason == "LOAD_FAILING");
+    assert!(told.filter(|dag| failing(dag)).count() > 0, "those who watch are told");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::watching::{Event, Subject};
 use super::{Answer, Services, absent, answer, page};
 use crate::error::Doing;
 use crate::gate::caller;
+use crate::hub::Seen;
 use crate::wire;
 
 /// All cards by name, those included that could never be opened.
@@ -196,9 +197,13 @@ impl Subject for OfRegions {
         move |controller| regions(controller, card.as_ref(), None, usize::MAX)
     }
 
-    fn view<'a>(&self, change: &'a Change) -> Option<&'a RegionView> {
-        let Change::Region(view) = change else { return None };
-        self.card.as_ref().is_none_or(|card| view.card == *card).then_some(view)
+    fn concerns(&self, change: &Change) -> bool {
+        let Change::Region(card, _) = change else { return false };
+        self.card.as_ref().is_none_or(|wanted| card == wanted)
+    }
+
+    fn view(seen: &Seen) -> Option<&RegionView> {
+        if let Seen::Region(view) = seen { Some(view) } else { None }
     }
 
     fn event(&self, event: Event<'_, RegionView>) -> v1::RegionEvent {

@@ -17,7 +17,7 @@ use super::watching::{Event, Subject};
 use super::{Answer, Services, absent, answer, etag, page, request_id, unexpected};
 use crate::error::Doing;
 use crate::gate::caller;
-use crate::hub::Happening;
+use crate::hub::{Happening, Seen};
 use crate::wire;
 
 /// A change that may only be decided.
@@ -216,10 +216,17 @@ impl Subject for OfDags {
         move |controller| controller.dags_after(tenant.as_ref(), None).collect()
     }
 
-    fn view<'a>(&self, change: &'a Change) -> Option<&'a DagView> {
-        let (Change::Dag(view) | Change::DagDeleted(view)) = change else { return None };
-        let wanted = self.tenant.as_ref().is_none_or(|tenant| view.name.tenant == *tenant);
-        wanted.then_some(view)
+    fn concerns(&self, change: &Change) -> bool {
+        let name = match change {
+            Change::Dag(name, _) => name,
+            Change::DagDeleted(dag) => &dag.name,
+            Change::Region(..) | Change::Operation(_) => return false,
+        };
+        self.tenant.as_ref().is_none_or(|tenant| name.tenant == *tenant)
+    }
+
+    fn view(seen: &Seen) -> Option<&DagView> {
+        if let Seen::Dag(view) = seen { Some(view) } else { None }
     }
 
     fn event(&self, event: Event<'_, DagView>) -> v1::DagEvent {

@@ -161,7 +161,7 @@ impl Services {
             let Some(last) = changes.last() else { return false };
             *seen = last.revision;
             let ended = changes.iter().any(|change| match &*change.change {
-                Change::Operation(view) => view.record.id == *id,
+                Change::Operation(ended) => ended == id,
                 _ => false,
             });
             if ended {

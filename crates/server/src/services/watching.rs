@@ -3,6 +3,8 @@
 //! Each watch has a task of its own that waits for its reader alone. A reader that is so slow that
 //! the changes it has not seen are no longer kept is told so, and the watch ends.
 
+use std::collections::BTreeMap;
+
 use snic_api::error::Failure;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, Change, Controller};
@@ -12,7 +14,7 @@ use tonic::Status;
 
 use super::{Services, newer, stopped};
 use crate::error::{RETRY_SOON, shutting_down};
-use crate::hub::{Expired, Happening};
+use crate::hub::{Expired, Happening, Resource, Seen};
 
 /// Events that wait for a reader besides those in the ring; what the transport buffers comes on
 /// top.
@@ -37,8 +39,11 @@ pub(super) trait Subject: Send + Sync + 'static {
     /// Reads all that exists.
     fn all(&self) -> impl FnOnce(&Controller) -> Vec<Self::View> + Send + 'static;
 
-    /// What is changed, if it is of this watch.
-    fn view<'a>(&self, change: &'a Change) -> Option<&'a Self::View>;
+    /// Whether a change is of this watch.
+    fn concerns(&self, change: &Change) -> bool;
+
+    /// The resource that such a change is about.
+    fn view(seen: &Seen) -> Option<&Self::View>;
 
     /// The event on the wire.
     fn event(&self, event: Event<'_, Self::View>) -> Self::Event;
@@ -92,6 +97,8 @@ impl Services {
         }
         let mut latest = self.0.hub.subscribe();
         let (mut seen, mut told) = (from, from);
+        // Up to which change a resource was told as it was: what came before is not told again.
+        let mut looked: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
         // The first tick is at once.
@@ -102,13 +109,26 @@ impl Services {
             };
             for change in &changes {
                 seen = change.revision;
-                if let Some(view) = subject.view(&change.change) {
+                if !subject.concerns(&change.change) {
+                    continue;
+                }
+                let resource = change.resource();
+                let known = looked.get(&resource).is_some_and(|as_of| seen <= *as_of);
+                if known && change.happening == Happening::Modified {
+                    continue;
+                }
+                let Ok(look) = self.0.hub.look(change, &self.0.plane).await else {
+                    return self.end(&sender, shutting_down()).await;
+                };
+                looked.insert(resource, look.as_of);
+                if let Some(view) = look.seen.as_ref().and_then(S::view) {
                     told = seen;
                     let (happening, view) = (change.happening, Some(view));
                     let event = Event { happening, view, revision: seen };
                     self.send(&sender, subject.event(event)).await?;
                 }
             }
+            looked.retain(|_, as_of| *as_of > seen);
             if !changes.is_empty() {
                 continue;
             }

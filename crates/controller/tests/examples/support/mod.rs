@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
-    Event, InvalidRecord, OperationView, RecordWrite, Reply, Request, Settings,
+    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, DagView,
+    Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request, Settings,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -40,7 +40,8 @@ pub struct World {
     pub cards: BTreeMap<CardId, TinyCard>,
     /// What cards were asked and did not answer yet.
     pub asked: VecDeque<(CardId, CardCommand)>,
-    pub changes: Vec<Change>,
+    /// What was told, with the DAG that it is about as it was then.
+    pub changes: Vec<(Change, Option<DagView>)>,
     pub dropped: Vec<Digest>,
     /// The effects of the last event.
     pub effects: Vec<Effect>,
@@ -143,7 +144,14 @@ impl World {
                     let before = self.answers.insert(call.0, result);
                     assert!(before.is_none(), "{call:?} was answered twice");
                 }
-                Effect::Emit(change) => self.changes.push(change),
+                Effect::Emit(change) => {
+                    let dag = match &change {
+                        Change::Dag(name, _) => self.controller.dag_view(name),
+                        Change::DagDeleted(dag) => Some(DagView::clone(dag)),
+                        Change::Region(..) | Change::Operation(_) => None,
+                    };
+                    self.changes.push((change, dag));
+                }
                 Effect::DropBlob(digest) => self.dropped.push(digest),
             }
         }
@@ -255,7 +263,7 @@ impl World {
         assert_eq!(self.state(name), DagState::Ready, "{:?}", self.view(name).conditions);
     }
 
-    pub fn view(&self, name: &str) -> snic_controller::DagView {
+    pub fn view(&self, name: &str) -> DagView {
         self.controller.dag_view(&dag(name)).expect("the DAG exists")
     }
 
