@@ -38,6 +38,8 @@ pub enum Resource {
     Memory,
     /// Rows of a table of the card, in rows.
     TableRows,
+    /// Passes of the scheduler, in passes: what a cut costs.
+    Passes,
 }
 
 impl fmt::Display for Resource {
@@ -50,6 +52,7 @@ impl fmt::Display for Resource {
             Self::Bitstreams => "bitstreams",
             Self::Memory => "on-board memory",
             Self::TableRows => "table rows",
+            Self::Passes => "scheduler passes",
         })
     }
 }
@@ -63,6 +66,7 @@ impl Resource {
             Self::Bitstreams => "bitstreams",
             Self::Memory => "bytes",
             Self::TableRows => "rows",
+            Self::Passes => "passes",
         }
     }
 }
@@ -102,6 +106,9 @@ impl fmt::Display for Amount {
                 Bandwidth::from_bps(number).fmt(f)
             }
             Resource::Memory => ByteSize::from_bytes(number).fmt(f),
+            Resource::Passes => {
+                write!(f, "{number} {}", if number == 1 { "pass" } else { "passes" })
+            }
             Resource::Regions | Resource::Bitstreams | Resource::TableRows => {
                 let unit = resource.unit();
                 let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
@@ -151,7 +158,7 @@ pub struct ChainExplanation {
     pub nts: Vec<NtTypeId>,
     /// One for each instance.
     pub embeddings: Vec<Embedding>,
-    /// The ways that were considered before the chosen one and ruled out.
+    /// The other ways, in the order of preference.
     pub rejected: Vec<Rejection>,
 }
 
@@ -168,17 +175,29 @@ pub struct Embedding {
     pub bandwidth: Bandwidth,
     /// NTs of the physical chain that its packets skip.
     pub skipped: u8,
+    /// Reconfigurations that interrupt somebody. Plans load only what nobody uses, so none.
+    #[serde(default)]
+    pub interruptions: u32,
     /// Reconfigurations it needs.
     pub reconfigurations: u32,
-    /// Regions it takes that were not in use.
+    /// Regions it takes that have to be loaded.
     pub new_regions: u32,
+    /// Passes of the scheduler that its virtual chain takes in all, cuts included.
+    #[serde(default = "one")]
+    pub passes: u32,
     /// Area of the region that stays unused, in thousandths.
     pub unused_permille: u32,
     /// Bandwidth left on the tightest NT it uses, after it.
     pub headroom: Bandwidth,
 }
 
-/// A way that was ruled out, by the first constraint that did.
+/// What a chain that is not cut takes: records that were written before passes were told.
+const fn one() -> u32 {
+    1
+}
+
+/// A way that was ruled out, by the first constraint that did, or by the first term of the score
+/// that is worse: then `required` is its own value and `available` that of what was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
     /// Which way.

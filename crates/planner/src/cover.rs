@@ -59,10 +59,16 @@ impl<'a> Needs<'a> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// Tries sets of loads with which no NT is short, until `accept` takes one. While it looks at
-    /// one, the view has these loads.
-    pub(crate) fn cover(&mut self, steps: u32, accept: &mut dyn FnMut(&mut Self) -> bool) -> Cover {
+    /// Tries sets of at most `most` loads with which no NT is short, until `accept` takes one.
+    /// While it looks at one, the view has these loads.
+    pub(crate) fn cover(
+        &mut self,
+        steps: u32,
+        most: usize,
+        accept: &mut dyn FnMut(&mut Self) -> bool,
+    ) -> Cover {
         self.cover_steps = steps;
+        self.cover_most = most;
         if !self.is_anything_short() {
             return if accept(self) { Cover::Found } else { Cover::None };
         }
@@ -76,7 +82,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Whether loads are needed at all: asked of every plan, so it gathers nothing.
-    fn is_anything_short(&self) -> bool {
+    pub(crate) fn is_anything_short(&self) -> bool {
         let keys = &self.view.job.keys;
         (0..keys.len()).filter(|i| !keys[..*i].contains(&keys[*i])).any(|i| {
             let nodes = keys.iter().filter(|key| **key == keys[i]).count() as u64;
@@ -98,7 +104,9 @@ impl<'a> Search<'a, '_> {
         }
         self.cover_steps -= 1;
         let loadable = self.view.loadable_now();
-        let Some(need) = self.short_of(needs, loadable.count_ones().into()) else { return false };
+        let more = self.cover_most.saturating_sub(self.loads.len()) as u64;
+        let regions = u64::from(loadable.count_ones()).min(more);
+        let Some(need) = self.short_of(needs, regions) else { return false };
         let Some(need) = need else { return accept(self) };
         let from = last.filter(|(before, _)| *before == need.key).map_or(0, |(_, index)| index);
         for (index, candidate) in need.candidates.iter().enumerate().skip(from) {

@@ -1,5 +1,6 @@
-//! Why a DAG sits where it does: for every virtual chain the ways that serve it, and for each way
-//! that comes before them in the order of preference the first constraint that ruled it out.
+//! Why a DAG sits where it does: for every virtual chain the ways that serve it with their score, and
+//! for each other way the first constraint that ruled it out, or the first term of the objective in
+//! which it is worse.
 //!
 //! All numbers are those of the ledger at the time of the plan, without what the DAG held before.
 
@@ -77,14 +78,16 @@ fn embedding(
         bitstream: chain.bitstream.id.clone(),
         bandwidth: from_kbps(path.kbps),
         skipped: u8::try_from(chain.bitstream.nts.len() - path.slots.len()).unwrap_or(u8::MAX),
+        interruptions: 0,
         reconfigurations: loads,
         new_regions: loads,
+        passes: u32::try_from(placed.parts_of(part.chain).count()).unwrap_or(u32::MAX),
         unused_permille: unused_permille(area_of(view.job, RegionId(path.region)), chain),
         headroom: from_kbps(headroom.unwrap_or(0)),
     })
 }
 
-/// The ways before the chosen one, for one chain of the staging as a whole.
+/// The ways that were not chosen, for one chain of the staging as a whole.
 fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejection> {
     let chosen = placed
         .parts_of(chain)
@@ -99,13 +102,14 @@ fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejecti
         .count_ones();
     let keys: SmallVec<[NtKey; 8]> =
         placed.chains[chain].iter().map(|n| view.job.keys[usize::from(*n)]).collect();
-    [Way::Shared, Way::FreeRegion, Way::VictimRegion]
+    [Way::Shared, Way::FreeRegion, Way::VictimRegion, Way::Split]
         .into_iter()
-        .filter(|way| *way < chosen)
+        .filter(|way| *way != chosen)
         .map(|way| {
             let (resource, required, available, detail) = match way {
                 Way::Shared => why_not_shared(view, &keys),
-                _ => why_not_loaded(view, &keys, way, loads.max(1)),
+                Way::FreeRegion | Way::VictimRegion => why_not_loaded(view, &keys, way, loads),
+                Way::Split => why_not_cut(&keys),
             };
             let nodes = view.job.node_ids(&placed.chains[chain]);
             let shortage = Shortage { resource, required, available, nodes, detail };
@@ -150,7 +154,8 @@ fn why_not_shared(view: &View<'_>, keys: &[NtKey]) -> Why {
     (Resource::Memory, view.memory.saturating_add(1), view.memory, detail.to_owned())
 }
 
-fn why_not_loaded(view: &View<'_>, keys: &[NtKey], way: Way, needed: u32) -> Why {
+/// `loads` is how many regions the chosen embedding loads.
+fn why_not_loaded(view: &View<'_>, keys: &[NtKey], way: Way, loads: u32) -> Why {
     let chains: SmallVec<[&Chain; 8]> = bitstreams(view.job, keys).collect();
     if chains.is_empty() {
         let detail = "no prebuilt bitstream holds this sequence of NTs";
@@ -162,17 +167,37 @@ fn why_not_loaded(view: &View<'_>, keys: &[NtKey], way: Way, needed: u32) -> Why
         .filter(|class| class.victim == victim && chains.iter().any(|chain| class.takes(chain)))
         .map(|class| class.regions.count_ones())
         .sum();
+    let needed = loads.max(1);
     if fitting < needed {
         let kind = if victim { "victim" } else { "free" };
         let detail = format!("{kind} regions that a bitstream with the sequence fits");
         return (Resource::Regions, needed.into(), fitting.into(), detail);
     }
     let best = chains.iter().map(|chain| fresh_capacity(chain, keys)).max().unwrap_or(0);
-    let left = shared_capacity(view, keys).saturating_add(best.saturating_mul(fitting.into()));
+    let shared = shared_capacity(view, keys);
+    let left = shared.saturating_add(best.saturating_mul(fitting.into()));
     if left < view.job.kbps {
         let detail = "this is what the sequence would have with all of these regions loaded";
         return (Resource::NtBandwidth, bps(view.job.kbps), bps(left), detail.to_owned());
     }
+    let whole = view.job.kbps.saturating_sub(shared).div_ceil(best.max(1)).max(1);
+    if whole > loads.into() {
+        let detail = "new regions it takes, against those of what was chosen";
+        return (Resource::Regions, whole, loads.into(), detail.to_owned());
+    }
+    if victim {
+        let detail = "loaded chains that would be lost, against none for a free region";
+        return (Resource::Regions, whole, 0, detail.to_owned());
+    }
     let detail = "other parts of the DAG need the same regions";
     (Resource::Regions, u64::from(fitting) + 1, fitting.into(), detail.to_owned())
+}
+
+/// Where a chain is whole, a cut would only cost: it never takes fewer regions than the best.
+fn why_not_cut(keys: &[NtKey]) -> Why {
+    let detail = match keys.len() {
+        1 => "a chain of one NT cannot be cut",
+        _ => "passes with the least cut, against those of what was chosen",
+    };
+    (Resource::Passes, 2, 1, detail.to_owned())
 }

@@ -8,10 +8,10 @@
 //!        16-cycle rule                        share, load, cut              ledger: set_content, hold
 //! ```
 //!
-//! The order of ways is that of SuperNIC, 4.1: share a loaded chain, else load a free region, else a
-//! victim's; cut a chain only where it has no place whole. Among what is possible then: fewest new
-//! regions, fewest victims lost, fewest passes, least area unused, most headroom on the tightest
-//! NT, ties by id. No plan touches a region that anyone uses.
+//! The objective, in this order: admit; no reconfiguration that interrupts anyone; fewest new regions,
+//! fewest victims lost among them; fewest passes of the scheduler; least area unused; most headroom
+//! on the tightest NT; ties by id. So a loaded chain is shared before a region is loaded (SuperNIC,
+//! 4.1), a free region is loaded before a victim's, and a chain is cut where that spares a region.
 
 mod candidates;
 mod catalogue;

@@ -77,7 +77,7 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Refusal {
         Resource::NtBandwidth => 2,
         Resource::Regions => 3,
         Resource::Memory => 4,
-        Resource::TableRows => 5,
+        Resource::TableRows | Resource::Passes => 5,
     });
     Refusal { shortages }
 }

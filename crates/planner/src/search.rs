@@ -1,10 +1,13 @@
 //! The search for a place: depth first over cuts, shares and loads, with bounds and a budget.
 //!
 //! ```text
-//! for cuts = fewest possible, …          whole chains first, a pass more only where needed
-//!   for each chain, for each part of it  the longest part first
-//!     share: one region, widest first; else several, the fewest
-//!     load:  one candidate more, and share again, what was loaded included
+//! nothing is short                       what is loaded is enough: cut as often as that needs
+//! else                                   the fewest loads, then the fewest cuts
+//!   for cuts = fewest possible, …
+//!     for each chain, for each part of it  the longest part first
+//!       share: one region, widest first; else several, the fewest
+//!       load:  one candidate more, and share again, what was loaded included
+//!   fewer loads than that, if cuts make up for them
 //! ```
 //!
 //! A load only makes a region shareable; so parts, branches and instances of one DAG use what was
@@ -27,8 +30,7 @@ use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use crate::candidates::{Candidate, Class, candidates, classes};
 use crate::catalogue::{Chain, NtKey};
 use crate::cover::Cover;
-use crate::form::{Nodes, Staging};
-use crate::plan::Job;
+use crate::form::Staging;
 use crate::shares;
 use crate::view::{Path, View};
 
@@ -102,6 +104,18 @@ struct ChainJob {
     parts_min: SmallVec<[u8; 8]>,
 }
 
+impl ChainJob {
+    /// Makes every node a part of its own.
+    fn cut_everywhere(&mut self) {
+        for (start, reach) in self.reach.iter_mut().enumerate() {
+            *reach = (*reach).min(start as u8 + 1);
+        }
+        for (start, parts) in self.parts_min.iter_mut().enumerate() {
+            *parts = (self.keys.len() - start) as u8;
+        }
+    }
+}
+
 /// The state of one search. Everything is undone on the way back.
 pub(crate) struct Search<'a, 'v> {
     pub(crate) view: &'v mut View<'a>,
@@ -116,6 +130,8 @@ pub(crate) struct Search<'a, 'v> {
     /// How often a way took more memory than there was.
     memory_short: u32,
     pub(crate) cover_steps: u32,
+    /// Most loads of a cover.
+    pub(crate) cover_most: usize,
     /// Whether a part may be given loads of its own.
     may_load: bool,
     /// What could be loaded for a part (chain, start, end), once it was asked.
@@ -152,21 +168,22 @@ impl<'a, 'v> Search<'a, 'v> {
             steps: 0,
             memory_short: 0,
             cover_steps: 0,
+            cover_most: 0,
             may_load: true,
             candidates: BTreeMap::new(),
             blocked: Blocked::default(),
         };
         for (stage, branches) in staging.stages.iter().enumerate() {
             for nodes in branches {
-                let chain = search.chain_job(job, stage, nodes);
+                let keys = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
+                let chain = search.chain_job(stage, keys);
                 search.chains.push(chain);
             }
         }
         search
     }
 
-    fn chain_job(&self, job: &Job<'a>, stage: usize, nodes: &Nodes) -> ChainJob {
-        let keys: SmallVec<[NtKey; 8]> = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
+    fn chain_job(&self, stage: usize, keys: SmallVec<[NtKey; 8]>) -> ChainJob {
         let reach: SmallVec<[u8; 8]> =
             (0..keys.len()).map(|start| (start + self.reach(&keys[start..])) as u8).collect();
         let mut parts_min: SmallVec<[u8; 8]> = SmallVec::from_elem(0u8, keys.len() + 1);
@@ -189,7 +206,7 @@ impl<'a, 'v> Search<'a, 'v> {
                 return found;
             }
         }
-        if self.classes.is_empty() {
+        if self.classes.is_empty() || !self.may_load {
             return found;
         }
         let job = self.view.job;
@@ -207,36 +224,77 @@ impl<'a, 'v> Search<'a, 'v> {
 
     /// The best place that was found.
     pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
-        let fewest: usize =
-            self.chains.iter().map(|c| usize::from(c.parts_min[0]).saturating_sub(1)).sum();
-        let most: usize = self.chains.iter().map(|c| c.keys.len() - 1).sum();
-        if fewest > most {
-            return (None, self.blocked);
-        }
-        if self.cover(STEPS_TO_COVER, &mut |_| true) == Cover::None {
-            return (None, self.blocked);
-        }
-        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
-            self.round(cuts, STEPS_TO_FIND);
+        if !self.is_anything_short() {
+            self.on_what_is_loaded();
             if self.best.is_some() {
                 return (self.best, self.blocked);
             }
         }
-        for chain in &mut self.chains {
-            for (start, reach) in chain.reach.iter_mut().enumerate() {
-                *reach = (*reach).min(start as u8 + 1);
-            }
-            for (start, parts) in chain.parts_min.iter_mut().enumerate() {
-                *parts = (chain.keys.len() - start) as u8;
+        // A load is needed, or memory or rows have no room for what needs none.
+        let (fewest, most) = self.cuts();
+        if fewest > most || self.cover(STEPS_TO_COVER, usize::MAX, &mut |_| true) == Cover::None {
+            return (None, self.blocked);
+        }
+        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
+            self.round(cuts);
+            if self.best.is_some() {
+                break;
             }
         }
-        self.may_load = false;
-        self.cover(STEPS_TO_COVER, &mut |search| {
-            search.round(most, STEPS_TO_FIND);
-            search.best.is_some()
-        });
+        self.with_fewer_loads();
         self.drop_unused_loads();
         (self.best, self.blocked)
+    }
+
+    /// Fewest and most cuts of all chains together.
+    fn cuts(&self) -> (usize, usize) {
+        let fewest = self.chains.iter().map(|c| usize::from(c.parts_min[0]).saturating_sub(1));
+        (fewest.sum(), self.chains.iter().map(|c| c.keys.len() - 1).sum())
+    }
+
+    /// Rounds with more and more cuts through what is loaded, in the view as it is, and through
+    /// that alone. Where no NT is short the last round finds a place, unless memory or rows lack.
+    fn on_what_is_loaded(&mut self) {
+        let before = self.best.as_ref().map(|best| best.score);
+        let is_better = |search: &Self| search.best.as_ref().map(|best| best.score) != before;
+        self.may_load = false;
+        let planned = std::mem::take(&mut self.chains);
+        for chain in &planned {
+            let loaded = self.chain_job(chain.stage, chain.keys.clone());
+            self.chains.push(loaded);
+        }
+        let (fewest, most) = self.cuts();
+        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
+            self.round(cuts);
+            if is_better(self) {
+                break;
+            }
+        }
+        if !is_better(self) && fewest <= most {
+            self.chains.iter_mut().for_each(ChainJob::cut_everywhere);
+            self.round(most);
+        }
+        self.chains = planned;
+        self.may_load = true;
+    }
+
+    /// Whether fewer loads than the best place takes are enough, with cuts wherever they help.
+    fn with_fewer_loads(&mut self) {
+        loop {
+            let best = self.best.as_ref().map(|best| best.score.loads);
+            if best.is_some_and(|loads| loads <= 1) {
+                return;
+            }
+            let most = best.map_or(usize::MAX, |loads| loads - 1);
+            self.cover(STEPS_TO_COVER, most, &mut |search| {
+                search.on_what_is_loaded();
+                search.best.as_ref().is_some_and(|found| found.score.loads <= most)
+            });
+            let found = self.best.as_ref().map(|best| best.score.loads);
+            if found == best {
+                return;
+            }
+        }
     }
 
     /// Loads that covered an NT which then was shared elsewhere.
@@ -248,8 +306,8 @@ impl<'a, 'v> Search<'a, 'v> {
         });
     }
 
-    fn round(&mut self, cuts: usize, steps: u32) {
-        self.steps = steps;
+    fn round(&mut self, cuts: usize) {
+        self.steps = if self.best.is_some() { STEPS_TO_IMPROVE } else { STEPS_TO_FIND };
         self.extend(0, 0, cuts);
     }
 

@@ -33,7 +33,14 @@ fn a_b_and_c_share_ds_chain_without_reconfiguration() {
         let embedding = &plan.explanation.chains[0].embeddings[0];
         assert_eq!((embedding.way, embedding.reconfigurations), (Way::Shared, 0));
         assert_eq!(usize::from(embedding.skipped), 6 - nts.split_whitespace().count());
-        assert!(plan.explanation.chains[0].rejected.is_empty());
+        let rejected = &plan.explanation.chains[0].rejected;
+        let why: Vec<_> = rejected.iter().map(|r| (r.way, r.shortage.resource)).collect();
+        let expected = [
+            (Way::FreeRegion, Resource::Regions),
+            (Way::VictimRegion, Resource::Regions),
+            (Way::Split, Resource::Passes),
+        ];
+        assert_eq!(why, expected, "a new region against none, no victim, a pass more");
     }
 }
 
@@ -48,7 +55,6 @@ fn what_a_gets_beside_d_is_what_aes_has_left() {
     let more = with_d(15).add("t1/a", &a(16)).expect("a second AES");
     assert_eq!(more.loads.len(), 1);
     let rejected = &more.explanation.chains[0].rejected;
-    assert_eq!(rejected.len(), 1);
     assert_eq!(rejected[0].way, Way::Shared);
     let short = &rejected[0].shortage;
     assert_eq!(short.resource, Resource::NtBandwidth);

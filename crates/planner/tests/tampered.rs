@@ -136,8 +136,15 @@ fn explanations_are_checked() {
     assert!(enough.contains("no shortage"), "{enough}");
     let skipped = found(|_, plan| plan.explanation.chains[0].embeddings[0].skipped = 7);
     assert!(skipped.contains("7 skipped"), "{skipped}");
-    let loads = found(|_, plan| plan.explanation.chains[1].embeddings[0].reconfigurations = 0);
+    let loads = found(|_, plan| {
+        let embedding = &mut plan.explanation.chains[1].embeddings[0];
+        (embedding.reconfigurations, embedding.new_regions) = (0, 0);
+    });
     assert!(loads.contains("0 reconfigurations"), "{loads}");
+    let unused = found(|_, plan| plan.explanation.chains[0].embeddings[0].unused_permille = 3);
+    assert!(unused.contains("3 permille unused"), "{unused}");
+    let passes = found(|_, plan| plan.explanation.chains[0].embeddings[0].passes = 1);
+    assert!(passes.contains("1 passes"), "{passes}");
     let latency = found(|_, plan| plan.explanation.form.sequential = Cycles::new(79));
     assert!(latency.contains("79 cycles told"), "{latency}");
     let shares = found(|_, plan| plan.reservation = snic_planner::Reservation::default());

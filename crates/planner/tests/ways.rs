@@ -33,7 +33,11 @@ fn share_before_free_before_victim() {
         .collect();
     assert_eq!(
         rejected,
-        [(Way::Shared, Resource::NtBandwidth), (Way::FreeRegion, Resource::Regions)]
+        [
+            (Way::Shared, Resource::NtBandwidth),
+            (Way::FreeRegion, Resource::Regions),
+            (Way::Split, Resource::Passes),
+        ]
     );
 }
 
@@ -108,6 +112,21 @@ fn a_chain_is_cut_only_where_nothing_holds_it() {
     assert_eq!(plan.explanation.form.sequential, Cycles::new(49 + 16 + 30));
     let rejected: Vec<Way> = plan.explanation.chains[0].rejected.iter().map(|r| r.way).collect();
     assert_eq!(rejected, [Way::Shared, Way::FreeRegion, Way::VictimRegion]);
+}
+
+/// New regions come before passes: what two loaded chains have together is taken first.
+#[test]
+fn a_cut_is_preferred_to_a_new_region() {
+    let mut world = World::with(3, "a b", &[("a", "a"), ("b", "b"), ("ab", "a b")]);
+    world.load(0, "a");
+    world.load(1, "b");
+    let plan = world.add("t0/d0", &chain("a b", gbps(5))).expect("shared in two parts");
+    assert_eq!(show(&plan.mapping), "0:0*5 | 1:0*5");
+    let embedding = &plan.explanation.chains[0].embeddings[0];
+    assert_eq!((embedding.new_regions, embedding.passes, embedding.interruptions), (0, 2, 0));
+    let free = &plan.explanation.chains[0].rejected[1];
+    assert_eq!((free.way, free.shortage.resource), (Way::FreeRegion, Resource::Regions));
+    assert_eq!((free.shortage.required, free.shortage.available), (1, 0), "new regions");
 }
 
 /// b -> a through a chain a -> b: one region, two passes.

@@ -22,6 +22,7 @@ pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
         Resource::Bitstreams => Wire::Bitstreams,
         Resource::Memory => Wire::Memory,
         Resource::TableRows => Wire::TableRows,
+        Resource::Passes => Wire::Passes,
     };
     v1::Shortage {
         resource: resource.into(),
@@ -63,8 +64,9 @@ fn embedding_to_wire(
         more_is_better,
     };
     let mut score_terms = vec![
-        term("reconfigurations", embedding.reconfigurations.into(), "regions", false),
+        term("interruptions", embedding.interruptions.into(), "regions", false),
         term("new_regions", embedding.new_regions.into(), "regions", false),
+        term("passes", embedding.passes.into(), "passes", false),
     ];
     // Of what is shared, the rest would tell what others loaded and reserve.
     if embedding.way != Way::Shared || reader == Reader::Operator {

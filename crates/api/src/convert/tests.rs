@@ -318,8 +318,10 @@ fn explained(way: snic_domain::Way) -> snic_domain::Explanation {
         bitstream: BitstreamId::new("acme.x").expect("valid"),
         bandwidth: Bandwidth::from_gbps(1),
         skipped: 2,
+        interruptions: 0,
         reconfigurations: 1,
         new_regions: 1,
+        passes: 1,
         unused_permille: 400,
         headroom: Bandwidth::from_gbps(7),
     };
@@ -359,8 +361,9 @@ fn an_explanation_is_told_whole_to_operators() {
     let terms: Vec<(&str, u64)> =
         chosen.score_terms.iter().map(|term| (&*term.name, term.value)).collect();
     let expected = [
-        ("reconfigurations", 1),
+        ("interruptions", 0),
         ("new_regions", 1),
+        ("passes", 1),
         ("unused_area", 400),
         ("headroom", 7_000_000_000),
     ];

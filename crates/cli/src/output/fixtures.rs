@@ -316,7 +316,7 @@ pub fn explanation() -> Explanation {
             bitstream: "bitstreams/dag-d-sim-16".into(),
             bandwidth_bps: 10 * GBPS,
             score_terms: vec![
-                term("reconfigurations", 0, "regions", false),
+                term("new_regions", 0, "regions", false),
                 term("residual_bandwidth", 65 * GBPS, "bit/s", true),
             ],
         }],

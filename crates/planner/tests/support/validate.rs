@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, FormPreference, NodeId, NtType, RegionId,
-    Slot, TenantId, Way,
+    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, FormPreference, Instance, NodeId, NtType,
+    RegionId, Slot, TenantId, Way,
 };
 use snic_planner::{Catalogue, Ledger, Plan, RegionCondition, Request};
 
@@ -201,6 +201,28 @@ fn latency(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan: 
     ensure(form.chosen == wanted, || format!("{form:?}"))
 }
 
+/// What a region's content leaves unused: the resource that is scarcest decides.
+fn unused(ledger: &Ledger, catalogue: &Catalogue, instance: &Instance, told: u32) -> Checked {
+    let bitstream = catalogue.bitstream(&instance.bitstream);
+    let Some(bitstream) = bitstream.or_else(|| ledger.content(instance.region)) else {
+        return Ok(());
+    };
+    let region = ledger.profile().region(instance.region).ok_or("no such region")?.area;
+    let areas: Option<Vec<Area>> =
+        bitstream.nts.iter().map(|nt| catalogue.nt(nt).map(|nt| nt.area)).collect();
+    let Some(areas) = areas.filter(|areas| areas.len() <= CHAIN_SLOTS_MAX) else { return Ok(()) };
+    let sum: Area = areas.into_iter().sum();
+    let part = |used: u32, all: u32| match (used, all) {
+        (0, _) => 0,
+        (_, 0) => 1_000,
+        _ => (u64::from(used) * 1_000).div_ceil(u64::from(all)),
+    };
+    let used = [(sum.lut, region.lut), (sum.ramb36, region.ramb36), (sum.dsp, region.dsp)]
+        .map(|(used, all)| part(used, all));
+    let unused = 1_000u64.saturating_sub(used.into_iter().max().unwrap_or(0));
+    ensure(u64::from(told) == unused, || format!("{told} permille unused, it is {unused}"))
+}
+
 /// Numbers that recompute: skipped NTs, reconfigurations, headroom.
 fn explanation(
     ledger: &Ledger,
@@ -235,6 +257,12 @@ fn explanation(
             ensure([way, Way::Split].contains(&embedding.way), || {
                 format!("{:?}, but it is {way:?}", embedding.way)
             })?;
+            ensure(embedding.new_regions == embedding.reconfigurations, || "new regions".into())?;
+            ensure(embedding.interruptions == 0, || "nobody is interrupted".into())?;
+            ensure((embedding.way == Way::Split) == (embedding.passes > 1), || {
+                format!("{:?} in {} passes", embedding.way, embedding.passes)
+            })?;
+            unused(ledger, catalogue, instance, embedding.unused_permille)?;
             if load.is_none() {
                 let left = |slot: &Slot| {
                     let own = ledger.held(request.name).map_or(Bandwidth::ZERO, |held| {
@@ -259,11 +287,11 @@ fn explanation(
         }
         let latest = told.embeddings.iter().map(|e| e.way).max().unwrap_or(Way::Shared);
         let ways: Vec<Way> = told.rejected.iter().map(|r| r.way).collect();
-        let earlier: Vec<Way> = [Way::Shared, Way::FreeRegion, Way::VictimRegion]
+        let others: Vec<Way> = [Way::Shared, Way::FreeRegion, Way::VictimRegion, Way::Split]
             .into_iter()
-            .filter(|way| *way < latest)
+            .filter(|way| *way != latest)
             .collect();
-        ensure(ways == earlier, || format!("{ways:?} were ruled out before {latest:?}"))?;
+        ensure(ways == others, || format!("{ways:?} were ruled out beside {latest:?}"))?;
         for rejection in &told.rejected {
             let short = &rejection.shortage;
             ensure(short.required > short.available, || format!("{short} is no shortage"))?;
