@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Area, ByteSize, RegionId, RegionKind};
+use snic_domain::{Area, ByteSize, RegionId, RegionKind, RegionProfile};
 
 use crate::catalogue::{Chain, NtKey};
 use crate::plan::Job;
@@ -29,10 +29,16 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn takes(&self, chain: &Chain) -> bool {
-        self.kind == chain.bitstream.region_kind
-            && chain.bitstream.size <= self.bitstream_max
-            && chain.area.is_some_and(|area| self.area.fits(area))
+        let (kind, area, bitstream_max) = (self.kind, self.area, self.bitstream_max);
+        fits_region(&RegionProfile { kind, area, bitstream_max }, chain)
     }
+}
+
+/// Whether a region is of the right kind and large enough for a chain.
+pub(crate) fn fits_region(region: &RegionProfile, chain: &Chain) -> bool {
+    region.kind == chain.bitstream.region_kind
+        && chain.bitstream.size <= region.bitstream_max
+        && chain.area.is_some_and(|area| region.area.fits(area))
 }
 
 /// The classes of all regions that can be loaded, free before victims, those that could serve last.

@@ -189,6 +189,18 @@ impl Catalogue {
         self.bitstreams.values().map(|chain| &chain.bitstream)
     }
 
+    /// All bitstreams, by id.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.bitstreams.values().map(AsRef::as_ref)
+    }
+
+    /// The keys of all NT types, rising.
+    pub(crate) fn nt_keys(&self) -> impl Iterator<Item = NtKey> {
+        let mut keys: Vec<NtKey> = self.nts.values().map(|known| known.key).collect();
+        keys.sort_unstable();
+        keys.into_iter()
+    }
+
     pub(crate) fn known(&self, id: &NtTypeId) -> Option<&KnownNt> {
         self.nts.get(id)
     }

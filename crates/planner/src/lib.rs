@@ -13,6 +13,7 @@
 //! on the tightest NT; ties by id. So a loaded chain is shared before a region is loaded (SuperNIC,
 //! 4.1), a free region is loaded before a victim's, and a chain is cut where that spares a region.
 
+mod batch;
 mod candidates;
 mod catalogue;
 mod cover;
@@ -20,12 +21,14 @@ mod explain;
 mod form;
 mod ledger;
 mod plan;
+mod provision;
 mod refusal;
 mod reservation;
 mod search;
 mod shares;
 mod view;
 
+pub use batch::{Batch, plan_batch};
 pub use catalogue::Catalogue;
 pub use ledger::{Ledger, Overbooked, RegionCondition, Unfit};
 pub use plan::{Load, Plan, Request, plan};

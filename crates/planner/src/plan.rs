@@ -156,10 +156,29 @@ pub fn plan(
     refusal::beforehand(&view)?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
-    match choose(&graph, &mut view, &mut blocked) {
+    match choose(&graph, &mut view, None, &mut blocked) {
         Some((placed, form)) => Ok(finish(view, placed, form)),
         None => Err(refusal::of_the_search(&view, blocked)),
     }
+}
+
+/// The same with no other loads than these.
+pub(crate) fn plan_on(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &Request<'_>,
+    loads: &[(RegionId, &Chain)],
+) -> Option<Plan> {
+    let job = Job::new(ledger, catalogue, request).ok()?;
+    let mut view = View::new(&job);
+    refusal::beforehand(&view).ok()?;
+    let before: Vec<_> =
+        loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
+    let graph = Graph::new(request.dag, |node| job.latency(node));
+    let mut blocked = Blocked::default();
+    let (placed, form) = choose(&graph, &mut view, Some(loads), &mut blocked)?;
+    before.into_iter().for_each(|(region, old)| view.regions[region.index()] = old);
+    Some(finish(view, placed, form))
 }
 
 /// A staging with a place for all of it.
@@ -194,14 +213,20 @@ impl Placed<'_> {
     }
 }
 
+/// `loads` are those that the view has already; where they are given there are no others.
 fn place<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     (form, staging): (Form, &Staging),
+    loads: Option<&[(RegionId, &'a Chain)]>,
     blocked: &mut Blocked,
 ) -> Option<Placed<'a>> {
     let staging = follow_what_is_there(graph, view, staging.clone());
-    let (solution, why) = Search::new(view, &staging).run();
+    let search = Search::new(view, &staging);
+    let (solution, why) = match loads {
+        Some(loads) => search.run_on(loads),
+        None => search.run(),
+    };
     blocked.memory = blocked.memory.or(why.memory);
     blocked.rows = blocked.rows.or(why.rows);
     let mut chains = Vec::new();
@@ -257,12 +282,13 @@ fn follow_what_is_there(graph: &Graph, view: &View<'_>, mut staging: Staging) ->
 fn choose<'a>(
     graph: &Graph,
     view: &mut View<'a>,
+    loads: Option<&[(RegionId, &'a Chain)]>,
     blocked: &mut Blocked,
 ) -> Option<(Placed<'a>, FormChoice)> {
     let cost = view.job.cost();
     let sequential = graph.sequential(cost);
     let Some(parallel) = graph.parallel(cost) else {
-        let placed = place(graph, view, (Form::Sequential, &sequential), blocked)?;
+        let placed = place(graph, view, (Form::Sequential, &sequential), loads, blocked)?;
         let reason = "the DAG has no fork".to_owned();
         let form = FormChoice {
             chosen: Form::Sequential,
@@ -275,7 +301,7 @@ fn choose<'a>(
     let preference = view.job.dag().spec().form;
     let s1 = match preference {
         FormPreference::Parallel => None,
-        _ => place(graph, view, (Form::Sequential, &sequential), blocked),
+        _ => place(graph, view, (Form::Sequential, &sequential), loads, blocked),
     };
     // Without a cut the parallel form is at its fastest: no need to place one that loses already.
     let is_hopeless = |s1: &Placed<'_>| {
@@ -283,11 +309,11 @@ fn choose<'a>(
     };
     let s2 = match &s1 {
         Some(s1) if is_hopeless(s1) => None,
-        _ => place(graph, view, (Form::Parallel, &parallel), blocked),
+        _ => place(graph, view, (Form::Parallel, &parallel), loads, blocked),
     };
     let s1 = match (&s1, &s2) {
         (None, None) if preference == FormPreference::Parallel => {
-            place(graph, view, (Form::Sequential, &sequential), blocked)
+            place(graph, view, (Form::Sequential, &sequential), loads, blocked)
         }
         _ => s1,
     };

@@ -25,9 +25,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
+use snic_domain::RegionId;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
-use crate::candidates::{Candidate, Class, candidates, classes};
+use crate::candidates::{Candidate, Class, area_of, candidates, classes, unused_permille};
 use crate::catalogue::{Chain, NtKey};
 use crate::cover::Cover;
 use crate::form::Staging;
@@ -246,6 +247,25 @@ impl<'a, 'v> Search<'a, 'v> {
         (self.best, self.blocked)
     }
 
+    /// A place that loads nothing but these, which the view has already: they are to serve more
+    /// DAGs than this one.
+    pub(crate) fn run_on(
+        mut self,
+        loads: &[(RegionId, &'a Chain)],
+    ) -> (Option<Solution<'a>>, Blocked) {
+        let job = self.view.job;
+        for (region, chain) in loads {
+            let victim = job.ledger.chain(*region).is_some();
+            let unused = unused_permille(area_of(job, *region), chain);
+            self.loads.push(PlannedLoad { region: region.0, chain, victim, unused });
+        }
+        if !self.is_anything_short() {
+            self.on_what_is_loaded();
+        }
+        self.drop_unused_loads();
+        (self.best, self.blocked)
+    }
+
     /// Fewest and most cuts of all chains together.
     fn cuts(&self) -> (usize, usize) {
         let fewest = self.chains.iter().map(|c| usize::from(c.parts_min[0]).saturating_sub(1));
@@ -286,7 +306,7 @@ impl<'a, 'v> Search<'a, 'v> {
                 return;
             }
             let most = best.map_or(usize::MAX, |loads| loads - 1);
-            self.cover(STEPS_TO_COVER, most, &mut |search| {
+            self.cover(STEPS_TO_IMPROVE, most, &mut |search| {
                 search.on_what_is_loaded();
                 search.best.as_ref().is_some_and(|found| found.score.loads <= most)
             });

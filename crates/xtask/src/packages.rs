@@ -25,11 +25,18 @@ enum Sign {
 }
 
 /// One line a package: what, how to tell, why.
-const PACKAGES: &[Package] = &[Package {
-    name: "e2fsprogs",
-    sign: Sign::Program("mkfs.ext4"),
-    why: "the tests that cut the power under the store, on a file system of their own",
-}];
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "e2fsprogs",
+        sign: Sign::Program("mkfs.ext4"),
+        why: "the tests that cut the power under the store, on a file system of their own",
+    },
+    Package {
+        name: "python3-scipy",
+        sign: Sign::File("/usr/lib/python3/dist-packages/scipy/optimize/_milp.py"),
+        why: "HiGHS, which proves how close to the best the planner is",
+    },
+];
 
 /// Folders of system programs, which the path of an ordinary user often leaves out.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

@@ -385,9 +385,9 @@ fn an_explanation_is_told_whole_to_operators() {
 }
 
 #[rstest]
-#[case(snic_domain::Way::Shared, "acme", "bitstreams/acme.x", 2)]
-#[case(snic_domain::Way::Shared, "globex", "", 2)]
-#[case(snic_domain::Way::VictimRegion, "acme", "bitstreams/acme.x", 4)]
+#[case(snic_domain::Way::Shared, "acme", "bitstreams/acme.x", 3)]
+#[case(snic_domain::Way::Shared, "globex", "", 3)]
+#[case(snic_domain::Way::VictimRegion, "acme", "bitstreams/acme.x", 5)]
 fn an_explanation_leaves_out_for_tenants_what_tells_of_others(
     #[case] way: snic_domain::Way,
     #[case] tenant: &str,

@@ -1,0 +1,160 @@
+//! Many DAGs at once: first the loads for all of them together, then a place for each.
+//!
+//! ```text
+//! demands, summed up by NT ── provision ──> loads ── one DAG after the other ──> plans, in order
+//!          ▲                                │ not enough regions
+//!          └──── fewer DAGs ────────────────┘
+//! ```
+//!
+//! With cuts allowed anywhere a set of DAGs has a place exactly when every NT has the bandwidth of
+//! all nodes that run it (see `search`). So the loads depend on the sums alone, and a batch costs
+//! little more than its DAGs one by one. The longest chains are placed first: they find whole what
+//! shorter ones would have taken pieces of.
+
+use std::cmp::Reverse;
+
+use snic_domain::{Refusal, RegionId};
+
+use crate::catalogue::Chain;
+use crate::plan::{Request, plan_on};
+use crate::provision::{Provision, Wanted};
+use crate::{Catalogue, Ledger, Plan, plan};
+
+/// Up to so many DAGs every set of them is tried, the largest first, when not all have a place.
+const EVERY_SET_MAX: usize = 10;
+/// DAGs that are tried once more beside those that were chosen by size, where there are too many.
+const SECOND_CHANCES: usize = 32;
+
+/// Places for many DAGs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// For each request, in their order, its plan or why it has none.
+    pub results: Vec<Result<Plan, Refusal>>,
+    /// The order in which the plans are to be carried out, as indices: each is good for the ledger
+    /// in which those before it are held.
+    pub order: Vec<usize>,
+}
+
+impl Batch {
+    /// The plans in the order in which they are to be carried out.
+    pub fn plans(&self) -> impl Iterator<Item = (usize, &Plan)> {
+        self.order.iter().filter_map(|at| Some((*at, self.results[*at].as_ref().ok()?)))
+    }
+}
+
+/// Finds places for as many DAGs as can be, on as few new regions as can be; changes nothing. The
+/// requests have different names. Those that the ledger holds already come last, as updates.
+///
+/// Time: O(requests × one plan), and a search for the loads whose steps are bounded.
+pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_>]) -> Batch {
+    let mut batch = Batch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
+    let mut provision = Provision::new(ledger, catalogue);
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        let is_new = request.previous.is_none() && ledger.held(request.name).is_none();
+        if let Some(demand) = is_new.then(|| provision.demand(request)).flatten() {
+            wanted.push(Wanted { index, demand, nodes: request.dag.nodes().len() });
+        }
+    }
+    let chosen = choose(&mut provision, wanted);
+    let loads = provision.loads(&chosen.iter().collect::<Vec<_>>());
+    let mut order: Vec<&Wanted> = chosen.iter().collect();
+    order.sort_by_key(|w| {
+        (provision.has_own(&w.demand), Reverse(w.nodes), Reverse(w.demand.kbps), w.index)
+    });
+    let first: Vec<usize> = order.iter().map(|wanted| wanted.index).collect();
+    let mut is_first = vec![false; requests.len()];
+    first.iter().for_each(|index| is_first[*index] = true);
+    let rest = (0..requests.len()).filter(|index| !is_first[*index]);
+    let mut scratch = Scratch { ledger: ledger.clone(), catalogue, loads };
+    let mut results: Vec<Option<Result<Plan, Refusal>>> = vec![None; requests.len()];
+    for index in first.iter().copied().chain(rest) {
+        let result = scratch.place(&requests[index]);
+        if result.is_ok() {
+            batch.order.push(index);
+        }
+        results[index] = Some(result);
+    }
+    batch.results.extend(results.into_iter().flatten());
+    batch
+}
+
+/// The DAGs that have a place together: as many as can be.
+fn choose(provision: &mut Provision<'_>, mut wanted: Vec<Wanted>) -> Vec<Wanted> {
+    if provision.is_enough(&wanted.iter().collect::<Vec<_>>()) {
+        return wanted;
+    }
+    wanted.sort_by_key(|w| (provision.weight(&w.demand), w.index));
+    if wanted.len() <= EVERY_SET_MAX {
+        return largest_set(provision, wanted);
+    }
+    let fits = |provision: &mut Provision<'_>, count: usize| {
+        provision.is_enough(&wanted[..count].iter().collect::<Vec<_>>())
+    };
+    let (mut most, mut over) = (0, wanted.len());
+    while over - most > 1 {
+        let middle = most.midpoint(over);
+        if fits(provision, middle) { most = middle } else { over = middle }
+    }
+    let rest = wanted.split_off(most);
+    for more in rest.into_iter().take(SECOND_CHANCES) {
+        wanted.push(more);
+        if !provision.is_enough(&wanted.iter().collect::<Vec<_>>()) {
+            wanted.pop();
+        }
+    }
+    wanted
+}
+
+/// The largest set with a place; among those of a size the one that takes the fewest loads, and
+/// then the one with the lightest DAGs.
+fn largest_set(provision: &mut Provision<'_>, wanted: Vec<Wanted>) -> Vec<Wanted> {
+    let mut sets: Vec<u32> = (0..1u32 << wanted.len()).collect();
+    sets.sort_by_key(|set| (Reverse(set.count_ones()), *set));
+    let mut chosen: Option<(u32, usize)> = None;
+    for set in sets {
+        let most = match chosen {
+            Some((best, _)) if best.count_ones() > set.count_ones() => break,
+            Some((_, 0)) => break,
+            Some((_, loads)) => Some(loads - 1),
+            None => None,
+        };
+        let members = wanted.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+        let members: Vec<&Wanted> = members.map(|(_, wanted)| wanted).collect();
+        if let Some(loads) = provision.fewest(&members, most) {
+            chosen = Some((set, loads));
+        }
+    }
+    let chosen = chosen.map_or(0, |(set, _)| set);
+    (0u32..).zip(wanted).filter(|(i, _)| chosen >> i & 1 == 1).map(|(_, wanted)| wanted).collect()
+}
+
+/// The card as it is when the plans before are carried out.
+struct Scratch<'a> {
+    ledger: Ledger,
+    catalogue: &'a Catalogue,
+    /// What is still to be loaded.
+    loads: Vec<(RegionId, &'a Chain)>,
+}
+
+impl Scratch<'_> {
+    fn place(&mut self, request: &Request<'_>) -> Result<Plan, Refusal> {
+        let tenant = &request.name.tenant;
+        let usable = |(_, chain): &&(RegionId, &Chain)| chain.bitstream.is_loadable_by(tenant);
+        let loads: Vec<_> = self.loads.iter().filter(usable).copied().collect();
+        let intended = plan_on(&self.ledger, self.catalogue, request, &loads);
+        let result = match intended {
+            Some(plan) => Ok(plan),
+            None => plan(&self.ledger, self.catalogue, request),
+        }?;
+        for load in &result.loads {
+            self.loads.retain(|(region, _)| *region != load.region);
+            let content = self.catalogue.bitstream(&load.bitstream);
+            let unused = self.ledger.set_content(load.region, content, self.catalogue);
+            debug_assert!(unused.is_ok(), "a plan loads what nobody uses: {unused:?}");
+        }
+        let held = self.ledger.hold(request.name, result.reservation.clone());
+        debug_assert!(held.is_ok(), "a plan never overbooks: {held:?}");
+        Ok(result)
+    }
+}

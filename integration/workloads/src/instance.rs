@@ -1,0 +1,141 @@
+//! Small problems for the exact oracle: a card, a catalogue and DAGs from a seed, small enough that
+//! a solver proves the optimum.
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
+    DagName, Digest, NtType, NtTypeId, RegionKind, RegionProfile, Traffic,
+};
+use snic_planner::{Catalogue, Ledger};
+
+use crate::{Item, POPULAR, Shape, generate};
+
+/// Most DAGs of an instance.
+pub const DAGS_MAX: usize = 8;
+/// Most regions.
+pub const REGIONS_MAX: usize = 8;
+/// NT types.
+pub const NTS: usize = 12;
+/// Most bitstreams.
+pub const BITSTREAMS_MAX: usize = 20;
+
+/// A small problem.
+#[derive(Debug)]
+pub struct Instance {
+    /// An empty card.
+    pub ledger: Ledger,
+    /// What there is to load.
+    pub catalogue: Catalogue,
+    /// What wants a place.
+    pub dags: Vec<(DagName, Dag)>,
+}
+
+/// The instance of a seed.
+pub fn instance(seed: u64) -> Instance {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let nts = nt_types(&mut rng);
+    let profile = profile(&mut rng);
+    let mut catalogue = Catalogue::new();
+    for bitstream in bitstreams(&mut rng, &nts, &profile) {
+        catalogue.insert_bitstream(bitstream);
+    }
+    let shape = Shape {
+        nts: nts.iter().map(|nt| nt.id.clone()).collect(),
+        tenants: 3,
+        mbps: (500, 20_000),
+        ..Shape::default()
+    };
+    nts.into_iter().for_each(|nt| drop(catalogue.insert_nt(nt)));
+    let count = rng.random_range(1..=DAGS_MAX);
+    let dags = generate(seed, count, &shape).into_iter().filter_map(dag).collect();
+    let card = CardId::new("card-0").expect("a label");
+    Instance { ledger: Ledger::new(card, profile), catalogue, dags }
+}
+
+fn dag(item: Item) -> Option<(DagName, Dag)> {
+    Dag::new(item.spec).ok().map(|dag| (item.name, dag))
+}
+
+/// The papers' eight and four of the same kind, with bandwidths that make some of them scarce.
+fn nt_types(rng: &mut ChaCha8Rng) -> Vec<NtType> {
+    let more = ["checksum", "compress", "monitor", "police"];
+    let lut = [468, 864, 4_533, 535, 2_452, 4_900, 458, 4_266, 500, 4_000, 1_000, 2_000];
+    let ids = POPULAR.into_iter().chain(more);
+    ids.zip(lut)
+        .map(|(id, lut)| NtType {
+            id: NtTypeId::new(id).expect("a label"),
+            shareable: true,
+            bandwidth_max: Bandwidth::from_gbps([10, 20, 30, 40, 64, 100][rng.random_range(0..6)]),
+            latency: Cycles::new(rng.random_range(10..60)),
+            area: Area { lut, ramb36: 0, dsp: 0 },
+            memory: ByteSize::ZERO,
+            traffic: Traffic::HeaderOnly,
+            description: String::new(),
+        })
+        .collect()
+}
+
+/// Regions of two sizes, now and then one for tenants' NTs.
+fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
+    let sizes = [9_000, 18_000];
+    let regions = (0..rng.random_range(2..=REGIONS_MAX))
+        .map(|_| RegionProfile {
+            kind: if rng.random_ratio(1, 6) { RegionKind::UserNt } else { RegionKind::KnownNt },
+            area: Area { lut: sizes[rng.random_range(0..2)], ramb36: 0, dsp: 0 },
+            bitstream_max: ByteSize::from_mib(4),
+        })
+        .collect();
+    CardProfile {
+        model: CardModel::new("oracle").expect("a label"),
+        part: "xcvu9p".into(),
+        idcode: 0,
+        clock_hz: 250_000_000,
+        width_bits: 512,
+        ingress: Bandwidth::from_gbps(100),
+        egress: Bandwidth::from_gbps(100),
+        memory: ByteSize::from_mib(10_240),
+        packet_store: ByteSize::from_mib(4),
+        configuration_bytes_per_second: 800_000_000,
+        scheduler_pass: Cycles::new(16),
+        core: Cycles::new(49),
+        credits_initial: 8,
+        regions,
+    }
+}
+
+/// Some single NTs and some chains, each for a region it fits; a few belong to tenants, and of
+/// those none may be shared.
+fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Vec<Bitstream> {
+    let count = rng.random_range(12..=BITSTREAMS_MAX);
+    let mut singles: Vec<usize> = (0..nts.len()).collect();
+    singles.shuffle(rng);
+    (0..count)
+        .filter_map(|index| {
+            let region = &profile.regions[rng.random_range(0..profile.regions.len())];
+            let mut chosen: Vec<&NtType> = if index < 8 {
+                vec![&nts[singles[index]]]
+            } else {
+                let mut order: Vec<&NtType> = nts.iter().collect();
+                order.shuffle(rng);
+                order.truncate(rng.random_range(2..=7));
+                order
+            };
+            while chosen.iter().map(|nt| nt.area.lut).sum::<u32>() > region.area.lut {
+                chosen.pop();
+            }
+            let owner = if rng.random_ratio(1, 8) { "tenant-0." } else { "" };
+            let id = format!("{owner}b{index:02}");
+            (!chosen.is_empty()).then(|| Bitstream {
+                id: BitstreamId::new(&id).expect("a label"),
+                digest: Digest::of(id.as_bytes()),
+                size: ByteSize::from_mib(3),
+                nts: chosen.iter().map(|nt| nt.id.clone()).collect(),
+                region_kind: region.kind,
+                card_model: profile.model.clone(),
+                shareable: owner.is_empty(),
+            })
+        })
+        .collect()
+}

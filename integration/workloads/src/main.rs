@@ -1,0 +1,42 @@
+//! Prints a workload as JSON, one DAG a line, in the order in which they come.
+
+use std::io::Write;
+
+use clap::Parser;
+use snic_workloads::{Shape, generate};
+
+/// Prints DAGs of the papers' NTs from a seed, one JSON object a line.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The same seed gives the same workload.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many DAGs.
+    #[arg(long, default_value_t = 100)]
+    count: usize,
+    /// How often an NT may run beside the one before it, in thousandths; 0 gives chains only.
+    #[arg(long, default_value_t = Shape::default().parallel_permille)]
+    parallel_permille: u32,
+    /// Least bandwidth of a DAG, in Mbit/s.
+    #[arg(long, default_value_t = Shape::default().mbps.0)]
+    mbps_min: u64,
+    /// Most bandwidth of a DAG, in Mbit/s.
+    #[arg(long, default_value_t = Shape::default().mbps.1)]
+    mbps_max: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let Arguments { seed, count, parallel_permille, mbps_min, mbps_max } = arguments;
+    anyhow::ensure!(
+        1 <= mbps_min && mbps_min <= mbps_max,
+        "--mbps-min {mbps_min} is not between 1 and --mbps-max {mbps_max}"
+    );
+    let shape = Shape { parallel_permille, mbps: (mbps_min, mbps_max), ..Shape::default() };
+    let mut out = std::io::stdout().lock();
+    for item in generate(seed, count, &shape) {
+        serde_json::to_writer(&mut out, &item)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
