@@ -7,6 +7,7 @@ mod serving;
 mod settings;
 mod wiring;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -76,8 +77,13 @@ fn run(command: Command) -> Result<()> {
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;
-            print!("{}", settings.to_toml());
-            Ok(())
+            match std::io::stdout().write_all(settings.to_toml().as_bytes()) {
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    Err(error).context("print the settings")
+                }
+                // Who closed the pipe has seen enough.
+                _ => Ok(()),
+            }
         }
     }
 }

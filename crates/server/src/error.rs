@@ -48,9 +48,10 @@ pub(crate) fn shutting_down() -> Failure {
     Failure::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
 }
 
-/// A method that this caller may not call, or a resource that it may see but not change.
-pub(crate) fn denied(what: &str, who: &str) -> Failure {
-    let text = format!("{what} is for {who}");
+/// A method, by its path, that this caller may not call.
+pub(crate) fn denied(path: &str, who: &str) -> Failure {
+    let method = path.rsplit('/').next().unwrap_or(path);
+    let text = format!("{method} is for {who}");
     Failure::new(ErrorReason::PermissionDenied, text)
 }
 

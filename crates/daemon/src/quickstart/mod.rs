@@ -8,6 +8,7 @@ mod report;
 mod traffic;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -60,6 +61,13 @@ struct Identities {
     tenants: BTreeMap<TenantId, Pair>,
 }
 
+/// Prints a line. Where nobody reads any more, as behind `| head`, the daemon goes on without.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 /// Runs the quickstart until it is told to stop.
 pub async fn run(options: Options) -> Result<()> {
     let began = Instant::now();
@@ -73,36 +81,32 @@ pub async fn run(options: Options) -> Result<()> {
         ..Settings::default()
     };
     let identities = make_identities(&dir, &mut settings, &catalogue)?;
-    println!("snic quickstart in {}", dir.display());
+    say!("snic quickstart in {}", dir.display());
     let daemon = Daemon::start(&settings)?;
     let server = serving::start(&settings, &daemon).await?;
     let port = server.port().context("the daemon listens on TCP")?;
-    println!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
+    say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
     let tour = async {
         let dags = tour(port, &identities, &catalogue, &daemon, &options).await?;
-        println!(
-            "\ndone in {:.1} s; {}",
-            began.elapsed().as_secs_f64(),
-            farewell(&contexts, &dags)
-        );
+        say!("\ndone in {:.1} s; {}", began.elapsed().as_secs_f64(), farewell(&contexts, &dags));
         anyhow::Ok(())
     };
     tokio::select! {
         result = tour => result?,
         signal = serving::stop_signal() => {
             signal?;
-            println!("stopping before the end of the tour");
+            say!("stopping before the end of the tour");
             server.stop().await?;
             return daemon.stop();
         }
     }
     if !options.exit {
-        println!("the daemon stays up; Ctrl-C stops it");
+        say!("the daemon stays up; Ctrl-C stops it");
         serving::stop_signal().await?;
     }
-    println!("stopping");
+    say!("stopping");
     server.stop().await?;
     daemon.stop()
 }
@@ -159,23 +163,23 @@ async fn tour(
     let operator = Client::connect(port, &identities.ca, &identities.operator).await?;
     register(&operator, catalogue).await?;
     let dags = submit(port, identities, catalogue, &operator).await?;
-    print!("{}", report::heading("Regions"));
-    print!("{}", region_map(&operator).await?);
-    print!("{}", report::heading("Mappings"));
+    say!("{}", report::heading("Regions").trim_end());
+    say!("{}", region_map(&operator).await?.trim_end());
+    say!("{}", report::heading("Mappings").trim_end());
     for dag in &dags {
         let request = v1::ExplainDagRequest { name: dag.name.clone() };
         let explanation = operator.dags().explain_dag(request).await?.into_inner();
-        println!("{}", report::mapping(dag, &explanation));
+        say!("{}", report::mapping(dag, &explanation));
     }
     let card =
         daemon.simulated.values().next().context("the quickstart has a simulated card")?.clone();
     let (sent, micros) = (dags.clone(), options.traffic_us);
-    println!("driving traffic at all DAGs at once for {micros} us of the card's time ...");
+    say!("driving traffic at all DAGs at once for {micros} us of the card's time ...");
     let run = tokio::task::spawn_blocking(move || traffic::drive(&card, &sent, micros)).await??;
-    print!("{}", report::heading("Traffic"));
-    print!("{}", report::traffic(&run));
+    say!("{}", report::heading("Traffic").trim_end());
+    say!("{}", report::traffic(&run).trim_end());
     let errors = run.all.errors();
-    println!("packets that met a region, an instance or a table version they must not: {errors}");
+    say!("packets that met a region, an instance or a table version they must not: {errors}");
     ensure!(errors == 0, "{errors} packets were misrouted");
     Ok(dags)
 }
@@ -186,10 +190,10 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
     for nt in &catalogue.nt_types {
         new += usize::from(operator.create_nt_type(nt).await?);
     }
-    println!("NT types: {} registered, {} new", catalogue.nt_types.len(), new);
+    say!("NT types: {} registered, {} new", catalogue.nt_types.len(), new);
     for tenant in &catalogue.tenants {
         operator.create_tenant(tenant).await?;
-        println!("tenant {}: certificate spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
+        say!("tenant {}: certificate spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
     }
     let settings = Settings::default();
     let model = &settings.cards[0].model;
@@ -202,7 +206,7 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
         count += 1;
         operator.upload(&bitstream, bytes).await?;
     }
-    println!("bitstreams: {count} for {model}, {} MiB in all", bytes_in_all >> 20);
+    say!("bitstreams: {count} for {model}, {} MiB in all", bytes_in_all >> 20);
     Ok(())
 }
 
@@ -221,12 +225,12 @@ async fn submit(
         let submitted = Instant::now();
         let operation = tenant.create_dag(sample).await.with_context(|| sample.name.to_string())?;
         if let Some(operation) = &operation {
-            println!("{}: submitted, {}", sample.name, sample.spec.bandwidth);
+            say!("{}: submitted, {}", sample.name, sample.spec.bandwidth);
             tenant.wait(&operation.name, READY_SECONDS).await?;
         }
         let dag = ready(&tenant, &sample.name.to_string()).await?;
         let took = submitted.elapsed().as_secs_f64() * 1e3;
-        println!("{}: READY after {took:.1} ms", sample.name);
+        say!("{}: READY after {took:.1} ms", sample.name);
         dags.push(dag);
     }
     progress.abort();
@@ -258,14 +262,14 @@ async fn show_regions(operator: Client) -> Result<()> {
         match region.state() {
             region::State::Reconfiguring => {
                 began.entry(region.name.clone()).or_insert_with(|| {
-                    println!("  {}: reconfiguring with {} ...", region.name, region.bitstream);
+                    say!("  {}: reconfiguring with {} ...", region.name, region.bitstream);
                     Instant::now()
                 });
             }
             region::State::Active => {
                 if let Some(began) = began.remove(&region.name) {
                     let took = began.elapsed().as_secs_f64() * 1e3;
-                    println!("  {}: active, {took:.1} ms later", region.name);
+                    say!("  {}: active, {took:.1} ms later", region.name);
                 }
             }
             _ => {}
