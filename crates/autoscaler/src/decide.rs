@@ -10,6 +10,9 @@ use crate::{Monitor, Policy};
 /// How much the load must have risen, as a part of itself, before it counts as a trend: below that
 /// it is the noise of packets that fall on either side of a sample.
 const TREND_PART: u64 = 10;
+/// How much the load must be over the capacity, as a part of that, before it counts as overload: below
+/// it is the noise of rounding and of packets on either side of a sample.
+const OVERLOAD_PART: u64 = 50;
 
 /// What is known of a DAG besides its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +136,8 @@ pub fn decide(
     let to = |load: Bandwidth| load.min(chain.fair).max(chain.admitted);
     let load = last.mean;
     let forecast = monitor.forecast().unwrap_or(load);
-    if last.least > chain.capacity {
+    let over = chain.capacity.get().saturating_add(chain.capacity.get() / OVERLOAD_PART);
+    if last.least.get() > over {
         let why = Why::Overloaded { load: last.least, capacity: chain.capacity };
         let to = to(load.max(if policy.pre_launch { forecast } else { load }));
         return if to > chain.capacity { Decision::ScaleOut { to, why } } else { Decision::Keep };

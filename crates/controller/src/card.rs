@@ -17,6 +17,7 @@ use snic_domain::{
 use snic_planner::Ledger;
 use snic_tables::{CardCounters, InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
 
+use crate::epoch::Loop;
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
 
@@ -135,6 +136,8 @@ pub(crate) struct CardState {
     pub words_written: u64,
     /// As last read.
     pub counters: CardCounters,
+    /// The loop that keeps it fair and elastic.
+    pub epoch: Loop,
 }
 
 impl CardState {
@@ -164,6 +167,7 @@ impl CardState {
             commits: 0,
             words_written: 0,
             counters: CardCounters::default(),
+            epoch: Loop::default(),
         }
     }
 

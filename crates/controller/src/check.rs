@@ -1,9 +1,11 @@
 //! The invariants, in one place: tests, the simulation and debug builds all call [`Controller::check`].
 
 use snic_domain::CardId;
+use snic_tables::RateLimiterRow;
 
 use crate::card::CardState;
 use crate::records::Work;
+use crate::rows::bucket;
 use crate::state::{Controller, DagEntry};
 
 impl Controller {
@@ -13,6 +15,7 @@ impl Controller {
         for (id, card) in &self.cards {
             card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
+            card.epoch.check().map_err(|broken| format!("card {id}: {broken}"))?;
         }
         for entry in self.dags.values() {
             self.check_dag(entry)?;
@@ -46,6 +49,14 @@ impl Controller {
         Ok(())
     }
 
+    /// The bucket in the target tables is the DAG's rate, and that is at least what was promised.
+    fn check_rate(&self, entry: &DagEntry, card: Option<&CardState>) -> Option<String> {
+        let placement = entry.target.and_then(|serial| entry.placement(serial))?;
+        let row: RateLimiterRow = card?.target.get(entry.record.uid.row())?;
+        let wanted = bucket(entry.rate(placement.spec.bandwidth));
+        (row != wanted).then(|| format!("its bucket is {row:?} and should be {wanted:?}"))
+    }
+
     fn check_dag(&self, entry: &DagEntry) -> Result<(), String> {
         let name = &entry.record.name;
         let card = entry.card().and_then(|id| self.cards.get(id));
@@ -61,6 +72,9 @@ impl Controller {
         }
         if entry.record.placement.is_none() && !self.unplaced.contains(name) {
             return Err(format!("{name}: it has no place and does not wait for one"));
+        }
+        if let Some(broken) = self.check_rate(entry, card) {
+            return Err(format!("{name}: {broken}"));
         }
         if self.uids.free.contains(&entry.record.uid.row()) {
             return Err(format!("{name}: its UID's row is free"));

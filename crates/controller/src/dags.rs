@@ -58,7 +58,10 @@ impl Controller {
         }
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(&name, &dag)?;
-        let choice = self.choose(&name, &dag, None)?;
+        let choice = match validate_only {
+            true => self.choose(&name, &dag, None)?,
+            false => self.admit(out, &name, &dag, None)?,
+        };
         let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
             what: "DAGs of this daemon".into(),
             limit: snic_domain::limits::DAG_ROWS as u64,
@@ -81,6 +84,7 @@ impl Controller {
             target: None,
             active: None,
             conditions: Vec::new(),
+            meter: Default::default(),
         };
         if validate_only {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
@@ -114,6 +118,7 @@ impl Controller {
             serial: 0,
             generation: entry.record.generation,
             spec,
+            lent: None,
             mapping: choice.plan.mapping,
             stage_row: 0,
             chain_row: 0,
@@ -145,7 +150,11 @@ impl Controller {
             let placement = entry.record.placement.as_ref();
             placement.filter(|p| entry.active == Some(p.serial)).cloned()
         });
-        let choice = self.choose(name, &dag, previous.as_ref())?;
+        let choice = match validate_only {
+            true => self.choose(name, &dag, previous.as_ref())?,
+            false => self.admit(out, name, &dag, previous.as_ref())?,
+        };
+        let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
         let generation = entry.record.generation + 1;
         if validate_only {
             let mut entry = entry.clone();
@@ -175,6 +184,10 @@ impl Controller {
         let before = std::mem::replace(&mut entry.record.spec, spec.clone());
         entry.record.generation += 1;
         entry.record.updated = self.now;
+        let card = entry.card().cloned();
+        if let Some(card) = card {
+            self.topology_changed(&card);
+        }
         self.discharge_dag(&name.tenant, &before);
         self.charge_dag(&name.tenant, spec);
     }

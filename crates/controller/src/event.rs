@@ -7,7 +7,9 @@ use snic_domain::{
 use snic_tables::{CardCommand, CardReport};
 
 use crate::error::ControlError;
+use crate::log::LogEntry;
 use crate::records::RecordWrite;
+use crate::state::Settings;
 use crate::view::{
     BitstreamView, DagView, NtView, OperationView, RegionView, RuleView, TenantView,
 };
@@ -228,8 +230,15 @@ pub enum Event {
     },
     /// Time passed; see `Controller::next_wake_up`.
     Tick,
-    /// The cards' counters are to be read.
+    /// The cards' counters are to be read: see `Controller::next_sample`.
     Sample,
+    /// Other policies are to be in force, from the next edge of an epoch on.
+    Settings(Box<Settings>),
+    /// Policies were refused; those in force stay.
+    SettingsRefused {
+        /// Why, with file, line and key.
+        reason: String,
+    },
 }
 
 /// Something to be done.
@@ -272,4 +281,6 @@ pub enum Change {
     Region(CardId, RegionId),
     /// An operation ended.
     Operation(OperationId),
+    /// The control plane decided something by itself.
+    Logged(Box<LogEntry>),
 }

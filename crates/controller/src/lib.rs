@@ -20,11 +20,14 @@
 mod card;
 mod check;
 mod dags;
+mod epoch;
 mod error;
 mod event;
+mod log;
 mod operations;
 mod out;
 mod placement;
+mod policy;
 mod queries;
 mod reconcile;
 mod records;
@@ -39,9 +42,17 @@ mod status;
 mod tenants;
 mod view;
 
+pub use epoch::{
+    AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
+    Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
+};
 pub use error::{ControlError, FieldViolation};
 pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};
+pub use log::{LOG_KEPT, LogEntry, LogKind};
+pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheme};
 pub use records::{InvalidRecord, OperationRecord, RecordWrite, Work};
+pub use snic_autoscaler::Policy as Autoscaling;
+pub use snic_fairness::fluid::Spare;
 pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause};
 pub use state::{Controller, Settings};
 pub use view::{

@@ -1,7 +1,7 @@
 //! From plans to placements: who gets which region, rows and reservation, and who gives them back.
 
 use snic_domain::{
-    BitstreamId, CardId, Dag, DagName, DagSpec, Refusal, RegionId, Resource, Shortage,
+    Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Refusal, RegionId, Resource, Shortage,
 };
 use snic_planner::{Plan, Request, Reservation, plan};
 use snic_tables::Table;
@@ -50,6 +50,73 @@ impl Controller {
         })
     }
 
+    /// The same for a new promise: within the admission policy, and with what is lent to others
+    /// taken back where there is no room else.
+    pub(crate) fn admit(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        dag: &Dag,
+        previous: Option<&Placement>,
+    ) -> Result<Choice, ControlError> {
+        self.check_admission(dag)?;
+        let refused = match self.choose(name, dag, previous) {
+            Err(ControlError::Refused(refusal)) => refusal,
+            choice => return self.within_promises(name, dag, choice?),
+        };
+        if !self.reclaim(out, name) {
+            return Err(refused.into());
+        }
+        let choice = self.choose(name, dag, previous)?;
+        self.within_promises(name, dag, choice)
+    }
+
+    fn check_admission(&self, dag: &Dag) -> Result<(), ControlError> {
+        let most = self.settings.admission.dag_bandwidth_max;
+        if dag.bandwidth() <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is more than the {most} that the admission policy lets one DAG ask for",
+            dag.bandwidth()
+        );
+        Err(ControlError::invalid("dag.bandwidth_bps", text))
+    }
+
+    /// Refuses what would promise more of a card's ingress than the policy allows.
+    fn within_promises(
+        &self,
+        name: &DagName,
+        dag: &Dag,
+        choice: Choice,
+    ) -> Result<Choice, ControlError> {
+        let percent = self.settings.admission.ingress_percent;
+        let Some(card) = self.cards.get(&choice.card).filter(|_| percent < 100) else {
+            return Ok(choice);
+        };
+        let others = self
+            .dags
+            .iter()
+            .filter(|(other, entry)| *other != name && entry.card() == Some(&choice.card));
+        let promised: Bandwidth = others.map(|(_, entry)| entry.record.spec.bandwidth).sum();
+        let all = u128::from(card.profile.ingress.get()) * u128::from(percent) / 100;
+        let all = Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX));
+        if promised + dag.bandwidth() <= all {
+            return Ok(choice);
+        }
+        let detail = format!("the admission policy lets {percent} % of the ingress be promised");
+        Err(Refusal {
+            shortages: vec![Shortage {
+                resource: Resource::IngressBandwidth,
+                required: dag.bandwidth().get(),
+                available: all.saturating_sub(promised).get(),
+                nodes: Vec::new(),
+                detail,
+            }],
+        }
+        .into())
+    }
+
     fn why_no_card(&self) -> String {
         let reasons = self.absent.iter().map(|(id, why)| format!("card {id}: {why}"));
         let text = reasons.collect::<Vec<_>>().join("; ");
@@ -70,6 +137,9 @@ impl Controller {
         let generation = entry.map_or(0, |e| e.record.generation);
         let previous = entry.and_then(|e| e.record.previous.clone());
         let held = self.reservation(&plan.reservation, previous.as_ref());
+        // A DAG may be given a place for more than it asks for.
+        let asked = entry.map_or_else(|| dag.spec().clone(), |e| e.record.spec.clone());
+        let promised = asked.bandwidth;
         let Some(card) = self.cards.get_mut(&id) else {
             return Err(ControlError::NoCard(format!("card {id} is gone")));
         };
@@ -83,7 +153,8 @@ impl Controller {
         let placement = Placement {
             serial,
             generation,
-            spec: dag.spec().clone(),
+            spec: asked,
+            lent: (dag.bandwidth() > promised).then(|| dag.bandwidth()),
             mapping: plan.mapping,
             stage_row,
             chain_row,
@@ -124,7 +195,8 @@ impl Controller {
 
     /// What a placement reserves.
     pub(crate) fn reservation_of(&self, placement: &Placement) -> Option<Reservation> {
-        let dag = Dag::new(placement.spec.clone()).ok()?;
+        let spec = DagSpec { bandwidth: placement.holds(), ..placement.spec.clone() };
+        let dag = Dag::new(spec).ok()?;
         Some(Reservation::of(&placement.mapping, &dag, &self.catalogue))
     }
 

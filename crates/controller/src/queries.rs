@@ -179,7 +179,7 @@ impl Controller {
             contents: record.placement.as_ref().map(|p| self.contents(p)).unwrap_or_default(),
             latency: record.placement.as_ref().map_or(Cycles::ZERO, |p| self.latency(p)),
             explanation: entry.explanation.clone(),
-            rate: active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth),
+            rate: entry.rate(active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth)),
             etag: self.dag_etag(entry),
             created: record.created,
             updated: record.updated,
@@ -197,7 +197,7 @@ impl Controller {
 
     /// What a packet that waits nowhere takes: the core, another pass for each further stage, and
     /// the longest branch of each.
-    fn latency(&self, placement: &Placement) -> Cycles {
+    pub(crate) fn latency(&self, placement: &Placement) -> Cycles {
         let of_node = |id: &NodeId| {
             let node = placement.spec.nodes.iter().find(|node| node.id == *id)?;
             self.nts.get(&node.nt).map(|record| record.nt.latency)

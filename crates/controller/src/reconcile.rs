@@ -30,6 +30,7 @@ impl Controller {
             for id in cards {
                 self.finish_drains(out, &id);
                 if self.cards[&id].link == Link::Ready {
+                    self.follow_at_once(&id);
                     self.program(out, &id);
                     self.load(out, &id);
                 }
@@ -95,6 +96,13 @@ impl Controller {
         let new = serial.and_then(|serial| entry.placement(serial)).cloned();
         let uid = entry.record.uid;
         entry.target = new.as_ref().map(|p| p.serial);
+        let scaled = entry.meter.scaling.is_some_and(|s| entry.target == Some(s.serial));
+        for placement in [&old, &new].into_iter().flatten() {
+            if let Some(card) = self.cards.get_mut(&placement.mapping.card) {
+                card.epoch.stale = true;
+                card.epoch.urgent |= scaled;
+            }
+        }
         if let Some(old) = &old
             && let Some(card) = self.cards.get_mut(&old.mapping.card)
         {
@@ -121,7 +129,7 @@ impl Controller {
             uid: self.dags[name].record.uid,
             tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
             payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
-            rate: placement.spec.bandwidth,
+            rate: self.dags[name].rate(placement.spec.bandwidth),
         }
     }
 

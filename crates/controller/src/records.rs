@@ -20,8 +20,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Explanation, Mapping,
-    NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId, Timestamp,
+    Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Explanation,
+    Mapping, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId, Timestamp,
 };
 
 use crate::error::ControlError;
@@ -107,6 +107,9 @@ pub struct Placement {
     pub generation: u64,
     /// The spec it is for.
     pub spec: DagSpec,
+    /// What is held for it, where that is more than the spec promises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<Bandwidth>,
     /// Where.
     pub mapping: Mapping,
     /// First of its stage rows.
@@ -115,6 +118,13 @@ pub struct Placement {
     pub chain_row: u16,
     /// First of its instance rows.
     pub instance_row: u16,
+}
+
+impl Placement {
+    /// What is held for it: what was promised, and what is lent to it.
+    pub fn holds(&self) -> Bandwidth {
+        self.lent.unwrap_or(self.spec.bandwidth).max(self.spec.bandwidth)
+    }
 }
 
 /// A card that was seen.

@@ -142,6 +142,9 @@ impl Controller {
             freed: false,
             load_suspects: BTreeMap::new(),
             next_ticket: 0,
+            log: Default::default(),
+            sampled: Timestamp::ZERO,
+            next_settings: None,
         }
     }
 
@@ -229,6 +232,7 @@ impl Controller {
                 target: None,
                 active: None,
                 conditions: Vec::new(),
+                meter: Default::default(),
             };
             self.charge_dag(&name.tenant, &entry.record.spec);
             self.dags.insert(name.clone(), entry);

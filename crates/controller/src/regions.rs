@@ -69,6 +69,7 @@ impl Controller {
             return;
         }
         let serves = entry.active == Some(placement.serial);
+        // What is lent to it is not moved: the loop lends again.
         let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
         let previous = serves.then_some(&placement);
         let Ok(choice) = self.choose(name, &dag, previous) else { return };

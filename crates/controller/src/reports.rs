@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use snic_domain::{CardId, CardProfile, DagName, OperationId, RegionId};
+use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, OperationId, RegionId};
 use snic_planner::RegionCondition;
 use snic_tables::{
-    CardCommand, CardReport, CardSnapshot, LoadFailure, ProgramFailure, RegionStatus, Ticket,
+    CardCommand, CardReport, CardSnapshot, DagRow, LoadFailure, ProgramFailure, RateLimiterRow,
+    RegionStatus, TableImage, Ticket,
 };
 
 use crate::card::{Actual, CardState, Link, Loading};
@@ -56,22 +57,8 @@ impl Controller {
                 self.program_ended(out, id, ticket, result);
             }
             CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
-            CardReport::Sampled { counters, .. } => {
-                if let Some(card) = self.cards.get_mut(id) {
-                    card.counters = *counters;
-                }
-            }
+            CardReport::Sampled { ticket, counters } => self.sampled(out, id, ticket, *counters),
             CardReport::Lost { reason } => self.lose_card(out, id, reason),
-        }
-    }
-
-    /// Asks every card that answers for its counters.
-    pub(crate) fn sample(&mut self, out: &mut Out) {
-        let ready = self.cards.iter().filter(|(_, card)| card.link == Link::Ready);
-        let ids: Vec<CardId> = ready.map(|(id, _)| id.clone()).collect();
-        for card in ids {
-            let command = CardCommand::Sample { ticket: self.ticket() };
-            out.effects.push(Effect::Card { card, command });
         }
     }
 
@@ -81,6 +68,7 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
         card.link = Link::Adopting(ticket);
+        self.forget_meters(id);
         out.effects
             .push(Effect::Card { card: id.clone(), command: CardCommand::ReadBack { ticket } });
         self.touch_card(id);
@@ -90,8 +78,15 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
         card.link = Link::Absent(reason);
+        self.forget_meters(id);
         self.touch_card(id);
         self.emit_regions(out, id);
+    }
+
+    /// What was measured of the DAGs of a card counts no more.
+    fn forget_meters(&mut self, id: &CardId) {
+        let on_card = self.dags.values_mut().filter(|entry| entry.card() == Some(id));
+        on_card.for_each(|entry| entry.meter.forget());
     }
 
     /// Has the status of every DAG of a card looked at again.
@@ -145,12 +140,13 @@ impl Controller {
     /// Makes the target tables anew, and compares all of them with the card's.
     fn rebuild_target(&mut self, id: &CardId, regions: &[RegionId]) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        card.target = snic_tables::TableImage::default();
+        card.target = TableImage::default();
         for &region in regions {
             if self.cards[id].region(region).is_some_and(|entry| entry.is_loaded()) {
                 self.target_region(id, region);
             }
         }
+        let Some(card) = self.cards.get(id) else { return };
         let names: Vec<DagName> = self
             .dags
             .iter_mut()
@@ -158,6 +154,7 @@ impl Controller {
             .map(|(name, entry)| {
                 entry.target = None;
                 entry.active = None;
+                entry.meter.rate = rate_on(&card.active, entry.record.uid);
                 name.clone()
             })
             .collect();
@@ -358,6 +355,14 @@ impl Controller {
     }
 }
 
+/// What a card's tables let a DAG send, if it has rows of it: a rate that was granted before stays
+/// until the loop says otherwise.
+fn rate_on(tables: &TableImage, uid: DagUid) -> Option<Bandwidth> {
+    tables.get::<DagRow>(uid.row()).filter(|row| row.uid == uid.raw())?;
+    let row = tables.get::<RateLimiterRow>(uid.row())?;
+    Some(Bandwidth::from_bps(u64::from(row.rate_kbps) * 1_000))
+}
+
 impl CardState {
     /// Forgets what was known of the card and what was under way.
     fn forget(&mut self) {
@@ -366,5 +371,6 @@ impl CardState {
             self.removals.extend(programming.removals);
         }
         self.regions.iter_mut().for_each(|entry| entry.actual = Actual::Unknown);
+        self.epoch.forget();
     }
 }

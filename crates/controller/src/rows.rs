@@ -48,7 +48,7 @@ pub(crate) fn keys(uid: DagUid, placement: &Placement) -> impl Iterator<Item = R
 }
 
 /// The token bucket of a rate.
-fn bucket(rate: Bandwidth) -> RateLimiterRow {
+pub(crate) fn bucket(rate: Bandwidth) -> RateLimiterRow {
     let bytes = rate.get() / 8 * BURST_MICROS / 1_000_000;
     let burst_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN);
     RateLimiterRow { rate_kbps: rate.kbps(), burst_bytes }

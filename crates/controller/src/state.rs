@@ -5,22 +5,25 @@ use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{
-    BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId, Refusal,
-    RegionId, RuleId, TenantId, Timestamp,
+    Bandwidth, BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId,
+    Refusal, RegionId, RuleId, TenantId, Timestamp,
 };
 use snic_planner::Catalogue;
 use snic_tables::Ticket;
 
 use crate::card::CardState;
+use crate::epoch::Meter;
 use crate::event::{Effect, Event, Reply};
+use crate::log::{About, Log, LogKind};
 use crate::out::Out;
+use crate::policy::{Admission, Fairness};
 use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
     RuleRecord, TenantRecord, key,
 };
 use crate::view::TenantUsage;
 
-/// How patient the controller is.
+/// How patient the controller is, and by which policies it shares and promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// How often a load is tried in a region before the region is given up; at least 1.
@@ -29,6 +32,12 @@ pub struct Settings {
     pub backoff: Duration,
     /// The longest wait between two tries.
     pub backoff_max: Duration,
+    /// How capacity is shared.
+    pub fairness: Fairness,
+    /// When DAGs get more instances, and when fewer.
+    pub autoscaling: snic_autoscaler::Policy,
+    /// What is promised.
+    pub admission: Admission,
 }
 
 impl Default for Settings {
@@ -37,6 +46,9 @@ impl Default for Settings {
             load_attempts: 3,
             backoff: Duration::from_millis(20),
             backoff_max: Duration::from_secs(5),
+            fairness: Fairness::default(),
+            autoscaling: snic_autoscaler::Policy::default(),
+            admission: Admission::default(),
         }
     }
 }
@@ -63,6 +75,8 @@ pub(crate) struct DagEntry {
     /// Serial of the placement whose rows the card's tables hold, as read back.
     pub active: Option<u64>,
     pub conditions: Vec<Condition>,
+    /// Its traffic.
+    pub meter: Meter,
 }
 
 impl DagEntry {
@@ -82,7 +96,29 @@ impl DagEntry {
         self.placements().find(|p| p.serial == serial)
     }
 
-    /// Whether the card, read back, serves what is asked for now.
+    /// The placement that tells how the DAG is: while another one of the same generation is on its
+    /// way, the one that serves.
+    pub fn shown(&self) -> Option<&Placement> {
+        let serves = |p: &&Placement| {
+            self.active == Some(p.serial)
+                && self.target == self.active
+                && p.generation == self.record.generation
+        };
+        self.record.previous.as_ref().filter(serves).or(self.record.placement.as_ref())
+    }
+
+    /// What its token bucket lets in where so much was promised.
+    pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
+        self.meter.rate.unwrap_or(promised).max(promised)
+    }
+
+    /// Whether the card, read back, serves the spec that is asked for now.
+    pub fn is_served(&self) -> bool {
+        let shown = self.shown().map(|p| p.serial);
+        shown.is_some() && shown == self.active && shown == self.target
+    }
+
+    /// Whether the card, read back, has the placement that is wanted now.
     pub fn is_ready(&self) -> bool {
         let wanted = self.record.placement.as_ref().map(|p| p.serial);
         wanted.is_some() && wanted == self.active && wanted == self.target
@@ -162,6 +198,12 @@ pub struct Controller {
     /// In which regions loads of a bitstream were given up since one last succeeded.
     pub(crate) load_suspects: BTreeMap<BitstreamId, BTreeSet<(CardId, RegionId)>>,
     pub(crate) next_ticket: u64,
+    /// What was decided, and why.
+    pub(crate) log: Log,
+    /// When counters were last asked for.
+    pub(crate) sampled: Timestamp,
+    /// Policies that take effect at the next edge of an epoch.
+    pub(crate) next_settings: Option<Settings>,
 }
 
 impl Controller {
@@ -179,6 +221,10 @@ impl Controller {
             Event::Card { card, report } => self.card_reported(&mut out, &card, report),
             Event::Tick => {}
             Event::Sample => self.sample(&mut out),
+            Event::Settings(settings) => self.settings_arrived(*settings),
+            Event::SettingsRefused { reason } => {
+                self.note(&mut out, LogKind::PoliciesRefused, About::default(), reason);
+            }
         }
         self.reconcile(&mut out);
         if let Some((call, result)) = reply {

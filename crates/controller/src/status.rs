@@ -26,6 +26,10 @@ impl Controller {
     pub(crate) fn settle(&mut self, out: &mut Out, name: &DagName) {
         let Some(entry) = self.dags.get(name) else { return };
         if entry.is_ready() {
+            self.scaled(out, name);
+        }
+        let Some(entry) = self.dags.get(name) else { return };
+        if entry.is_ready() {
             let operation = entry.operation.clone();
             if entry.record.previous.is_some() {
                 self.drop_previous(out, name);
@@ -46,7 +50,7 @@ impl Controller {
 
     /// The conditions of a DAG now; a status that did not change keeps its time.
     fn conditions(&self, entry: &DagEntry) -> Vec<Condition> {
-        let findings = match &entry.record.placement {
+        let findings = match entry.shown() {
             None => vec![self.unmapped(entry)],
             Some(placement) => self.mapped(entry, placement),
         };
@@ -139,7 +143,7 @@ impl Controller {
         if let Some((reason, message)) = self.silence(&placement.mapping.card) {
             return Finding::new(kind, Truth::Unknown, reason, message);
         }
-        if entry.is_ready() {
+        if entry.active == Some(placement.serial) && entry.target == entry.active {
             let message = "the card's tables, read back, hold its rows".to_owned();
             return Finding::new(kind, Truth::True, "READ_BACK", message);
         }
@@ -166,7 +170,7 @@ impl Controller {
         let silent = self.silence(&placement.mapping.card).is_some();
         let operation = entry.operation.as_ref().and_then(|id| self.operations.get(id));
         match operation {
-            None if entry.is_ready() && !silent => DagState::Ready,
+            None if entry.is_served() && !silent => DagState::Ready,
             None => DagState::Degraded,
             Some(operation) if operation.started.is_some() => DagState::Provisioning,
             Some(_) if entry.record.previous.is_some() => DagState::Provisioning,

@@ -52,6 +52,7 @@ impl Controller {
         let now = self.now;
         if let Some(record) = self.tenants.get_mut(id) {
             record.tenant.weight = weight.unwrap_or(record.tenant.weight);
+            self.cards.values_mut().for_each(|card| card.epoch.stale = true);
             record.tenant.quota = quota.unwrap_or(record.tenant.quota);
             record.generation += 1;
             record.updated = now;

@@ -29,12 +29,13 @@ pub struct Daemon {
     /// The cards that are simulated, for traffic.
     pub simulated: BTreeMap<CardId, SharedSimCard>,
     running: Running,
+    reloader: Option<policies::Reloader>,
 }
 
 impl Daemon {
     /// Opens the store, takes up what it holds, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
-        let policy = policies::placement(settings.policies_dir.as_deref())?;
+        let policy = policies::load(settings.policies_dir.as_deref())?;
         let store = open_store(&settings.data_dir)?;
         let records = store.scan("").context("read the store")?;
         let controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
@@ -49,7 +50,8 @@ impl Daemon {
             .collect::<Result<Vec<_>>>()?;
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
-        Ok(Self { plane, simulated, running })
+        let reloader = settings.policies_dir.as_deref().map(|folder| reload(folder, &plane));
+        Ok(Self { plane, simulated, running, reloader: reloader.transpose()? })
     }
 
     /// Waits until the control plane has ended by itself, as it does when its store failed.
@@ -61,9 +63,26 @@ impl Daemon {
 
     /// Stops all threads; what was promised is durable.
     pub fn stop(self) -> Result<()> {
+        if let Some(reloader) = self.reloader {
+            reloader.stop();
+        }
         drop(self.plane);
         self.running.stop().context("stop the control plane")
     }
+}
+
+/// Policies that change while the daemon runs reach the controller; bad ones are refused.
+fn reload(folder: &Path, plane: &ControlPlane) -> Result<policies::Reloader> {
+    let plane = plane.clone();
+    policies::watch(folder, move |policies| {
+        let policies = policies.map_err(|error| error.to_string());
+        match &policies {
+            Ok(_) => tracing::info!("the policies were read again"),
+            Err(error) => tracing::error!(%error, "policies are refused; those in force stay"),
+        }
+        plane.set_policies(policies);
+    })
+    .with_context(|| format!("watch the policies in {}", folder.display()))
 }
 
 fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_controller::{Change, Controller, DagView, RegionView};
+use snic_controller::{Change, Controller, DagView, LogEntry, RegionView};
 use snic_domain::{CardId, DagUid, OperationId, RegionId};
 use tokio::sync::{OnceCell, broadcast, watch};
 
@@ -54,6 +54,7 @@ pub(crate) struct Look {
 pub(crate) enum Seen {
     Dag(DagView),
     Region(RegionView),
+    Entry(LogEntry),
 }
 
 /// Which resource a change is about.
@@ -62,6 +63,7 @@ pub(crate) enum Resource {
     Dag(DagUid),
     Region(CardId, RegionId),
     Operation(OperationId),
+    Entry(u64),
 }
 
 impl Numbered {
@@ -71,6 +73,7 @@ impl Numbered {
             Change::DagDeleted(dag) => Resource::Dag(dag.uid),
             Change::Region(card, region) => Resource::Region(card.clone(), *region),
             Change::Operation(id) => Resource::Operation(id.clone()),
+            Change::Logged(entry) => Resource::Entry(entry.number),
         }
     }
 }
@@ -103,6 +106,7 @@ impl Known {
                 self.dags.remove(&dag.uid);
                 return Happening::Deleted;
             }
+            Change::Logged(_) => true,
             Change::Operation(_) => false,
         };
         if new { Happening::Added } else { Happening::Modified }
@@ -212,6 +216,7 @@ impl Hub {
                         move |controller: &Controller| controller.region_view(&card, region);
                     plane.read(query).await?.map(Seen::Region)
                 }
+                Change::Logged(entry) => Some(Seen::Entry(LogEntry::clone(entry))),
                 Change::Operation(_) => None,
             };
             Ok(Look { as_of, seen })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
-use snic_controller::{Caller, Command, Event, Request};
+use snic_controller::{Autoscaling, Caller, Command, Event, Fairness, Request, Scheme, Settings};
 use snic_domain::{
     Bandwidth, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Node, NodeId, NtTypeId,
     Quota, RegionId, Tenant, TenantId,
@@ -20,7 +20,8 @@ const STEPS: u32 = 160;
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// How long it takes at least until that is believed: a power loss is found out by then.
-const CALM_MIN: Duration = Duration::from_millis(50);
+/// And what was lent is given back.
+const CALM_MIN: Duration = Duration::from_millis(200);
 
 fn tenant(number: u32) -> TenantId {
     TenantId::new(&format!("t{number}")).expect("a label")
@@ -97,9 +98,10 @@ impl Run {
             22..25 => self.operate_regions(),
             25..27 => self.crash(),
             27..29 => self.change_faults(),
+            30..33 => self.change_policies(),
             29 => self.world.power_cycle(),
-            30 => self.world.card.lose(),
-            31..60 => {
+            33 => self.world.card.lose(),
+            34..60 => {
                 let count = self.world.rng.random_range(1..4);
                 self.world.commit(count);
             }
@@ -151,6 +153,25 @@ impl Run {
         };
         self.world.note(format_args!("{command:?}"));
         self.send(snic_controller::CallId(0), command);
+    }
+
+    fn change_policies(&mut self) {
+        let schemes = [Scheme::Static, Scheme::Drf, Scheme::Full];
+        let rng = &mut self.world.rng;
+        let fairness = Fairness {
+            scheme: *schemes.choose(rng).expect("three schemes"),
+            epoch: Duration::from_millis(rng.random_range(1..=40)),
+            headroom_percent: rng.random_range(0..=50),
+            ..Fairness::default()
+        };
+        let autoscaling = Autoscaling {
+            enabled: rng.random_ratio(9, 10),
+            monitor_period: Duration::from_millis(rng.random_range(1..=20)),
+            ..Autoscaling::default()
+        };
+        let settings = Settings { fairness, autoscaling, ..Settings::default() };
+        self.world.note(format_args!("{settings:?}"));
+        self.world.handle(Event::Settings(Box::new(settings)));
     }
 
     fn change_faults(&mut self) {
@@ -209,6 +230,9 @@ impl Run {
     /// Nothing fails any more; time passes until nothing is under way.
     fn calm_down(&mut self) {
         self.world.set_faults(Faults::default());
+        self.world.loads.silent = true;
+        // A daemon that starts again starts with these.
+        self.world.handle(Event::Settings(Box::default()));
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
         let (begin, end) = (self.world.now + CALM_MIN, self.world.now + QUIET_MAX);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::loads::Loads;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
@@ -111,10 +112,6 @@ fn catalogue() -> Catalogue {
     Catalogue { profile, nts, bitstreams, images }
 }
 
-/// How often counters are asked for, as the shell does it: so a card that restarted while nothing
-/// was asked of it is found out.
-const SAMPLE: Duration = Duration::from_millis(10);
-
 /// What waits for a batch to become durable.
 enum Waiting {
     Card(CardCommand),
@@ -141,8 +138,10 @@ pub struct World {
     sources: BTreeMap<DagUid, SourceId>,
     /// The card's tables once all that was submitted is done.
     tables: TableImage,
-    /// When the counters were last asked for.
-    sampled: Timestamp,
+    /// What tenants mean to send.
+    pub loads: Loads,
+    /// When the card last told its counters.
+    counted: Timestamp,
     pub log: String,
 }
 
@@ -184,7 +183,8 @@ impl World {
             replies: Vec::new(),
             sources: BTreeMap::new(),
             tables: TableImage::default(),
-            sampled: Timestamp::ZERO,
+            loads: Loads::default(),
+            counted: Timestamp::ZERO,
             log: String::new(),
         };
         world.open_card();
@@ -279,13 +279,12 @@ impl World {
     /// Lets time pass, and the card say what it has to say.
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
-        if self.now.since(self.sampled) > SAMPLE {
-            self.sampled = self.now;
+        if self.controller.next_sample() <= self.now {
             self.handle(Event::Sample);
         }
         if self.open {
-            for report in self.session.step(&mut self.card, self.now) {
-                match &report {
+            for mut report in self.session.step(&mut self.card, self.now) {
+                match &mut report {
                     CardReport::Lost { reason } => {
                         self.note(format_args!("card lost: {reason}"));
                         self.open = false;
@@ -301,7 +300,13 @@ impl World {
                         let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
                         self.note(format_args!("<- read back {regions:?}"));
                     }
-                    CardReport::Sampled { .. } => {}
+                    CardReport::Sampled { counters, .. } => {
+                        let dags = self.controller.dags(None);
+                        let uids: Vec<DagUid> = dags.iter().map(|dag| dag.uid).collect();
+                        let time = self.now.since(self.counted);
+                        self.counted = self.now;
+                        self.loads.count(&mut self.rng, &uids, time, counters);
+                    }
                 }
                 self.handle(Event::Card { card: card_id(), report });
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use snic_controller::{
     CallId, CardCommand, Change, ControlError, Controller, Effect, Event, RecordWrite, Reply,
@@ -18,8 +18,6 @@ use super::{Pins, wall_clock};
 
 /// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How old the counters that callers see may be.
-const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Something to do when all that came before is durable.
 pub(super) type Late = Box<dyn FnOnce() + Send>;
@@ -92,13 +90,11 @@ impl Actor {
     /// A clean stop first waits for what is on its way to the store.
     fn serve(&mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
         let mut stopping = false;
-        let mut sample_at = Instant::now();
         loop {
             if stopping && self.durable == self.submitted {
                 return Ok(());
             }
-            if sample_at <= Instant::now() && !stopping {
-                sample_at = Instant::now() + SAMPLE;
+            if self.controller.next_sample() <= wall_clock() && !stopping {
                 self.handle(Event::Sample);
             }
             let message = match inbox.recv_timeout(self.sleep()) {
@@ -121,7 +117,9 @@ impl Actor {
 
     fn sleep(&self) -> Duration {
         let wake_up = self.controller.next_wake_up();
-        wake_up.map_or(SLEEP_MAX, |at| at.since(wall_clock()).min(SLEEP_MAX))
+        let next = self.controller.next_sample();
+        let next = wake_up.map_or(next, |at| at.min(next));
+        next.since(wall_clock()).min(SLEEP_MAX)
     }
 
     fn take(&mut self, message: Message) {

@@ -23,7 +23,9 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use snic_controller::{Caller, Change, Command, ControlError, Controller, Reply, Request};
+use snic_controller::{
+    Caller, Change, Command, ControlError, Controller, Event, Reply, Request, Settings,
+};
 use snic_domain::{Bitstream, CardId, CardProfile, Digest, Timestamp};
 use snic_ports::card::Card;
 use snic_ports::driver::Deadlines;
@@ -185,6 +187,16 @@ impl ControlPlane {
         });
         self.messages.send(Message::Read(query)).map_err(|_| ShellError::Stopped)?;
         answered.await.map_err(|_| ShellError::Stopped)
+    }
+
+    /// Other policies, or why they are refused: the controller logs both.
+    pub fn set_policies(&self, policies: Result<Settings, String>) {
+        let event = match policies {
+            Ok(settings) => Event::Settings(Box::new(settings)),
+            Err(reason) => Event::SettingsRefused { reason },
+        };
+        // Where the thread has ended nobody needs them.
+        let _ = self.messages.send(Message::Event(event));
     }
 
     /// The changes from now on, in order. A receiver that lags too far is told so, and reads the

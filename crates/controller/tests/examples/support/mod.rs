@@ -148,7 +148,7 @@ impl World {
                     let dag = match &change {
                         Change::Dag(name, _) => self.controller.dag_view(name),
                         Change::DagDeleted(dag) => Some(DagView::clone(dag)),
-                        Change::Region(..) | Change::Operation(_) => None,
+                        Change::Region(..) | Change::Operation(_) | Change::Logged(_) => None,
                     };
                     self.changes.push((change, dag));
                 }

@@ -1,0 +1,116 @@
+//! From a card's counters to one DAG's load: what may be wrong with them has an answer here.
+
+use std::time::Duration;
+
+use snic_autoscaler::Monitor;
+use snic_domain::{Bandwidth, Timestamp};
+use snic_tables::DagCounters;
+
+/// What is known of one DAG's traffic.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter {
+    before: Option<DagCounters>,
+    /// What it means to send, before rate limiting; unknown before the second sample.
+    pub load: Option<Bandwidth>,
+    /// What came out.
+    pub served: Bandwidth,
+    pub monitor: Monitor,
+    /// When what it holds last changed.
+    pub settled: Timestamp,
+    /// What its token bucket lets in, once the loop has said so.
+    pub rate: Option<Bandwidth>,
+    /// No scale-out is tried before: there was no place.
+    pub not_before: Timestamp,
+    /// The scale-out under way.
+    pub scaling: Option<Scaling>,
+}
+
+/// A scale-out under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scaling {
+    /// Serial of the placement that it ends with.
+    pub serial: u64,
+    /// Whether a region is loaded for it.
+    pub loads: bool,
+    /// Whether the load has been over the capacity since it began.
+    pub late: bool,
+}
+
+/// What a sample of one DAG said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sampled {
+    /// A load.
+    Load,
+    /// The first one: there is nothing to compare it with.
+    First,
+    /// A counter is smaller than it was: it began anew, or wrapped. The load stays what it was.
+    Backwards,
+}
+
+impl Meter {
+    /// Takes counters read `span` after the last ones. A load is at most `line`, what the ports
+    /// take: more is a counter that jumped.
+    pub fn sample(&mut self, counters: DagCounters, span: Duration, line: Bandwidth) -> Sampled {
+        let Some(before) = self.before.replace(counters) else { return Sampled::First };
+        let intended = counters.bytes_intended.checked_sub(before.bytes_intended);
+        let served = counters.bytes_served.checked_sub(before.bytes_served);
+        let (Some(intended), Some(served)) = (intended, served) else { return Sampled::Backwards };
+        self.load = Some(rate(intended, span).min(line));
+        self.served = rate(served, span).min(line);
+        Sampled::Load
+    }
+
+    /// The counters begin anew: the card was lost, or is another one.
+    pub fn forget(&mut self) {
+        self.before = None;
+        self.load = None;
+        self.served = Bandwidth::ZERO;
+        self.monitor.restart();
+    }
+}
+
+/// Bytes in a time, as bits per second; a time of zero counts as a nanosecond.
+fn rate(bytes: u64, span: Duration) -> Bandwidth {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000 / span.as_nanos().max(1);
+    Bandwidth::from_bps(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LINE: Bandwidth = Bandwidth::from_gbps(100);
+
+    fn counters(intended: u64, served: u64) -> DagCounters {
+        DagCounters { bytes_intended: intended, bytes_served: served, ..DagCounters::default() }
+    }
+
+    #[test]
+    fn a_load_is_what_came_between_two_samples() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.sample(counters(5, 5), MS, LINE), Sampled::First);
+        assert_eq!(meter.load, None);
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(
+            (meter.load, meter.served),
+            (Some(Bandwidth::from_gbps(10)), Bandwidth::from_gbps(1))
+        );
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(meter.load, Some(Bandwidth::ZERO), "counters that stop are no load");
+    }
+
+    #[test]
+    fn counters_that_go_back_or_jump_say_nothing_absurd() {
+        let mut meter = Meter::default();
+        meter.sample(counters(0, 0), MS, LINE);
+        meter.sample(counters(125_000, 0), MS, LINE);
+        assert_eq!(meter.sample(counters(7, 0), MS, LINE), Sampled::Backwards);
+        assert_eq!(meter.load, Some(Bandwidth::from_gbps(1)), "as before");
+        assert_eq!(meter.sample(counters(u64::MAX, 0), MS, LINE), Sampled::Load);
+        assert_eq!(meter.load, Some(LINE));
+        assert_eq!(meter.sample(counters(u64::MAX, 0), Duration::ZERO, LINE), Sampled::Load);
+        meter.forget();
+        assert_eq!((meter.load, meter.sample(counters(9, 9), MS, LINE)), (None, Sampled::First));
+    }
+}

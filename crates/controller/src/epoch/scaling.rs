@@ -1,0 +1,313 @@
+//! What the autoscaler decides, carried out through the planner.
+//!
+//! ```text
+//!  scale out ── plan for more, what serves now stays ──► regions load ──► one flip ──► old rows go
+//!     └ no place: somebody above its fair share gives instances up, and it is tried again
+//!  scale in ─── plan for less, on what is loaded ──────► one flip; the chain stays as a victim
+//! ```
+//!
+//! What a DAG holds beyond its promise is lent: a new promise that finds no room takes it back at
+//! once, without stopping anybody's traffic, for what serves the smaller placement is loaded.
+
+use std::time::Duration;
+
+use snic_autoscaler::{Chain, Decision, Holder, Why, decide, pick};
+use snic_domain::limits::DAG_BANDWIDTH_MAX;
+use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
+
+use super::meter::Scaling;
+use crate::error::ControlError;
+use crate::log::{About, LogKind};
+use crate::out::Out;
+use crate::placement::{Choice, regions_of};
+use crate::state::Controller;
+
+/// After a scale-out found no place, so many monitor periods pass before it is tried again.
+const RETRY_PERIODS: u32 = 5;
+
+impl Controller {
+    /// Looks at every DAG of a card whose monitor period ended with this sample.
+    pub(super) fn scale(&mut self, out: &mut Out, id: &CardId, span: Duration) {
+        let Some(card) = self.cards.get(id) else { return };
+        let longest = reconfiguration_max(&card.profile);
+        let policy = self.settings.autoscaling;
+        let (period, residency) = (policy.period(longest), policy.residency(longest));
+        let names = card.epoch.dags.clone();
+        for (flow, name) in names.iter().enumerate() {
+            let Some(chain) = self.chain_of(id, flow, name) else { continue };
+            let now = self.now;
+            let Some(entry) = self.dags.get_mut(name) else { continue };
+            let meter = &mut entry.meter;
+            let Some(load) = meter.load else { continue };
+            if let Some(scaling) = &mut meter.scaling {
+                scaling.late |= load > chain.capacity;
+            }
+            if !meter.monitor.observe(load, span, period) {
+                continue;
+            }
+            let decision = decide(&policy, residency, &chain, &mut meter.monitor, now);
+            self.carry_out(out, id, name, decision, period);
+        }
+    }
+
+    /// What the autoscaler is told of a DAG; `None` while it is being changed.
+    fn chain_of(&self, id: &CardId, flow: usize, name: &DagName) -> Option<Chain> {
+        let outcome = self.cards.get(id)?.epoch.engine.as_ref()?.outcome();
+        let entry = self.dags.get(name)?;
+        let placement = entry.record.placement.as_ref()?;
+        Some(Chain {
+            capacity: *outcome.reach.get(flow)?,
+            unit: self.unit(entry),
+            holds: placement.holds(),
+            admitted: entry.record.spec.bandwidth,
+            fair: *outcome.fair.get(flow)?,
+            settled: entry.meter.settled,
+        })
+    }
+
+    fn carry_out(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        name: &DagName,
+        decision: Decision,
+        period: Duration,
+    ) {
+        match decision {
+            Decision::Keep => {}
+            Decision::ScaleOut { to, why } => {
+                if !self.scale_out(out, name, to, (LogKind::ScaleOut, why)) {
+                    self.no_place(out, id, name, period);
+                }
+            }
+            Decision::PreLaunch { to, why } => {
+                self.scale_out(out, name, to, (LogKind::PreLaunch, why));
+            }
+            Decision::ScaleIn { to, why } => {
+                let about = (LogKind::ScaleIn, why.to_string());
+                if self.shrink(out, name, to, about) {
+                    self.figures(id, |figures| figures.scale_ins += 1);
+                }
+            }
+        }
+    }
+
+    fn figures(&mut self, id: &CardId, change: impl FnOnce(&mut super::LoopFigures)) {
+        if let Some(card) = self.cards.get_mut(id) {
+            change(&mut card.epoch.figures);
+        }
+    }
+
+    /// Whether a DAG is at rest: what is wanted is what serves, and nothing is under way.
+    fn is_at_rest(&self, name: &DagName) -> bool {
+        self.dags.get(name).is_some_and(|entry| {
+            entry.record.previous.is_none() && entry.operation.is_none() && entry.is_ready()
+        })
+    }
+
+    /// A plan for a DAG with another bandwidth, what it has now staying as it is.
+    fn plan_for(&self, name: &DagName, to: Bandwidth) -> Result<(Dag, Choice), ControlError> {
+        let entry = self.dags.get(name).ok_or_else(|| ControlError::not_found(name))?;
+        let mut spec = entry.record.spec.clone();
+        spec.bandwidth = whole(to).min(DAG_BANDWIDTH_MAX);
+        let dag = Dag::new(spec)?;
+        let choice = self.choose(name, &dag, entry.record.placement.as_ref())?;
+        Ok((dag, choice))
+    }
+
+    /// More instances; says whether there is nothing left to do about it now.
+    fn scale_out(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        to: Bandwidth,
+        (kind, why): (LogKind, Why),
+    ) -> bool {
+        let waits = self.dags.get(name).is_none_or(|entry| entry.meter.not_before > self.now);
+        if waits || !self.is_at_rest(name) {
+            return true;
+        }
+        let Ok((dag, choice)) = self.plan_for(name, to) else { return false };
+        let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
+        if kind == LogKind::PreLaunch && replaces {
+            return true;
+        }
+        let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
+        let card = choice.card.clone();
+        let loads = !regions.is_empty();
+        let Some(entry) = self.dags.get_mut(name) else { return true };
+        entry.record.previous = entry.record.placement.take();
+        if self.install(out, name, &dag, choice).is_err() {
+            if let Some(entry) = self.dags.get_mut(name) {
+                entry.record.placement = entry.record.previous.take();
+            }
+            return false;
+        }
+        if let Some(entry) = self.dags.get_mut(name)
+            && let Some(placement) = &entry.record.placement
+        {
+            let late = kind == LogKind::ScaleOut;
+            entry.meter.scaling = Some(Scaling { serial: placement.serial, loads, late });
+        }
+        self.store_dag(out, name);
+        let text = format!("it is to hold {}: {why}", dag.bandwidth());
+        self.note(out, kind, About { regions, ..About::dag(&card, name) }, text);
+        true
+    }
+
+    /// The placement of a scale-out serves now.
+    pub(crate) fn scaled(&mut self, out: &mut Out, name: &DagName) {
+        let now = self.now;
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let Some(scaling) = entry.meter.scaling else { return };
+        let Some(placement) = &entry.record.placement else { return };
+        if scaling.serial != placement.serial {
+            return;
+        }
+        entry.meter.scaling = None;
+        entry.meter.settled = now;
+        let hidden = !scaling.loads || !scaling.late;
+        let (card, holds) = (placement.mapping.card.clone(), placement.holds());
+        let regions = regions_of(placement);
+        self.figures(&card, |figures| {
+            figures.scale_outs += 1;
+            figures.scale_outs_hidden += u64::from(hidden);
+        });
+        let text = match (scaling.loads, hidden) {
+            (false, _) => format!("it holds {holds}; no region had to be loaded"),
+            (true, true) => format!("it holds {holds}; the load never waited for a region"),
+            (true, false) => format!("it holds {holds}"),
+        };
+        self.note(out, LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
+    }
+
+    /// Fewer instances, on what is loaded; says whether that was begun. What is given back is free
+    /// once the rows have changed; where a promise waits for it, at once.
+    fn shrink(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        to: Bandwidth,
+        (kind, why): (LogKind, String),
+    ) -> bool {
+        if !self.is_at_rest(name) {
+            return false;
+        }
+        let Ok((dag, choice)) = self.plan_for(name, to) else { return false };
+        if !choice.plan.loads.is_empty() {
+            return false;
+        }
+        let Some(before) = self.dags.get(name).and_then(|entry| entry.record.placement.clone())
+        else {
+            return false;
+        };
+        let card = choice.card.clone();
+        if kind == LogKind::Reclaim {
+            self.uninstall(name);
+        } else if let Some(entry) = self.dags.get_mut(name) {
+            entry.record.previous = entry.record.placement.take();
+        }
+        // What it has is more than what it takes now; but rows may be short.
+        if self.install(out, name, &dag, choice).is_err() {
+            self.undo_shrink(name);
+            return false;
+        }
+        self.store_dag(out, name);
+        let now = self.now;
+        let Some(entry) = self.dags.get_mut(name) else { return true };
+        entry.meter.settled = now;
+        let kept = entry.record.placement.as_ref().map(regions_of).unwrap_or_default();
+        let regions = regions_of(&before).into_iter().filter(|r| !kept.contains(r)).collect();
+        let text = format!("it holds {} instead of {}: {why}", dag.bandwidth(), before.holds());
+        self.note(out, kind, About { regions, ..About::dag(&card, name) }, text);
+        true
+    }
+
+    /// What was to be made smaller stays as it is, or waits for a place.
+    fn undo_shrink(&mut self, name: &DagName) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        entry.record.placement = entry.record.previous.take();
+        if entry.record.placement.is_none() {
+            self.unplaced.insert(name.clone());
+            self.freed = true;
+        }
+    }
+
+    /// A scale-out found no place: who is above its fair share gives instances up for it.
+    fn no_place(&mut self, out: &mut Out, id: &CardId, name: &DagName, period: Duration) {
+        let given = self.settings.autoscaling.context_switch && self.switch(out, id, name);
+        let wait = if given { Duration::ZERO } else { period * RETRY_PERIODS };
+        let not_before = self.now + wait;
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        entry.meter.not_before = not_before;
+        if !given {
+            let text = "it is overloaded, and no region is free or above somebody's fair share; \
+                        it shares what there is"
+                .to_owned();
+            self.note(out, LogKind::NoPlace, About::dag(id, name), text);
+        }
+    }
+
+    /// Has a DAG give instances up for `asking`; says whether one did.
+    fn switch(&mut self, out: &mut Out, id: &CardId, asking: &DagName) -> bool {
+        let Some(card) = self.cards.get(id) else { return false };
+        let residency = self.settings.autoscaling.residency(reconfiguration_max(&card.profile));
+        let names = card.epoch.dags.clone();
+        let holders = names.iter().enumerate().filter_map(|(flow, name)| {
+            let chain = self.chain_of(id, flow, name)?;
+            let other = name.tenant != asking.tenant && self.is_at_rest(name);
+            other.then(|| Holder {
+                id: flow,
+                load: self.dags[name].meter.load.unwrap_or_default(),
+                holds: chain.holds,
+                fair: chain.fair,
+                settled: chain.settled,
+            })
+        });
+        let Some(flow) = pick(holders, residency, self.now) else { return false };
+        let Some(chain) = self.chain_of(id, flow, &names[flow]) else { return false };
+        let why = format!("its fair share is {}, and another DAG is below its own", chain.fair);
+        let about = (LogKind::ContextSwitch, why);
+        let done = self.shrink(out, &names[flow], chain.fair.max(chain.admitted), about);
+        if done {
+            self.figures(id, |figures| figures.context_switches += 1);
+        }
+        done
+    }
+
+    /// Takes back what other DAGs than `asking` hold beyond their promises; says whether there was anything.
+    pub(crate) fn reclaim(&mut self, out: &mut Out, asking: &DagName) -> bool {
+        let lent = self.dags.iter().filter(|(name, entry)| {
+            let holds = entry.record.placement.as_ref().map(|p| p.holds());
+            *name != asking && holds.is_some_and(|holds| holds > entry.record.spec.bandwidth)
+        });
+        let lent: Vec<DagName> = lent.map(|(name, _)| name.clone()).collect();
+        let mut any = false;
+        for name in lent {
+            let Some(entry) = self.dags.get(&name) else { continue };
+            let (to, card) = (entry.record.spec.bandwidth, entry.card().cloned());
+            let why = "a promise needs the room".to_owned();
+            if self.shrink(out, &name, to, (LogKind::Reclaim, why))
+                && let Some(card) = card
+            {
+                self.figures(&card, |figures| figures.reclaims += 1);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// The longest load of any region of a card.
+fn reconfiguration_max(profile: &CardProfile) -> Duration {
+    let largest = profile.regions.iter().map(|region| region.bitstream_max.get()).max();
+    let nanos = u128::from(largest.unwrap_or(0)) * 1_000_000_000;
+    let nanos = nanos / u128::from(profile.configuration_bytes_per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// Rounded up to what rate registers can say.
+fn whole(bandwidth: Bandwidth) -> Bandwidth {
+    let unit = Bandwidth::GRANULARITY.get();
+    Bandwidth::from_bps(bandwidth.get().div_ceil(unit).saturating_mul(unit))
+}

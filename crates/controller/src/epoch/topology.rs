@@ -1,0 +1,162 @@
+//! From placements to what the engine computes with.
+
+use std::collections::BTreeMap;
+
+use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
+use snic_domain::{CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_fairness::Weight;
+use snic_fairness::fluid::Cost;
+
+use super::engine::{AREA_UNITS, Flow, SLOTS, TenantShape, Topology, area_per_bps};
+use crate::card::CardState;
+use crate::records::Placement;
+use crate::state::{Controller, DagEntry};
+
+const INGRESS: usize = SLOTS;
+const EGRESS: usize = SLOTS + 1;
+const STORE: usize = SLOTS + 2;
+const RESOURCES: usize = SLOTS + 3;
+
+/// How long a packet is taken to stay in the packet store where its latency says nothing else, in
+/// nanoseconds; costs there are in proportion to it.
+const STORE_STAY_NANOS: u64 = 10_000;
+
+/// The engine's resource of a slot.
+const fn slot(region: RegionId, slot: Slot) -> usize {
+    region.0 as usize * CHAIN_SLOTS_MAX + slot.0 as usize
+}
+
+/// What a resource is called.
+pub(super) fn resource_name(resource: usize) -> String {
+    match resource {
+        INGRESS => "the ingress ports".to_owned(),
+        EGRESS => "the egress ports".to_owned(),
+        STORE => "the packet store".to_owned(),
+        _ => {
+            format!("slot {} of region {}", resource % CHAIN_SLOTS_MAX, resource / CHAIN_SLOTS_MAX)
+        }
+    }
+}
+
+/// What is on a card, with the names of tenants and DAGs in their order.
+pub(super) struct Named {
+    pub topology: Topology,
+    pub tenants: Vec<TenantId>,
+    pub dags: Vec<DagName>,
+}
+
+impl Controller {
+    /// What is, or is about to be, in a card's tables. Time O(DAGs × NTs).
+    pub(super) fn topology(&self, id: &CardId) -> Option<Named> {
+        let card = self.cards.get(id)?;
+        let mut named = Named {
+            topology: Topology {
+                capacities: self.capacities(card),
+                memory: card.profile.memory.get() / PAGE_SIZE.get(),
+                ..Topology::default()
+            },
+            tenants: Vec::new(),
+            dags: Vec::new(),
+        };
+        // DAGs come by name, so the DAGs of a tenant follow each other.
+        for (name, entry) in &self.dags {
+            let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) else {
+                continue;
+            };
+            if placement.mapping.card != *id {
+                continue;
+            }
+            if named.tenants.last() != Some(&name.tenant) {
+                named.tenants.push(name.tenant.clone());
+                named.topology.tenants.push(self.tenant_shape(&name.tenant));
+            }
+            let tenant = u32::try_from(named.tenants.len() - 1).unwrap_or(u32::MAX);
+            let flow = self.flow(card, entry, placement, tenant);
+            named.topology.flows.push(flow);
+            named.dags.push(name.clone());
+        }
+        Some(named)
+    }
+
+    fn tenant_shape(&self, id: &TenantId) -> TenantShape {
+        let tenant = self.tenants.get(id).map(|record| &record.tenant);
+        TenantShape {
+            weight: tenant.and_then(|t| Weight::new(t.weight).ok()).unwrap_or_default(),
+            memory_max: tenant.map(|t| t.quota.memory_max.get() / PAGE_SIZE.get()),
+        }
+    }
+
+    fn capacities(&self, card: &CardState) -> Vec<u64> {
+        let mut capacities = vec![0; RESOURCES];
+        for region in card.region_ids().take(REGIONS_MAX) {
+            let nts = card.ledger.content(region).map_or(&[][..], |content| &content.nts);
+            for (number, nt) in (0..).map(Slot).zip(nts).take(CHAIN_SLOTS_MAX) {
+                let serves = self.nts.get(nt).map_or(0, |record| record.nt.bandwidth_max.get());
+                capacities[slot(region, number)] = serves;
+            }
+        }
+        capacities[INGRESS] = card.profile.ingress.get();
+        capacities[EGRESS] = card.profile.egress.get();
+        capacities[STORE] = store_capacity(&card.profile);
+        capacities
+    }
+
+    fn flow(&self, card: &CardState, entry: &DagEntry, placement: &Placement, tenant: u32) -> Flow {
+        let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
+        for chain in placement.mapping.chains() {
+            let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
+            for instance in &chain.instances {
+                let part = Cost::from_ratio(instance.bandwidth.kbps(), all).raw();
+                for number in &instance.slots {
+                    let cost = costs.entry(slot(instance.region, *number)).or_default();
+                    *cost = cost.saturating_add(part);
+                }
+            }
+        }
+        costs.insert(INGRESS, Cost::ONE.raw());
+        costs.insert(EGRESS, Cost::ONE.raw());
+        costs.insert(STORE, self.stay(card, placement).raw());
+        let nts = || placement.spec.nodes.iter().map(|node| &node.nt);
+        Flow {
+            tenant,
+            admitted: entry.record.spec.bandwidth.min(placement.spec.bandwidth),
+            uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
+            area_per_bps: nts().map(|nt| self.area_per_bps(card, nt)).sum(),
+            memory: self.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
+        }
+    }
+
+    /// How long packets of a DAG stay in the packet store, beside [`STORE_STAY_NANOS`].
+    fn stay(&self, card: &CardState, placement: &Placement) -> Cost {
+        let latency = self.latency(placement).duration(card.profile.clock_hz);
+        let nanos = u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX);
+        Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
+    }
+
+    /// Of all regions' area, what one bit per second of an NT takes: by the kind of area of which
+    /// it takes most.
+    fn area_per_bps(&self, card: &CardState, nt: &NtTypeId) -> u64 {
+        let Some(record) = self.nts.get(nt) else { return 0 };
+        let all: snic_domain::Area = card.profile.regions.iter().map(|region| region.area).sum();
+        let part = |used: u32, all: u32| match all {
+            0 => 0,
+            _ => (u64::from(used) * AREA_UNITS).div_ceil(u64::from(all)),
+        };
+        let area = record.nt.area;
+        let kinds =
+            [part(area.lut, all.lut), part(area.ramb36, all.ramb36), part(area.dsp, all.dsp)];
+        area_per_bps(kinds.into_iter().max().unwrap_or(0), record.nt.bandwidth_max)
+    }
+
+    /// What one more instance adds to a DAG: the least maximum of its NTs.
+    pub(super) fn unit(&self, entry: &DagEntry) -> snic_domain::Bandwidth {
+        let nts = entry.record.spec.nodes.iter().filter_map(|node| self.nts.get(&node.nt));
+        nts.map(|record| record.nt.bandwidth_max).min().unwrap_or_default()
+    }
+}
+
+/// The rate at which the packet store is full if every packet stays [`STORE_STAY_NANOS`].
+fn store_capacity(profile: &CardProfile) -> u64 {
+    let bits = u128::from(profile.packet_store.get()) * 8 * 1_000_000_000;
+    u64::try_from(bits / u128::from(STORE_STAY_NANOS)).unwrap_or(u64::MAX)
+}

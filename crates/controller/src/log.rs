@@ -1,0 +1,128 @@
+//! What the control plane decided by itself, and why: kept for a while, watched live.
+
+use std::collections::VecDeque;
+
+use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
+
+use crate::event::{Caller, Change, Effect};
+use crate::out::Out;
+use crate::state::Controller;
+
+/// Entries kept; the oldest go first. A few hundred bytes each: about a megabyte.
+pub const LOG_KEPT: usize = 4_096;
+
+/// What kind of decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogKind {
+    /// A DAG gets more instances: it is overloaded.
+    ScaleOut,
+    /// A DAG gets more instances ahead of need.
+    PreLaunch,
+    /// A DAG gives instances back.
+    ScaleIn,
+    /// A DAG gives instances up for another one below its fair share.
+    ContextSwitch,
+    /// A DAG gives instances up that it was not promised, for one that asks for a promise.
+    Reclaim,
+    /// More instances serve a DAG now.
+    Scaled,
+    /// No place was found for more instances.
+    NoPlace,
+    /// An epoch was skipped.
+    Overrun,
+    /// A card's counters made no sense.
+    OddCounters,
+    /// Other policies are in force.
+    PoliciesApplied,
+    /// Policy files were refused; what was in force stays.
+    PoliciesRefused,
+}
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Rises by one; unique since the daemon started.
+    pub number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What kind.
+    pub kind: LogKind,
+    /// Which DAG it is about, if one.
+    pub dag: Option<DagName>,
+    /// Which card, if one.
+    pub card: Option<CardId>,
+    /// Which regions.
+    pub regions: Vec<RegionId>,
+    /// What and why, for people.
+    pub text: String,
+}
+
+impl LogEntry {
+    /// Whether `caller` may see it: operators see all, tenants what is about their DAGs.
+    pub fn is_visible_to(&self, caller: &Caller) -> bool {
+        caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
+    }
+
+    /// The tenant it is about, if one.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        self.dag.as_ref().map(|dag| &dag.tenant)
+    }
+}
+
+/// The last entries.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    entries: VecDeque<LogEntry>,
+    next: u64,
+}
+
+/// What an entry is about.
+#[derive(Debug, Default)]
+pub(crate) struct About<'a> {
+    pub dag: Option<&'a DagName>,
+    pub card: Option<&'a CardId>,
+    pub regions: Vec<RegionId>,
+}
+
+impl<'a> About<'a> {
+    pub fn card(card: &'a CardId) -> Self {
+        Self { card: Some(card), ..Self::default() }
+    }
+
+    pub fn dag(card: &'a CardId, dag: &'a DagName) -> Self {
+        Self { card: Some(card), dag: Some(dag), ..Self::default() }
+    }
+}
+
+impl Controller {
+    /// Notes a decision, and tells those who watch.
+    pub(crate) fn note(&mut self, out: &mut Out, kind: LogKind, about: About<'_>, text: String) {
+        self.log.next += 1;
+        let entry = LogEntry {
+            number: self.log.next,
+            at: self.now,
+            kind,
+            dag: about.dag.cloned(),
+            card: about.card.cloned(),
+            regions: about.regions,
+            text,
+        };
+        out.effects.push(Effect::Emit(Change::Logged(Box::new(entry.clone()))));
+        self.log.entries.push_back(entry);
+        if self.log.entries.len() > LOG_KEPT {
+            self.log.entries.pop_front();
+        }
+    }
+
+    /// The decisions that `caller` may see with a number under `before`, the last first.
+    pub fn log_before(
+        &self,
+        caller: &Caller,
+        before: Option<u64>,
+    ) -> impl Iterator<Item = &LogEntry> {
+        let end = before.map_or(self.log.entries.len(), |before| {
+            self.log.entries.partition_point(|entry| entry.number < before)
+        });
+        self.log.entries.range(..end).rev().filter(move |entry| entry.is_visible_to(caller))
+    }
+}

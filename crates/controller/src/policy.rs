@@ -1,0 +1,65 @@
+//! What operators tune while the daemon runs: `policies/*.toml` say it in words.
+
+use std::time::Duration;
+
+use snic_domain::Bandwidth;
+use snic_domain::limits::DAG_BANDWIDTH_MAX;
+use snic_fairness::fluid::Spare;
+
+/// Shortest epoch: below it the card has not answered the last one yet.
+pub const EPOCH_MIN: Duration = Duration::from_millis(1);
+/// Longest epoch: above it a tenant waits seconds for what nobody else uses.
+pub const EPOCH_MAX: Duration = Duration::from_secs(10);
+
+/// How much of fair sharing is in force; all but [`Scheme::Full`] are for comparison.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// Everybody has what was admitted, and no more.
+    Static,
+    /// Space is shared by DRF, by what was asked for; in time nobody is held to anything but what
+    /// its own instances serve, so who sends more gets more.
+    Drf,
+    /// Space by DRF and time by measured load.
+    #[default]
+    Full,
+}
+
+/// Fair sharing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fairness {
+    /// How much of it.
+    pub scheme: Scheme,
+    /// How often rates are set (SuperNIC, 4.5: 20 ms).
+    pub epoch: Duration,
+    /// How what is left beyond the promises is shared.
+    pub spare: Spare,
+    /// How much of a resource that tenants share is kept free beyond what was promised of it, in
+    /// percent, 0 to 50: queues stay short.
+    pub headroom_percent: u32,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Full,
+            epoch: Duration::from_millis(20),
+            spare: Spare::LevelShares,
+            headroom_percent: 5,
+        }
+    }
+}
+
+/// What is admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// How much of a card's ingress bandwidth may be promised, in percent, 1 to 100.
+    pub ingress_percent: u32,
+    /// Most that one DAG may ask for.
+    pub dag_bandwidth_max: Bandwidth,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self { ingress_percent: 100, dag_bandwidth_max: DAG_BANDWIDTH_MAX }
+    }
+}

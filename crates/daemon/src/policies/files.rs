@@ -1,0 +1,190 @@
+//! The four files, key by key.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use snic_controller::{Admission, Autoscaling, Fairness, Scheme, Settings, Spare};
+use snic_domain::Bandwidth;
+
+use super::InvalidPolicy;
+use super::source::{Source, Spanned};
+
+/// A part in percent.
+const PERCENT: (u32, u32) = (1, 100);
+/// A number of monitor periods: over a quarter of an hour of the default ones.
+const PERIODS: (u32, u32) = (1, 100_000);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PlacementFile {
+    reconfiguration: Reconfiguration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Reconfiguration {
+    attempts: Spanned<u64>,
+    backoff_ms: Spanned<u64>,
+    backoff_max_ms: Spanned<u64>,
+}
+
+/// Takes over `placement.toml`.
+pub(super) fn placement(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+    let keys = source.keys::<PlacementFile>()?.reconfiguration;
+    to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
+    let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, (1, 60_000))?;
+    let longest = source.number(
+        "reconfiguration.backoff_max_ms",
+        &keys.backoff_max_ms,
+        backoff.max(5_000),
+        (backoff, 600_000),
+    )?;
+    to.backoff = Duration::from_millis(backoff);
+    to.backoff_max = Duration::from_millis(longest);
+    Ok(())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FairnessFile {
+    sharing: Sharing,
+    epoch: Epoch,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Sharing {
+    scheme: Spanned<String>,
+    spare: Spanned<String>,
+    headroom_percent: Spanned<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Epoch {
+    length_ms: Spanned<u64>,
+}
+
+/// Takes over `fairness.toml`; says where the scheme stands.
+pub(super) fn fairness(
+    source: &Source<'_>,
+    to: &mut Settings,
+) -> Result<Option<usize>, InvalidPolicy> {
+    let keys = source.keys::<FairnessFile>()?;
+    let default = Fairness::default();
+    let schemes = [("static", Scheme::Static), ("drf", Scheme::Drf), ("full", Scheme::Full)];
+    let spares = [("level-shares", Spare::LevelShares), ("by-weight", Spare::ByWeight)];
+    let sharing = &keys.sharing;
+    let epoch = source.number("epoch.length_ms", &keys.epoch.length_ms, 20, (1, 10_000))?;
+    to.fairness = Fairness {
+        scheme: source.word("sharing.scheme", &sharing.scheme, default.scheme, &schemes)?,
+        spare: source.word("sharing.spare", &sharing.spare, default.spare, &spares)?,
+        headroom_percent: source.small(
+            "sharing.headroom_percent",
+            &sharing.headroom_percent,
+            default.headroom_percent,
+            (0, 50),
+        )?,
+        epoch: Duration::from_millis(epoch),
+    };
+    Ok(sharing.scheme.as_ref().map(|scheme| source.line(scheme.span().start)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AutoscalingFile {
+    enabled: Spanned<bool>,
+    monitor: MonitorKeys,
+    scale_out: ScaleOut,
+    scale_in: ScaleIn,
+    residency: Residency,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MonitorKeys {
+    period_ms: Spanned<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ScaleOut {
+    pre_launch: Option<bool>,
+    pre_launch_percent: Spanned<u64>,
+    context_switch: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ScaleIn {
+    percent: Spanned<u64>,
+    periods: Spanned<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Residency {
+    periods: Spanned<u64>,
+}
+
+/// Takes over `autoscaling.toml`; says where it is enabled, if the file says so itself.
+pub(super) fn autoscaling(
+    source: &Source<'_>,
+    to: &mut Settings,
+) -> Result<Option<usize>, InvalidPolicy> {
+    let keys = source.keys::<AutoscalingFile>()?;
+    let default = Autoscaling::default();
+    let period = source.number("monitor.period_ms", &keys.monitor.period_ms, 10, (1, 60_000))?;
+    let (out, calm) = (&keys.scale_out, &keys.scale_in);
+    let percent = |key, value, default| source.small(key, value, default, PERCENT);
+    let periods = |key, value, default| source.small(key, value, default, PERIODS);
+    to.autoscaling = Autoscaling {
+        enabled: keys.enabled.as_ref().map_or(default.enabled, |enabled| *enabled.get_ref()),
+        monitor_period: Duration::from_millis(period),
+        pre_launch: out.pre_launch.unwrap_or(default.pre_launch),
+        pre_launch_percent: percent(
+            "scale_out.pre_launch_percent",
+            &out.pre_launch_percent,
+            default.pre_launch_percent,
+        )?,
+        context_switch: out.context_switch.unwrap_or(default.context_switch),
+        scale_in_percent: percent("scale_in.percent", &calm.percent, default.scale_in_percent)?,
+        scale_in_periods: periods("scale_in.periods", &calm.periods, default.scale_in_periods)?,
+        residency_periods: periods(
+            "residency.periods",
+            &keys.residency.periods,
+            default.residency_periods,
+        )?,
+    };
+    Ok(keys.enabled.map(|enabled| source.line(enabled.span().start)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AdmissionFile {
+    promises: Promises,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Promises {
+    ingress_percent: Spanned<u64>,
+    dag_bandwidth_max_mbps: Spanned<u64>,
+}
+
+/// Takes over `admission.toml`.
+pub(super) fn admission(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+    let keys = source.keys::<AdmissionFile>()?.promises;
+    let key = "promises.dag_bandwidth_max_mbps";
+    let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, (1, 4_000_000))?;
+    to.admission = Admission {
+        ingress_percent: source.small(
+            "promises.ingress_percent",
+            &keys.ingress_percent,
+            100,
+            PERCENT,
+        )?,
+        dag_bandwidth_max: Bandwidth::from_mbps(most),
+    };
+    Ok(())
+}

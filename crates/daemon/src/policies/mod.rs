@@ -1,0 +1,209 @@
+//! Policies: TOML files, checked whole, whose shipped version is the default; read again when they
+//! change.
+
+mod files;
+mod reload;
+mod source;
+
+use std::path::Path;
+
+use snic_controller::{Scheme, Settings};
+
+pub use reload::{Reloader, watch};
+use source::Source;
+
+/// The files that ship with the program, by name.
+const SHIPPED: [(&str, &str); 4] = [
+    ("placement.toml", include_str!("../../../../policies/placement.toml")),
+    ("fairness.toml", include_str!("../../../../policies/fairness.toml")),
+    ("autoscaling.toml", include_str!("../../../../policies/autoscaling.toml")),
+    ("admission.toml", include_str!("../../../../policies/admission.toml")),
+];
+
+/// A policy file that is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidPolicy {
+    /// It cannot be read.
+    #[error("policy file {path}: {source}")]
+    Read {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not TOML, or a key is wrong.
+    #[error("{path}:{line}: {message}")]
+    Key {
+        /// Which.
+        path: String,
+        /// Where.
+        line: usize,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
+}
+
+/// Reads all policies from a folder, all or none; a file that is not there, or no folder, means
+/// what ships.
+pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
+    let mut texts = Vec::new();
+    for (name, shipped) in SHIPPED {
+        texts.push(match folder {
+            Some(folder) => read(&folder.join(name), name, shipped)?,
+            None => (format!("policies/{name}"), shipped.to_owned()),
+        });
+    }
+    let sources: Vec<Source<'_>> =
+        texts.iter().map(|(path, text)| Source { path: path.clone(), text }).collect();
+    let [placement, fairness, autoscaling, admission] = &sources[..] else {
+        unreachable!("there are as many sources as files")
+    };
+    parse(placement, fairness, autoscaling, admission)
+}
+
+/// A file's name for errors, and its text.
+fn read(path: &Path, name: &str, shipped: &str) -> Result<(String, String), InvalidPolicy> {
+    let shown = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((shown, text)),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound && folder_exists(path) => {
+            Ok((format!("policies/{name}"), shipped.to_owned()))
+        }
+        Err(source) => Err(InvalidPolicy::Read { path: shown, source }),
+    }
+}
+
+fn folder_exists(file: &Path) -> bool {
+    file.parent().is_some_and(Path::is_dir)
+}
+
+fn parse(
+    placement: &Source<'_>,
+    fairness: &Source<'_>,
+    autoscaling: &Source<'_>,
+    admission: &Source<'_>,
+) -> Result<Settings, InvalidPolicy> {
+    let mut settings = Settings::default();
+    files::placement(placement, &mut settings)?;
+    let scheme_at = files::fairness(fairness, &mut settings)?;
+    let enabled_at = files::autoscaling(autoscaling, &mut settings)?;
+    files::admission(admission, &mut settings)?;
+    if settings.fairness.scheme != Scheme::Static || !settings.autoscaling.enabled {
+        return Ok(settings);
+    }
+    let Some(line) = enabled_at else {
+        // Nobody asked for it: the static scheme decides.
+        settings.autoscaling.enabled = false;
+        return Ok(settings);
+    };
+    let message = format!(
+        "sharing.scheme = \"static\" gives nobody more than was admitted, but {}:{line} says \
+         enabled = true; change one of them",
+        autoscaling.path
+    );
+    Err(InvalidPolicy::Key { path: fairness.path.clone(), line: scheme_at.unwrap_or(1), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With these texts in place of the shipped ones.
+    fn with(changed: &[(&str, &str)]) -> Result<Settings, String> {
+        let text = |name: &'static str| {
+            let own = changed.iter().find(|(file, _)| *file == name);
+            Source { path: name.to_owned(), text: own.map_or("", |(_, text)| text) }
+        };
+        let names = SHIPPED.map(|(name, _)| text(name));
+        let [placement, fairness, autoscaling, admission] = &names;
+        parse(placement, fairness, autoscaling, admission).map_err(|error| error.to_string())
+    }
+
+    fn error(file: &str, text: &str) -> String {
+        with(&[(file, text)]).expect_err(text)
+    }
+
+    #[test]
+    fn the_files_that_ship_say_what_empty_ones_mean() {
+        let shipped = load(None).expect("they ship");
+        assert_eq!(Ok(shipped), with(&[]));
+        assert_eq!(shipped, Settings::default());
+    }
+
+    #[test]
+    fn every_shipped_key_is_documented() {
+        for (name, text) in SHIPPED {
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ")) {
+                let documented = line.starts_with('#') || lines[at - 1].starts_with('#');
+                assert!(documented, "{name}:{}: {line}", at + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn errors_name_file_line_key_and_range() {
+        let cases = [
+            (
+                "placement.toml",
+                "[reconfiguration]\nattempts = 0\n",
+                "placement.toml:2: reconfiguration.attempts = 0 is not allowed: 1 to 100",
+            ),
+            ("placement.toml", "[reconfiguration]\ntries = 3", "placement.toml:2: "),
+            (
+                "placement.toml",
+                "[reconfiguration]\nbackoff_ms = 100\nbackoff_max_ms = 50",
+                "placement.toml:3: reconfiguration.backoff_max_ms = 50 is not allowed: 100 to 600000",
+            ),
+            ("placement.toml", "[reconfiguration]\nattempts = -1", "placement.toml:2: "),
+            (
+                "fairness.toml",
+                "[sharing]\n\nscheme = \"fair\"",
+                "fairness.toml:3: sharing.scheme = \"fair\" is not allowed: \"static\", \"drf\", \"full\"",
+            ),
+            ("fairness.toml", "[sharing]\nweight = 0", "fairness.toml:2: "),
+            ("fairness.toml", "[sharing]\nheadroom_percent = nan", "fairness.toml:2: "),
+            (
+                "fairness.toml",
+                "[epoch]\nlength_ms = 0",
+                "fairness.toml:2: epoch.length_ms = 0 is not allowed: 1 to 10000",
+            ),
+            ("autoscaling.toml", "enabled = 1", "autoscaling.toml:1: "),
+            (
+                "autoscaling.toml",
+                "[scale_in]\npercent = 101",
+                "autoscaling.toml:2: scale_in.percent = 101 is not allowed: 1 to 100",
+            ),
+            (
+                "admission.toml",
+                "[promises]\ningress_percent = 0",
+                "admission.toml:2: promises.ingress_percent = 0 is not allowed: 1 to 100",
+            ),
+            ("admission.toml", "promises = ", "admission.toml:1: "),
+        ];
+        for (file, text, says) in cases {
+            let error = error(file, text);
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn policies_that_contradict_each_other_are_refused_with_both_places() {
+        let fixed = ("fairness.toml", "[sharing]\nscheme = \"static\"");
+        let error = with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
+        assert!(error.starts_with("fairness.toml:2: "), "{error}");
+        assert!(error.contains("autoscaling.toml:2"), "{error}");
+        let settings = with(&[fixed]).expect("nobody asked for autoscaling");
+        assert!(!settings.autoscaling.enabled);
+        with(&[fixed, ("autoscaling.toml", "enabled = false")]).expect("they agree");
+    }
+
+    #[test]
+    fn a_missing_folder_is_named_and_a_missing_file_is_the_shipped_one() {
+        let error = load(Some(Path::new("/nonexistent"))).expect_err("missing");
+        assert!(error.to_string().contains("/nonexistent/placement.toml"), "{error}");
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(load(Some(folder.path())).expect("what ships"), Settings::default());
+    }
+}

@@ -1,0 +1,81 @@
+//! A policy file while it is checked: every error says file, line and key.
+
+use serde::de::DeserializeOwned;
+
+use super::InvalidPolicy;
+
+/// A value that knows where it stands.
+pub(super) type Spanned<T> = Option<toml::Spanned<T>>;
+
+/// One file.
+pub(super) struct Source<'a> {
+    pub path: String,
+    pub text: &'a str,
+}
+
+impl Source<'_> {
+    /// The file's keys; unknown ones and wrong types are errors.
+    pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicy> {
+        toml::from_str(self.text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            self.wrong(at, error.message().replace('\n', "; "))
+        })
+    }
+
+    pub fn wrong(&self, at: usize, message: String) -> InvalidPolicy {
+        let line = self.line(at);
+        InvalidPolicy::Key { path: self.path.clone(), line, message }
+    }
+
+    /// The line of a place in the text.
+    pub fn line(&self, at: usize) -> usize {
+        self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    /// A number in its range; the default where the key is missing.
+    pub fn number(
+        &self,
+        key: &str,
+        value: &Spanned<u64>,
+        default: u64,
+        (min, max): (u64, u64),
+    ) -> Result<u64, InvalidPolicy> {
+        let Some(value) = value else { return Ok(default) };
+        let number = *value.get_ref();
+        if (min..=max).contains(&number) {
+            return Ok(number);
+        }
+        let message = format!("{key} = {number} is not allowed: {min} to {max}");
+        Err(self.wrong(value.span().start, message))
+    }
+
+    /// The same for numbers that are known to be small.
+    pub fn small(
+        &self,
+        key: &str,
+        value: &Spanned<u64>,
+        default: u32,
+        (min, max): (u32, u32),
+    ) -> Result<u32, InvalidPolicy> {
+        let number = self.number(key, value, default.into(), (min.into(), max.into()))?;
+        Ok(u32::try_from(number).unwrap_or(max))
+    }
+
+    /// One of some words; the default where the key is missing.
+    pub fn word<T: Copy>(
+        &self,
+        key: &str,
+        value: &Spanned<String>,
+        default: T,
+        words: &[(&str, T)],
+    ) -> Result<T, InvalidPolicy> {
+        let Some(value) = value else { return Ok(default) };
+        let given = value.get_ref();
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| word == given) {
+            return Ok(*meaning);
+        }
+        let allowed: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        let message = format!("{key} = {given:?} is not allowed: {}", allowed.join(", "));
+        Err(self.wrong(value.span().start, message))
+    }
+}
