@@ -25,6 +25,7 @@ mod flows;
 mod histogram;
 mod measurement;
 mod memory;
+pub mod offloads;
 mod plane;
 mod profile;
 mod region;

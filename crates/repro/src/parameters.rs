@@ -4,10 +4,16 @@
 use anyhow::{Context, Result};
 use snic_bitstream::catalogue::{BUILTIN, Catalogue, builtin};
 use snic_card_sim::Options;
+use snic_card_sim::offloads::Panic;
 use snic_domain::{Bandwidth, CardModel, CardProfile};
 
 /// The card of the figures: as large as the SuperNIC paper's.
 const MODEL: &str = "sim-16";
+
+/// What each queue of a pipeline of offloads holds.
+pub(crate) const FIFO_BYTES: u64 = 16 << 10;
+/// From one offload to the next, in cycles.
+pub(crate) const HOP_CYCLES: u64 = 2;
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +51,17 @@ impl Parameters {
         CardProfile { ingress: full, egress: full, ..self.card.clone() }
     }
 
+    /// PANIC's scheduler, as FlexPipe's authors ran it: without detours.
+    pub(crate) const fn panic(&self) -> Panic {
+        Panic {
+            unit_credits: 3,
+            queue_clock_hz: self.card.clock_hz / 2,
+            descriptor_beats: 1,
+            pass_cycles: self.card.scheduler_pass.get(),
+            detour: false,
+        }
+    }
+
     /// The list for the page.
     pub fn list(&self) -> Vec<Parameter> {
         let name = format!("bitstreams/cards/{MODEL}.toml");
@@ -52,7 +69,35 @@ impl Parameters {
         // Up to the regions, a line is a key, a value and its source.
         let lines = file.map_or("", |file| file.text).lines();
         let profile = lines.take_while(|line| !line.starts_with("[[")).filter_map(parameter);
-        profile.chain(data_plane()).collect()
+        profile.chain(data_plane()).chain(self.other_designs()).collect()
+    }
+
+    fn other_designs(&self) -> [Parameter; 5] {
+        let panic = self.panic();
+        [
+            ("fifo_bytes", FIFO_BYTES, "FlexPipe, III: queues of 16 kB"),
+            ("hop_cycles", HOP_CYCLES, "[decided] a register in the splitter, one in the arbiter"),
+            (
+                "panic.unit_credits",
+                panic.unit_credits as u64,
+                "FlexPipe, IV: the 6.6 µs between the longest and the shortest latency",
+            ),
+            (
+                "panic.queue_clock_hz",
+                panic.queue_clock_hz,
+                "FlexPipe, II: priority queues at a lower clock [decided: half]",
+            ),
+            (
+                "panic.descriptor_beats",
+                panic.descriptor_beats,
+                "FlexPipe, II: descriptors go ahead of packets on the data path",
+            ),
+        ]
+        .map(|(name, value, source)| Parameter {
+            name: name.into(),
+            value: value.to_string(),
+            source: source.into(),
+        })
     }
 }
 

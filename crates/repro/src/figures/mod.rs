@@ -1,5 +1,6 @@
 //! The figures, in the order of the page.
 
+mod flexpipe;
 mod supernic_11;
 mod supernic_12;
 mod supernic_14;
@@ -75,6 +76,30 @@ pub const ALL: &[Figure] = &[
         title: "SuperNIC Fig. 18: region size and utilisation",
         source: "SuperNIC (FPGA '24), Figs. 6 and 18, 5.3",
         run: supernic_18::run,
+    },
+    Figure {
+        id: "flexpipe-fig3",
+        title: "FlexPipe Fig. 3: throughput of three designs",
+        source: "FlexPipe (preprint of October 2023), Fig. 3 and IV",
+        run: flexpipe::figure_3,
+    },
+    Figure {
+        id: "flexpipe-fig4",
+        title: "FlexPipe Fig. 4: latency at 90 Gbit/s",
+        source: "FlexPipe (preprint of October 2023), Fig. 4 and IV",
+        run: flexpipe::figure_4,
+    },
+    Figure {
+        id: "flexpipe-fig5",
+        title: "FlexPipe Fig. 5: packets that go round again",
+        source: "FlexPipe (preprint of October 2023), Fig. 5 and IV",
+        run: flexpipe::figure_5,
+    },
+    Figure {
+        id: "flexpipe-table2",
+        title: "FlexPipe Table II: units for line rate",
+        source: "FlexPipe (preprint of October 2023), Eq. 1 and Table II",
+        run: flexpipe::table_2,
     },
 ];
 

@@ -1,0 +1,197 @@
+//! Packets into a design, and what comes out.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use snic_domain::Bandwidth;
+
+use super::engine::Engine;
+use super::{Design, Flow, InvalidDesign, wrong};
+use crate::time::{Clock, Meter};
+use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
+
+/// What is sent, and when it is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// The flows; each packet is of one of them.
+    pub flows: Vec<Flow>,
+    /// Bytes of packets, each as often as any other.
+    pub sizes: Vec<u32>,
+    /// Bits of packets a second.
+    pub rate: Bandwidth,
+    /// How many are sent.
+    pub packets: u64,
+    /// Measured is from when so many are out …
+    pub from: u64,
+    /// … until so many are.
+    pub to: u64,
+    /// What draws sizes and flows.
+    pub seed: u64,
+}
+
+/// One flow's packets of one size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlowMeasurement {
+    /// Which flow.
+    pub flow: usize,
+    /// Which size, in bytes.
+    pub bytes: u32,
+    /// How many packets.
+    pub packets: u64,
+    /// The mean latency, in cycles, from the first beat in to the last beat out.
+    pub mean: f64,
+    /// The shortest.
+    pub min: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Bits of packets that came out a second.
+    pub served: Bandwidth,
+    /// By flow and size; flows of which no packet of a size came out are left out.
+    pub flows: Vec<FlowMeasurement>,
+    /// The mean latency of all, in cycles.
+    pub mean: f64,
+    /// The most packets that were in the design at once.
+    pub in_flight_max: usize,
+    /// The mean number of packets in it, over the time measured.
+    pub in_flight_mean: f64,
+}
+
+impl Workload {
+    fn check(&self, design: &Design) -> Result<(), InvalidDesign> {
+        let frame = FRAME_BYTES_MIN..=FRAME_BYTES_MAX;
+        if let Some(bytes) = self.sizes.iter().find(|bytes| !frame.contains(bytes)) {
+            return wrong("sizes", bytes, "a packet has 64 to 9216 bytes");
+        }
+        if self.sizes.is_empty() || self.flows.iter().all(|flow| flow.share == 0) {
+            return wrong(
+                "flows",
+                self.flows.len(),
+                "there must be a flow with a share, and a size",
+            );
+        }
+        if self.rate == Bandwidth::ZERO {
+            return wrong("rate", self.rate, "must be over zero");
+        }
+        if self.from >= self.to || self.to > self.packets {
+            return wrong("to", self.to, "must be after `from`, and no more than are sent");
+        }
+        for (number, flow) in self.flows.iter().enumerate() {
+            if let Some(offload) = flow.chain.iter().find(|at| **at >= design.offloads.len()) {
+                return wrong(
+                    format!("flows[{number}].chain"),
+                    offload,
+                    "there is no such offload",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends it all through a design. The same design and workload give the same numbers anywhere.
+    pub fn run(&self, design: &Design) -> Result<Outcome, InvalidDesign> {
+        design.check()?;
+        self.check(design)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let clock = Clock::new(design.clock_hz);
+        let rate = clock.rate(self.rate.get());
+        let Some(mut schedule) = rate.map(Meter::new) else {
+            return wrong("rate", self.rate, "must be over zero");
+        };
+        let shares: u32 = self.flows.iter().map(|flow| flow.share).sum();
+        let mut engine = Engine::new(design, &self.flows);
+        let mut sink = Sink::new(self);
+        for _ in 0..self.packets {
+            let bytes = self.sizes[rng.random_range(0..self.sizes.len())];
+            let flow = draw_flow(&self.flows, rng.random_range(0..shares));
+            let at = schedule.serve(0, u64::from(bytes) * 8).start;
+            engine.run(at + 1);
+            engine.now = engine.now.max(at);
+            engine.inject(at, flow, bytes);
+            sink.take(&mut engine);
+        }
+        engine.run(u64::MAX);
+        sink.take(&mut engine);
+        if let Err(reason) = engine.check_rest() {
+            debug_assert!(false, "{reason}");
+        }
+        Ok(sink.outcome(clock, engine.packets.capacity()))
+    }
+}
+
+fn draw_flow(flows: &[Flow], mut draw: u32) -> usize {
+    for (number, flow) in flows.iter().enumerate() {
+        if draw < flow.share {
+            return number;
+        }
+        draw -= flow.share;
+    }
+    0
+}
+
+/// What takes packets and measures them.
+struct Sink<'a> {
+    workload: &'a Workload,
+    out: u64,
+    begin: u64,
+    end: u64,
+    bytes: u64,
+    latency: u64,
+    /// By flow and size.
+    cells: Vec<(u64, u64, u64, u64)>,
+}
+
+impl<'a> Sink<'a> {
+    fn new(workload: &'a Workload) -> Self {
+        let cells = vec![(0, 0, u64::MAX, 0); workload.flows.len() * workload.sizes.len()];
+        Self { workload, out: 0, begin: 0, end: 0, bytes: 0, latency: 0, cells }
+    }
+
+    fn take(&mut self, engine: &mut Engine<'_>) {
+        for (packet, at) in engine.out.drain(..) {
+            self.out += 1;
+            if self.out == self.workload.from {
+                self.begin = at;
+            }
+            if self.out <= self.workload.from || self.out > self.workload.to {
+                continue;
+            }
+            self.end = at;
+            self.bytes += u64::from(packet.bytes);
+            let latency = at - packet.born;
+            self.latency += latency;
+            let size = self.workload.sizes.iter().position(|bytes| *bytes == packet.bytes);
+            let cell = packet.flow * self.workload.sizes.len() + size.unwrap_or(0);
+            let (count, sum, min, max) = &mut self.cells[cell];
+            *count += 1;
+            *sum += latency;
+            *min = latency.min(*min);
+            *max = latency.max(*max);
+        }
+    }
+
+    fn outcome(self, clock: Clock, in_flight_max: usize) -> Outcome {
+        let sizes = &self.workload.sizes;
+        let measured = |(cell, &(packets, sum, min, max)): (usize, &(u64, u64, u64, u64))| {
+            (packets > 0).then(|| FlowMeasurement {
+                flow: cell / sizes.len(),
+                bytes: sizes[cell % sizes.len()],
+                packets,
+                mean: sum as f64 / packets as f64,
+                min,
+                max,
+            })
+        };
+        let cycles = self.end - self.begin;
+        Outcome {
+            served: clock.bandwidth(self.bytes, cycles),
+            flows: self.cells.iter().enumerate().filter_map(measured).collect(),
+            mean: self.latency as f64 / (self.workload.to - self.workload.from) as f64,
+            in_flight_max,
+            in_flight_mean: self.latency as f64 / cycles.max(1) as f64,
+        }
+    }
+}
