@@ -61,9 +61,11 @@ pub const fn code_of(reason: ErrorReason) -> Code {
         | R::InvalidStream => Code::InvalidArgument,
         R::ResourceNotFound => Code::NotFound,
         R::ResourceExists | R::RequestIdReused => Code::AlreadyExists,
-        R::EtagMismatch | R::ChangeInProgress | R::ReconfigurationFailed | R::Superseded => {
-            Code::Aborted
-        }
+        R::EtagMismatch
+        | R::ChangeInProgress
+        | R::ReconfigurationFailed
+        | R::Superseded
+        | R::BindFailed => Code::Aborted,
         R::ResourceInUse | R::InvalidState | R::NoBitstream | R::NotCancellable => {
             Code::FailedPrecondition
         }

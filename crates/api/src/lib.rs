@@ -3,6 +3,7 @@
 //! Besides the generated code, what every client or server of the API needs in the same way:
 //! names of resources, pages of lists, errors with their details, the map of regions.
 
+pub mod connect;
 pub mod convert;
 pub mod error;
 pub mod names;

@@ -133,6 +133,7 @@ resource_name!(TenantName, "tenant", "tenants/{tenant}", "tenants" / tenant);
 resource_name!(DagName, "DAG", "tenants/{tenant}/dags/{dag}", "tenants" / tenant, "dags" / dag);
 resource_name!(NtTypeName, "network task type", "ntTypes/{id}", "ntTypes" / id);
 resource_name!(BitstreamName, "bitstream", "bitstreams/{id}", "bitstreams" / id);
+resource_name!(VmBindingName, "binding", "vmBindings/{vm}", "vmBindings" / vm);
 resource_name!(CardName, "card", "cards/{card}", "cards" / card);
 resource_name!(
     RegionName,

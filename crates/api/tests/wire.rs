@@ -104,6 +104,7 @@ fn the_services_are_these() {
         ("DagService", 7),
         ("NetworkTaskService", 4),
         ("OperationService", 5),
+        ("OrchestrationService", 6),
         ("TenantService", 5),
     ];
     assert_eq!(methods, expected.map(|(name, count)| (name.to_owned(), count)));
@@ -138,6 +139,8 @@ fn requests_have_the_standard_fields() {
             _ if name.starts_with("List") => &["page_size", "page_token"],
             _ if name.starts_with("Watch") => &["parent", "resume_revision"],
             _ if name.starts_with("Upload") => &["header", "chunk"],
+            "BindVmRequest" | "UnbindVmRequest" => &["vm", "tenant"],
+            "HeartbeatRequest" => &["vms"],
             _ => &["name"],
         };
         for field in standard {

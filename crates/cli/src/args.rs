@@ -71,6 +71,9 @@ pub enum Command {
     /// Classification rules: which packets belong to which DAG
     #[command(subcommand)]
     Rule(RuleCommand),
+    /// Virtual machines: their functions of a card
+    #[command(subcommand)]
+    Vm(crate::vm_args::VmCommand),
     /// Operations: changes that take a while
     #[command(subcommand)]
     Operation(OperationCommand),

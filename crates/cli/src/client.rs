@@ -17,6 +17,7 @@ use snic_api::v1::classification_service_client::ClassificationServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -97,6 +98,8 @@ services! {
     cards: CardServiceClient,
     /// Classification rules.
     rules: ClassificationServiceClient,
+    /// Virtual machines.
+    machines: OrchestrationServiceClient,
     /// Operations.
     operations: OperationServiceClient,
 }
@@ -287,9 +290,10 @@ fn tls(context: &Context, file: &ContextsFile) -> Result<ClientTlsConfig, Failur
 }
 
 fn identity_header(identity: &str) -> Result<MetadataValue<Ascii>, Failure> {
-    let is_known = ["operator/", "tenant/"].iter().any(|kind| identity.starts_with(kind));
+    let kinds = ["operator/", "tenant/", "orchestrator/"];
+    let is_known = kinds.iter().any(|kind| identity.starts_with(kind));
     identity.parse().ok().filter(|_| is_known).ok_or_else(|| {
-        let hint = "use operator/NAME or tenant/ID";
+        let hint = "use operator/NAME, tenant/ID or orchestrator/NAME";
         Failure::usage(format!("{identity:?} is no identity"), hint)
     })
 }

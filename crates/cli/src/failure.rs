@@ -364,6 +364,9 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         (Some(R::ChangeInProgress), _) => {
             "wait for the change under way: `snicctl operation list --running`"
         }
+        (Some(R::BindFailed), _) => {
+            "look at what was not ready: `snicctl dag get`, `snicctl card list`; then bind it again"
+        }
         (Some(R::ResourceInUse), _) => "delete or change first what uses it",
         (Some(R::NoBitstream), _) => {
             "`snicctl bitstream list` shows the chains there are; upload one that fits, or reorder the DAG"

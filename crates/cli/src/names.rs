@@ -2,7 +2,7 @@
 
 use snic_api::names::{
     BitstreamName, CardName, DagName, NtTypeName, OperationName, RegionName, ResourceName,
-    RuleName, TenantName,
+    RuleName, TenantName, VmBindingName,
 };
 
 use crate::failure::Failure;
@@ -33,6 +33,11 @@ pub fn card(text: &str) -> Result<String, Failure> {
 /// `web-http` or `classificationRules/web-http`.
 pub fn rule(text: &str) -> Result<String, Failure> {
     in_collection::<RuleName<'_>>("classificationRules", text)
+}
+
+/// The UUID of a machine, or `vmBindings/{uuid}`.
+pub fn binding(text: &str) -> Result<String, Failure> {
+    in_collection::<VmBindingName<'_>>("vmBindings", text)
 }
 
 /// The id of an operation, or `operations/{id}`.

@@ -30,7 +30,7 @@ impl Controller {
         if !drains.map(|o| &o.id).eq(self.drains.keys()) {
             return Err("the pending drains are not those among the operations".into());
         }
-        Ok(())
+        self.check_bindings()
     }
 
     fn check_regions(&self, id: &CardId, card: &CardState) -> Result<(), String> {

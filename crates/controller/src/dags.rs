@@ -275,6 +275,7 @@ impl Controller {
         out: &mut Out,
         name: &DagName,
     ) -> Option<snic_domain::CardId> {
+        self.end_bindings_of(out, name);
         self.remove_rules_of(out, name);
         let last = self.dag_view(name);
         let card = self.evict(out, name);

@@ -1,11 +1,12 @@
 //! The controller's alphabet: events in, effects out.
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, DagPatch, DagSpec, DagUid, Digest,
-    NtType, NtTypeId, OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
+    BindingSpec, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagPatch, DagSpec, DagUid,
+    Digest, NtType, NtTypeId, OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId, VmId,
 };
 use snic_tables::{CardCommand, CardReport};
 
+use crate::bindings::BindingView;
 use crate::error::ControlError;
 use crate::log::LogEntry;
 use crate::records::RecordWrite;
@@ -25,13 +26,15 @@ pub enum Caller {
     Operator(String),
     /// A tenant.
     Tenant(TenantId),
+    /// A program that starts and stops machines: it binds them, and sees nothing else.
+    Orchestrator(String),
 }
 
 impl Caller {
     /// The tenant, if it is one.
     pub const fn tenant(&self) -> Option<&TenantId> {
         match self {
-            Self::Operator(_) => None,
+            Self::Operator(_) | Self::Orchestrator(_) => None,
             Self::Tenant(tenant) => Some(tenant),
         }
     }
@@ -41,6 +44,7 @@ impl Caller {
         match self {
             Self::Operator(_) => true,
             Self::Tenant(tenant) => owner == Some(tenant),
+            Self::Orchestrator(_) => false,
         }
     }
 
@@ -49,6 +53,7 @@ impl Caller {
         match self {
             Self::Operator(name) => format!("operator:{}", name.replace('/', "_")),
             Self::Tenant(tenant) => format!("tenant:{tenant}"),
+            Self::Orchestrator(name) => format!("orchestrator:{}", name.replace('/', "_")),
         }
     }
 }
@@ -164,6 +169,20 @@ pub enum Command {
         /// Which.
         region: RegionId,
     },
+    /// Gives a machine functions that lead to its DAGs.
+    BindVm(BindingSpec),
+    /// Takes back what a machine was given.
+    UnbindVm {
+        /// Which.
+        vm: VmId,
+        /// Only if it is of this tenant.
+        tenant: Option<TenantId>,
+    },
+    /// Says that machines are alive.
+    Heartbeat {
+        /// Which.
+        vms: Vec<VmId>,
+    },
     /// Cancels an operation that has not started.
     CancelOperation {
         /// Which.
@@ -191,6 +210,15 @@ pub enum Reply {
     Operation(OperationView),
     /// A region, as it is now.
     Region(RegionView),
+    /// A binding, as it is now.
+    Binding(Box<BindingView>),
+    /// What was heard of machines.
+    Heartbeat {
+        /// Those that are bound, or about to be.
+        alive: Vec<BindingView>,
+        /// Those that have nothing.
+        missing: Vec<VmId>,
+    },
     /// What a DAG would be.
     WouldBe(Box<DagView>),
     /// It is done, and there is nothing to say.
@@ -279,6 +307,10 @@ pub enum Change {
     DagDeleted(Box<DagView>),
     /// A region is different.
     Region(CardId, RegionId),
+    /// A binding is new or different: as it is then.
+    Binding(Box<BindingView>),
+    /// An ended binding is not remembered any more: as it was.
+    BindingForgotten(Box<BindingView>),
     /// An operation ended.
     Operation(OperationId),
     /// The control plane decided something by itself.

@@ -17,6 +17,7 @@
 //! Nothing remembers "where a step was": whatever was under way when the daemon died shows as a
 //! difference between the records and what the card says it holds, and is taken up from there.
 
+mod bindings;
 mod card;
 mod check;
 mod dags;
@@ -42,6 +43,7 @@ mod status;
 mod tenants;
 mod view;
 
+pub use bindings::{BindingRecord, BindingView, BoundDag};
 pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,

@@ -95,6 +95,7 @@ impl Controller {
             Command::DeleteDag { name, etag } => {
                 self.visible_dag(caller, &name)?;
                 self.check_dag_etag(&name, etag.as_deref())?;
+                self.check_unbound(&name)?;
                 self.delete_dag(out, &name)
             }
             Command::CreateRule(rule) => self.create_rule(out, rule),
@@ -102,6 +103,9 @@ impl Controller {
             Command::DrainRegion { card, region } => self.drain_region(out, &card, region),
             Command::UndrainRegion { card, region } => self.undrain_region(out, &card, region),
             Command::ResetRegion { card, region } => self.reset_region(out, &card, region),
+            Command::BindVm(spec) => self.bind_vm(out, spec),
+            Command::UnbindVm { vm, tenant } => self.unbind_vm(out, &vm, tenant.as_ref()),
+            Command::Heartbeat { vms } => Ok(self.heartbeat(out, vms)),
             Command::CancelOperation { id } => self.cancel_operation(out, caller, &id),
             Command::DeleteOperation { id } => self.delete_operation(out, caller, &id),
         }
@@ -258,6 +262,10 @@ fn made_by(reply: &Reply) -> Option<Made> {
         Reply::Bitstream(view) => Some(Made::Bitstream(view.bitstream.id.clone())),
         Reply::Rule(view) => Some(Made::Rule(view.rule.id.clone())),
         Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
-        Reply::Region(_) | Reply::WouldBe(_) | Reply::Done => None,
+        Reply::Region(_)
+        | Reply::Binding(_)
+        | Reply::Heartbeat { .. }
+        | Reply::WouldBe(_)
+        | Reply::Done => None,
     }
 }

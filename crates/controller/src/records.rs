@@ -13,6 +13,7 @@
 //! | `explanations/T/D` | [`Explanation`] of the current placement |
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
+//! | `bindings/V` | [`crate::BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |
 //! | `operations/O` | [`OperationRecord`] |
 //! | `requests/CALLER/ID` | [`RequestRecord`] |
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Explanation,
     Mapping, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId, Timestamp,
+    VmId,
 };
 
 use crate::error::ControlError;
@@ -154,6 +156,9 @@ pub struct RuleRecord {
     pub card: CardId,
     /// Its row in the classifier.
     pub row: u16,
+    /// The machine that it is of; `None` where an operator made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<VmId>,
     /// When it was made.
     pub created: Timestamp,
 }
@@ -230,7 +235,9 @@ pub enum Made {
 
 /// Keys of records.
 pub(crate) mod key {
-    use super::{BitstreamId, CardId, DagName, NtTypeId, OperationId, RegionId, RuleId, TenantId};
+    use super::{
+        BitstreamId, CardId, DagName, NtTypeId, OperationId, RegionId, RuleId, TenantId, VmId,
+    };
 
     pub(crate) const META: &str = "meta";
 
@@ -257,6 +264,9 @@ pub(crate) mod key {
     }
     pub(crate) fn rule(id: &RuleId) -> String {
         format!("rules/{id}")
+    }
+    pub(crate) fn binding(vm: &VmId) -> String {
+        format!("bindings/{vm}")
     }
     pub(crate) fn operation(id: &OperationId) -> String {
         format!("operations/{id}")

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Catalogue;
 
+use crate::bindings::{BindingRecord, Bindings};
 use crate::card::{CardState, RegionEntry};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Meta, NtRecord, OperationRecord,
@@ -28,6 +29,7 @@ struct Sorted {
     cards: Vec<(String, CardRecord)>,
     regions: Vec<(String, RegionRecord)>,
     rules: Vec<(String, RuleRecord)>,
+    bindings: Vec<(String, BindingRecord)>,
     operations: Vec<OperationRecord>,
     requests: Vec<(String, RequestRecord)>,
     uids: Vec<(String, u32)>,
@@ -59,6 +61,11 @@ impl Sorted {
                 let record = named(&key, value, |r: &RuleRecord| key::rule(&r.rule.id))?;
                 self.rules.push((key, record));
             }
+            "bindings" => {
+                let own = |r: &BindingRecord| key::binding(&r.spec.vm);
+                let record = named(&key, value, own)?;
+                self.bindings.push((key, record));
+            }
             "operations" => self
                 .operations
                 .push(named(&key, value, |r: &OperationRecord| key::operation(&r.id))?),
@@ -70,7 +77,7 @@ impl Sorted {
     }
 }
 
-fn contradiction(key: &str, reason: impl Into<String>) -> InvalidRecord {
+pub(crate) fn contradiction(key: &str, reason: impl Into<String>) -> InvalidRecord {
     InvalidRecord::Contradiction { key: key.to_owned(), reason: reason.into() }
 }
 
@@ -111,6 +118,7 @@ impl Controller {
         controller.recover_cards(&mut sorted)?;
         controller.recover_dags(&mut sorted)?;
         controller.recover_rules(&mut sorted)?;
+        controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
         controller.recover_operations(&mut sorted)?;
         Ok(controller)
     }
@@ -130,6 +138,7 @@ impl Controller {
             cards: BTreeMap::new(),
             absent: BTreeMap::new(),
             rules: BTreeMap::new(),
+            bindings: Bindings::default(),
             operations: BTreeMap::new(),
             drains: BTreeMap::new(),
             ended: Default::default(),

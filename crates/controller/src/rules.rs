@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{DagName, Rule, RuleId};
+use snic_domain::{DagName, Rule, RuleId, VmId};
 use snic_tables::{RowKey, Table};
 
 use crate::dags::check_etag;
@@ -18,6 +18,16 @@ const VNI_MAX: u32 = (1 << 24) - 1;
 
 impl Controller {
     pub(crate) fn create_rule(&mut self, out: &mut Out, rule: Rule) -> Result<Reply, ControlError> {
+        self.install_rule(out, rule, None)
+    }
+
+    /// A new rule, of an operator or of a machine.
+    pub(crate) fn install_rule(
+        &mut self,
+        out: &mut Out,
+        rule: Rule,
+        binding: Option<VmId>,
+    ) -> Result<Reply, ControlError> {
         let resource = format!("classificationRules/{}", rule.id);
         if self.rules.contains_key(&rule.id) {
             return Err(ControlError::exists(resource));
@@ -38,7 +48,7 @@ impl Controller {
         })?;
         let dag = rule.dag.clone();
         let id = rule.id.clone();
-        let record = RuleRecord { rule, card, row, created: self.now };
+        let record = RuleRecord { rule, card, row, binding, created: self.now };
         out.batch.put(key::rule(&id), &record);
         self.rules.insert(id.clone(), record);
         self.retarget_rules(&dag);
@@ -78,11 +88,15 @@ impl Controller {
             Some(view) => check_etag(resource, etag, view.etag)?,
             None => return Err(ControlError::not_found(resource)),
         }
+        if let Some(vm) = self.rules.get(id).and_then(|record| record.binding.as_ref()) {
+            let text = format!("it is of vmBindings/{vm}; unbind the machine instead");
+            return Err(ControlError::precondition(format!("classificationRules/{id}"), text));
+        }
         self.remove_rule(out, id);
         Ok(Reply::Done)
     }
 
-    fn remove_rule(&mut self, out: &mut Out, id: &RuleId) {
+    pub(crate) fn remove_rule(&mut self, out: &mut Out, id: &RuleId) {
         let Some(record) = self.rules.remove(id) else { return };
         out.batch.delete(key::rule(id));
         if let Some(card) = self.cards.get_mut(&record.card) {
@@ -100,11 +114,12 @@ impl Controller {
         }
     }
 
-    /// A DAG's rules go with it to another card. Those for which that card's classifier has no row
+    /// A DAG's rules go with it to another card, but not those of machines, whose functions are of
+    /// this card. Those for which that card's classifier has no row
     /// stay behind, and lead nowhere. Time O(rules).
     pub(crate) fn move_rules(&mut self, out: &mut Out, dag: &DagName) {
         let Some(card) = self.dags.get(dag).and_then(|entry| entry.card().cloned()) else { return };
-        let astray = |r: &RuleRecord| r.rule.dag == *dag && r.card != card;
+        let astray = |r: &RuleRecord| r.rule.dag == *dag && r.card != card && r.binding.is_none();
         let of = self.rules.iter().filter(|(_, record)| astray(record));
         let ids: Vec<RuleId> = of.map(|(id, _)| id.clone()).collect();
         for id in ids {

@@ -11,6 +11,7 @@ use snic_domain::{
 use snic_planner::Catalogue;
 use snic_tables::Ticket;
 
+use crate::bindings::Bindings;
 use crate::card::CardState;
 use crate::epoch::Meter;
 use crate::event::{Effect, Event, Reply};
@@ -178,6 +179,7 @@ pub struct Controller {
     /// Why cards that were never seen are not there.
     pub(crate) absent: BTreeMap<CardId, String>,
     pub(crate) rules: BTreeMap<RuleId, RuleRecord>,
+    pub(crate) bindings: Bindings,
     pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
     /// The drains that have not ended.
     pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
@@ -227,11 +229,15 @@ impl Controller {
             }
         }
         self.reconcile(&mut out);
+        while self.step_bindings(&mut out) {
+            self.reconcile(&mut out);
+        }
         if let Some((call, result)) = reply {
             let result = result.map(|reply| self.up_to_date(reply));
             out.effects.push(Effect::Reply { call, result });
         }
         self.forget_old(&mut out);
+        self.forget_old_bindings(&mut out);
         if !self.meta_stored && !out.batch.0.is_empty() {
             self.meta_stored = true;
             out.batch.put(key::META.to_owned(), &self.meta);
@@ -251,13 +257,18 @@ impl Controller {
                 Some(record) => Reply::Operation(self.operation_view(record)),
                 None => Reply::Operation(view),
             },
+            Reply::Binding(view) => match self.binding_view(&view.record.spec.vm) {
+                Some(now) => Reply::Binding(Box::new(now)),
+                None => Reply::Binding(view),
+            },
             other => other,
         }
     }
 
     /// When [`Event::Tick`] is needed next, if nothing else happens before.
     pub fn next_wake_up(&self) -> Option<Timestamp> {
-        self.cards.values().filter_map(|card| card.next_wake_up(self.now)).min()
+        let cards = self.cards.values().filter_map(|card| card.next_wake_up(self.now));
+        cards.chain(self.bindings.next_alarm()).min()
     }
 
     pub(crate) fn ticket(&mut self) -> Ticket {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, CardModel};
+use snic_domain::{CardId, CardModel, VirtualFunctions};
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,20 @@ pub struct Card {
     /// Seed of a simulated card.
     #[serde(default)]
     pub seed: u64,
+    /// Its virtual functions, for machines; without them none can be bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<VirtualFunctions>,
+}
+
+/// The functions of the simulated card of the defaults: 64, right behind an address that stands
+/// for it.
+fn simulated_functions() -> VirtualFunctions {
+    VirtualFunctions {
+        physical_function: "0000:3b:00.0".parse().expect("an address"),
+        count: 64,
+        first_offset: 1,
+        stride: 1,
+    }
 }
 
 impl Default for Log {
@@ -116,6 +130,7 @@ impl Default for Settings {
                 driver: Driver::Sim,
                 model: CardModel::new("sim-16").expect("a label"),
                 seed: 1,
+                functions: Some(simulated_functions()),
             }],
         }
     }
@@ -185,10 +200,31 @@ impl Settings {
                 return Err(format!("cards[{i}].id: card {} is there twice", card.id));
             }
         }
+        self.check_functions()?;
         self.log
             .format
             .parse::<snic_telemetry::LogFormat>()
             .map_err(|e| format!("log.format: {e}"))?;
+        Ok(())
+    }
+
+    fn check_functions(&self) -> Result<(), String> {
+        let with = self.cards.iter().enumerate().filter_map(|(i, c)| Some((i, c.functions?)));
+        let with: Vec<(usize, VirtualFunctions)> = with.collect();
+        for (at, (i, functions)) in with.iter().enumerate() {
+            if !functions.is_valid() {
+                return Err(format!(
+                    "cards[{i}].functions: {} functions with first_offset {} and stride {} do not \
+                     have an address each",
+                    functions.count, functions.first_offset, functions.stride
+                ));
+            }
+            if let Some((other, _)) = with[..at].iter().find(|(_, f)| f.overlaps(functions)) {
+                return Err(format!(
+                    "cards[{i}].functions: some address is also one of cards[{other}]"
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -229,6 +265,12 @@ mod tests {
         assert!(error("[listen]").contains("tcp or unix"));
         let card = "[[cards]]\nid = \"c\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n";
         assert!(error(&card.repeat(2)).contains("cards[1].id"));
+        let functions = "functions = { physical_function = \"0000:3b:00.0\", count = 4, ";
+        let one = format!("{card}{functions}first_offset = 1, stride = 0 }}\n");
+        assert!(error(&one).contains("cards[0].functions"), "{}", error(&one));
+        let one = format!("{card}{functions}first_offset = 1, stride = 1 }}\n");
+        let both = format!("{one}{}", one.replace("\"c\"", "\"d\""));
+        assert!(error(&both).contains("cards[1].functions"), "{}", error(&both));
         assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
     }
 

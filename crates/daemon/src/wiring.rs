@@ -38,8 +38,13 @@ impl Daemon {
         let policy = policies::load(settings.policies_dir.as_deref())?;
         let store = open_store(&settings.data_dir)?;
         let records = store.scan("").context("read the store")?;
-        let controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
+        let mut controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
             .context("take up what the store holds")?;
+        for card in &settings.cards {
+            if let Some(functions) = card.functions {
+                controller.declare_functions(card.id.clone(), functions);
+            }
+        }
         remove_unused_blobs(store.as_ref(), &controller)?;
         let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
         let mut simulated = BTreeMap::new();

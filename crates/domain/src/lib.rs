@@ -3,11 +3,13 @@
 //! Pure: no I/O, no clock. Ids and units are types, so that a bandwidth is never added to a size
 //! and a region is never taken for a card.
 
+mod binding;
 mod card;
 mod condition;
 mod dag;
 mod digest;
 mod explanation;
+mod function;
 mod ids;
 pub mod limits;
 mod mapping;
@@ -16,6 +18,7 @@ mod rule;
 mod tenant;
 mod units;
 
+pub use binding::{BindingSpec, BindingState, BoundFunction, Chains, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionProfile, RegionState};
 pub use condition::{Condition, ConditionType, DagState, Truth};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
@@ -24,6 +27,7 @@ pub use explanation::{
     ChainExplanation, Embedding, Explanation, FormChoice, Refusal, Rejection, Resource, Shortage,
     Way,
 };
+pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
     NtCode, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,

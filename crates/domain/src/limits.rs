@@ -43,3 +43,13 @@ pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 pub const OPERATION_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How many finished operations are remembered at most; the oldest go first.
 pub const OPERATIONS_KEPT_MAX: usize = 10_000;
+/// Most virtual functions of one machine: more do not fit a machine's PCI slots (32 of a bus).
+pub const BINDING_FUNCTIONS_MAX: u16 = 32;
+/// Shortest lease of a binding: a host that is busy for a moment must not lose its machines.
+pub const LEASE_MIN: Duration = Duration::from_secs(5);
+/// Longest lease of a binding: what outlives its host for longer is to be unbound by hand.
+pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest time that a binding may take to be ready: a start of a machine waits for it.
+pub const READY_WITHIN_MAX: Duration = Duration::from_secs(600);
+/// How many ended bindings are remembered at most; the oldest go first.
+pub const BINDINGS_ENDED_MAX: usize = 1_000;

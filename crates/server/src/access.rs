@@ -12,8 +12,12 @@
 pub enum Access {
     /// Everybody, without an identity.
     Open,
+    /// Everybody who has an identity, of whatever kind: nothing of anybody is told.
+    Identified,
     /// Tenants, for what is theirs or published to them, and operators.
     Anyone,
+    /// Programs that start machines, and operators.
+    Orchestrator,
     /// Operators.
     Operator,
 }
@@ -44,15 +48,15 @@ const fn row(path: &'static str, access: Access, span: Span) -> Row {
     Row { path, access, span }
 }
 
-use Access::{Anyone, Open, Operator};
+use Access::{Anyone, Identified, Open, Operator, Orchestrator};
 use Span::{Short, Stream, Wait};
 
 /// All methods of all services, in the order of their paths.
 pub const TABLE: &[Row] = &[
     row("/grpc.health.v1.Health/Check", Open, Short),
-    row("/grpc.health.v1.Health/Watch", Anyone, Stream),
-    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Anyone, Stream),
-    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Anyone, Stream),
+    row("/grpc.health.v1.Health/Watch", Identified, Stream),
+    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Identified, Stream),
+    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Identified, Stream),
     row("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/GetBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/ListBitstreams", Anyone, Short),
@@ -85,6 +89,12 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.OperationService/GetOperation", Anyone, Short),
     row("/snic.control.v1.OperationService/ListOperations", Anyone, Short),
     row("/snic.control.v1.OperationService/WaitOperation", Anyone, Wait),
+    row("/snic.control.v1.OrchestrationService/BindVm", Orchestrator, Wait),
+    row("/snic.control.v1.OrchestrationService/GetBinding", Orchestrator, Short),
+    row("/snic.control.v1.OrchestrationService/Heartbeat", Orchestrator, Short),
+    row("/snic.control.v1.OrchestrationService/ListBindings", Orchestrator, Short),
+    row("/snic.control.v1.OrchestrationService/UnbindVm", Orchestrator, Short),
+    row("/snic.control.v1.OrchestrationService/WatchBindings", Orchestrator, Stream),
     row("/snic.control.v1.TenantService/CreateTenant", Operator, Short),
     row("/snic.control.v1.TenantService/DeleteTenant", Operator, Short),
     row("/snic.control.v1.TenantService/GetTenant", Anyone, Short),

@@ -93,7 +93,9 @@ pub(crate) fn of_control(error: ControlError, doing: Doing, caller: &Caller) -> 
         ControlError::NoCard(reason) => {
             let text = match caller {
                 Caller::Operator(_) => format!("no card can be used: {reason}"),
-                Caller::Tenant(_) => "no card can be used at the moment".to_owned(),
+                Caller::Tenant(_) | Caller::Orchestrator(_) => {
+                    "no card can be used at the moment".to_owned()
+                }
             };
             Failure::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
         }
@@ -161,6 +163,7 @@ pub(crate) fn kind_of(resource: &str) -> &'static str {
         ["cards", _] => "card",
         ["classificationRules", _] => "classification rule",
         ["operations", _] => "operation",
+        ["vmBindings", _] => "binding",
         _ => "resource",
     }
 }

@@ -17,8 +17,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_controller::{Change, Controller, DagView, LogEntry, RegionView};
-use snic_domain::{CardId, DagUid, OperationId, RegionId};
+use snic_controller::{BindingView, Change, Controller, DagView, LogEntry, RegionView};
+use snic_domain::{CardId, DagUid, OperationId, RegionId, VmId};
 use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::shell::{ControlPlane, ShellError, wall_clock};
@@ -55,6 +55,7 @@ pub(crate) enum Seen {
     Dag(DagView),
     Region(RegionView),
     Entry(LogEntry),
+    Binding(BindingView),
 }
 
 /// Which resource a change is about.
@@ -64,6 +65,7 @@ pub(crate) enum Resource {
     Region(CardId, RegionId),
     Operation(OperationId),
     Entry(u64),
+    Binding(VmId),
 }
 
 impl Numbered {
@@ -74,6 +76,9 @@ impl Numbered {
             Change::Region(card, region) => Resource::Region(card.clone(), *region),
             Change::Operation(id) => Resource::Operation(id.clone()),
             Change::Logged(entry) => Resource::Entry(entry.number),
+            Change::Binding(view) | Change::BindingForgotten(view) => {
+                Resource::Binding(view.record.spec.vm.clone())
+            }
         }
     }
 }
@@ -87,6 +92,7 @@ pub(crate) struct Expired;
 struct Known {
     dags: BTreeSet<DagUid>,
     regions: BTreeSet<(CardId, RegionId)>,
+    bindings: BTreeSet<VmId>,
 }
 
 impl Known {
@@ -95,7 +101,12 @@ impl Known {
         let of_card = |card: snic_controller::CardView| {
             card.regions.into_iter().map(move |(region, _)| (card.card.clone(), region))
         };
-        Self { dags, regions: controller.cards().flat_map(of_card).collect() }
+        let bindings = controller.bindings_after(None, None).map(|view| view.record.spec.vm);
+        Self {
+            dags,
+            regions: controller.cards().flat_map(of_card).collect(),
+            bindings: bindings.collect(),
+        }
     }
 
     fn note(&mut self, change: &Change) -> Happening {
@@ -107,6 +118,11 @@ impl Known {
                 return Happening::Deleted;
             }
             Change::Logged(_) => true,
+            Change::Binding(view) => self.bindings.insert(view.record.spec.vm.clone()),
+            Change::BindingForgotten(view) => {
+                self.bindings.remove(&view.record.spec.vm);
+                return Happening::Deleted;
+            }
             Change::Operation(_) => false,
         };
         if new { Happening::Added } else { Happening::Modified }
@@ -202,7 +218,7 @@ impl Hub {
         plane: &ControlPlane,
     ) -> Result<&'a Look, ShellError> {
         let look = || async {
-            let as_of = self.revision();
+            let mut as_of = self.revision();
             let seen = match &*change.change {
                 Change::Dag(name, uid) => {
                     let (name, uid) = (name.clone(), *uid);
@@ -217,6 +233,11 @@ impl Hub {
                     plane.read(query).await?.map(Seen::Region)
                 }
                 Change::Logged(entry) => Some(Seen::Entry(LogEntry::clone(entry))),
+                // A binding has few states, and each is told.
+                Change::Binding(view) | Change::BindingForgotten(view) => {
+                    as_of = change.revision;
+                    Some(Seen::Binding(BindingView::clone(view)))
+                }
                 Change::Operation(_) => None,
             };
             Ok(Look { as_of, seen })

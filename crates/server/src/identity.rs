@@ -1,7 +1,7 @@
 //! Who calls: from the client's certificate, or, where plain text is allowed, from a header.
 //!
 //! A certificate has exactly one URI among its alternative names, and that URI is of this server's
-//! trust domain: `spiffe://<trust domain>/tenant/<id>` or `spiffe://<trust domain>/operator/<name>`.
+//! trust domain: `spiffe://<trust domain>/` and then `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`.
 //! Two URIs would be two identities, and the server would have to choose; it refuses instead.
 
 use std::fmt;
@@ -71,13 +71,16 @@ pub enum NoIdentity {
     /// The header is missing or of another form.
     #[error(
         "header {IDENTITY_HEADER} is missing or malformed; over plain text it is needed once: \
-         tenant/<id> or operator/<name>"
+         tenant/<id>, operator/<name> or orchestrator/<name>"
     )]
     Header,
 }
 
 fn forms(domain: &TrustDomain) -> String {
-    format!("spiffe://{domain}/tenant/<id> or spiffe://{domain}/operator/<name>")
+    format!(
+        "spiffe://{domain}/tenant/<id>, spiffe://{domain}/operator/<name> or \
+         spiffe://{domain}/orchestrator/<name>"
+    )
 }
 
 /// Who a certificate (DER) says its holder is. That it is valid and from a trusted authority was
@@ -116,13 +119,14 @@ pub fn of_header(headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
     value.to_str().ok().and_then(of_path).ok_or(NoIdentity::Header)
 }
 
-/// `tenant/<id>` or `operator/<name>`; both follow the rule of ids.
+/// `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`; all follow the rule of ids.
 fn of_path(path: &str) -> Option<Caller> {
     let (kind, name) = path.split_once('/')?;
     let id = TenantId::new(name).ok()?;
     match kind {
         "tenant" => Some(Caller::Tenant(id)),
         "operator" => Some(Caller::Operator(id.to_string())),
+        "orchestrator" => Some(Caller::Orchestrator(id.to_string())),
         _ => None,
     }
 }
@@ -136,6 +140,7 @@ mod tests {
     #[rstest]
     #[case("tenant/acme", Some(Caller::Tenant(TenantId::new("acme").expect("valid"))))]
     #[case("operator/root", Some(Caller::Operator("root".into())))]
+    #[case("orchestrator/libvirt", Some(Caller::Orchestrator("libvirt".into())))]
     #[case("tenant/", None)]
     #[case("tenant", None)]
     #[case("/acme", None)]

@@ -196,7 +196,7 @@ async fn run_until(
 }
 
 /// The names of the services, for health.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     "",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.CardService",
@@ -204,6 +204,7 @@ const SERVICES: [&str; 8] = [
     "snic.control.v1.DagService",
     "snic.control.v1.NetworkTaskService",
     "snic.control.v1.OperationService",
+    "snic.control.v1.OrchestrationService",
     "snic.control.v1.TenantService",
 ];
 
@@ -217,6 +218,7 @@ fn routes(
     use v1::dag_service_server::DagServiceServer;
     use v1::network_task_service_server::NetworkTaskServiceServer;
     use v1::operation_service_server::OperationServiceServer;
+    use v1::orchestration_service_server::OrchestrationServiceServer;
     use v1::tenant_service_server::TenantServiceServer;
     let most = settings.limits.message_bytes_max;
     let reflection = || {
@@ -242,6 +244,9 @@ fn routes(
             NetworkTaskServiceServer::new(services.clone()).max_decoding_message_size(most),
         )
         .add_service(OperationServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(
+            OrchestrationServiceServer::new(services.clone()).max_decoding_message_size(most),
+        )
         .add_service(TenantServiceServer::new(services).max_decoding_message_size(most));
     Ok((health, routes.routes()))
 }

@@ -15,7 +15,8 @@ use crate::error;
 /// Who reads, as the conversions want it.
 pub(crate) const fn reader(caller: &Caller) -> Reader<'_> {
     match caller {
-        Caller::Operator(_) => Reader::Operator,
+        // Orchestrators are told of bindings only; no method that reads DAGs is for them.
+        Caller::Operator(_) | Caller::Orchestrator(_) => Reader::Operator,
         Caller::Tenant(tenant) => Reader::Tenant(tenant),
     }
 }

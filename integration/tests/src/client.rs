@@ -9,6 +9,7 @@ use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
+use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
@@ -74,6 +75,11 @@ impl Client {
     /// Tenants.
     pub fn tenants(&self) -> TenantServiceClient<Transport> {
         TenantServiceClient::new(self.transport.clone())
+    }
+
+    /// Virtual machines.
+    pub fn machines(&self) -> OrchestrationServiceClient<Transport> {
+        OrchestrationServiceClient::new(self.transport.clone())
     }
 
     /// Bitstreams.

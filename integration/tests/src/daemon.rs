@@ -67,7 +67,9 @@ impl Home {
             "data_dir = {store:?}\n\
              [listen]\nunix = {socket:?}\ninsecure_plaintext = true\n\
              [log]\nfilter = \"info\"\n\
-             [[cards]]\nid = \"card0\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n{more}\n"
+             [[cards]]\nid = \"card0\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n\
+             functions = {{ physical_function = \"0000:3b:00.0\", count = 8, first_offset = 1, \
+             stride = 1 }}\n{more}\n"
         );
         std::fs::write(self.settings(), text).expect("the folder takes files");
     }

@@ -11,7 +11,7 @@ fn a_damaged_settings_file_is_refused_with_line_and_key() {
     home.write_settings("colour = \"red\"");
     let (status, log) = home.run_to_end();
     assert!(!status.success());
-    assert!(log.contains("snicd.toml:11:") && log.contains("colour"), "{log}");
+    assert!(log.contains("snicd.toml:12:") && log.contains("colour"), "{log}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! as it is. What the state has to say (unknown NTs, quotas, a cyclic graph) is the controller's.
 //! What goes out never fails.
 
+pub mod binding;
 pub mod bitstream;
 pub mod card;
 pub mod dag;

@@ -9,6 +9,7 @@ mod operation;
 mod region;
 mod rule;
 mod tenant;
+mod vm;
 mod wait;
 mod watch;
 
@@ -54,6 +55,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Card(command) => card::run(session, command).await,
         Command::Region(command) => region::run(session, command).await,
         Command::Rule(command) => rule::run(session, command).await,
+        Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Context(command) => context::run(session, command),
         Command::Completions { shell } => {

@@ -28,12 +28,15 @@ resources!(
     Dag,
     DagEvent,
     Explanation,
+    HeartbeatResponse,
     NtType,
     Operation,
     Region,
     RegionEvent,
     Rule,
-    Tenant
+    Tenant,
+    VmBinding,
+    VmBindingEvent
 );
 
 /// The API's descriptors, and those of the error details that operations carry.

@@ -11,6 +11,7 @@ pub mod message;
 pub mod table;
 pub mod text;
 pub mod views;
+pub mod vm_views;
 
 use std::io::{self, Write};
 use std::time::SystemTime;

@@ -166,7 +166,8 @@ pub fn region_event(event: &RegionEvent, _: Style) -> Option<String> {
     Some(line.trim_end().to_owned())
 }
 
-const fn event_word(event: EventType) -> &'static str {
+/// What happened, in one word.
+pub const fn event_word(event: EventType) -> &'static str {
     match event {
         EventType::Added => "ADDED",
         EventType::Modified => "MODIFIED",

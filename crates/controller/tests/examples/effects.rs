@@ -100,7 +100,10 @@ fn watchers_see_each_state_of_a_dag_until_it_is_gone() {
         match change {
             Change::Dag(..) | Change::DagDeleted(_) => states.extend(dag.iter().map(|d| d.state)),
             Change::Operation(id) => ended.push(id.clone()),
-            Change::Region(..) | Change::Logged(_) => {}
+            Change::Region(..)
+            | Change::Logged(_)
+            | Change::Binding(_)
+            | Change::BindingForgotten(_) => {}
         }
     }
     states.dedup();

@@ -7,6 +7,7 @@
 //! replays it alone, and `SNIC_SEEDS=100000` runs more of them.
 
 mod loads;
+mod machines;
 mod model;
 mod scenario;
 mod world;

@@ -12,11 +12,14 @@ use snic_domain::{
     Quota, RegionId, Tenant, TenantId,
 };
 
+use crate::machines::{CALLS, Machines};
 use crate::model::{Model, Wish};
 use crate::world::{CATALOGUE, World, card_id};
 
 /// Steps of chaos in a run.
 const STEPS: u32 = 160;
+/// Longer than any lease of a machine.
+const LEAP: Duration = Duration::from_secs(6);
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// How long it takes at least until that is believed: a power loss is found out by then.
@@ -55,11 +58,13 @@ fn random_spec(world: &mut World) -> DagSpec {
 struct Run {
     world: World,
     model: Model,
+    machines: Machines,
 }
 
 /// Runs a seed; gives its story.
 pub fn run(seed: u64) -> String {
-    let mut run = Run { world: World::new(seed), model: Model::default() };
+    let mut run =
+        Run { world: World::new(seed), model: Model::default(), machines: Machines::default() };
     run.set_up();
     for _ in 0..STEPS {
         run.step();
@@ -101,7 +106,9 @@ impl Run {
             30..33 => self.change_policies(),
             29 => self.world.power_cycle(),
             33 => self.world.card.lose(),
-            34..60 => {
+            34 => self.world.leap(LEAP),
+            35..39 => self.machine(),
+            39..60 => {
                 let count = self.world.rng.random_range(1..4);
                 self.world.commit(count);
             }
@@ -118,6 +125,7 @@ impl Run {
         self.take_replies();
         self.world.keep_traffic();
         self.check_mappings();
+        self.machines.check(&self.world);
     }
 
     fn request(&mut self) {
@@ -139,6 +147,13 @@ impl Run {
         };
         let call = self.model.ask(wish);
         self.world.note(format_args!("{call:?} for {name}, exists: {exists}"));
+        self.send(call, command);
+    }
+
+    fn machine(&mut self) {
+        let dags: Vec<DagName> = self.actual().into_keys().collect();
+        let (call, command) = self.machines.act(&mut self.world, &dags);
+        self.world.note(format_args!("{command:?}"));
         self.send(call, command);
     }
 
@@ -188,18 +203,26 @@ impl Run {
 
     fn crash(&mut self) {
         self.model.crashed();
+        self.machines.crashed();
         self.world.replies.clear();
         self.world.crash();
         self.model.check(&self.actual());
     }
 
     fn actual(&self) -> BTreeMap<DagName, DagSpec> {
-        self.world.controller.dags(None).into_iter().map(|dag| (dag.name, dag.spec)).collect()
+        // DAGs that were made for machines come and go with them.
+        let of_machine = |name: &DagName| name.dag.as_str().starts_with("vm-");
+        let dags = self.world.controller.dags(None).into_iter();
+        dags.filter(|dag| !of_machine(&dag.name)).map(|dag| (dag.name, dag.spec)).collect()
     }
 
     fn take_replies(&mut self) {
         for (call, result) in std::mem::take(&mut self.world.replies) {
-            self.model.answered(call, &result);
+            if call.0 < CALLS {
+                self.model.answered(call, &result);
+            } else {
+                self.machines.answered(call, &result);
+            }
         }
     }
 
@@ -235,6 +258,8 @@ impl Run {
         self.world.handle(Event::Settings(Box::default()));
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
+        // Leases end: nobody sends a heartbeat any more.
+        self.world.leap(LEAP);
         let (begin, end) = (self.world.now + CALM_MIN, self.world.now + QUIET_MAX);
         let mut quiet = 0;
         while quiet < 3 || self.world.now < begin {
@@ -279,6 +304,7 @@ impl Run {
                 }
             }
         }
+        Machines::check_quiet(&self.world);
         for operation in self.world.controller.operations(&Caller::Operator("x".into())) {
             let drain = matches!(operation.record.work, snic_controller::Work::DrainRegion(..));
             assert!(operation.is_done() || drain, "{:?} has not ended", operation.record);

@@ -16,7 +16,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagUid, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, Timestamp, Traffic,
+    DagUid, Digest, NtType, NtTypeId, PciAddress, RegionId, RegionKind, RegionProfile, Timestamp,
+    Traffic, VirtualFunctions,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{InstanceRow, Table, TableImage};
@@ -37,6 +38,14 @@ const CHAINS: [&[&str]; 9] = [
     &["aes"],
     &["lb"],
 ];
+
+/// Few functions: machines have to wait for each other.
+const FUNCTIONS: VirtualFunctions = VirtualFunctions {
+    physical_function: PciAddress { domain: 0, routing_id: 0x3B00 },
+    count: 5,
+    first_offset: 1,
+    stride: 1,
+};
 
 /// What the simulation does not change from seed to seed; made once.
 pub struct Catalogue {
@@ -328,6 +337,20 @@ impl World {
         );
     }
 
+    /// Lets much time pass without a packet.
+    pub fn leap(&mut self, time: Duration) {
+        for source in std::mem::take(&mut self.sources).into_values() {
+            self.card.detach(source);
+        }
+        self.note(format_args!("{time:?} pass"));
+        self.pass(time);
+    }
+
+    /// The card's tables once all that was submitted is done.
+    pub const fn tables(&self) -> &TableImage {
+        &self.tables
+    }
+
     pub fn open_card(&mut self) {
         if self.open {
             return;
@@ -407,5 +430,8 @@ impl World {
 
 fn recover(durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
     let records = durable.iter().map(|(key, value)| (key.clone(), value.clone()));
-    Controller::recover(Settings::default(), records, 7, now).expect("our own records are readable")
+    let controller = Controller::recover(Settings::default(), records, 7, now);
+    let mut controller = controller.expect("our own records are readable");
+    controller.declare_functions(card_id(), FUNCTIONS);
+    controller
 }

@@ -19,7 +19,7 @@ use super::reply::code_in;
 #[derive(Debug)]
 pub(super) struct Call {
     pub span: tracing::Span,
-    /// `operator`, `tenant` or `nobody`.
+    /// `operator`, `tenant`, `orchestrator` or `nobody`.
     pub kind: &'static str,
     begun: Instant,
 }

@@ -48,7 +48,7 @@ pub(super) fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 }
 
 /// It took too long.
-pub(super) fn exceeded(waited: Duration) -> Failure {
+pub(crate) fn exceeded(waited: Duration) -> Failure {
     let text = format!(
         "no answer within {waited:.0?}; the request may still take effect: look, or repeat it with \
          the same request_id"

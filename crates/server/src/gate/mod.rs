@@ -36,7 +36,7 @@ use crate::settings::{Limits, WAIT_MAX};
 pub(crate) use admission::overloaded;
 use admission::{Admission, Permits};
 use body::{Call, Tracked};
-pub(crate) use deadline::Deadline;
+pub(crate) use deadline::{Deadline, exceeded as out_of_time};
 pub(crate) use reply::of_transport;
 
 /// The layer: see the module.
@@ -102,9 +102,14 @@ impl Rules {
     }
 
     fn authorize(row: Row, caller: Option<&Caller>) -> Result<(), Failure> {
+        use Caller::{Operator, Orchestrator, Tenant};
+        let Some(caller) = caller else { return Ok(()) };
         match (row.access, caller) {
-            (Access::Operator, Some(Caller::Tenant(_))) => Err(denied(row.path, "operators")),
-            _ => Ok(()),
+            (Access::Open | Access::Identified, _) | (_, Operator(_)) => Ok(()),
+            (Access::Anyone, Tenant(_)) | (Access::Orchestrator, Orchestrator(_)) => Ok(()),
+            (Access::Operator, _) => Err(denied(row.path, "operators")),
+            (Access::Anyone, _) => Err(denied(row.path, "tenants and operators")),
+            (Access::Orchestrator, _) => Err(denied(row.path, "orchestrators and operators")),
         }
     }
 
@@ -119,6 +124,7 @@ impl Rules {
             None => "nobody",
             Some(Caller::Operator(_)) => "operator",
             Some(Caller::Tenant(_)) => "tenant",
+            Some(Caller::Orchestrator(_)) => "orchestrator",
         };
         Self::authorize(row, caller.as_ref())?;
         if *self.stopping.borrow() && row.access != Access::Open {

@@ -220,7 +220,7 @@ impl Subject for OfDags {
         let name = match change {
             Change::Dag(name, _) => name,
             Change::DagDeleted(dag) => &dag.name,
-            Change::Region(..) | Change::Operation(_) | Change::Logged(_) => return false,
+            _ => return false,
         };
         self.tenant.as_ref().is_none_or(|tenant| name.tenant == *tenant)
     }

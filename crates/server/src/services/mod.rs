@@ -8,6 +8,7 @@ mod cards;
 mod dags;
 mod nt_types;
 mod operations;
+mod orchestration;
 mod rules;
 mod tenants;
 mod watching;

@@ -9,6 +9,7 @@ mod limits;
 mod listening;
 mod logging;
 mod operator;
+mod orchestration;
 mod raw;
 mod rig;
 mod watching;

@@ -19,7 +19,9 @@ use snic_bitstream::catalogue::{Catalogue, builtin};
 use snic_bitstream::{build_test, check_upload};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, Settings};
-use snic_domain::{ByteSize, CardId, CardModel, CardProfile, Digest, NtType, NtTypeId};
+use snic_domain::{
+    ByteSize, CardId, CardModel, CardProfile, Digest, NtType, NtTypeId, VirtualFunctions,
+};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
@@ -104,8 +106,12 @@ pub fn settings(limits: Limits) -> ServerSettings {
 /// A running control plane with one simulated card.
 pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let controller = Controller::recover(Settings::default(), [], 7, shell::wall_clock())
+    let mut controller = Controller::recover(Settings::default(), [], 7, shell::wall_clock())
         .expect("an empty store");
+    let card_id = CardId::new("card0").expect("valid");
+    let physical_function = "0000:3b:00.0".parse().expect("an address");
+    let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
+    controller.declare_functions(card_id, functions);
     let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
     let open = Box::new(move || -> Opened {
         let mut card = card.clone();

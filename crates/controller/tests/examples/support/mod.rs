@@ -16,7 +16,7 @@ use snic_domain::{
 };
 
 use card::TinyCard;
-use things::{bitstreams, card_id, create, dag, nts, profile, spec, tenant, tenant_id};
+use things::{bitstreams, card_id, create, dag, functions, nts, profile, spec, tenant, tenant_id};
 
 pub type Records = BTreeMap<String, Vec<u8>>;
 pub type Answer = Result<Reply, ControlError>;
@@ -56,7 +56,9 @@ pub fn operator() -> Caller {
 
 pub fn recover(records: &Records, now: Timestamp) -> Result<Controller, InvalidRecord> {
     let records = records.iter().map(|(key, value)| (key.clone(), value.clone()));
-    Controller::recover(Settings::default(), records, 7, now)
+    let mut controller = Controller::recover(Settings::default(), records, 7, now)?;
+    controller.declare_functions(card_id(), functions());
+    Ok(controller)
 }
 
 impl World {
@@ -148,7 +150,7 @@ impl World {
                     let dag = match &change {
                         Change::Dag(name, _) => self.controller.dag_view(name),
                         Change::DagDeleted(dag) => Some(DagView::clone(dag)),
-                        Change::Region(..) | Change::Operation(_) | Change::Logged(_) => None,
+                        _ => None,
                     };
                     self.changes.push((change, dag));
                 }

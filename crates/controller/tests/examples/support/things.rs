@@ -4,7 +4,7 @@ use snic_controller::{Caller, Command};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
     DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionKind,
-    RegionProfile, Tenant, TenantId, Traffic,
+    RegionProfile, Tenant, TenantId, Traffic, VirtualFunctions,
 };
 
 /// NT types: name, Gbit/s.
@@ -83,6 +83,12 @@ pub fn profile() -> CardProfile {
         credits_initial: 8,
         regions: vec![region; REGIONS],
     }
+}
+
+/// The virtual functions of the card.
+pub fn functions() -> VirtualFunctions {
+    let physical_function = "0000:3b:00.0".parse().expect("an address");
+    VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 }
 }
 
 pub fn nt(id: &str, gbps: u64) -> NtType {

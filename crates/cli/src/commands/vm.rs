@@ -1,0 +1,99 @@
+//! `snicctl vm`.
+
+use std::time::Duration;
+
+use snic_api::v1::bind_vm_request::Chains;
+use snic_api::v1::{
+    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, ListBindingsRequest,
+    UnbindVmRequest, WatchBindingsRequest,
+};
+
+use super::{PAGE_SIZE, Session, call, pages, watch};
+use crate::failure::Failure;
+use crate::names;
+use crate::output::vm_views as views;
+use crate::vm_args::{NewBinding, VmCommand};
+
+/// How much longer than the card's time the server's answer is waited for.
+const MARGIN: Duration = Duration::from_secs(10);
+
+pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failure> {
+    match command {
+        VmCommand::Bind(new) => {
+            let deadline = Duration::from(new.ready_within) + MARGIN;
+            let request = request(session, new)?;
+            let client = session.client()?.with_deadline(deadline);
+            // A machine is bound once, however often that is asked for.
+            let binding = call!(client, Safe, machines.bind_vm, request)?;
+            session.output.one(&binding, views::binding)
+        }
+        VmCommand::Unbind { vm } => {
+            let request = UnbindVmRequest { vm, tenant: String::new() };
+            let binding = call!(session.client()?, Safe, machines.unbind_vm, request)?;
+            session.output.one(&binding, views::binding)
+        }
+        VmCommand::Get { vm } => {
+            let request = GetBindingRequest { name: names::binding(&vm)? };
+            let binding = call!(session.client()?, Safe, machines.get_binding, request)?;
+            session.output.one(&binding, views::binding)
+        }
+        VmCommand::List { all_tenants } => {
+            let parent = parent(session, all_tenants)?;
+            let client = session.client()?;
+            let bindings = pages(async |page_token| {
+                let parent = parent.clone();
+                let request = ListBindingsRequest { parent, page_size: PAGE_SIZE, page_token };
+                let reply = call!(client, Safe, machines.list_bindings, request)?;
+                Ok((reply.bindings, reply.next_page_token))
+            });
+            let bindings = bindings.await?;
+            session.output.many(&bindings, views::bindings)
+        }
+        VmCommand::Watch { all_tenants } => {
+            let parent = parent(session, all_tenants)?;
+            let client = session.client()?;
+            let open = async |resume_revision| {
+                let request = WatchBindingsRequest { parent: parent.clone(), resume_revision };
+                Ok(client.machines().watch_bindings(request).await?.into_inner())
+            };
+            watch::follow(&client, open, |event| {
+                session.output.event(&event, views::event)?;
+                Ok(event.revision)
+            })
+            .await
+        }
+        VmCommand::Heartbeat { vms } => {
+            let request = HeartbeatRequest { vms };
+            let heard = call!(session.client()?, Safe, machines.heartbeat, request)?;
+            session.output.one(&heard, views::heard)
+        }
+    }
+}
+
+/// Whose machines are meant; without a tenant, those of all.
+fn parent(session: &Session, all_tenants: bool) -> Result<String, Failure> {
+    match session.tenant()?.filter(|_| !all_tenants) {
+        Some(tenant) => names::tenant(&tenant),
+        None => Ok("tenants/-".to_owned()),
+    }
+}
+
+fn request(session: &Session, new: NewBinding) -> Result<BindVmRequest, Failure> {
+    let dags: Vec<String> =
+        new.dag.iter().map(|dag| session.dag_name(dag)).collect::<Result<_, _>>()?;
+    let template = new.template.map(|dag| session.dag_name(&dag)).transpose()?;
+    let first = template.as_ref().or(dags.first());
+    let tenant = first.and_then(|dag| dag.split_once("/dags/")).map_or("", |(tenant, _)| tenant);
+    let seconds = |time: humantime::Duration| prost_types::Duration::try_from(*time).ok();
+    Ok(BindVmRequest {
+        vm: new.vm,
+        tenant: tenant.to_owned(),
+        functions: new.functions.unwrap_or_default(),
+        ready_within: seconds(new.ready_within),
+        lease: new.lease.and_then(seconds),
+        chains: Some(match template {
+            Some(template) => Chains::Template(template),
+            None => Chains::Dags(DagNames { names: dags }),
+        }),
+    })
+}

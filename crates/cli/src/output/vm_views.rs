@@ -1,0 +1,127 @@
+//! What a table shows of virtual machines.
+
+use snic_api::v1::{HeartbeatResponse, VmBinding, VmBindingEvent};
+
+use super::Style;
+use super::table::{properties, section, table};
+use super::text::{self, age, id};
+use super::views::event_word;
+
+/// Bindings, one a row.
+pub fn bindings(bindings: &[VmBinding], style: Style) -> String {
+    let rows = bindings.iter().map(|binding| {
+        let dags: Vec<String> = binding.dags.iter().map(|dag| text::dag(&dag.name)).collect();
+        vec![
+            id(&binding.name).to_owned(),
+            binding.state().as_str_name().to_owned(),
+            dags.join(" "),
+            binding.functions.len().to_string(),
+            age(binding.create_time.as_ref(), style.now),
+        ]
+    });
+    table(style, &["VM", "STATE", "DAGS", "FUNCTIONS", "AGE"], rows.collect())
+}
+
+/// One binding.
+pub fn binding(binding: &VmBinding, style: Style) -> String {
+    let lease = binding.lease.map(|lease| format!("{} s", lease.seconds)).unwrap_or_default();
+    let dags = binding.dags.iter().map(|dag| {
+        let uid = if dag.uid == 0 { String::new() } else { format!("{:#010x}", dag.uid) };
+        vec![text::dag(&dag.name), dag.state().as_str_name().to_owned(), uid]
+    });
+    let functions = binding.functions.iter().map(|function| {
+        vec![
+            function.pci_address.clone(),
+            function.mac_address.clone(),
+            format!("{}:{}", id(&function.card), function.virtual_function),
+            text::dag(&function.dag),
+            if function.programmed { "yes" } else { "no" }.to_owned(),
+        ]
+    });
+    let mut text = properties(
+        style,
+        &[
+            ("Name", binding.name.clone()),
+            ("Tenant", id(&binding.tenant).to_owned()),
+            ("State", binding.state().as_str_name().to_owned()),
+            ("Reason", binding.reason.clone()),
+            ("Like", binding.template.clone()),
+            ("Lease", lease),
+            ("Expires", text::time(binding.expire_time.as_ref())),
+            ("Created", text::time(binding.create_time.as_ref())),
+        ],
+    );
+    if !binding.dags.is_empty() {
+        let body = table(style, &["DAG", "STATE", "UID"], dags.collect());
+        text += &section("DAGs", &body);
+    }
+    if !binding.functions.is_empty() {
+        let head = ["PCI ADDRESS", "MAC ADDRESS", "FUNCTION", "DAG", "ON THE CARD"];
+        text += &section("Functions", &table(style, &head, functions.collect()));
+    }
+    text
+}
+
+/// What was heard of machines.
+pub fn heard(heard: &HeartbeatResponse, style: Style) -> String {
+    let missing = heard.missing.iter().map(|vm| vec![vm.clone(), "MISSING".to_owned()]);
+    let alive = heard.alive.iter().map(|binding| {
+        vec![id(&binding.name).to_owned(), binding.state().as_str_name().to_owned()]
+    });
+    table(style, &["VM", "STATE"], alive.chain(missing).collect())
+}
+
+/// A change, on a line.
+pub fn event(event: &VmBindingEvent, _: Style) -> Option<String> {
+    let binding = event.binding.as_ref()?;
+    let (word, state) = (event_word(event.r#type()), binding.state().as_str_name());
+    let line = format!("{word:<8} {state:<12} {} {}", id(&binding.name), binding.reason);
+    Some(line.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use snic_api::v1::vm_binding::State;
+    use snic_api::v1::{BoundDag, BoundFunction, dag};
+
+    use super::*;
+
+    fn plain() -> Style {
+        Style { is_colour: false, now: SystemTime::UNIX_EPOCH }
+    }
+
+    fn bound() -> VmBinding {
+        VmBinding {
+            name: "vmBindings/123e4567-e89b-42d3-a456-426614174000".into(),
+            tenant: "tenants/acme".into(),
+            state: State::Bound.into(),
+            functions: vec![BoundFunction {
+                card: "cards/card0".into(),
+                virtual_function: 3,
+                pci_address: "0000:3b:00.4".into(),
+                mac_address: "02:1f:c4:77:00:03".into(),
+                dag: "tenants/acme/dags/web".into(),
+                programmed: true,
+            }],
+            dags: vec![BoundDag {
+                name: "tenants/acme/dags/web".into(),
+                uid: 1024,
+                state: dag::State::Ready.into(),
+            }],
+            ..VmBinding::default()
+        }
+    }
+
+    #[test]
+    fn a_machine_with_its_functions() {
+        insta::assert_snapshot!(binding(&bound(), plain()));
+    }
+
+    #[test]
+    fn machines() {
+        let ended = VmBinding { state: State::Unbound.into(), ..VmBinding::default() };
+        insta::assert_snapshot!(bindings(&[bound(), ended], plain()));
+    }
+}

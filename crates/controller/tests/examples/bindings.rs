@@ -1,0 +1,399 @@
+//! Bindings of virtual machines: what they get, when, and that all of it comes back.
+
+use std::time::Duration;
+
+use snic_controller::{BindingView, Change, Command, ControlError, Reply};
+use snic_domain::{BindingSpec, BindingState, Chains, DagState, RegionId, VirtualFunctions, VmId};
+use snic_tables::{ClassifierRow, LoadFailure, Table};
+
+use crate::support::things::{
+    card_id, create, dag, delete, delete_tenant, functions, spec, tenant_id,
+};
+use crate::support::{Answer, Crash, World, absent, precondition, wrong_field};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn vm(number: u32) -> VmId {
+    VmId::new(&format!("{number:08x}-0000-4000-8000-000000000000")).expect("a UUID")
+}
+
+/// A machine of acme's with one function for `acme/web`.
+fn wish(number: u32) -> BindingSpec {
+    BindingSpec {
+        vm: vm(number),
+        tenant: tenant_id("acme"),
+        chains: Chains::Dags(vec![dag("acme/web")]),
+        functions: 1,
+        ready_within: 10 * SECOND,
+        lease: None,
+    }
+}
+
+fn template(number: u32) -> BindingSpec {
+    BindingSpec { chains: Chains::Template(dag("acme/web")), ..wish(number) }
+}
+
+fn bind(spec: BindingSpec) -> Command {
+    Command::BindVm(spec)
+}
+
+fn unbind(number: u32) -> Command {
+    Command::UnbindVm { vm: vm(number), tenant: None }
+}
+
+fn view(answer: Answer) -> BindingView {
+    match answer {
+        Ok(Reply::Binding(view)) => *view,
+        other => panic!("not a binding: {other:?}"),
+    }
+}
+
+fn state(world: &World, number: u32) -> BindingState {
+    seen(world, number).record.state
+}
+
+fn seen(world: &World, number: u32) -> BindingView {
+    world.controller.binding_view(&vm(number)).expect("it is remembered")
+}
+
+/// The functions that the card leads to a DAG, with the DAG's UID.
+fn on_card(world: &mut World) -> Vec<(u16, u32)> {
+    let tables = &world.card().tables;
+    let rows = 0..Table::Classifier.rows() as u16;
+    let mut rows: Vec<_> = rows
+        .filter_map(|row| tables.get::<ClassifierRow>(row))
+        .map(|row| (row.virtual_function.expect("a machine's rule"), row.dag_uid))
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
+fn deployed() -> World {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat", 1);
+    world
+}
+
+#[test]
+fn a_machine_gets_a_function_with_its_addresses() {
+    let mut world = deployed();
+    let begun = view(world.ask(bind(wish(1))));
+    assert_eq!(begun.record.state, BindingState::BindStarted, "the card has not answered");
+    world.settle();
+    let bound = seen(&world, 1);
+    assert_eq!(bound.record.state, BindingState::Bound);
+    let [function] = &bound.record.functions[..] else { panic!("one function: {bound:?}") };
+    assert_eq!(function.function, 0);
+    assert_eq!(function.pci_address.to_string(), "0000:3b:00.1");
+    assert_eq!(function.mac_address.to_string()[..3], *"02:");
+    assert_eq!(bound.programmed, [true]);
+    let uid = world.view("acme/web").uid;
+    assert_eq!(bound.dags[0].uid, Some(uid));
+    assert_eq!(on_card(&mut world), [(0, uid.raw())]);
+    let told: Vec<_> = world
+        .changes
+        .iter()
+        .filter_map(|(change, _)| match change {
+            Change::Binding(view) => Some(view.record.state),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [BindingState::BindStarted, BindingState::Bound]);
+}
+
+#[test]
+fn functions_take_turns_with_the_dags() {
+    let mut world = deployed();
+    world.deploy("acme/mail", "lb", 1);
+    let chains = Chains::Dags(vec![dag("acme/web"), dag("acme/mail")]);
+    world.ask(bind(BindingSpec { chains, functions: 3, ..wish(1) })).expect("there is room");
+    world.settle();
+    let (web, mail) = (world.view("acme/web").uid.raw(), world.view("acme/mail").uid.raw());
+    assert_eq!(on_card(&mut world), [(0, web), (1, mail), (2, web)]);
+}
+
+#[test]
+fn binding_twice_is_binding_once() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    world.settle();
+    let batches = world.batches;
+    let again = view(world.ask(bind(wish(1))));
+    assert_eq!(again, seen(&world, 1));
+    assert_eq!(world.batches, batches, "nothing is written");
+    let more = BindingSpec { functions: 2, ..wish(1) };
+    let (resource, text) = precondition(world.ask(bind(more)));
+    assert_eq!(resource, format!("vmBindings/{}", vm(1)));
+    assert!(text.contains("unbind"), "{text}");
+    world.deploy("beta/web", "lb", 1);
+    let chains = Chains::Dags(vec![dag("beta/web")]);
+    let theirs = BindingSpec { tenant: tenant_id("beta"), chains, ..wish(1) };
+    let (_, text) = precondition(world.ask(bind(theirs)));
+    assert!(text.contains("tenants/acme"), "{text}");
+}
+
+#[test]
+fn what_was_bound_is_given_back_and_used_again() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    world.ask(bind(wish(2))).expect("there is room");
+    world.settle();
+    assert_eq!(view(world.ask(unbind(1))).record.state, BindingState::Unbound);
+    assert_eq!(view(world.ask(unbind(1))).record.state, BindingState::Unbound, "twice");
+    world.settle();
+    let uid = world.view("acme/web").uid.raw();
+    assert_eq!(on_card(&mut world), [(1, uid)]);
+    world.ask(bind(wish(3))).expect("there is room");
+    world.settle();
+    assert_eq!(seen(&world, 3).record.functions[0].function, 0, "the first that is free");
+    assert_eq!(view(world.ask(bind(wish(1)))).record.state, BindingState::BindStarted);
+    assert_eq!(absent(world.ask(unbind(9))), format!("vmBindings/{}", vm(9)));
+}
+
+#[test]
+fn a_machine_is_unbound_only_for_its_tenant() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    world.settle();
+    let of = |tenant: &str| Command::UnbindVm { vm: vm(1), tenant: Some(tenant_id(tenant)) };
+    precondition(world.ask(of("beta")));
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    world.ask(of("acme")).expect("its own");
+    assert_eq!(state(&world, 1), BindingState::Unbound);
+}
+
+#[test]
+fn a_template_gives_a_dag_that_goes_with_the_machine() {
+    let mut world = deployed();
+    world.ask(bind(template(1))).expect("there is room");
+    world.settle();
+    let own = format!("acme/vm-{}", vm(1));
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    assert_eq!(world.view(&own).spec, world.view("acme/web").spec);
+    let uid = world.view(&own).uid.raw();
+    assert_eq!(on_card(&mut world), [(0, uid)]);
+    assert_eq!(world.tenant("acme").usage.dags, 2);
+    world.ask(unbind(1)).expect("it is bound");
+    world.settle();
+    assert_eq!(world.controller.dag_view(&dag(&own)), None);
+    assert_eq!(world.tenant("acme").usage.dags, 1);
+}
+
+#[test]
+fn a_dag_that_a_machine_uses_stays() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    let (resource, text) = precondition(world.ask(delete("acme/web")));
+    assert_eq!(resource, "tenants/acme/dags/web");
+    assert!(text.contains(vm(1).as_str()), "{text}");
+    world.ask(delete_tenant("acme", true)).expect("by force all goes");
+    world.settle();
+    assert!(state(&world, 1).has_ended());
+    assert_eq!(on_card(&mut world), []);
+}
+
+#[test]
+fn a_rule_of_a_machine_is_not_deleted_alone() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    let id = seen(&world, 1).record.functions[0].rule.clone();
+    precondition(world.ask(Command::DeleteRule { id, etag: None }));
+}
+
+#[test]
+fn a_card_without_functions_binds_nobody() {
+    let mut world = World::new();
+    world.controller.declare_functions(card_id(), VirtualFunctions { count: 1, ..functions() });
+    world.deploy("acme/web", "nat", 1);
+    world.ask(bind(wish(1))).expect("the only one");
+    world.settle();
+    for spec in [wish(2), template(2)] {
+        match world.ask(bind(spec)) {
+            Err(ControlError::Exhausted { what, limit: 1, .. }) => assert!(what.contains("card0")),
+            other => panic!("there is no function: {other:?}"),
+        }
+        world.settle();
+        assert_eq!(world.controller.binding_view(&vm(2)), None, "as if never asked");
+        assert_eq!(world.controller.dags(None).len(), 1, "the DAG of the template went too");
+    }
+}
+
+#[test]
+fn what_is_not_ready_in_time_is_undone() {
+    let mut world = deployed();
+    world.lose_card();
+    world.ask(bind(template(1))).expect("its place is known, the card may come back");
+    assert_eq!(state(&world, 1), BindingState::BindStarted);
+    world.pass(10 * SECOND);
+    let failed = seen(&world, 1);
+    assert_eq!(failed.record.state, BindingState::BindFailed);
+    let reason = failed.record.reason.expect("why");
+    assert!(reason.contains("10s") && reason.contains("lost"), "{reason}");
+    assert!(failed.record.functions.is_empty() && failed.dags.is_empty());
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(on_card(&mut world), []);
+    assert_eq!(world.controller.dags(None).len(), 1);
+}
+
+#[test]
+fn without_a_place_it_waits_and_begins_when_there_is_one() {
+    let mut world = World::new();
+    for (name, chain) in [("beta/a", "vpn"), ("beta/b", "pad"), ("beta/c", "cache")] {
+        world.deploy(name, chain, 1);
+    }
+    let refused = LoadFailure::Controller { code: 2 };
+    world.card().bad_regions.insert(RegionId(3), refused);
+    world.ask(create("acme/web", spec("lb", 5))).expect("there seems to be room");
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Failed, "no region is left");
+    world.ask(bind(wish(1))).expect("it may get one");
+    assert_eq!(state(&world, 1), BindingState::Initial);
+    world.ask(delete("beta/a")).expect("it exists");
+    world.run();
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    world.ask(unbind(1)).expect("it is bound");
+}
+
+#[test]
+fn one_that_never_gets_a_place_fails() {
+    let mut world = World::without_card();
+    assert!(world.ask(create("acme/web", spec("nat", 1))).is_err(), "no card was ever seen");
+    assert_eq!(wrong_field(world.ask(bind(wish(1)))), "dags[0]");
+}
+
+#[test]
+fn a_lease_lasts_from_heartbeat_to_heartbeat() {
+    let mut world = deployed();
+    world.ask(bind(BindingSpec { lease: Some(5 * SECOND), ..wish(1) })).expect("there is room");
+    world.ask(bind(wish(2))).expect("there is room");
+    world.run();
+    let expires = seen(&world, 1).expires.expect("it has a lease");
+    world.pass(4 * SECOND);
+    let beat = Command::Heartbeat { vms: vec![vm(1), vm(2), vm(9)] };
+    match world.ask(beat) {
+        Ok(Reply::Heartbeat { alive, missing }) => {
+            assert_eq!(alive.len(), 2);
+            assert!(alive[0].expires > Some(expires));
+            assert_eq!(missing, [vm(9)]);
+        }
+        other => panic!("not a heartbeat: {other:?}"),
+    }
+    world.pass(4 * SECOND);
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    world.settle();
+    assert_eq!(state(&world, 1), BindingState::Unbound);
+    assert!(seen(&world, 1).record.reason.expect("why").contains("heartbeat"));
+    assert_eq!(state(&world, 2), BindingState::Bound, "no lease, no end");
+}
+
+#[test]
+fn after_a_restart_a_lease_counts_anew() {
+    let mut world = deployed();
+    world.ask(bind(BindingSpec { lease: Some(5 * SECOND), ..wish(1) })).expect("there is room");
+    world.run();
+    world.now = world.now + 60 * SECOND;
+    world.restart();
+    world.run();
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    world.pass(5 * SECOND);
+    assert_eq!(state(&world, 1), BindingState::Unbound);
+}
+
+#[test]
+fn the_daemon_dies_at_any_batch_of_a_bind() {
+    let total = {
+        let mut world = deployed();
+        let before = world.batches;
+        world.ask(bind(template(1))).expect("there is room");
+        world.settle();
+        world.ask(unbind(1)).expect("it is bound");
+        world.settle();
+        before..world.batches
+    };
+    for crash in total.flat_map(|batch| [Crash::Before(batch), Crash::After(batch)]) {
+        let mut world = deployed();
+        world.crash = Some(crash);
+        let request = |world: &mut World, command| {
+            let caller = crate::support::operator();
+            let request = snic_controller::Request { caller, request_id: None, command };
+            world.request(request)
+        };
+        request(&mut world, bind(template(1)));
+        world.settle();
+        // What was not answered is asked again.
+        request(&mut world, bind(template(1)));
+        world.settle();
+        assert_eq!(state(&world, 1), BindingState::Bound, "{crash:?}");
+        request(&mut world, unbind(1));
+        world.settle();
+        request(&mut world, unbind(1));
+        world.settle();
+        assert_eq!(state(&world, 1), BindingState::Unbound, "{crash:?}");
+        assert_eq!(on_card(&mut world), [], "{crash:?}");
+        assert_eq!(world.controller.dags(None).len(), 1, "{crash:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_wish_is_named() {
+    let mut world = deployed();
+    world.deploy("beta/web", "lb", 1);
+    let dags = |names: &[&str]| Chains::Dags(names.iter().map(|name| dag(name)).collect());
+    let cases = [
+        (BindingSpec { functions: 0, ..wish(1) }, "functions"),
+        (BindingSpec { functions: 33, ..wish(1) }, "functions"),
+        (BindingSpec { ready_within: Duration::ZERO, ..wish(1) }, "ready_within"),
+        (BindingSpec { ready_within: 601 * SECOND, ..wish(1) }, "ready_within"),
+        (BindingSpec { lease: Some(SECOND), ..wish(1) }, "lease"),
+        (BindingSpec { chains: dags(&[]), ..wish(1) }, "dags"),
+        (BindingSpec { chains: dags(&["acme/web", "acme/no"]), ..wish(1) }, "dags"),
+        (BindingSpec { chains: dags(&["beta/web"]), ..wish(1) }, "dags[0]"),
+        (BindingSpec { chains: dags(&["acme/no"]), ..wish(1) }, "dags[0]"),
+        (
+            BindingSpec { chains: dags(&["acme/web", "acme/web"]), functions: 2, ..wish(1) },
+            "dags[1]",
+        ),
+        (BindingSpec { chains: Chains::Template(dag("beta/web")), ..wish(1) }, "template"),
+        (BindingSpec { chains: Chains::Template(dag("acme/no")), ..wish(1) }, "template"),
+    ];
+    for (spec, field) in cases {
+        assert_eq!(wrong_field(world.ask(bind(spec))), field);
+    }
+    let nobody = BindingSpec { tenant: tenant_id("nobody"), ..wish(1) };
+    assert_eq!(absent(world.ask(bind(nobody))), "tenants/nobody");
+    assert_eq!(world.controller.bindings_after(None, None).count(), 0);
+}
+
+#[test]
+fn bindings_are_listed_by_tenant_and_forgotten_after_a_day() {
+    let mut world = deployed();
+    world.ask(bind(wish(2))).expect("there is room");
+    world.ask(bind(wish(1))).expect("there is room");
+    world.settle();
+    let listed = |world: &World, tenant: Option<&str>, after: Option<u32>| -> Vec<VmId> {
+        let (tenant, after) = (tenant.map(tenant_id), after.map(vm));
+        let bindings = world.controller.bindings_after(tenant.as_ref(), after.as_ref());
+        bindings.map(|view| view.record.spec.vm).collect()
+    };
+    assert_eq!(listed(&world, None, None), [vm(1), vm(2)]);
+    assert_eq!(listed(&world, Some("acme"), Some(1)), [vm(2)]);
+    assert_eq!(listed(&world, Some("beta"), None), []);
+    world.ask(unbind(1)).expect("it is bound");
+    world.pass(Duration::from_secs(24 * 3600 + 1));
+    assert_eq!(listed(&world, None, None), [vm(2)]);
+    assert!(matches!(world.changes.last(), Some((Change::BindingForgotten(_), _))));
+    world.restart();
+    world.settle();
+    assert_eq!(listed(&world, None, None), [vm(2)]);
+}
+
+#[test]
+fn a_new_dag_can_be_named_before_it_is_ready() {
+    let mut world = World::new();
+    world.ask(create("acme/web", spec("nat", 1))).expect("there is room");
+    world.ask(bind(wish(1))).expect("the DAG has a place");
+    assert_eq!(state(&world, 1), BindingState::BindStarted);
+    world.settle();
+    assert_eq!(state(&world, 1), BindingState::Bound);
+}

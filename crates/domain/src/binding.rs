@@ -1,0 +1,156 @@
+//! Bindings: a virtual machine with its functions of a card and the DAGs that they lead to.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CardId, DagName, MacAddress, PciAddress, RuleId, TenantId};
+
+/// The UUID of a virtual machine, in lower case with hyphens, as libvirt writes it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct VmId(Box<str>);
+
+/// A text that is no UUID.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no UUID such as 123e4567-e89b-42d3-a456-426614174000")]
+pub struct InvalidVmId(pub String);
+
+impl VmId {
+    /// Checks and takes the text; upper case becomes lower case.
+    pub fn new(text: &str) -> Result<Self, InvalidVmId> {
+        let parts: Vec<&str> = text.split('-').collect();
+        let lengths = parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
+        let hexadecimal = parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit()));
+        if lengths && hexadecimal {
+            return Ok(Self(text.to_ascii_lowercase().into()));
+        }
+        Err(InvalidVmId(text.chars().take(80).collect()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for VmId {
+    type Err = InvalidVmId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidVmId> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for VmId {
+    type Error = InvalidVmId;
+
+    fn try_from(text: String) -> Result<Self, InvalidVmId> {
+        Self::new(&text)
+    }
+}
+
+impl From<VmId> for String {
+    fn from(id: VmId) -> Self {
+        id.0.into()
+    }
+}
+
+impl fmt::Display for VmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Where the packets of a machine's functions go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chains {
+    /// To DAGs that exist: function `i` of the machine leads to DAG `i` modulo their number.
+    Dags(Vec<DagName>),
+    /// To a DAG of the machine's own, made like this one and removed with the binding.
+    Template(DagName),
+}
+
+/// What an orchestrator asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingSpec {
+    /// The machine.
+    pub vm: VmId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Where its packets go.
+    pub chains: Chains,
+    /// How many virtual functions it gets: at least one for each DAG.
+    pub functions: u16,
+    /// How long it may take until all is ready.
+    pub ready_within: Duration,
+    /// How long the binding outlives its last heartbeat; `None`: until it is unbound.
+    pub lease: Option<Duration>,
+}
+
+impl BindingSpec {
+    /// Whether this asks for the same: times may differ.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.vm == other.vm
+            && self.tenant == other.tenant
+            && self.chains == other.chains
+            && self.functions == other.functions
+    }
+}
+
+/// How far a binding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum BindingState {
+    /// Accepted; its DAGs have no place yet, nothing is reserved.
+    Initial,
+    /// Its functions are reserved and lead to its DAGs; the card is being brought to it.
+    BindStarted,
+    /// The card, read back, serves it.
+    Bound,
+    /// It was not ready in time, or cannot be any more; all it had is given back.
+    BindFailed,
+    /// It was unbound; all it had is given back.
+    Unbound,
+}
+
+impl BindingState {
+    /// Whether it holds nothing any more.
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::BindFailed | Self::Unbound)
+    }
+}
+
+/// One virtual function of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundFunction {
+    /// Of which card.
+    pub card: CardId,
+    /// Its number there.
+    pub function: u16,
+    /// Where the host sees it.
+    pub pci_address: PciAddress,
+    /// Its Ethernet address.
+    pub mac_address: MacAddress,
+    /// Where its packets go.
+    pub dag: DagName,
+    /// The rule that leads them there.
+    pub rule: RuleId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_named_by_its_uuid() {
+        let id = VmId::new("123E4567-e89b-42d3-a456-426614174000").expect("a UUID");
+        assert_eq!(id.as_str(), "123e4567-e89b-42d3-a456-426614174000");
+        for bad in ["", "vm1", "123e4567e89b42d3a456426614174000", &format!("{id}-"), "{}"] {
+            assert!(VmId::new(bad).is_err(), "{bad}");
+        }
+    }
+}

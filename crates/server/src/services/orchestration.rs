@@ -1,0 +1,247 @@
+//! Virtual machines.
+
+use std::time::Instant;
+
+use snic_api::convert::{binding, name, timestamp};
+use snic_api::error::Failure;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::orchestration_service_server::OrchestrationService;
+use snic_controller::{BindingView, Caller, Change, Command, Controller, Reply};
+use snic_domain::{BindingState, Chains, TenantId, VmId};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::watching::{Event, Subject};
+use super::{Answer, Services, absent, answer, newer, page, stopped};
+use crate::error::{Doing, shutting_down};
+use crate::gate::{Deadline, caller, out_of_time};
+use crate::hub::Seen;
+use crate::settings::WAIT_MAX;
+
+/// Most machines of one heartbeat: a host has far fewer.
+const HEARTBEAT_VMS_MAX: usize = 1_000;
+
+#[tonic::async_trait]
+impl OrchestrationService for Services {
+    async fn bind_vm(&self, request: Request<v1::BindVmRequest>) -> Answer<v1::VmBinding> {
+        let caller = caller(&request)?;
+        let deadline = request.extensions().get::<Deadline>().copied();
+        let spec = binding::spec(&request.into_inner())?;
+        let vm = spec.vm.clone();
+        let reply = self.ask(&caller, None, Command::BindVm(spec), Doing::Change).await?;
+        let begun = answer!(reply, Reply::Binding(view) => view)?;
+        let until = deadline.map_or_else(|| Instant::now() + WAIT_MAX, |Deadline(at)| at);
+        let view = self.settled(&caller, *begun, until).await?;
+        match view.record.state {
+            BindingState::Bound => Ok(Response::new(binding_to_wire(&view))),
+            _ => Err(not_bound(&vm, &view).into()),
+        }
+    }
+
+    async fn unbind_vm(&self, request: Request<v1::UnbindVmRequest>) -> Answer<v1::VmBinding> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let vm = binding::vm("vm", &request.vm).map_err(Failure::from)?;
+        let tenant = match request.tenant.as_str() {
+            "" => None,
+            text => Some(name::tenant("tenant", text).map_err(Failure::from)?),
+        };
+        let command = Command::UnbindVm { vm, tenant };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view)))
+    }
+
+    async fn get_binding(&self, request: Request<v1::GetBindingRequest>) -> Answer<v1::VmBinding> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let vm = binding::name("name", &name).map_err(Failure::from)?;
+        let view = self.read(&caller, move |controller, _| controller.binding_view(&vm)).await?;
+        Ok(Response::new(binding_to_wire(&view.ok_or_else(|| absent(&name))?)))
+    }
+
+    async fn list_bindings(
+        &self,
+        request: Request<v1::ListBindingsRequest>,
+    ) -> Answer<v1::ListBindingsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
+        let query = Query::of("ListBindings").with("parent", &request.parent);
+        let page = page(query, request.page_size, &request.page_token)?;
+        let after = page.after().and_then(|key| VmId::new(key).ok());
+        // Before the state is read: what changes afterwards is newer than this.
+        let revision = self.0.hub.revision();
+        let page = self
+            .page(
+                &caller,
+                &page,
+                move |controller, _, limit| {
+                    let behind = controller.bindings_after(tenant.as_ref(), after.as_ref());
+                    behind.take(limit).collect()
+                },
+                |view: &BindingView| (view.record.spec.vm.to_string(), binding_to_wire(view)),
+            )
+            .await?;
+        Ok(Response::new(v1::ListBindingsResponse {
+            bindings: page.items,
+            next_page_token: page.next_page_token,
+            revision,
+        }))
+    }
+
+    type WatchBindingsStream = ReceiverStream<Result<v1::VmBindingEvent, Status>>;
+
+    async fn watch_bindings(
+        &self,
+        request: Request<v1::WatchBindingsRequest>,
+    ) -> Answer<Self::WatchBindingsStream> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
+        let subject = OfBindings { tenant, caller };
+        Ok(Response::new(self.watch(subject, request.resume_revision).await?))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<v1::HeartbeatRequest>,
+    ) -> Answer<v1::HeartbeatResponse> {
+        let caller = caller(&request)?;
+        let vms = request.into_inner().vms;
+        if vms.len() > HEARTBEAT_VMS_MAX {
+            let text = format!("{} machines; at most {HEARTBEAT_VMS_MAX} in one", vms.len());
+            return Err(Failure::new(ErrorReason::LimitExceeded, &text)
+                .violation("vms", text)
+                .into());
+        }
+        let read = |(i, text): (usize, &String)| binding::vm(&format!("vms[{i}]"), text);
+        let vms: Result<Vec<VmId>, _> = vms.iter().enumerate().map(read).collect();
+        let command = Command::Heartbeat { vms: vms.map_err(Failure::from)? };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Heartbeat { alive, missing } => {
+            Response::new(v1::HeartbeatResponse {
+                alive: alive.iter().map(binding_to_wire).collect(),
+                missing: missing.iter().map(ToString::to_string).collect(),
+            })
+        })
+    }
+}
+
+/// Why a machine that was to be bound is not.
+fn not_bound(vm: &VmId, view: &BindingView) -> Failure {
+    let name = binding::of_binding(vm);
+    let reason = view.record.reason.as_deref().unwrap_or("it was unbound meanwhile");
+    let text = format!("{name} is not bound: {reason}");
+    Failure::new(ErrorReason::BindFailed, &text).resource("binding", name, text)
+}
+
+impl Services {
+    /// The binding when it is bound or has ended.
+    async fn settled(
+        &self,
+        caller: &Caller,
+        begun: BindingView,
+        until: Instant,
+    ) -> Result<BindingView, Failure> {
+        let (since, vm) = (Instant::now(), begun.record.spec.vm.clone());
+        let mut latest = self.0.hub.subscribe();
+        let mut stopping = self.0.stopping.clone();
+        let mut view = begun;
+        loop {
+            let state = view.record.state;
+            if state == BindingState::Bound || state.has_ended() {
+                return Ok(view);
+            }
+            // Before the state is read: what happens afterwards is seen as a change.
+            let seen = self.0.hub.revision();
+            let wanted = vm.clone();
+            let now = self.read(caller, move |controller, _| controller.binding_view(&wanted));
+            view = now.await?.ok_or_else(|| absent(&binding::of_binding(&vm)))?;
+            if view.record.state == state {
+                tokio::select! {
+                    () = newer(&mut latest, seen) => {}
+                    () = tokio::time::sleep_until(until.into()) => {
+                        return Err(out_of_time(since.elapsed()));
+                    }
+                    () = stopped(&mut stopping) => return Err(shutting_down()),
+                }
+            }
+        }
+    }
+}
+
+/// The bindings of one tenant, or of all.
+struct OfBindings {
+    tenant: Option<TenantId>,
+    caller: Caller,
+}
+
+impl Subject for OfBindings {
+    type View = BindingView;
+    type Event = v1::VmBindingEvent;
+
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn all(&self) -> impl FnOnce(&Controller) -> Vec<BindingView> + Send + 'static {
+        let tenant = self.tenant.clone();
+        move |controller| controller.bindings_after(tenant.as_ref(), None).collect()
+    }
+
+    fn concerns(&self, change: &Change) -> bool {
+        let (Change::Binding(view) | Change::BindingForgotten(view)) = change else { return false };
+        let of = &view.record.spec.tenant;
+        self.tenant.as_ref().is_none_or(|tenant| of == tenant)
+    }
+
+    fn view(seen: &Seen) -> Option<&BindingView> {
+        if let Seen::Binding(view) = seen { Some(view) } else { None }
+    }
+
+    fn event(&self, event: Event<'_, BindingView>) -> v1::VmBindingEvent {
+        v1::VmBindingEvent {
+            r#type: event.kind().into(),
+            binding: event.view.map(binding_to_wire),
+            revision: event.revision,
+        }
+    }
+}
+
+fn binding_to_wire(view: &BindingView) -> v1::VmBinding {
+    let record = &view.record;
+    let functions = record.functions.iter().zip(&view.programmed).map(|(function, programmed)| {
+        v1::BoundFunction {
+            card: name::of_card(&function.card),
+            virtual_function: function.function.into(),
+            pci_address: function.pci_address.to_string(),
+            mac_address: function.mac_address.to_string(),
+            dag: function.dag.to_string(),
+            programmed: *programmed,
+        }
+    });
+    let dags = view.dags.iter().map(|dag| v1::BoundDag {
+        name: dag.name.to_string(),
+        uid: dag.uid.map_or(0, snic_domain::DagUid::raw),
+        state: dag.state.map_or(0, |state| snic_api::convert::dag::state_to_wire(state).into()),
+    });
+    v1::VmBinding {
+        name: binding::of_binding(&record.spec.vm),
+        tenant: name::of_tenant(&record.spec.tenant),
+        state: binding::state_to_wire(record.state).into(),
+        reason: record.reason.clone().unwrap_or_default(),
+        functions: functions.collect(),
+        dags: dags.collect(),
+        template: match &record.spec.chains {
+            Chains::Template(dag) => dag.to_string(),
+            Chains::Dags(_) => String::new(),
+        },
+        lease: record.spec.lease.map(binding::duration_to_wire),
+        expire_time: view.expires.map(timestamp),
+        deadline_time: Some(timestamp(record.deadline)),
+        create_time: Some(timestamp(record.created)),
+        update_time: Some(timestamp(record.changed)),
+    }
+}
