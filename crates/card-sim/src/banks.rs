@@ -212,6 +212,11 @@ impl Banks {
         [self.contents[0].packets, self.contents[1].packets]
     }
 
+    /// The rows of a bank, torn or not: for a table whose rows stand alone.
+    pub(crate) const fn rows(&self, bank: Bank) -> &Decoded {
+        &self.contents[bank].decoded
+    }
+
     /// The rows as a packet of `version` meets them in `bank`: fails where `key` was written since.
     #[inline]
     pub(crate) fn rows_for(

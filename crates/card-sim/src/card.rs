@@ -12,7 +12,7 @@ use crate::configuration::{Controller, Load, identify};
 use crate::faults::{Dice, Faults};
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{Options, Plane};
+use crate::plane::{MemoryAccess, Options, Plane};
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
 use crate::trace::Record;
@@ -115,6 +115,11 @@ impl SimCard {
     /// Opens a card that was lost. What it holds is what it held.
     pub fn reopen(&mut self) {
         self.lost = false;
+    }
+
+    /// Says what NTs of `code` do with memory from now on; none does anything until it is said.
+    pub fn set_memory_access(&mut self, code: u32, access: MemoryAccess) {
+        self.plane.set_access(code, access);
     }
 
     /// Sends this source's packets at the card; from now on, or from its start.

@@ -1,9 +1,11 @@
 //! The rows of a bank with their columns unpacked, as the data plane's pipeline registers have
 //! them: each row is decoded once, when a commit makes it visible, and not for every packet.
 
+use std::collections::BTreeSet;
+
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, RateLimiterRow, RegionRow, RowCodec,
-    RowKey, StageRow, Table,
+    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, PageRow, RateLimiterRow, RegionRow,
+    RowCodec, RowKey, StageRow, Table,
 };
 
 /// A bank's rows that the data plane reads, by row.
@@ -18,7 +20,13 @@ pub(crate) struct Decoded {
     pub(crate) regions: Vec<Option<RegionRow>>,
     pub(crate) credits: Vec<Option<CreditRow>>,
     pub(crate) limiters: Vec<Option<RateLimiterRow>>,
+    /// The page table: rows, and where a page of a tenant's NT is among them.
+    page_rows: Vec<Option<PageRow>>,
+    page_index: BTreeSet<(PageKey, u16)>,
 }
+
+/// A page as NTs name it: tenant, NT, virtual page.
+pub(crate) type PageKey = (u16, u32, u16);
 
 impl Default for Decoded {
     fn default() -> Self {
@@ -31,6 +39,8 @@ impl Default for Decoded {
             regions: vec![None; Table::Region.rows()],
             credits: vec![None; Table::Credit.rows()],
             limiters: vec![None; Table::RateLimiter.rows()],
+            page_rows: vec![None; Table::Page.rows()],
+            page_index: BTreeSet::new(),
         }
     }
 }
@@ -48,12 +58,28 @@ impl Decoded {
                 Table::Region => self.regions[row] = decode(bank, key),
                 Table::Credit => self.credits[row] = decode(bank, key),
                 Table::RateLimiter => self.limiters[row] = decode(bank, key),
-                Table::Classifier | Table::Page => {}
+                Table::Page => self.set_page(key.row, decode(bank, key)),
+                Table::Classifier => {}
             }
         }
         if rows.iter().any(|key| key.table == Table::Classifier) {
             self.sort_classifier(bank);
         }
+    }
+
+    fn set_page(&mut self, row: u16, page: Option<PageRow>) {
+        let key = |page: PageRow| ((page.tenant, page.nt, page.virtual_page), row);
+        if let Some(before) = std::mem::replace(&mut self.page_rows[usize::from(row)], page) {
+            self.page_index.remove(&key(before));
+        }
+        self.page_index.extend(page.map(key));
+    }
+
+    /// The physical page and the rights of a page; of two rows for it the first counts.
+    pub(crate) fn page(&self, key: PageKey) -> Option<(u16, u8)> {
+        let (_, row) = self.page_index.range((key, 0)..=(key, u16::MAX)).next()?;
+        let page = self.page_rows[usize::from(*row)]?;
+        Some((page.physical_page, page.rwx))
     }
 
     fn sort_classifier(&mut self, bank: &[u32]) {

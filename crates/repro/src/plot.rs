@@ -8,8 +8,9 @@ use crate::outcome::{Axis, Plot, Series, Style};
 
 const SIZE: (u32, u32) = (860, 480);
 
-/// Colours that differ also in grey and for the colour-blind (Okabe and Ito's set).
-const COLOURS: [RGBColor; 7] = [
+/// Colours that differ also for the colour-blind (Okabe and Ito's set), and three more for the plots that
+/// have many lines.
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -17,6 +18,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(60, 60, 60),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(23, 150, 160),
 ];
 
 /// Draws a plot.

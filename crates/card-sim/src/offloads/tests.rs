@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn every_packet_comes_out_and_little_is_right(
+    fn every_packet_comes_out_and_the_same_again(
         scheduler in scheduler(),
         chains in prop::collection::vec(prop::collection::vec(0_usize..6, 1..5), 1..4),
         gbps in 5_u64..100,

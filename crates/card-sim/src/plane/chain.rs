@@ -162,6 +162,13 @@ impl Plane {
 
     /// The copy's head is through an NT.
     pub(super) fn leave(&mut self, at: u32) {
+        if !self.accesses.is_empty()
+            && let Some(cause) = self.faults(at)
+        {
+            let region = self.copies[at].region;
+            self.lose(at, cause);
+            return self.serve(region);
+        }
         let copy = &mut self.copies[at];
         let number = copy.region;
         let region = &mut self.regions[usize::from(number)];

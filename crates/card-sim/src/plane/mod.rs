@@ -19,12 +19,13 @@
 //! `core + pass · (stages − 1) + Σ d`. Everything else that takes time is waiting for something
 //! that another packet has.
 
+mod access;
 mod chain;
 mod egress;
 mod ingress;
 mod stage;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use snic_domain::limits::SYNC_ROWS;
 use snic_domain::{ByteSize, CardProfile, DagUid};
@@ -40,6 +41,8 @@ use crate::time::{Clock, Meter};
 use crate::trace::Trace;
 use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
+
+pub use access::MemoryAccess;
 
 /// No packet, in a link.
 const NIL: u32 = u32::MAX;
@@ -224,6 +227,9 @@ pub(crate) struct Plane {
     sync_free: u16,
     sync_waiting: VecDeque<u32>,
     sync_serving: bool,
+    /// What NTs do with memory, by code.
+    accesses: BTreeMap<u32, MemoryAccess>,
+    memory_pages: u64,
 }
 
 impl Plane {
@@ -268,6 +274,8 @@ impl Plane {
             sync_free: SYNC_ROWS as u16,
             sync_waiting: VecDeque::new(),
             sync_serving: false,
+            accesses: BTreeMap::new(),
+            memory_pages: access::pages(profile.memory),
         }
     }
 
@@ -277,6 +285,8 @@ impl Plane {
         let mut fresh = Self::new(profile, self.options, self.now);
         fresh.sources = std::mem::take(&mut self.sources);
         fresh.trace = std::mem::take(&mut self.trace);
+        // What netlists do does not change with the power.
+        fresh.accesses = std::mem::take(&mut self.accesses);
         *self = fresh;
         for source in 0..self.sources.len() as u32 {
             if let Some(generator) = &mut self.sources[source as usize].generator {

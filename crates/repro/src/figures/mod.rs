@@ -1,5 +1,6 @@
 //! The figures, in the order of the page.
 
+mod bluefield2;
 mod flexpipe;
 mod supernic_11;
 mod supernic_12;
@@ -8,6 +9,7 @@ mod supernic_18;
 mod supernic_7;
 mod supernic_8;
 mod supernic_9;
+mod supernic_table_1;
 
 use anyhow::Result;
 
@@ -78,6 +80,12 @@ pub const ALL: &[Figure] = &[
         run: supernic_18::run,
     },
     Figure {
+        id: "table1",
+        title: "SuperNIC Table 1: what it has",
+        source: "SuperNIC (FPGA '24), Table 1",
+        run: supernic_table_1::run,
+    },
+    Figure {
         id: "flexpipe-fig3",
         title: "FlexPipe Fig. 3: throughput of three designs",
         source: "FlexPipe (preprint of October 2023), Fig. 3 and IV",
@@ -100,6 +108,12 @@ pub const ALL: &[Figure] = &[
         title: "FlexPipe Table II: units for line rate",
         source: "FlexPipe (preprint of October 2023), Eq. 1 and Table II",
         run: flexpipe::table_2,
+    },
+    Figure {
+        id: "bluefield2-mixes",
+        title: "BlueField-2 study: four packet mixes on the simulated card",
+        source: "Benchmarking of NVIDIA BlueField-2 Offloading Capabilities, 4 and 5, Figs. 3 to 6",
+        run: bluefield2::run,
     },
 ];
 

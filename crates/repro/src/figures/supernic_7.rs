@@ -34,7 +34,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
             ours.push((f64::from(bytes), gbps));
             paper.push((f64::from(bytes), expected[at]));
         }
-        let name = format!("{credits} credits");
+        let name = format!("Credits: {credits}");
         series.extend([Series::ours(&name, ours), Series::paper(name, paper)]);
     }
     outcome.plot =

@@ -1,0 +1,80 @@
+//! NTs and their memory: every access goes through the page table, keyed by tenant and NT, so that
+//! an NT that tenants share keeps them apart. What is not mapped for it is a fault: the packet is
+//! dropped and counted, and nothing is read or written.
+//!
+//! What an NT does with its memory is in its netlist, which a simulated card does not have: whoever
+//! simulates says it ([`MemoryAccess`]). The time of an access is part of the NT's latency.
+
+use snic_domain::limits::PAGE_SIZE;
+use snic_tables::DropCause;
+
+use super::{Plane, bank_index};
+use crate::decoded::Decoded;
+
+/// Reading is allowed: bit 0 of a page row's rights.
+const READ: u8 = 0b001;
+/// Writing is allowed: bit 1.
+const WRITE: u8 = 0b010;
+
+/// What an NT does with memory for every packet: one access, to pages that packets spread over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryAccess {
+    /// Pages of its own space that it uses, from page zero on; none is no access.
+    pub pages: u16,
+    /// Whether it writes; it reads in any case.
+    pub writes: bool,
+}
+
+impl MemoryAccess {
+    const fn rights(self) -> u8 {
+        if self.writes { READ | WRITE } else { READ }
+    }
+
+    /// The page that a packet's access is to; the same for the same packet on every machine.
+    fn page(self, source: u32, sequence: u32) -> u16 {
+        let mixed = (u64::from(source) << 32 | u64::from(sequence)) + 1;
+        // The golden ratio times 2^64: neighbours fall far apart.
+        let spread = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (spread % u64::from(self.pages.max(1))) as u16
+    }
+}
+
+/// Where a page of a tenant's NT lies, if it may be accessed so.
+fn translate(rows: &Decoded, key: (u16, u32, u16), rights: u8) -> Option<u16> {
+    let (physical, granted) = rows.page(key)?;
+    (granted & rights == rights).then_some(physical)
+}
+
+impl Plane {
+    /// What NTs of `code` do with memory from now on.
+    pub(crate) fn set_access(&mut self, code: u32, access: MemoryAccess) {
+        if access.pages == 0 {
+            self.accesses.remove(&code);
+        } else {
+            self.accesses.insert(code, access);
+        }
+    }
+
+    /// Whether the memory access of the NT that a copy is in is one it may not make.
+    pub(super) fn faults(&self, at: u32) -> Option<DropCause> {
+        let copy = &self.copies[at];
+        let slot = copy.rest.trailing_zeros() as usize;
+        let code = self.regions[usize::from(copy.region)].nts[slot].as_ref()?.code;
+        let access = self.accesses.get(&code)?;
+        let packet = &self.packets[copy.packet];
+        let bank = packet.bank.map_or(self.banks.active(), bank_index);
+        let rows = self.banks.rows(bank);
+        let tenant = rows.dags[usize::from(packet.uid.row())].map(|row| row.tenant);
+        let page = access.page(packet.source, packet.sequence);
+        let physical =
+            tenant.and_then(|tenant| translate(rows, (tenant, code, page), access.rights()));
+        // A page that the card does not have is none.
+        let inside = physical.is_some_and(|page| u64::from(page) < self.memory_pages);
+        (!inside).then_some(DropCause::MemoryFault)
+    }
+}
+
+/// How many pages a memory has.
+pub(super) const fn pages(memory: snic_domain::ByteSize) -> u64 {
+    memory.get() / PAGE_SIZE.get()
+}
