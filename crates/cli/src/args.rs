@@ -80,6 +80,15 @@ pub enum Command {
     /// Contexts: which server to speak to, and as whom
     #[command(subcommand)]
     Context(ContextCommand),
+    /// Shows regions, DAGs and what happens, on a screen that is kept up to date
+    Top {
+        /// How often all is read anew; changes come at once
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+        interval: humantime::Duration,
+        /// Print one screen and end
+        #[arg(long)]
+        once: bool,
+    },
     /// Prints the completions of a shell
     Completions {
         /// The shell
@@ -636,4 +645,17 @@ mod tests {
             Cli::try_parse_from(words).expect(line);
         }
     }
+}
+
+/// An interval that a server can bear.
+fn interval(text: &str) -> Result<humantime::Duration, String> {
+    let interval: humantime::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let least = std::time::Duration::from_millis(100);
+    if *interval < least {
+        return Err(format!(
+            "{interval} is too short: at least {}",
+            humantime::Duration::from(least)
+        ));
+    }
+    Ok(interval)
 }

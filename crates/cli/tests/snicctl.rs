@@ -611,3 +611,43 @@ fn an_error_of_something_in_between_is_shown_as_it_is() {
         run.stderr
     );
 }
+
+#[test]
+fn one_screen_of_top_shows_the_map_and_the_dags() {
+    let fake = Fake::start();
+    let page = String::new;
+    fake.answer(
+        "ListDags",
+        &ListDagsResponse { dags: vec![fixtures::web()], next_page_token: page(), revision: 1 },
+    )
+    .answer(
+        "ListBitstreams",
+        &ListBitstreamsResponse {
+            bitstreams: vec![fixtures::bitstream()],
+            next_page_token: page(),
+        },
+    )
+    .answer(
+        "ListCards",
+        &ListCardsResponse { cards: vec![fixtures::card()], next_page_token: page() },
+    )
+    .answer(
+        "ListRegions",
+        &ListRegionsResponse { regions: fixtures::regions(), next_page_token: page(), revision: 1 },
+    );
+    let run = run(fake.endpoint(), "top --once");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.stdout.lines().count(), 24);
+    assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);
+    for text in ["3 LOADING", "acme/web", "READY"] {
+        assert!(run.stdout.contains(text), "{text}: {}", run.stdout);
+    }
+}
+
+#[test]
+fn top_says_that_it_needs_a_terminal() {
+    let fake = Fake::start();
+    let run = run(fake.endpoint(), "top");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("snicctl top --once"), "{}", run.stderr);
+}

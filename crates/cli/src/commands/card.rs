@@ -32,7 +32,8 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
     }
 }
 
-async fn all(client: &Client) -> Result<Vec<Card>, Failure> {
+/// All cards.
+pub(super) async fn all(client: &Client) -> Result<Vec<Card>, Failure> {
     pages(async |page_token| {
         let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
         let reply = call!(client, Safe, cards.list_cards, request)?;

@@ -9,6 +9,7 @@ mod operation;
 mod region;
 mod rule;
 mod tenant;
+mod top;
 mod vm;
 mod wait;
 mod watch;
@@ -58,6 +59,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Context(command) => context::run(session, command),
+        Command::Top { once: true, .. } => top::once(&session.client()?).await,
+        Command::Top { interval, .. } => top::run(&session.client()?, interval.into()).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "snicctl", &mut script);

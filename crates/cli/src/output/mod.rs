@@ -6,7 +6,7 @@
 
 pub mod explain;
 #[cfg(test)]
-mod fixtures;
+pub mod fixtures;
 pub mod message;
 pub mod table;
 pub mod text;

@@ -1,0 +1,389 @@
+//! The screen: a map of the regions, a table, a line of keys. Everything is said in words and
+//! letters; colours only repeat it, so that nothing is lost without them.
+
+use std::time::{Duration, SystemTime};
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState};
+use snic_api::render::{cut, load_percent, state_word};
+use snic_api::v1::region::State;
+use snic_api::v1::{Card, Dag, Region, card, dag};
+
+use super::model::{Model, Panel, Row, Sort, number, tenant_of};
+use crate::output::{self, text, views};
+
+/// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
+const CELL_WIDTH: u16 = 19;
+/// Lines that the map may take of the screen, as a fraction: the rest is for the table.
+const MAP_SHARE: u16 = 2;
+/// Colours of tenants, given out by a sum over their letters; none is that of a state.
+const TENANT_COLOURS: [Color; 6] = [
+    Color::Cyan,
+    Color::Blue,
+    Color::LightMagenta,
+    Color::LightBlue,
+    Color::LightCyan,
+    Color::White,
+];
+
+/// How it is drawn.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Whether colours are wanted.
+    pub is_colour: bool,
+    /// The time now.
+    pub now: SystemTime,
+}
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame<'_>, model: &Model, look: Look) {
+    let area = frame.area();
+    let map = map_lines(model, look, area.width, area.height / MAP_SHARE);
+    let map_height = u16::try_from(map.len()).unwrap_or(u16::MAX);
+    let parts = [
+        Constraint::Length(1),
+        Constraint::Length(map_height),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ];
+    let [head, middle, table, keys] = Layout::vertical(parts).areas(area);
+    frame.render_widget(Paragraph::new(title(model, look, area.width)), head);
+    frame.render_widget(Paragraph::new(map), middle);
+    match model.detail {
+        Some(scroll) => draw_detail(frame, table, model, look, scroll),
+        None => draw_table(frame, table, model, look),
+    }
+    frame.render_widget(Paragraph::new(key_line(model)), keys);
+}
+
+fn title(model: &Model, look: Look, width: u16) -> Line<'static> {
+    let (dags, ready) = model.dag_counts();
+    let clock = clock(look.now);
+    let card = model.card().map(|card| {
+        let (place, of) = model.card_place();
+        let place = if of > 1 { format!(" {place}/{of}") } else { String::new() };
+        format!("{} ({}){place} {}  ", text::id(&card.name), card.model, health(card))
+    });
+    let state = match (&model.lost, model.has_read()) {
+        (Some(why), _) => format!("NOT CONNECTED, trying again: {why}"),
+        (None, false) => "connecting ...".to_owned(),
+        (None, true) => format!("{}{ready} of {dags} DAGs ready", card.unwrap_or_default()),
+    };
+    let room = usize::from(width).saturating_sub(clock.len() + 2);
+    let style = if model.lost.is_some() { bold(look, Color::Red) } else { strong() };
+    let left = cut(&state, room);
+    let gap = room.saturating_sub(left.chars().count()) + 2;
+    Line::from(vec![Span::styled(left, style), Span::raw(" ".repeat(gap) + &clock)])
+}
+
+fn health(card: &Card) -> &'static str {
+    match card.health() {
+        card::Health::Ok => "OK",
+        card::Health::Impaired => "IMPAIRED",
+        card::Health::Lost => "LOST",
+        card::Health::Recovering => "RECOVERING",
+        card::Health::Unspecified => "UNKNOWN",
+    }
+}
+
+/// Hours, minutes and seconds of a time, in UTC as in every listing.
+fn clock(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("{:02}:{:02}:{:02}Z", since / 3_600 % 24, since / 60 % 60, since % 60)
+}
+
+/// The regions side by side: two lines each where there is room, else one.
+fn map_lines(model: &Model, look: Look, width: u16, height: u16) -> Vec<Line<'static>> {
+    let regions = model.regions();
+    if regions.is_empty() {
+        return Vec::new();
+    }
+    let columns = usize::from((width / CELL_WIDTH).max(1)).min(regions.len());
+    let cell = usize::from(width) / columns;
+    let rows = regions.len().div_ceil(columns);
+    let is_tall = rows * 2 <= usize::from(height);
+    let mut lines = Vec::new();
+    for row in regions.chunks(columns) {
+        let states = row.iter().flat_map(|region| {
+            let owners = if is_tall { Vec::new() } else { owners(region, look, cell) };
+            padded(state_spans(region, model, look, owners), cell)
+        });
+        lines.push(Line::from(states.collect::<Vec<_>>()));
+        if is_tall {
+            let owned = row.iter().flat_map(|region| {
+                let mut spans = vec![Span::raw("   ")];
+                spans.extend(owners(region, look, cell.saturating_sub(4)));
+                padded(spans, cell)
+            });
+            lines.push(Line::from(owned.collect::<Vec<_>>()));
+        }
+    }
+    lines
+}
+
+fn state_spans(
+    region: &Region,
+    model: &Model,
+    look: Look,
+    owners: Vec<Span<'static>>,
+) -> Vec<Span<'static>> {
+    let state = region.state();
+    let mark = if region.cordoned { "!" } else { " " };
+    let mut spans = vec![
+        Span::raw(format!("{:>2}{mark}", number(region))),
+        Span::styled(state_word(state), state_style(state, look)),
+    ];
+    let more = match (state, model.time_left(region, look.now)) {
+        (State::Reconfiguring, Some(left)) => format!(" {}", short(left)),
+        (State::Active | State::Draining, _) => {
+            load_percent(region).map(|load| format!(" {load}%")).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    spans.push(Span::raw(more));
+    if !owners.is_empty() {
+        spans.push(Span::raw(" "));
+        spans.extend(owners);
+    }
+    spans
+}
+
+/// A time left, in at most five characters.
+fn short(left: Duration) -> String {
+    match left.as_millis() {
+        millis @ 0..1_000 => format!("{millis}ms"),
+        _ => format!("{}s", left.as_secs()),
+    }
+}
+
+/// The tenants of a region, else what it holds.
+fn owners(region: &Region, look: Look, width: usize) -> Vec<Span<'static>> {
+    let mut tenants: Vec<&str> = region.users.iter().map(|user| tenant_of(&user.dag)).collect();
+    tenants.sort_unstable();
+    tenants.dedup();
+    if tenants.is_empty() {
+        let holds = cut(text::id(&region.bitstream), width);
+        return vec![Span::styled(holds, Style::new().add_modifier(Modifier::DIM))];
+    }
+    let mut spans = Vec::new();
+    for (place, tenant) in tenants.into_iter().enumerate() {
+        if place > 0 {
+            spans.push(Span::raw(","));
+        }
+        spans.push(Span::styled(tenant.to_owned(), tenant_style(tenant, look)));
+    }
+    spans
+}
+
+/// Spans cut or filled to a width, the last column left empty.
+fn padded(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
+    let mut left = width.saturating_sub(1);
+    let mut out = Vec::new();
+    for span in spans {
+        let content = cut(&span.content, left);
+        left -= content.chars().count();
+        out.push(Span::styled(content, span.style));
+    }
+    out.push(Span::raw(" ".repeat(left + 1)));
+    out
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) {
+    let rows = model.rows();
+    let (heading, widths) = columns(model.panel);
+    let header = TableRow::new(heading.iter().copied()).style(strong());
+    let shown = rows.iter().map(|row| table_row(row, look));
+    let table = Table::new(shown, widths)
+        .header(header)
+        .block(Block::new().borders(Borders::TOP).title(tabs(model, rows.len())))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+        .highlight_symbol("> ");
+    let chosen = (!rows.is_empty()).then_some(model.selected);
+    let mut state = TableState::new().with_selected(chosen);
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// The panels, the open one in brackets, with the order and the filter.
+fn tabs(model: &Model, count: usize) -> String {
+    let names = Panel::ALL.iter().enumerate().map(|(place, panel)| {
+        let name = format!("{} {}", place + 1, panel.title());
+        if *panel == model.panel { format!("[{name}: {count}]") } else { name }
+    });
+    let mut text = names.collect::<Vec<_>>().join("  ");
+    if model.sort() != Sort::Time {
+        text += &format!("  by {}", model.sort().title());
+    }
+    if model.is_reversed {
+        text += ", reversed";
+    }
+    if !model.filter.is_empty() {
+        text += &format!("  with \"{}\"", model.filter);
+    }
+    text + " "
+}
+
+fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
+    use Constraint::{Fill, Length};
+    match panel {
+        Panel::Dags => (
+            &["DAG", "STATE", "ASKED", "LET IN", "REGIONS"],
+            vec![Fill(2), Length(12), Length(14), Length(14), Fill(1)],
+        ),
+        Panel::Regions => (
+            &["REGION", "STATE", "LOAD", "CHAIN (capitals: network tasks in use)"],
+            vec![Length(10), Length(8), Length(5), Fill(1)],
+        ),
+        Panel::Tenants => (
+            &["TENANT", "DAGS", "READY", "ASKED", "LET IN", "OF ASKED", "REGIONS"],
+            vec![Fill(1), Length(5), Length(5), Length(14), Length(14), Length(8), Length(7)],
+        ),
+        Panel::Events => (&["TIME", "WHAT"], vec![Length(9), Fill(1)]),
+    }
+}
+
+fn table_row<'a>(row: &Row<'_>, look: Look) -> TableRow<'a> {
+    match row {
+        Row::Dag(dag) => TableRow::new(vec![
+            Cell::new(text::dag(&dag.name)),
+            Cell::new(dag.state().as_str_name()).style(dag_style(dag, look)),
+            Cell::new(text::rate(dag.bandwidth_bps)),
+            Cell::new(text::rate(dag.rate_limit_bps)),
+            Cell::new(regions_of(dag)),
+        ]),
+        Row::Region(region) => TableRow::new(vec![
+            Cell::new(text::region(&region.name)),
+            Cell::new(state_word(region.state())).style(state_style(region.state(), look)),
+            Cell::new(load_percent(region).map(|load| format!("{load}%")).unwrap_or_default()),
+            Cell::new(chain(region)),
+        ]),
+        Row::Tenant(tenant) => TableRow::new(vec![
+            Cell::new(tenant.tenant.clone()).style(tenant_style(&tenant.tenant, look)),
+            Cell::new(tenant.dags.to_string()),
+            Cell::new(tenant.ready.to_string()),
+            Cell::new(text::rate(tenant.requested_bps)),
+            Cell::new(text::rate(tenant.rate_bps)),
+            Cell::new(percent(tenant.rate_bps, tenant.requested_bps)),
+            Cell::new(tenant.regions.to_string()),
+        ]),
+        Row::Event(event) => {
+            TableRow::new(vec![Cell::new(clock(event.at)), Cell::new(event.text.clone())])
+        }
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => String::new(),
+        _ => format!("{}%", u128::from(part) * 100 / u128::from(whole)),
+    }
+}
+
+/// The numbers of the regions that a DAG is in.
+fn regions_of(dag: &Dag) -> String {
+    let stages = dag.mapping.iter().flat_map(|mapping| &mapping.stages);
+    let instances = stages.flat_map(|stage| &stage.branches).flat_map(|chain| &chain.instances);
+    let mut numbers: Vec<u32> =
+        instances.filter_map(|instance| text::id(&instance.region).parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    numbers.join(" ")
+}
+
+/// The NTs of a region in their order; those that somebody uses in capitals.
+fn chain(region: &Region) -> String {
+    let slots = region.slots.iter().enumerate().map(|(index, slot)| {
+        let is_used = region
+            .users
+            .iter()
+            .any(|user| user.slots.iter().any(|used| usize::try_from(*used) == Ok(index)));
+        let nt = text::id(&slot.nt_type);
+        if is_used { nt.to_uppercase() } else { nt.to_owned() }
+    });
+    slots.collect::<Vec<_>>().join(" > ")
+}
+
+/// The chosen row in full.
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look, scroll: u16) {
+    let style = output::Style { is_colour: false, now: look.now };
+    let rows = model.rows();
+    let (title, body) = match rows.get(model.selected) {
+        Some(Row::Dag(dag)) => (text::dag(&dag.name), views::dag(dag, style)),
+        Some(Row::Region(region)) => (text::region(&region.name), views::region(region, style)),
+        Some(Row::Tenant(tenant)) => (tenant.tenant.clone(), tenant_detail(model, &tenant.tenant)),
+        Some(Row::Event(event)) => (clock(event.at), event.text.clone()),
+        None => (String::new(), "it is gone".to_owned()),
+    };
+    // The end stays in sight.
+    let lines = u16::try_from(body.lines().count()).unwrap_or(u16::MAX);
+    let scroll = scroll.min(lines.saturating_sub(area.height.saturating_sub(1)));
+    let block = Block::new().borders(Borders::TOP).title(format!("{title} "));
+    frame.render_widget(Paragraph::new(body).block(block).scroll((scroll, 0)), area);
+}
+
+/// The DAGs of a tenant with what is let in of each.
+fn tenant_detail(model: &Model, tenant: &str) -> String {
+    let line = |dag: &Dag| {
+        let name = cut(text::id(&dag.name), 24);
+        let state = dag.state().as_str_name();
+        let (asked, rate) = (text::rate(dag.bandwidth_bps), text::rate(dag.rate_limit_bps));
+        format!("{name:<24} {state:<12} asks for {asked}, gets {rate}\n")
+    };
+    model.dags_of(tenant).map(line).collect()
+}
+
+fn key_line(model: &Model) -> Line<'static> {
+    let text = match (model.is_filtering, model.detail) {
+        (true, _) => format!("show only what has: {}_   Enter keep  Esc clear", model.filter),
+        (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
+        (false, None) => {
+            "Tab/1-4 panel  up/down  Enter open  / filter  s sort  r reverse  c card  q quit"
+                .to_owned()
+        }
+    };
+    Line::styled(text, Style::new().add_modifier(Modifier::DIM))
+}
+
+const fn strong() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+fn bold(look: Look, colour: Color) -> Style {
+    coloured(look, colour).add_modifier(Modifier::BOLD)
+}
+
+fn coloured(look: Look, colour: Color) -> Style {
+    if look.is_colour { Style::new().fg(colour) } else { Style::new() }
+}
+
+fn state_style(state: State, look: Look) -> Style {
+    match state {
+        State::Active => coloured(look, Color::Green),
+        State::Reconfiguring => bold(look, Color::Yellow),
+        State::Draining => coloured(look, Color::Magenta),
+        State::Faulty => bold(look, Color::Red),
+        State::Victim => coloured(look, Color::DarkGray),
+        State::Free | State::Unknown | State::Unspecified => Style::new(),
+    }
+}
+
+fn dag_style(dag: &Dag, look: Look) -> Style {
+    match dag.state() {
+        dag::State::Ready => coloured(look, Color::Green),
+        dag::State::Pending | dag::State::Provisioning => coloured(look, Color::Yellow),
+        dag::State::Degraded | dag::State::Failed => bold(look, Color::Red),
+        dag::State::Deleting | dag::State::Unspecified => Style::new(),
+    }
+}
+
+fn tenant_style(tenant: &str, look: Look) -> Style {
+    let sum: usize = tenant.bytes().map(usize::from).sum();
+    coloured(look, TENANT_COLOURS[sum % TENANT_COLOURS.len()])
+}
+
+#[cfg(test)]
+#[path = "draw_tests.rs"]
+mod tests;

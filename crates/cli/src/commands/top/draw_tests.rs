@@ -1,0 +1,130 @@
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use rstest::rstest;
+
+use super::*;
+use crate::commands::top::model::{Feed, Snapshot};
+use crate::commands::top::screen;
+use crate::output::fixtures;
+
+const PLAIN: Look = Look { is_colour: false, now: SystemTime::UNIX_EPOCH };
+
+fn model() -> Model {
+    let mut model = Model::default();
+    let snapshot = Snapshot {
+        cards: vec![fixtures::card()],
+        regions: fixtures::regions(),
+        dags: vec![fixtures::web(), fixtures::stuck()],
+        bitstream_bytes: Default::default(),
+    };
+    model.take(Feed::Snapshot(Box::new(snapshot)), SystemTime::UNIX_EPOCH);
+    model
+}
+
+fn pressed(keys: &[KeyCode]) -> Model {
+    let mut model = model();
+    for key in keys {
+        model.press(KeyEvent::new(*key, KeyModifiers::NONE));
+    }
+    model
+}
+
+/// What is on a screen of any size, with whether any cell has a colour.
+fn drawn(model: &Model, look: Look, (width, height): (u16, u16)) -> (String, bool) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal fails");
+    terminal.draw(|frame| draw(frame, model, look)).expect("it is drawn");
+    let cells = terminal.backend().buffer().content();
+    let has_colour = cells.iter().any(|cell| cell.fg != Color::Reset);
+    (cells.iter().map(|cell| cell.symbol()).collect(), has_colour)
+}
+
+#[test]
+fn the_first_screen_has_the_map_and_the_dags() {
+    insta::assert_snapshot!(screen(&model(), PLAIN));
+}
+
+#[test]
+fn regions_show_their_chains() {
+    insta::assert_snapshot!(screen(&pressed(&[KeyCode::Char('2')]), PLAIN));
+}
+
+#[test]
+fn an_opened_dag_shows_where_it_is() {
+    insta::assert_snapshot!(screen(&pressed(&[KeyCode::End, KeyCode::Enter]), PLAIN));
+}
+
+#[test]
+fn an_opened_tenant_shows_its_dags() {
+    insta::assert_snapshot!(screen(&pressed(&[KeyCode::Char('3'), KeyCode::Enter]), PLAIN));
+}
+
+#[test]
+fn before_anything_was_read_it_says_so() {
+    let text = screen(&Model::default(), PLAIN);
+    assert!(text.starts_with("connecting ..."), "{text}");
+}
+
+#[test]
+fn a_lost_server_is_said_on_top_of_what_was_known() {
+    let mut model = model();
+    model.take(Feed::Lost("connection refused".into()), SystemTime::UNIX_EPOCH);
+    let text = screen(&model, PLAIN);
+    assert!(text.starts_with("NOT CONNECTED, trying again: connection refused"), "{text}");
+    assert!(text.contains("acme/"), "{text}");
+}
+
+#[test]
+fn without_colour_there_is_none_and_the_words_are_the_same() {
+    let plain = drawn(&model(), PLAIN, (80, 24));
+    let colour = drawn(&model(), Look { is_colour: true, ..PLAIN }, (80, 24));
+    assert!(!plain.1);
+    assert!(colour.1);
+    assert_eq!(plain.0, colour.0);
+}
+
+/// No size makes it panic, and every region is on a screen of 80 by 24.
+#[rstest]
+fn every_size_is_drawn(
+    #[values(1, 2, 19, 40, 80, 200)] width: u16,
+    #[values(1, 3, 8, 24, 60)] height: u16,
+    #[values(false, true)] is_open: bool,
+) {
+    let keys: &[KeyCode] = if is_open { &[KeyCode::Enter] } else { &[] };
+    let (text, _) = drawn(&pressed(keys), PLAIN, (width, height));
+    assert_eq!(text.chars().count(), usize::from(width) * usize::from(height));
+    if width >= 80 && height >= 24 {
+        for word in ["LOADING", "VICTIM", "FAULTY", "15 FREE"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_big_card_gets_one_line_a_region() {
+    let mut model = Model::default();
+    let region = |number: u32| Region {
+        name: format!("cards/card0/regions/{number}"),
+        state: State::Active.into(),
+        ..fixtures::regions()[0].clone()
+    };
+    let snapshot = Snapshot {
+        cards: vec![fixtures::card()],
+        regions: (0..32).map(region).collect(),
+        dags: vec![],
+        bitstream_bytes: Default::default(),
+    };
+    model.take(Feed::Snapshot(Box::new(snapshot)), SystemTime::UNIX_EPOCH);
+    let lines = map_lines(&model, PLAIN, 80, 12);
+    assert_eq!(lines.len(), 8);
+    assert!(lines[7].to_string().contains("31 ACTIVE"), "{}", lines[7]);
+}
+
+#[test]
+fn times_left_are_short() {
+    for (millis, text) in [(0, "0ms"), (999, "999ms"), (1_000, "1s"), (61_500, "61s")] {
+        assert_eq!(short(Duration::from_millis(millis)), text);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the screen shows, read from the server: everything now and then, and changes as they come.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snic_api::v1::{ListBitstreamsRequest, ListDagsRequest, WatchDagsRequest, WatchRegionsRequest};
+use tokio::sync::mpsc;
+use tonic::Code;
+
+use super::model::{Feed, Snapshot};
+use crate::client::Client;
+use crate::commands::{PAGE_SIZE, call, card, pages, watch};
+use crate::failure::Failure;
+
+/// Pause before a watch that has ended is begun again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Reads until nobody receives any more.
+pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Feed>) {
+    tokio::join!(poll(client, interval, &feeds), regions(client, &feeds), dags(client, &feeds));
+}
+
+/// Reads everything once.
+///
+/// # Errors
+/// [`Failure`]; that cards are not for this caller is none.
+pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
+    let all = pages(async |page_token| {
+        let parent = "tenants/-".to_owned();
+        let request = ListDagsRequest { parent, page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, dags.list_dags, request)?;
+        Ok((reply.dags, reply.next_page_token))
+    });
+    let dags = all.await?;
+    let bitstreams = pages(async |page_token| {
+        let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, bitstreams.list_bitstreams, request)?;
+        Ok((reply.bitstreams, reply.next_page_token))
+    });
+    let sizes = bitstreams.await?.into_iter().map(|b| (b.name, b.size_bytes));
+    let bitstream_bytes: BTreeMap<String, u64> = sizes.collect();
+    let (cards, regions) = match card::all(client).await {
+        Ok(cards) => (cards, card::regions(client, "cards/-").await?),
+        // Tenants see their DAGs and no map.
+        Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => Default::default(),
+        Err(error) => return Err(error),
+    };
+    Ok(Snapshot { cards, regions, dags, bitstream_bytes })
+}
+
+async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>) {
+    let mut ticks = tokio::time::interval(interval);
+    loop {
+        ticks.tick().await;
+        let feed = match snapshot(client).await {
+            Ok(snapshot) => Feed::Snapshot(Box::new(snapshot)),
+            Err(error) => Feed::Lost(error.to_string()),
+        };
+        if feeds.send(feed).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
+    let open = async |resume_revision| {
+        let request = WatchRegionsRequest { parent: "cards/-".into(), resume_revision };
+        Ok(client.cards().watch_regions(request).await?.into_inner())
+    };
+    while !feeds.is_closed() {
+        let take = |event: snic_api::v1::RegionEvent| {
+            let kind = event.r#type();
+            if let Some(region) = event.region {
+                // A change that finds no room comes with the next snapshot.
+                let _ = feeds.try_send(Feed::Region(kind, Box::new(region)));
+            }
+            Ok(event.revision)
+        };
+        match watch::follow(client, open, take).await {
+            Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => return,
+            // The poll says that the server does not answer.
+            Ok(()) | Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
+    let open = async |resume_revision| {
+        let request = WatchDagsRequest { parent: "tenants/-".into(), resume_revision };
+        Ok(client.dags().watch_dags(request).await?.into_inner())
+    };
+    while !feeds.is_closed() {
+        let take = |event: snic_api::v1::DagEvent| {
+            let kind = event.r#type();
+            if let Some(dag) = event.dag {
+                // As above.
+                let _ = feeds.try_send(Feed::Dag(kind, Box::new(dag)));
+            }
+            Ok(event.revision)
+        };
+        // The poll says that the server does not answer.
+        let _ = watch::follow(client, open, take).await;
+        tokio::time::sleep(AGAIN).await;
+    }
+}

@@ -1,0 +1,519 @@
+//! What the screen shows and what keys do to it. No terminal and no connection: all of it is
+//! tested as values.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use snic_api::render::{load_percent, state_word};
+use snic_api::v1::{Card, Dag, EventType, Region, region};
+
+use crate::output::text;
+
+/// Events that are kept to be scrolled through.
+const EVENTS_MAX: usize = 500;
+/// Lines that a page key moves.
+const PAGE: isize = 10;
+
+/// All that is read from the server at once.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The cards; empty for tenants, who do not see them.
+    pub cards: Vec<Card>,
+    /// The regions of all cards; empty for tenants.
+    pub regions: Vec<Region>,
+    /// The DAGs that the caller may see.
+    pub dags: Vec<Dag>,
+    /// Sizes of bitstreams, bytes, by name: how long a load takes.
+    pub bitstream_bytes: BTreeMap<String, u64>,
+}
+
+/// What reaches the screen from the server.
+#[derive(Debug, Clone)]
+pub enum Feed {
+    /// Everything, as it is now.
+    Snapshot(Box<Snapshot>),
+    /// A region changed.
+    Region(EventType, Box<Region>),
+    /// A DAG changed.
+    Dag(EventType, Box<Dag>),
+    /// The server does not answer, and why; it is asked again.
+    Lost(String),
+}
+
+/// What the table below the map lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Panel {
+    /// DAGs.
+    Dags,
+    /// The regions of the card.
+    Regions,
+    /// What each tenant asks for and gets.
+    Tenants,
+    /// What happened.
+    Events,
+}
+
+impl Panel {
+    /// All, in the order of the Tab key.
+    pub const ALL: [Self; 4] = [Self::Dags, Self::Regions, Self::Tenants, Self::Events];
+
+    /// Its name on the screen.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Dags => "DAGs",
+            Self::Regions => "Regions",
+            Self::Tenants => "Tenants",
+            Self::Events => "Events",
+        }
+    }
+
+    /// Columns that it can be sorted by.
+    pub const fn sorts(self) -> &'static [Sort] {
+        match self {
+            Self::Dags => &[Sort::Name, Sort::State, Sort::Bandwidth],
+            Self::Regions => &[Sort::Name, Sort::State, Sort::Load],
+            Self::Tenants => &[Sort::Name, Sort::Bandwidth],
+            Self::Events => &[Sort::Time],
+        }
+    }
+}
+
+/// A column to sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// By name; regions by number.
+    Name,
+    /// By state.
+    State,
+    /// By requested bandwidth, the most first.
+    Bandwidth,
+    /// By how full the fullest NT is, the fullest first.
+    Load,
+    /// By time, the newest first.
+    Time,
+}
+
+impl Sort {
+    /// Its name on the screen.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::State => "state",
+            Self::Bandwidth => "bandwidth",
+            Self::Load => "load",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// What a tenant has, summed over its DAGs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantRow {
+    /// Its id.
+    pub tenant: String,
+    /// DAGs.
+    pub dags: usize,
+    /// Of them, those that are ready.
+    pub ready: usize,
+    /// What they ask for, bits per second.
+    pub requested_bps: u64,
+    /// What is let in now, bits per second.
+    pub rate_bps: u64,
+    /// Regions that it is in.
+    pub regions: usize,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened {
+    /// When it was seen here.
+    pub at: SystemTime,
+    /// What.
+    pub text: String,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone)]
+pub enum Row<'a> {
+    /// A DAG.
+    Dag(&'a Dag),
+    /// A region.
+    Region(&'a Region),
+    /// A tenant.
+    Tenant(TenantRow),
+    /// An event.
+    Event(&'a Happened),
+}
+
+impl Row<'_> {
+    /// What a filter looks at.
+    fn haystack(&self) -> String {
+        match self {
+            Self::Dag(dag) => format!("{} {}", text::dag(&dag.name), dag.state().as_str_name()),
+            Self::Region(region) => {
+                let users: Vec<&str> = region.users.iter().map(|user| &*user.dag).collect();
+                let state = state_word(region.state());
+                format!("{} {state} {} {}", region.name, region.bitstream, users.join(" "))
+            }
+            Self::Tenant(tenant) => tenant.tenant.clone(),
+            Self::Event(event) => event.text.clone(),
+        }
+        .to_lowercase()
+    }
+}
+
+/// What is to be done after a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Draw again.
+    Draw,
+    /// End.
+    Quit,
+}
+
+/// The state of the screen.
+#[derive(Debug, Clone)]
+pub struct Model {
+    cards: Vec<Card>,
+    regions: BTreeMap<String, Region>,
+    dags: BTreeMap<String, Dag>,
+    bitstream_bytes: BTreeMap<String, u64>,
+    /// Since when regions are being reconfigured, as far as it was seen.
+    loading_since: BTreeMap<String, SystemTime>,
+    events: VecDeque<Happened>,
+    has_read: bool,
+    /// Why nothing new comes, if so.
+    pub lost: Option<String>,
+    /// What the table lists.
+    pub panel: Panel,
+    /// Which row is chosen, from 0.
+    pub selected: usize,
+    /// Which of [`Panel::sorts`].
+    sort: usize,
+    /// Whether the order is turned round.
+    pub is_reversed: bool,
+    /// What rows must contain, in small letters.
+    pub filter: String,
+    /// Whether keys go into the filter.
+    pub is_filtering: bool,
+    /// How far the opened row is scrolled, where one is open.
+    pub detail: Option<u16>,
+    /// Which card, from 0.
+    card: usize,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            cards: Vec::new(),
+            regions: BTreeMap::new(),
+            dags: BTreeMap::new(),
+            bitstream_bytes: BTreeMap::new(),
+            loading_since: BTreeMap::new(),
+            events: VecDeque::new(),
+            has_read: false,
+            lost: None,
+            panel: Panel::Dags,
+            selected: 0,
+            sort: 0,
+            is_reversed: false,
+            filter: String::new(),
+            is_filtering: false,
+            detail: None,
+            card: 0,
+        }
+    }
+}
+
+impl Model {
+    /// Takes what the server said at `now`.
+    pub fn take(&mut self, feed: Feed, now: SystemTime) {
+        match feed {
+            Feed::Snapshot(snapshot) => self.replace(*snapshot, now),
+            Feed::Region(EventType::Deleted, region) => {
+                self.regions.remove(&region.name);
+            }
+            Feed::Region(_, region) => self.region(*region, now),
+            Feed::Dag(EventType::Deleted, dag) => {
+                if self.dags.remove(&dag.name).is_some() {
+                    self.happened(now, format!("{} deleted", text::dag(&dag.name)));
+                }
+            }
+            Feed::Dag(_, dag) => self.dag(*dag, now),
+            Feed::Lost(why) => self.lost = Some(why),
+        }
+        self.selected = self.selected.min(self.rows().len().saturating_sub(1));
+    }
+
+    fn replace(&mut self, snapshot: Snapshot, now: SystemTime) {
+        self.lost = None;
+        self.cards = snapshot.cards;
+        self.card = self.card.min(self.cards.len().saturating_sub(1));
+        self.bitstream_bytes = snapshot.bitstream_bytes;
+        let first = !std::mem::replace(&mut self.has_read, true);
+        let names: Vec<&str> = snapshot.dags.iter().map(|dag| &*dag.name).collect();
+        let gone: Vec<String> =
+            self.dags.keys().filter(|name| !names.contains(&&***name)).cloned().collect();
+        for name in gone {
+            self.dags.remove(&name);
+            self.happened(now, format!("{} deleted", text::dag(&name)));
+        }
+        self.regions.retain(|name, _| snapshot.regions.iter().any(|region| region.name == *name));
+        if first {
+            // What was there before is no event.
+            self.dags = snapshot.dags.into_iter().map(|dag| (dag.name.clone(), dag)).collect();
+            self.regions = snapshot.regions.into_iter().map(|r| (r.name.clone(), r)).collect();
+            return;
+        }
+        snapshot.dags.into_iter().for_each(|dag| self.dag(dag, now));
+        snapshot.regions.into_iter().for_each(|region| self.region(region, now));
+    }
+
+    fn dag(&mut self, dag: Dag, now: SystemTime) {
+        let before = self.dags.get(&dag.name).map(Dag::state);
+        if before != Some(dag.state()) && self.has_read {
+            let (name, state) = (text::dag(&dag.name), dag.state().as_str_name());
+            self.happened(now, format!("{name} {state}"));
+        }
+        self.dags.insert(dag.name.clone(), dag);
+    }
+
+    fn region(&mut self, region: Region, now: SystemTime) {
+        let before = self.regions.get(&region.name).map(Region::state);
+        let loading = region.state() == region::State::Reconfiguring;
+        if before != Some(region.state()) {
+            let name = text::region(&region.name);
+            let with = text::id(&region.bitstream);
+            if self.has_read {
+                self.happened(now, format!("{name} {} {with}", state_word(region.state())));
+            }
+            if loading {
+                self.loading_since.insert(region.name.clone(), now);
+            }
+        }
+        if !loading {
+            self.loading_since.remove(&region.name);
+        }
+        self.regions.insert(region.name.clone(), region);
+    }
+
+    fn happened(&mut self, at: SystemTime, text: String) {
+        self.events.push_front(Happened { at, text: text.trim_end().to_owned() });
+        self.events.truncate(EVENTS_MAX);
+    }
+
+    /// Whether anything was read yet.
+    pub const fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// The card whose map is shown.
+    pub fn card(&self) -> Option<&Card> {
+        self.cards.get(self.card)
+    }
+
+    /// How many cards there are, and which is shown, from 1.
+    pub fn card_place(&self) -> (usize, usize) {
+        (self.card + 1, self.cards.len())
+    }
+
+    /// How many DAGs there are, and how many of them are ready.
+    pub fn dag_counts(&self) -> (usize, usize) {
+        let is_ready = |dag: &&Dag| dag.state() == snic_api::v1::dag::State::Ready;
+        (self.dags.len(), self.dags.values().filter(is_ready).count())
+    }
+
+    /// The regions of the card, by number.
+    pub fn regions(&self) -> Vec<&Region> {
+        let Some(card) = self.card() else { return Vec::new() };
+        let prefix = format!("{}/", card.name);
+        let of_card = self.regions.values().filter(|region| region.name.starts_with(&prefix));
+        let mut regions: Vec<&Region> = of_card.collect();
+        regions.sort_by_key(|region| number(region));
+        regions
+    }
+
+    /// How long a reconfiguration under way takes on, by the bitstream's size and the card's
+    /// configuration port; `None` where that is not known.
+    pub fn time_left(&self, region: &Region, now: SystemTime) -> Option<Duration> {
+        let since = self.loading_since.get(&region.name)?;
+        let port = self.card()?.config_port_bytes_per_second;
+        let bytes = *self.bitstream_bytes.get(&region.bitstream)?;
+        if port == 0 {
+            return None;
+        }
+        let all = Duration::from_secs_f64(bytes as f64 / port as f64);
+        Some(all.saturating_sub(now.duration_since(*since).unwrap_or_default()))
+    }
+
+    /// The DAGs of a tenant, by name.
+    pub fn dags_of(&self, tenant: &str) -> impl Iterator<Item = &Dag> {
+        self.dags.values().filter(move |dag| tenant_of(&dag.name) == tenant)
+    }
+
+    /// What each tenant asks for and gets.
+    fn tenants(&self) -> Vec<TenantRow> {
+        let mut rows: BTreeMap<&str, TenantRow> = BTreeMap::new();
+        for dag in self.dags.values() {
+            let tenant = tenant_of(&dag.name);
+            let row = rows.entry(tenant).or_default();
+            row.tenant = tenant.to_owned();
+            row.dags += 1;
+            row.ready += usize::from(dag.state() == snic_api::v1::dag::State::Ready);
+            row.requested_bps = row.requested_bps.saturating_add(dag.bandwidth_bps);
+            row.rate_bps = row.rate_bps.saturating_add(dag.rate_limit_bps);
+        }
+        for region in self.regions.values() {
+            let mut tenants: Vec<&str> =
+                region.users.iter().map(|user| tenant_of(&user.dag)).collect();
+            tenants.sort_unstable();
+            tenants.dedup();
+            for tenant in tenants {
+                if let Some(row) = rows.get_mut(tenant) {
+                    row.regions += 1;
+                }
+            }
+        }
+        rows.into_values().collect()
+    }
+
+    /// The column that the table is sorted by.
+    pub fn sort(&self) -> Sort {
+        let sorts = self.panel.sorts();
+        sorts[self.sort % sorts.len()]
+    }
+
+    /// The rows of the table: filtered, in order. Time O(rows · log rows).
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let all: Vec<Row<'_>> = match self.panel {
+            Panel::Dags => self.dags.values().map(Row::Dag).collect(),
+            Panel::Regions => self.regions().into_iter().map(Row::Region).collect(),
+            Panel::Tenants => self.tenants().into_iter().map(Row::Tenant).collect(),
+            Panel::Events => self.events.iter().map(Row::Event).collect(),
+        };
+        let wanted =
+            |row: &Row<'_>| self.filter.is_empty() || row.haystack().contains(&self.filter);
+        let mut rows: Vec<Row<'_>> = all.into_iter().filter(wanted).collect();
+        // Stable: rows that are equal keep the order of their names.
+        rows.sort_by(|left, right| compare(self.sort(), left, right));
+        if self.is_reversed {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// What a key does.
+    pub fn press(&mut self, key: KeyEvent) -> After {
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return After::Quit;
+        }
+        if self.is_filtering {
+            self.edit_filter(key.code);
+            return After::Draw;
+        }
+        match key.code {
+            KeyCode::Char('q') => return After::Quit,
+            KeyCode::Esc | KeyCode::Backspace if self.detail.is_some() => self.detail = None,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Enter if self.detail.is_none() => {
+                self.detail = (!self.rows().is_empty()).then_some(0);
+            }
+            KeyCode::Enter => self.detail = None,
+            KeyCode::Tab | KeyCode::Right => self.turn(1),
+            KeyCode::BackTab | KeyCode::Left => self.turn(Panel::ALL.len() - 1),
+            KeyCode::Char(digit @ '1'..='4') => self.open(digit as usize - '1' as usize),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(PAGE),
+            KeyCode::PageUp => self.step(-PAGE),
+            KeyCode::Home => self.step(isize::MIN / 2),
+            KeyCode::End => self.step(isize::MAX / 2),
+            KeyCode::Char('s') => self.sort = (self.sort + 1) % self.panel.sorts().len(),
+            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char('c') => self.card = (self.card + 1) % self.cards.len().max(1),
+            KeyCode::Char('/') => {
+                self.is_filtering = true;
+                self.detail = None;
+            }
+            _ => {}
+        }
+        After::Draw
+    }
+
+    fn edit_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.is_filtering = false,
+            KeyCode::Esc => {
+                self.is_filtering = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(letter) => self.filter.extend(letter.to_lowercase()),
+            _ => {}
+        }
+        self.selected = 0;
+    }
+
+    fn turn(&mut self, by: usize) {
+        let here = Panel::ALL.iter().position(|panel| *panel == self.panel).unwrap_or_default();
+        self.open((here + by) % Panel::ALL.len());
+    }
+
+    fn open(&mut self, panel: usize) {
+        self.panel = Panel::ALL[panel];
+        (self.selected, self.sort, self.is_reversed, self.detail) = (0, 0, false, None);
+    }
+
+    /// Moves the choice, or scrolls what is open.
+    fn step(&mut self, by: isize) {
+        if let Some(line) = self.detail {
+            let to = isize::try_from(line).unwrap_or(isize::MAX).saturating_add(by);
+            self.detail = Some(u16::try_from(to.clamp(0, 1_000)).unwrap_or_default());
+            return;
+        }
+        let last = isize::try_from(self.rows().len()).unwrap_or(isize::MAX).saturating_sub(1);
+        let to = isize::try_from(self.selected).unwrap_or(isize::MAX).saturating_add(by);
+        self.selected = usize::try_from(to.clamp(0, last.max(0))).unwrap_or_default();
+    }
+}
+
+/// The number of a region in its card.
+pub fn number(region: &Region) -> u32 {
+    text::id(&region.name).parse().unwrap_or(u32::MAX)
+}
+
+/// The tenant of a DAG's name.
+pub fn tenant_of(dag: &str) -> &str {
+    let rest = dag.strip_prefix("tenants/").unwrap_or(dag);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+fn compare(sort: Sort, left: &Row<'_>, right: &Row<'_>) -> Ordering {
+    match (sort, left, right) {
+        (Sort::State, Row::Dag(left), Row::Dag(right)) => {
+            left.state().as_str_name().cmp(right.state().as_str_name())
+        }
+        (Sort::Bandwidth, Row::Dag(left), Row::Dag(right)) => {
+            right.bandwidth_bps.cmp(&left.bandwidth_bps)
+        }
+        (Sort::State, Row::Region(left), Row::Region(right)) => {
+            state_word(left.state()).cmp(state_word(right.state()))
+        }
+        (Sort::Load, Row::Region(left), Row::Region(right)) => {
+            load_percent(right).cmp(&load_percent(left))
+        }
+        (Sort::Bandwidth, Row::Tenant(left), Row::Tenant(right)) => {
+            right.requested_bps.cmp(&left.requested_bps)
+        }
+        // The rows come in the order of their names, events from the newest.
+        _ => Ordering::Equal,
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;
