@@ -100,6 +100,24 @@ impl ControlError {
         Self::Invalid(vec![FieldViolation { field: field.into(), description: description.into() }])
     }
 
+    /// What kind of error it is, for counting.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid",
+            Self::NotFound { .. } => "not_found",
+            Self::AlreadyExists { .. } => "exists",
+            Self::EtagMismatch { .. } => "etag",
+            Self::Precondition { .. } => "precondition",
+            Self::Quota { .. } => "quota",
+            Self::Refused(_) => "capacity",
+            Self::NoCard(_) => "no_card",
+            Self::Cancelled => "cancelled",
+            Self::Superseded { .. } => "superseded",
+            Self::RequestIdReused { .. } => "request_id",
+            Self::Exhausted { .. } => "exhausted",
+        }
+    }
+
     pub(crate) fn not_found(resource: impl ToString) -> Self {
         Self::NotFound { resource: resource.to_string() }
     }

@@ -55,7 +55,7 @@ pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheme};
 pub use records::{InvalidRecord, OperationRecord, RecordWrite, Work};
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
-pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause};
+pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause, Ticket};
 pub use state::{Controller, Settings};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,

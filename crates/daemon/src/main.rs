@@ -1,5 +1,6 @@
 //! The daemon that owns a SmartNIC card.
 
+mod metrics;
 mod pki;
 mod policies;
 mod quickstart;
@@ -10,6 +11,7 @@ mod wiring;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -71,8 +73,15 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Run { config } => {
             let settings = Settings::read(&config)?;
-            init_log(&settings.log.filter, &settings.log.format)?;
-            runtime()?.block_on(serving::run(&settings))
+            let runtime = runtime()?;
+            // Exporters begin inside of tokio, and end outside of it.
+            let telemetry = runtime.block_on(async { init(&settings) })?;
+            let telemetry = Arc::new(telemetry);
+            let result = runtime.block_on(serving::run(&settings, Arc::clone(&telemetry)));
+            if let Some(telemetry) = Arc::into_inner(telemetry) {
+                telemetry.stop();
+            }
+            result
         }
         Command::Config { config } => {
             let settings =
@@ -90,6 +99,11 @@ fn run(command: Command) -> Result<()> {
 
 fn init_log(filter: &str, format: &str) -> Result<()> {
     snic_telemetry::init_log(filter, format.parse()?).context("set up the log")
+}
+
+fn init(settings: &Settings) -> Result<snic_telemetry::Telemetry> {
+    let (log, otlp) = (&settings.log, settings.telemetry.otlp.as_deref());
+    snic_telemetry::init(&log.filter, log.format.parse()?, otlp).context("set up log and telemetry")
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

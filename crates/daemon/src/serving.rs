@@ -1,15 +1,18 @@
 //! The gRPC server of a running daemon, from start to a clean stop.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
 use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};
+use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::metrics;
 use crate::settings::Settings;
 use crate::wiring::Daemon;
 
@@ -54,8 +57,22 @@ pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
 }
 
 /// `snicd run`: serves until a signal, then stops cleanly.
-pub async fn run(settings: &Settings) -> Result<()> {
+pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let daemon = Daemon::start(settings)?;
+    let page = match settings.telemetry.prometheus {
+        Some(address) => Some(metrics::start(address, telemetry, daemon.plane.clone()).await?),
+        None => None,
+    };
+    let result = serve(settings, daemon).await;
+    if let Some(page) = page {
+        page.abort();
+        // That it was cut is what was wanted.
+        let _ = page.await;
+    }
+    result
+}
+
+async fn serve(settings: &Settings, daemon: Daemon) -> Result<()> {
     let mut server = start(settings, &daemon).await?;
     if let Some(port) = server.port() {
         tracing::info!(port, "snicd is up");

@@ -24,6 +24,8 @@ pub struct Settings {
     pub tls: Tls,
     /// Log lines.
     pub log: Log,
+    /// Metrics and traces.
+    pub telemetry: Telemetry,
     /// The cards.
     pub cards: Vec<Card>,
 }
@@ -62,6 +64,19 @@ pub struct Log {
     pub filter: String,
     /// `human` or `json`.
     pub format: String,
+}
+
+/// Metrics and traces; both off by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    /// An OpenTelemetry collector (OTLP over gRPC, such as `http://127.0.0.1:4317`), which gets
+    /// metrics, traces and log lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<String>,
+    /// Where Prometheus reads `/metrics`. It needs no identity and tells names of tenants and DAGs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<SocketAddr>,
 }
 
 /// By what a card is driven.
@@ -125,6 +140,7 @@ impl Default for Settings {
                 key: pki.join("server.key"),
             },
             log: Log::default(),
+            telemetry: Telemetry::default(),
             cards: vec![Card {
                 id: CardId::new("card0").expect("a label"),
                 driver: Driver::Sim,

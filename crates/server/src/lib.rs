@@ -11,6 +11,7 @@ mod gate;
 mod hub;
 pub mod identity;
 mod listen;
+pub mod observe;
 mod serve;
 mod services;
 pub mod settings;

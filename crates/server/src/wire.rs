@@ -176,7 +176,7 @@ fn counters(counters: &CardCounters) -> v1::CardCounters {
     }
 }
 
-const fn cause_word(cause: DropCause) -> &'static str {
+pub(crate) const fn cause_word(cause: DropCause) -> &'static str {
     match cause {
         DropCause::Unclassified => "UNKNOWN_DAG",
         DropCause::StaleUid => "STALE_UID",

@@ -1,10 +1,16 @@
-//! Logs and traces: set-up and the names used.
+//! Logs, metrics and traces: set-up and the names used.
 //!
 //! Every program of the project writes its log to standard error, so that standard output stays
 //! for what it was asked for; one line an event, for people or as JSON.
 
+mod export;
+pub mod metrics;
+pub mod trace;
+
 use std::str::FromStr;
 
+pub use export::Telemetry;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -48,6 +54,9 @@ pub enum InvalidLog {
         #[source]
         source: ParseError,
     },
+    /// Nothing can be exported to this endpoint.
+    #[error("telemetry cannot be exported: {0}")]
+    Export(String),
     /// It was set up before.
     #[error("logging is set up already")]
     Again,
@@ -56,6 +65,34 @@ pub enum InvalidLog {
 /// Sets up logging for the whole process. `filter` is a list of `target=level`, comma separated, as
 /// `tracing_subscriber::filter::Targets` reads it.
 pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
+    let set = tracing_subscriber::registry().with(lines(filter, format)?).try_init();
+    set.map_err(|_| InvalidLog::Again)
+}
+
+/// Sets up logging, and metrics and traces with it. With an endpoint of an OTLP collector (gRPC,
+/// such as `http://127.0.0.1:4317`) all of it goes there too, and this is called inside of tokio.
+pub fn init(filter: &str, format: LogFormat, otlp: Option<&str>) -> Result<Telemetry, InvalidLog> {
+    let lines = lines(filter, format)?;
+    let telemetry = Telemetry::new(otlp)?;
+    // What the exporter itself does is not exported.
+    let ours = || {
+        let targets = Targets::new().with_target("snic", LevelFilter::INFO);
+        targets.with_target(trace::TARGET, LevelFilter::DEBUG)
+    };
+    let spans = telemetry
+        .tracer()
+        .map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours()));
+    let logs = telemetry.bridge().map(|bridge| bridge.with_filter(ours()));
+    let set = tracing_subscriber::registry().with(spans).with(logs).with(lines).try_init();
+    set.map_err(|_| InvalidLog::Again)?;
+    Ok(telemetry)
+}
+
+/// Lines on standard error.
+fn lines<S>(filter: &str, format: LogFormat) -> Result<impl Layer<S>, InvalidLog>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
     let targets: Targets = filter
         .parse()
         .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
@@ -64,8 +101,7 @@ pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    let set = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
-    set.map_err(|_| InvalidLog::Again)
+    Ok(lines.with_filter(targets))
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ const PACKAGES: &[Package] = &[
         why: "HiGHS, which proves how close to the best the planner is",
     },
     Package {
+        name: "prometheus",
+        sign: Sign::Program("promtool"),
+        why: "the check of the metrics and of the rules that are made of them",
+    },
+    Package {
         name: "libvirt-daemon-system",
         sign: Sign::Program("libvirtd"),
         why: "the test of the hook in the hands of libvirt",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snic_controller::{
     CallId, CardCommand, Change, ControlError, Controller, Effect, Event, RecordWrite, Reply,
@@ -11,9 +11,12 @@ use snic_controller::{
 };
 use snic_domain::{CardId, Digest};
 use snic_ports::store::{Batch, Store, StoreError, Write};
+use snic_telemetry::metrics::{QUEUES, instruments};
+use snic_telemetry::trace::{TARGET, Trace};
 use tokio::sync::{broadcast, oneshot};
 
 use super::card_thread::CardThread;
+use super::steps::Steps;
 use super::{Pins, wall_clock};
 
 /// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
@@ -27,7 +30,7 @@ pub(super) type Query = Box<dyn FnOnce(&Controller) -> Late + Send>;
 
 /// What reaches the thread.
 pub(super) enum Message {
-    Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>),
+    Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
     Read(Query),
     Event(Event),
     /// The batch with this number, and all before it, are durable; or the store failed.
@@ -47,7 +50,7 @@ pub(super) struct Outlets {
 
 /// What waits for a batch.
 enum Waiting {
-    Card(CardId, CardCommand),
+    Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
     Emit(Change),
     DropBlob(Digest),
@@ -65,6 +68,7 @@ pub(super) struct Actor {
     durable: u64,
     /// Effects with the number of the batch that they wait for.
     waiting: VecDeque<(u64, Waiting)>,
+    steps: Steps,
 }
 
 impl Actor {
@@ -77,6 +81,7 @@ impl Actor {
             submitted: 0,
             durable: 0,
             waiting: VecDeque::new(),
+            steps: Steps::default(),
         }
     }
 
@@ -95,7 +100,7 @@ impl Actor {
                 return Ok(());
             }
             if self.controller.next_sample() <= wall_clock() && !stopping {
-                self.handle(Event::Sample);
+                self.handle(Event::Sample, &Trace::default());
             }
             let message = match inbox.recv_timeout(self.sleep()) {
                 Ok(message) => message,
@@ -124,13 +129,19 @@ impl Actor {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Request(request, answer) => {
+            Message::Request(request, answer, trace) => {
                 self.next_call += 1;
                 let call = CallId(self.next_call);
                 self.calls.insert(call, answer);
-                self.handle(Event::Request { call, request });
+                self.handle(Event::Request { call, request }, &trace);
             }
-            Message::Event(event) => self.handle(event),
+            Message::Event(event) => {
+                let trace = match &event {
+                    Event::Card { card, report } => self.steps.end(card, report),
+                    _ => Trace::default(),
+                };
+                self.handle(event, &trace);
+            }
             Message::Read(query) => {
                 let late = query(&self.controller);
                 self.waiting.push_back((self.submitted, Waiting::Late(late)));
@@ -142,14 +153,18 @@ impl Actor {
         }
     }
 
-    fn handle(&mut self, event: Event) {
-        for effect in self.controller.handle(event, wall_clock()) {
+    /// What follows from an event is of the same trace.
+    fn handle(&mut self, event: Event, trace: &Trace) {
+        let span = trace.step(|| tracing::debug_span!(target: TARGET, parent: None, "snic.plan"));
+        let effects = span.in_scope(|| self.controller.handle(event, wall_clock()));
+        drop(span);
+        for effect in effects {
             let waiting = match effect {
                 Effect::Persist(writes) => {
-                    self.submit(writes);
+                    self.submit(writes, trace);
                     continue;
                 }
-                Effect::Card { card, command } => Waiting::Card(card, command),
+                Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
                 Effect::Reply { call, result } => Waiting::Reply(call, result),
                 Effect::Emit(change) => Waiting::Emit(change),
                 Effect::DropBlob(digest) => Waiting::DropBlob(digest),
@@ -158,12 +173,19 @@ impl Actor {
         }
     }
 
-    fn submit(&mut self, writes: Vec<RecordWrite>) {
+    fn submit(&mut self, writes: Vec<RecordWrite>, trace: &Trace) {
         self.submitted += 1;
         let number = self.submitted;
         let messages = self.outlets.messages.clone();
+        let count = writes.len();
         let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
+        let begun = Instant::now();
+        let span = trace.step(|| {
+            tracing::debug_span!(target: TARGET, parent: None, "snic.intent", snic.writes = count)
+        });
         let done = Box::new(move |result| {
+            drop(span);
+            instruments().committed(begun.elapsed().as_secs_f64());
             // Where the thread has ended nobody waits for it.
             let _ = messages.send(Message::Durable(number, result));
         });
@@ -177,16 +199,21 @@ impl Actor {
                 self.carry_out(waiting);
             }
         }
+        QUEUES.set(self.waiting.len(), self.calls.len());
     }
 
     fn carry_out(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Card(card, command) => {
-                if let Some(card) = self.outlets.cards.get(&card) {
+            Waiting::Card(id, command, trace) => {
+                if let Some(card) = self.outlets.cards.get(&id) {
+                    self.steps.begin(&id, &command, trace);
                     card.send(command);
                 }
             }
             Waiting::Reply(call, result) => {
+                if let Err(error) = &result {
+                    instruments().refused(error.kind());
+                }
                 if let Some(answer) = self.calls.remove(&call) {
                     // The caller may have given up.
                     let _ = answer.send(result);

@@ -15,6 +15,7 @@
 
 mod actor;
 mod card_thread;
+mod steps;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use snic_domain::{Bitstream, CardId, CardProfile, Digest, Timestamp};
 use snic_ports::card::Card;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Store, StoreError};
+use snic_telemetry::trace::Trace;
 use tokio::sync::{broadcast, oneshot};
 
 use actor::{Actor, Message};
@@ -168,7 +170,7 @@ impl ControlPlane {
     /// Asks for a change. What the reply promises is durable when it arrives.
     pub async fn request(&self, request: Request) -> Result<Reply, ShellError> {
         let (answer, answered) = oneshot::channel();
-        let message = Message::Request(Box::new(request), answer);
+        let message = Message::Request(Box::new(request), answer, Trace::current());
         self.messages.send(message).map_err(|_| ShellError::Stopped)?;
         Ok(answered.await.map_err(|_| ShellError::Stopped)??)
     }

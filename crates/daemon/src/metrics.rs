@@ -1,0 +1,37 @@
+//! The page that Prometheus reads. It has no identity and tells names of tenants and DAGs: it is
+//! served where the settings say, and nowhere by default.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::http::StatusCode;
+use axum::routing::get;
+use snic_server::shell::ControlPlane;
+use snic_telemetry::Telemetry;
+use tokio::task::JoinHandle;
+
+/// The content type of the text format.
+const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Serves `/metrics` until the task is aborted.
+pub async fn start(
+    address: SocketAddr,
+    telemetry: Arc<Telemetry>,
+    plane: ControlPlane,
+) -> Result<JoinHandle<()>> {
+    let listener = tokio::net::TcpListener::bind(address);
+    let listener = listener.await.with_context(|| format!("telemetry.prometheus: {address}"))?;
+    let page = move || async move {
+        match snic_server::observe::refresh(&plane).await {
+            Ok(()) => Ok(([("content-type", FORMAT)], telemetry.exposition())),
+            Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+        }
+    };
+    let router = axum::Router::new().route("/metrics", get(page));
+    Ok(tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "metrics are not served any more");
+        }
+    }))
+}

@@ -1,0 +1,80 @@
+//! The state of the control plane as metrics.
+
+use std::collections::BTreeMap;
+
+use snic_api::convert::{card as wire_card, dag as wire_dag};
+use snic_controller::{CardHealth, CardView, Controller, DropCause};
+use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
+
+use crate::shell::{ControlPlane, ShellError};
+use crate::wire::cause_word;
+
+/// Reads the control plane, for whoever asks the metrics next.
+///
+/// # Errors
+/// The control plane has ended.
+pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
+    let mut all = plane.read(readings).await?;
+    all.extend(QUEUES.readings());
+    publish(all);
+    Ok(())
+}
+
+fn readings(controller: &Controller) -> Vec<Reading> {
+    let mut all = Vec::new();
+    let mut rows = BTreeMap::new();
+    let mut dags: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for dag in controller.dags_after(None, None) {
+        let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
+        all.push(Reading::new(M::DagRateLimit, dag.rate.get() as f64, of()));
+        *dags.entry(wire_dag::state_to_wire(dag.state).as_str_name()).or_default() += 1;
+        rows.insert(dag.uid.row(), dag.name);
+    }
+    let mut ingress = 0;
+    for card in controller.cards() {
+        ingress += card.profile.ingress.get();
+        of_card(&mut all, &card);
+        for (row, counters) in &card.counters.dags {
+            let Some(name) = rows.get(row) else { continue };
+            let of = || [("tenant", name.tenant.to_string()), ("dag", name.dag.to_string())];
+            all.push(Reading::new(M::DagIntended, counters.bytes_intended as f64, of()));
+            all.push(Reading::new(M::DagServed, counters.bytes_served as f64, of()));
+        }
+    }
+    for (state, count) in dags {
+        all.push(Reading::new(M::Dags, count.into(), [("state", state.to_owned())]));
+    }
+    for tenant in controller.tenants().filter(|tenant| tenant.usage.dags > 0) {
+        let share = tenant.usage.bandwidth.get() as f64 / (ingress.max(1) as f64);
+        let of = [("tenant", tenant.tenant.id.to_string())];
+        all.push(Reading::new(M::TenantShare, share, of));
+    }
+    let mut bindings: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for view in controller.bindings_after(None, None) {
+        let state = snic_api::convert::binding::state_to_wire(view.record.state);
+        *bindings.entry(state.as_str_name()).or_default() += 1;
+    }
+    for (state, count) in bindings {
+        all.push(Reading::new(M::Bindings, count.into(), [("state", state.to_owned())]));
+    }
+    all
+}
+
+fn of_card(all: &mut Vec<Reading>, card: &CardView) {
+    let id = || ("card", card.card.to_string());
+    let mut put = |of, value: u64| all.push(Reading::new(of, value as f64, [id()]));
+    put(M::CardUp, u64::from(card.health == CardHealth::Ok));
+    put(M::TableWords, card.words_written);
+    put(M::TableCommits, card.commits);
+    put(M::PacketsIn, card.counters.packets_in);
+    put(M::PacketsOut, card.counters.packets_out);
+    for (cause, packets) in DropCause::ALL.iter().zip(card.counters.drops) {
+        let of = [id(), ("cause", cause_word(*cause).to_owned())];
+        all.push(Reading::new(M::PacketsDropped, packets as f64, of));
+    }
+    for (region, state) in &card.regions {
+        let state = wire_card::region_state_to_wire(*state).as_str_name().to_owned();
+        let of = [id(), ("region", region.to_string()), ("state", state)];
+        all.push(Reading::new(M::RegionState, 1.0, of));
+    }
+}

@@ -1,0 +1,76 @@
+//! Steps of cards that are under way, for traces and metrics: which call they are of, and since
+//! when.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use snic_controller::{CardCommand, CardReport, Ticket};
+use snic_domain::CardId;
+use snic_telemetry::metrics::instruments;
+use snic_telemetry::trace::{TARGET, Trace};
+use tracing::Span;
+use tracing::field::Empty;
+
+/// One step.
+struct Step {
+    span: Span,
+    trace: Trace,
+    begun: Instant,
+}
+
+/// The steps that cards were asked for and did not answer yet.
+#[derive(Default)]
+pub(super) struct Steps(HashMap<(CardId, Ticket), Step>);
+
+impl Steps {
+    /// A card is asked for a step.
+    pub fn begin(&mut self, card: &CardId, command: &CardCommand, trace: Trace) {
+        let id = card.as_str();
+        let (ticket, span) = match command {
+            // Counters are read all the time, for nobody in particular.
+            CardCommand::Sample { .. } => return,
+            CardCommand::Load { ticket, region, .. } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.reconfigure",
+                    snic.card = id, snic.region = region.0, snic.result = Empty)
+                }),
+            ),
+            CardCommand::Program { ticket, delta } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.tables",
+                    snic.card = id, snic.words = delta.words(), snic.result = Empty)
+                }),
+            ),
+            CardCommand::ReadBack { ticket } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.read_back",
+                    snic.card = id, snic.result = Empty)
+                }),
+            ),
+        };
+        self.0.insert((card.clone(), ticket), Step { span, trace, begun: Instant::now() });
+    }
+
+    /// A card answered: gives the trace that the step was of.
+    pub fn end(&mut self, card: &CardId, report: &CardReport) -> Trace {
+        let (ticket, well) = match report {
+            CardReport::Loaded { ticket, result, .. } => (ticket, result.is_ok()),
+            CardReport::Programmed { ticket, result } => (ticket, result.is_ok()),
+            CardReport::ReadBack { ticket, .. } => (ticket, true),
+            CardReport::Lost { .. } => {
+                self.0.retain(|(of, _), _| of != card);
+                return Trace::default();
+            }
+            CardReport::Sampled { .. } => return Trace::default(),
+        };
+        let Some(step) = self.0.remove(&(card.clone(), *ticket)) else { return Trace::default() };
+        step.span.record("snic.result", if well { "ok" } else { "failed" });
+        if matches!(report, CardReport::Loaded { .. }) {
+            instruments().reconfigured(card.as_str(), well, step.begun.elapsed().as_secs_f64());
+        }
+        step.trace
+    }
+}

@@ -1,0 +1,99 @@
+//! Where metrics, traces and logs go.
+
+use std::time::Duration;
+
+use opentelemetry::global;
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use prometheus::{Registry, TextEncoder};
+
+use crate::{InvalidLog, metrics};
+
+/// How long one export may take.
+const EXPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Telemetry that is set up.
+#[derive(Debug)]
+pub struct Telemetry {
+    registry: Registry,
+    meter: SdkMeterProvider,
+    tracer: Option<SdkTracerProvider>,
+    logger: Option<SdkLoggerProvider>,
+}
+
+fn failed(error: impl std::error::Error) -> InvalidLog {
+    InvalidLog::Export(error.to_string())
+}
+
+impl Telemetry {
+    /// Sets up the readers. With an endpoint it has to be called inside of tokio.
+    pub(crate) fn new(otlp: Option<&str>) -> Result<Self, InvalidLog> {
+        let resource = Resource::builder()
+            .with_service_name("snicd")
+            .with_attribute(opentelemetry::KeyValue::new(
+                "service.version",
+                env!("CARGO_PKG_VERSION"),
+            ))
+            .build();
+        let registry = Registry::new();
+        let exposition =
+            opentelemetry_prometheus::exporter().with_registry(registry.clone()).build();
+        let mut meter = SdkMeterProvider::builder()
+            .with_resource(resource.clone())
+            .with_reader(exposition.map_err(failed)?);
+        let (mut tracer, mut logger) = (None, None);
+        if let Some(endpoint) = otlp {
+            let spans = SpanExporter::builder().with_tonic();
+            let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
+            let provider = SdkTracerProvider::builder().with_resource(resource.clone());
+            tracer = Some(provider.with_batch_exporter(spans.map_err(failed)?).build());
+            let logs = LogExporter::builder().with_tonic();
+            let logs = logs.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
+            let provider = SdkLoggerProvider::builder().with_resource(resource);
+            logger = Some(provider.with_batch_exporter(logs.map_err(failed)?).build());
+            let sums = MetricExporter::builder().with_tonic();
+            let sums = sums.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
+            meter = meter.with_periodic_exporter(sums.map_err(failed)?);
+            crate::trace::switch_on();
+        }
+        let meter = meter.build();
+        global::set_meter_provider(meter.clone());
+        metrics::observe(&meter.meter("snic"));
+        Ok(Self { registry, meter, tracer, logger })
+    }
+
+    pub(crate) fn tracer(&self) -> Option<SdkTracer> {
+        self.tracer.as_ref().map(|provider| provider.tracer("snic"))
+    }
+
+    pub(crate) fn bridge(
+        &self,
+    ) -> Option<OpenTelemetryTracingBridge<SdkLoggerProvider, opentelemetry_sdk::logs::SdkLogger>>
+    {
+        self.logger.as_ref().map(OpenTelemetryTracingBridge::new)
+    }
+
+    /// All metrics in the text format of Prometheus.
+    pub fn exposition(&self) -> String {
+        // A family that cannot be written is a defect of the library.
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+
+    /// Sends what was not sent yet. Blocks; not for a thread of tokio.
+    pub fn stop(self) {
+        let results = [
+            self.tracer.map(|provider| provider.shutdown()),
+            self.logger.map(|provider| provider.shutdown()),
+            Some(self.meter.shutdown()),
+        ];
+        for error in results.into_iter().flatten().filter_map(Result::err) {
+            eprintln!("telemetry that was not sent: {error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What operators see: one trace from the call to the card, metrics that Prometheus reads, and the
+//! rules and the dashboard that are made of them.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::logs::v1 as logs;
+use opentelemetry_proto::tonic::collector::metrics::v1 as metrics;
+use opentelemetry_proto::tonic::collector::trace::v1 as trace;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use snic_api::v1;
+use snic_domain::{Bandwidth, DagSpec};
+use snic_integration::{Client, Home};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+/// The client's trace and span.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// A collector, from the published protos.
+#[derive(Clone, Default)]
+struct Collector {
+    spans: Arc<Mutex<Vec<Span>>>,
+    metrics: Arc<Mutex<BTreeSet<String>>>,
+    lines: Arc<Mutex<usize>>,
+}
+
+#[tonic::async_trait]
+impl trace::trace_service_server::TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<trace::ExportTraceServiceRequest>,
+    ) -> Result<Response<trace::ExportTraceServiceResponse>, Status> {
+        let scopes = request.into_inner().resource_spans.into_iter().flat_map(|r| r.scope_spans);
+        self.spans.lock().expect("no panic").extend(scopes.flat_map(|scope| scope.spans));
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl metrics::metrics_service_server::MetricsService for Collector {
+    async fn export(
+        &self,
+        request: Request<metrics::ExportMetricsServiceRequest>,
+    ) -> Result<Response<metrics::ExportMetricsServiceResponse>, Status> {
+        let scopes =
+            request.into_inner().resource_metrics.into_iter().flat_map(|r| r.scope_metrics);
+        let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
+        self.metrics.lock().expect("no panic").extend(names);
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl logs::logs_service_server::LogsService for Collector {
+    async fn export(
+        &self,
+        request: Request<logs::ExportLogsServiceRequest>,
+    ) -> Result<Response<logs::ExportLogsServiceResponse>, Status> {
+        let scopes = request.into_inner().resource_logs.into_iter().flat_map(|r| r.scope_logs);
+        *self.lines.lock().expect("no panic") += scopes.map(|s| s.log_records.len()).sum::<usize>();
+        Ok(Response::new(Default::default()))
+    }
+}
+
+impl Collector {
+    async fn start() -> (Self, SocketAddr) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let collector = Self::default();
+        let server = tonic::transport::Server::builder()
+            .add_service(trace::trace_service_server::TraceServiceServer::new(collector.clone()))
+            .add_service(metrics::metrics_service_server::MetricsServiceServer::new(
+                collector.clone(),
+            ))
+            .add_service(logs::logs_service_server::LogsServiceServer::new(collector.clone()));
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        (collector, address)
+    }
+
+    fn of_trace(&self) -> Vec<Span> {
+        let spans = self.spans.lock().expect("no panic");
+        spans.iter().filter(|span| hex(&span.trace_id) == TRACE).cloned().collect()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A port that was free a moment ago.
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it is bound")
+}
+
+fn page(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).expect("the page is served");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
+    assert!(head.contains("200") && head.contains("version=0.0.4"), "{head}");
+    body.to_owned()
+}
+
+/// A DAG that needs a load, asked for as part of the client's trace.
+async fn create(client: &Client) {
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
+    let dag = v1::Dag {
+        nodes: snic_api::convert::dag::nodes_to_wire(&spec),
+        bandwidth_bps: spec.bandwidth.get(),
+        ..Default::default()
+    };
+    let mut request = Request::new(v1::CreateDagRequest {
+        parent: "tenants/acme".into(),
+        dag_id: "web".into(),
+        dag: Some(dag),
+        ..Default::default()
+    });
+    let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
+    request.metadata_mut().insert("traceparent", header);
+    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
+    client.wait(&operation).await.expect("it is ready");
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../telemetry")
+}
+
+/// What promtool says; `None` where it is not there.
+fn promtool(words: &[&str], input: &str) -> Option<(bool, String)> {
+    let child = Command::new("promtool")
+        .args(words)
+        .current_dir(folder())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        eprintln!("SKIPPED: promtool is missing");
+        return None;
+    };
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(input.as_bytes()).expect("promtool reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let said = [output.stdout, output.stderr].concat();
+    Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// The names of our metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+    words.filter(|w| w.starts_with("snic_")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
+    let (collector, otlp) = Collector::start().await;
+    let home = Home::new();
+    let prometheus = free();
+    home.write_settings(&format!(
+        "[telemetry]\notlp = \"http://{otlp}\"\nprometheus = \"{prometheus}\""
+    ));
+    let daemon = home.start().await;
+    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
+    client.register(&catalogue).await;
+    client.create_tenant("acme").await.expect("a tenant");
+    client.create_tenant("acme").await.expect_err("it exists");
+    create(&client).await;
+    let page = page(prometheus);
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+
+    let spans = collector.of_trace();
+    let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let [rpc] = of("rpc")[..] else { panic!("one call: {spans:?}") };
+    assert_eq!(hex(&rpc.parent_span_id), PARENT, "the client's span is the parent");
+    for step in ["snic.plan", "snic.intent", "snic.reconfigure", "snic.tables"] {
+        assert!(!of(step).is_empty(), "no {step}: {spans:?}");
+        let children = of(step).iter().all(|span| span.parent_span_id == rpc.span_id);
+        assert!(children, "{step} belongs to the call: {spans:?}");
+    }
+    let (load, tables) = (of("snic.reconfigure")[0], of("snic.tables"));
+    let last = tables.last().expect("there is one");
+    assert!(load.end_time_unix_nano <= last.start_time_unix_nano, "rows follow the load");
+    let keys: Vec<&str> = load.attributes.iter().map(|a| a.key.as_str()).collect();
+    assert!(keys.contains(&"snic.card") && keys.contains(&"snic.region"), "{keys:?}");
+    assert!(collector.metrics.lock().expect("no panic").contains("snic.reconfiguration.duration"));
+    assert!(*collector.lines.lock().expect("no panic") > 0, "log lines came too");
+
+    let present = names(&page);
+    for needed in ["snic_region_state", "snic_dags", "snic_admission_refusals_total"] {
+        assert!(present.contains(needed), "{needed} is not in {page}");
+    }
+    let load = "snic_reconfiguration_duration_seconds_count{card=\"card0\",";
+    assert!(page.contains(load), "{page}");
+    assert!(page.contains("snic_admission_refusals_total{") && page.contains("\"exists\""));
+    if let Some((fine, said)) = promtool(&["check", "metrics"], &page) {
+        assert!(fine, "{said}\n{page}");
+    }
+    // What rules and dashboard ask for is there, but for packets that nobody sent.
+    for file in ["rules.yaml", "dashboard.json"] {
+        let text = std::fs::read_to_string(folder().join(file)).expect("the file");
+        for name in names(&text).iter().filter(|name| !name.contains("_bytes_total")) {
+            let known = present.contains(name) || name == "snic_vm_bindings";
+            assert!(known, "{file} asks for {name}, which is not in {page}");
+        }
+    }
+}
+
+#[test]
+fn the_rules_are_valid_and_fire() {
+    for words in [&["check", "rules", "rules.yaml"][..], &["test", "rules", "rules-test.yaml"]] {
+        if let Some((fine, said)) = promtool(words, "") {
+            assert!(fine, "{said}");
+        }
+    }
+}
