@@ -91,6 +91,8 @@ pub enum Decision {
     ScaleOut {
         /// How much.
         to: Bandwidth,
+        /// What would do for the load of now, where there is no room for more.
+        enough: Bandwidth,
         /// Why.
         why: Why,
     },
@@ -139,8 +141,12 @@ pub fn decide(
     let over = chain.capacity.get().saturating_add(chain.capacity.get() / OVERLOAD_PART);
     if last.least.get() > over {
         let why = Why::Overloaded { load: last.least, capacity: chain.capacity };
+        let enough = to(load);
         let to = to(load.max(if policy.pre_launch { forecast } else { load }));
-        return if to > chain.capacity { Decision::ScaleOut { to, why } } else { Decision::Keep };
+        return match to > chain.capacity {
+            true => Decision::ScaleOut { to, enough, why },
+            false => Decision::Keep,
+        };
     }
     if is_rising(policy, chain, load, forecast) {
         let (to, capacity) = (to(forecast), chain.capacity);

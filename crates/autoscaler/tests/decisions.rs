@@ -98,7 +98,8 @@ fn overload_for_a_whole_period_scales_out() {
     let policy = Policy::default();
     let overloaded = Why::Overloaded { load: gbps(27), capacity: gbps(20) };
     let decision = after(&policy, &two(), &[27]);
-    assert_eq!(decision, Decision::ScaleOut { to: gbps(27), why: overloaded });
+    let (to, enough) = (gbps(27), gbps(27));
+    assert_eq!(decision, Decision::ScaleOut { to, enough, why: overloaded });
     assert!(
         matches!(after(&policy, &two(), &[25, 27]), Decision::ScaleOut { to, .. } if to == gbps(29))
     );

@@ -77,6 +77,15 @@ pub enum Command {
     /// Operations: changes that take a while
     #[command(subcommand)]
     Operation(OperationCommand),
+    /// Fairness: what tenants ask for, what they have, and what keeps them from more
+    #[command(subcommand)]
+    Fairness(FairnessCommand),
+    /// Prints what the control plane decided by itself, and why
+    Events {
+        /// Go on with what happens from now on
+        #[arg(short, long)]
+        watch: bool,
+    },
     /// Contexts: which server to speak to, and as whom
     #[command(subcommand)]
     Context(ContextCommand),
@@ -390,6 +399,16 @@ pub enum CardCommand {
     Get {
         /// Its id; without it, the only card
         name: Option<String>,
+    },
+}
+
+/// Verbs of fairness.
+#[derive(Debug, Subcommand)]
+pub enum FairnessCommand {
+    /// Shows all tenants, or one with the history of the last minutes
+    Get {
+        /// The tenant; without it, all that you may see
+        tenant: Option<String>,
     },
 }
 

@@ -15,6 +15,8 @@ use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::classification_service_client::ClassificationServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::event_service_client::EventServiceClient;
+use snic_api::v1::fairness_service_client::FairnessServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
@@ -102,6 +104,10 @@ services! {
     machines: OrchestrationServiceClient,
     /// Operations.
     operations: OperationServiceClient,
+    /// Fairness.
+    fairness: FairnessServiceClient,
+    /// Events.
+    events: EventServiceClient,
 }
 
 impl Client {

@@ -16,8 +16,8 @@ pub const EPOCH_MAX: Duration = Duration::from_secs(10);
 pub enum Scheme {
     /// Everybody has what was admitted, and no more.
     Static,
-    /// Space is shared by DRF, by what was asked for; in time nobody is held to anything but what
-    /// its own instances serve, so who sends more gets more.
+    /// Space is shared by DRF, by what was asked for; what a DAG may use of it does not follow the
+    /// loads, so what it leaves is idle.
     Drf,
     /// Space by DRF and time by measured load.
     #[default]
@@ -33,8 +33,8 @@ pub struct Fairness {
     pub epoch: Duration,
     /// How what is left beyond the promises is shared.
     pub spare: Spare,
-    /// How much of a resource that tenants share is kept free beyond what was promised of it, in
-    /// percent, 0 to 50: queues stay short.
+    /// How much of a resource that tenants share is kept free, unless promises fill it, in percent,
+    /// 0 to 50: queues stay short.
     pub headroom_percent: u32,
 }
 

@@ -197,6 +197,24 @@ impl Lab {
         self.handle(Event::Sample)
     }
 
+    /// Lets time pass in steps with the loop at work, as the daemon has it: counters are read when
+    /// that is due.
+    pub fn live(&mut self, time: Duration, step: Duration) -> Result<()> {
+        let end = self.now + time;
+        while self.now < end {
+            self.pass(step.min(end.since(self.now)))?;
+            if self.controller.next_sample() <= self.now {
+                self.sample()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Other policies, from the next edge of an epoch on.
+    pub fn policies(&mut self, settings: Settings) -> Result<()> {
+        self.handle(Event::Settings(Box::new(settings)))
+    }
+
     /// What time it is.
     pub const fn now(&self) -> Timestamp {
         self.now

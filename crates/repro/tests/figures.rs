@@ -18,6 +18,26 @@ fn supernic_8_comes_out_of_the_whole_stack_exactly() {
 }
 
 #[test]
+fn supernic_5_shares_what_is_loaded() {
+    inside("fig5");
+}
+
+#[test]
+fn supernic_15_scales_out_before_it_is_needed_with_one_reconfiguration() {
+    inside("fig15");
+}
+
+#[test]
+fn supernic_16_keeps_dominant_shares_equal() {
+    inside("fig16");
+}
+
+#[test]
+fn supernic_17_full_sharing_serves_most() {
+    inside("fig17");
+}
+
+#[test]
 fn supernic_11_comes_out_of_the_whole_stack() {
     inside("fig11");
 }

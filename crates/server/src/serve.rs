@@ -196,12 +196,14 @@ async fn run_until(
 }
 
 /// The names of the services, for health.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 11] = [
     "",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.CardService",
     "snic.control.v1.ClassificationService",
     "snic.control.v1.DagService",
+    "snic.control.v1.EventService",
+    "snic.control.v1.FairnessService",
     "snic.control.v1.NetworkTaskService",
     "snic.control.v1.OperationService",
     "snic.control.v1.OrchestrationService",
@@ -216,6 +218,8 @@ fn routes(
     use v1::card_service_server::CardServiceServer;
     use v1::classification_service_server::ClassificationServiceServer;
     use v1::dag_service_server::DagServiceServer;
+    use v1::event_service_server::EventServiceServer;
+    use v1::fairness_service_server::FairnessServiceServer;
     use v1::network_task_service_server::NetworkTaskServiceServer;
     use v1::operation_service_server::OperationServiceServer;
     use v1::orchestration_service_server::OrchestrationServiceServer;
@@ -240,6 +244,8 @@ fn routes(
             ClassificationServiceServer::new(services.clone()).max_decoding_message_size(most),
         )
         .add_service(DagServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(EventServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(FairnessServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(
             NetworkTaskServiceServer::new(services.clone()).max_decoding_message_size(most),
         )

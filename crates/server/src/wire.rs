@@ -12,6 +12,10 @@ use snic_domain::RegionState;
 
 use crate::error;
 
+mod fairness;
+
+pub(crate) use fairness::{event, fairness};
+
 /// Who reads, as the conversions want it.
 pub(crate) const fn reader(caller: &Caller) -> Reader<'_> {
     match caller {

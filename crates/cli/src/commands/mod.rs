@@ -4,6 +4,8 @@ mod bitstream;
 mod card;
 mod context;
 mod dag;
+mod events;
+mod fairness;
 mod nt;
 mod operation;
 mod region;
@@ -58,6 +60,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rule(command) => rule::run(session, command).await,
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
+        Command::Fairness(command) => fairness::run(session, command).await,
+        Command::Events { watch } => events::run(session, watch).await,
         Command::Context(command) => context::run(session, command),
         Command::Top { once: true, .. } => top::once(&session.client()?).await,
         Command::Top { interval, .. } => top::run(&session.client()?, interval.into()).await,

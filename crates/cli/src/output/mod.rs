@@ -5,6 +5,7 @@
 //! (JSON) or one document after `---` (YAML).
 
 pub mod explain;
+pub mod fairness;
 #[cfg(test)]
 pub mod fixtures;
 pub mod message;

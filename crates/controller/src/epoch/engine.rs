@@ -111,14 +111,15 @@ pub struct Engine {
     /// By resource: what is left, in 2^-20 of its unit, and how many flows pass it.
     left: Vec<u128>,
     passing: Vec<u32>,
+    /// By resource: whether several tenants use it.
+    shared: Vec<bool>,
     outcome: Outcome,
 }
 
 impl Engine {
     /// Fails where the topology names tenants or resources that it does not have, or too many.
     pub fn new(topology: Topology, rules: Fairness) -> Result<Self, InvalidNetwork> {
-        let capacities = with_headroom(&topology, rules.headroom_percent);
-        let mut builder = NetworkBuilder::new(&capacities);
+        let mut builder = NetworkBuilder::new(&topology.capacities);
         for tenant in &topology.tenants {
             builder.tenant(tenant.weight);
         }
@@ -130,8 +131,9 @@ impl Engine {
         for (resource, _) in topology.flows.iter().flat_map(|flow| &flow.uses) {
             passing[*resource] += 1;
         }
+        let shared = shared(&topology);
         let (demands, left, outcome) = (Vec::new(), Vec::new(), Outcome::default());
-        Ok(Self { topology, rules, solver, demands, left, passing, outcome })
+        Ok(Self { topology, rules, solver, demands, left, passing, shared, outcome })
     }
 
     /// What it was made of.
@@ -246,12 +248,37 @@ impl Engine {
         self.grant(scheme);
     }
 
+    /// Takes back of what is beyond promises what would fill a shared resource into its headroom,
+    /// and counts what is left below that.
     fn count_left(&mut self) {
         let network = self.solver.network();
         let used = network.usage(&self.outcome.rates);
-        let scaled = network.capacities().iter().map(|c| u128::from(*c) << COST_BITS);
+        let promised =
+            |(demand, rate): (&Demand, &Bandwidth)| demand.load.min(demand.admitted).min(*rate);
+        let promises: Vec<Bandwidth> =
+            self.demands.iter().zip(&self.outcome.rates).map(promised).collect();
+        let by_promise = network.usage(&promises);
+        let keep = u128::from(100 - self.rules.headroom_percent.min(100));
+        let usable = |k: usize| {
+            let all = u128::from(self.topology.capacities[k]) << COST_BITS;
+            if self.shared[k] { (all * keep / 100).max(by_promise[k]) } else { all }
+        };
+        let usable: Vec<u128> = (0..used.len()).map(usable).collect();
+        for (index, flow) in self.topology.flows.iter().enumerate() {
+            let more = u128::from((self.outcome.rates[index] - promises[index]).get());
+            for (k, _) in flow.uses.iter().filter(|(k, _)| used[*k] > usable[*k]) {
+                let part = more * (usable[*k] - by_promise[*k]) / (used[*k] - by_promise[*k]);
+                let part = Bandwidth::from_bps(u64::try_from(part).unwrap_or(u64::MAX));
+                let less = promises[index] + part;
+                if less < self.outcome.rates[index] {
+                    self.outcome.rates[index] = less;
+                    self.outcome.limits[index] = Some(*k);
+                }
+            }
+        }
+        let used = self.solver.network().usage(&self.outcome.rates);
         self.left.clear();
-        self.left.extend(scaled.zip(used).map(|(all, used)| all.saturating_sub(used)));
+        self.left.extend(usable.iter().zip(used).map(|(all, used)| all.saturating_sub(used)));
     }
 
     fn grant(&mut self, scheme: Scheme) {
@@ -261,15 +288,13 @@ impl Engine {
         for (index, flow) in self.topology.flows.iter().enumerate() {
             // What is left of the narrowest slot, and of the narrowest resource if all who pass it
             // took an equal part.
-            let (mut of_slots, mut of_all, mut own) = (u128::MAX, u128::MAX, u128::MAX);
+            let (mut of_slots, mut of_all) = (u128::MAX, u128::MAX);
             for (resource, cost) in &flow.uses {
                 let cost = u128::from(cost.raw());
                 if cost == 0 {
                     continue;
                 }
                 let left = self.left[*resource];
-                let capacity = u128::from(self.topology.capacities[*resource]) << COST_BITS;
-                own = own.min(capacity / cost);
                 if *resource < SLOTS {
                     of_slots = of_slots.min(left / cost);
                 }
@@ -282,7 +307,6 @@ impl Engine {
             reach.push(plus(rate, of_slots));
             let grant = match scheme {
                 Scheme::Static => flow.admitted,
-                Scheme::Drf if own < u128::MAX => plus(Bandwidth::ZERO, own),
                 Scheme::Full if limits[index].is_none() && of_all < u128::MAX => plus(rate, of_all),
                 Scheme::Drf | Scheme::Full => rate,
             };
@@ -295,26 +319,15 @@ impl Engine {
 const SHARE_BITS: u32 = drf::Share::ONE.raw().trailing_zeros();
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();
 
-/// The capacities without what is to stay free: of a resource that only one tenant uses nothing
-/// stays free, for it can only disturb itself, and what was promised is never kept back.
-fn with_headroom(topology: &Topology, percent: u32) -> Vec<u64> {
-    let mut promised = vec![0_u128; topology.capacities.len()];
+/// Which resources more than one tenant uses: who is alone can only disturb itself.
+fn shared(topology: &Topology) -> Vec<bool> {
     let mut user: Vec<Option<u32>> = vec![None; topology.capacities.len()];
     let mut shared = vec![false; topology.capacities.len()];
     for flow in &topology.flows {
-        for (resource, cost) in &flow.uses {
-            let Some(sum) = promised.get_mut(*resource) else { continue };
-            *sum += u128::from(flow.admitted.get()) * u128::from(cost.raw());
+        for (resource, _) in &flow.uses {
             let before = user[*resource].replace(flow.tenant);
             shared[*resource] |= before.is_some_and(|before| before != flow.tenant);
         }
     }
-    let keep = u128::from(100 - percent.min(100));
-    let all = topology.capacities.iter().zip(promised).zip(shared);
-    all.map(|((&capacity, promised), shared)| {
-        let promised = u64::try_from(promised.div_ceil(1 << COST_BITS)).unwrap_or(u64::MAX);
-        let usable = u64::try_from(u128::from(capacity) * keep / 100).unwrap_or(capacity);
-        if shared { usable.max(promised).min(capacity) } else { capacity }
-    })
-    .collect()
+    shared
 }

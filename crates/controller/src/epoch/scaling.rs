@@ -46,7 +46,7 @@ impl Controller {
                 continue;
             }
             let decision = decide(&policy, residency, &chain, &mut meter.monitor, now);
-            self.carry_out(out, id, name, decision, period);
+            self.carry_out(out, id, (name, decision), period);
         }
     }
 
@@ -69,19 +69,23 @@ impl Controller {
         &mut self,
         out: &mut Out,
         id: &CardId,
-        name: &DagName,
-        decision: Decision,
+        (name, decision): (&DagName, Decision),
         period: Duration,
     ) {
         match decision {
             Decision::Keep => {}
-            Decision::ScaleOut { to, why } => {
-                if !self.scale_out(out, name, to, (LogKind::ScaleOut, why)) {
+            Decision::ScaleOut { to, enough, why } => {
+                // What will be needed, or what is, or at least one instance more.
+                let more = self.one_more(id, name);
+                let sizes = [to, enough.min(to), more.min(enough).min(to)];
+                if !self.scale_out(out, name, &sizes, (LogKind::ScaleOut, why)) {
                     self.no_place(out, id, name, period);
                 }
             }
             Decision::PreLaunch { to, why } => {
-                self.scale_out(out, name, to, (LogKind::PreLaunch, why));
+                // What is little over so many instances is served by those.
+                let sizes = [to, self.one_more(id, name).min(to)];
+                self.scale_out(out, name, &sizes, (LogKind::PreLaunch, why));
             }
             Decision::ScaleIn { to, why } => {
                 let about = (LogKind::ScaleIn, why.to_string());
@@ -115,19 +119,28 @@ impl Controller {
         Ok((dag, choice))
     }
 
-    /// More instances; says whether there is nothing left to do about it now.
+    /// What a DAG would hold with one more instance than it has.
+    fn one_more(&self, id: &CardId, name: &DagName) -> Bandwidth {
+        let flow = self.cards.get(id).and_then(|card| card.epoch.dags.binary_search(name).ok());
+        let chain = flow.and_then(|flow| self.chain_of(id, flow, name));
+        chain.map_or(Bandwidth::ZERO, |chain| chain.capacity + chain.unit)
+    }
+
+    /// More instances, by the first of some sizes that has a place; says whether there is nothing
+    /// left to do about it now.
     fn scale_out(
         &mut self,
         out: &mut Out,
         name: &DagName,
-        to: Bandwidth,
+        sizes: &[Bandwidth],
         (kind, why): (LogKind, Why),
     ) -> bool {
         let waits = self.dags.get(name).is_none_or(|entry| entry.meter.not_before > self.now);
         if waits || !self.is_at_rest(name) {
             return true;
         }
-        let Ok((dag, choice)) = self.plan_for(name, to) else { return false };
+        let mut plans = sizes.iter().filter_map(|to| self.plan_for(name, *to).ok());
+        let Some((dag, choice)) = plans.next() else { return false };
         let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
         if kind == LogKind::PreLaunch && replaces {
             return true;
@@ -255,7 +268,8 @@ impl Controller {
         let names = card.epoch.dags.clone();
         let holders = names.iter().enumerate().filter_map(|(flow, name)| {
             let chain = self.chain_of(id, flow, name)?;
-            let other = name.tenant != asking.tenant && self.is_at_rest(name);
+            let gives = fair_instances(&chain) < instances(chain.holds, chain.unit);
+            let other = gives && name.tenant != asking.tenant && self.is_at_rest(name);
             other.then(|| Holder {
                 id: flow,
                 load: self.dags[name].meter.load.unwrap_or_default(),
@@ -268,7 +282,9 @@ impl Controller {
         let Some(chain) = self.chain_of(id, flow, &names[flow]) else { return false };
         let why = format!("its fair share is {}, and another DAG is below its own", chain.fair);
         let about = (LogKind::ContextSwitch, why);
-        let done = self.shrink(out, &names[flow], chain.fair.max(chain.admitted), about);
+        let kept = chain.unit.get().saturating_mul(fair_instances(&chain));
+        let to = Bandwidth::from_bps(kept).min(chain.holds).max(chain.admitted);
+        let done = self.shrink(out, &names[flow], to, about);
         if done {
             self.figures(id, |figures| figures.context_switches += 1);
         }
@@ -296,6 +312,16 @@ impl Controller {
         }
         any
     }
+}
+
+/// How many whole instances a DAG's fair share comes to; what is beyond by a hundredth is rounding.
+fn fair_instances(chain: &Chain) -> u64 {
+    instances(Bandwidth::from_bps(chain.fair.get() - chain.fair.get() / 100), chain.unit)
+}
+
+/// How many instances a bandwidth takes.
+fn instances(bandwidth: Bandwidth, unit: Bandwidth) -> u64 {
+    bandwidth.get().div_ceil(unit.get().max(1))
 }
 
 /// The longest load of any region of a card.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_domain::{Bandwidth, CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 
@@ -116,12 +116,11 @@ impl Controller {
         costs.insert(INGRESS, Cost::ONE.raw());
         costs.insert(EGRESS, Cost::ONE.raw());
         costs.insert(STORE, self.stay(card, placement).raw());
-        let nts = || placement.spec.nodes.iter().map(|node| &node.nt);
         Flow {
             tenant,
             admitted: entry.record.spec.bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
-            area_per_bps: nts().map(|nt| self.area_per_bps(card, nt)).sum(),
+            area_per_bps: self.area_per_bps(card, placement),
             memory: self.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
         }
     }
@@ -133,23 +132,45 @@ impl Controller {
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
     }
 
-    /// Of all regions' area, what one bit per second of an NT takes: by the kind of area of which
-    /// it takes most.
-    fn area_per_bps(&self, card: &CardState, nt: &NtTypeId) -> u64 {
-        let Some(record) = self.nts.get(nt) else { return 0 };
-        let all: snic_domain::Area = card.profile.regions.iter().map(|region| region.area).sum();
-        let part = |used: u32, all: u32| match all {
-            0 => 0,
-            _ => (u64::from(used) * AREA_UNITS).div_ceil(u64::from(all)),
-        };
-        let area = record.nt.area;
-        let kinds =
-            [part(area.lut, all.lut), part(area.ramb36, all.ramb36), part(area.dsp, all.dsp)];
-        area_per_bps(kinds.into_iter().max().unwrap_or(0), record.nt.bandwidth_max)
+    /// Of all regions together, what one bit per second takes: of each slot that it passes the part
+    /// of the NT's bandwidth. What the NTs in use leave of their region counts as theirs, for nobody
+    /// else has it.
+    fn area_per_bps(&self, card: &CardState, placement: &Placement) -> u64 {
+        let regions = u64::try_from(card.profile.regions.len().max(1)).unwrap_or(u64::MAX);
+        let mut sum = 0_u64;
+        for chain in placement.mapping.chains() {
+            let all: u64 = chain.instances.iter().map(|i| u64::from(i.bandwidth.kbps())).sum();
+            for instance in &chain.instances {
+                let Some(content) = card.ledger.content(instance.region) else { continue };
+                let used =
+                    |at: u8| card.ledger.reserved(instance.region, Slot(at)) > Bandwidth::ZERO;
+                let weight = |(at, nt)| if used(at) { self.weight_of(nt) } else { 0 };
+                let weights: Vec<u64> = (0..).zip(&content.nts).map(weight).collect();
+                let of_region = AREA_UNITS / regions;
+                for slot in instance.slots.iter().map(|slot| slot.index()) {
+                    let (Some(weight), Some(nt)) = (weights.get(slot), content.nts.get(slot))
+                    else {
+                        continue;
+                    };
+                    let part = of_region * weight / weights.iter().sum::<u64>().max(1);
+                    let serves = self.nts.get(nt).map_or(0, |r| r.nt.bandwidth_max.get());
+                    let each = area_per_bps(part, Bandwidth::from_bps(serves));
+                    let scaled = u128::from(each) * u128::from(instance.bandwidth.kbps());
+                    let scaled = scaled.div_ceil(u128::from(all.max(1)));
+                    sum = sum.saturating_add(u64::try_from(scaled).unwrap_or(u64::MAX));
+                }
+            }
+        }
+        sum
+    }
+
+    /// How much area an NT takes beside the others of its region; at least something.
+    fn weight_of(&self, nt: &NtTypeId) -> u64 {
+        self.nts.get(nt).map_or(1, |record| u64::from(record.nt.area.lut) + 1)
     }
 
     /// What one more instance adds to a DAG: the least maximum of its NTs.
-    pub(super) fn unit(&self, entry: &DagEntry) -> snic_domain::Bandwidth {
+    pub(super) fn unit(&self, entry: &DagEntry) -> Bandwidth {
         let nts = entry.record.spec.nodes.iter().filter_map(|node| self.nts.get(&node.nt));
         nts.map(|record| record.nt.bandwidth_max).min().unwrap_or_default()
     }

@@ -7,6 +7,7 @@ mod cards;
 mod catalogue;
 mod dags;
 mod effects;
+mod elastic;
 mod faults;
 mod operations;
 mod properties;

@@ -6,6 +6,7 @@
 //! A failing seed prints itself; `SNIC_SEED=17 cargo test -p snic-controller --test simulation`
 //! replays it alone, and `SNIC_SEEDS=100000` runs more of them.
 
+mod churn;
 mod loads;
 mod machines;
 mod model;

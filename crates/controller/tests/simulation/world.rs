@@ -124,7 +124,7 @@ fn catalogue() -> Catalogue {
 /// What waits for a batch to become durable.
 enum Waiting {
     Card(CardCommand),
-    Reply(CallId, Result<Reply, ControlError>),
+    Reply(CallId, Box<Result<Reply, ControlError>>),
 }
 
 /// The daemon's insides, its store, and the card.
@@ -219,7 +219,7 @@ impl World {
                     continue;
                 }
                 Effect::Card { command, .. } => Waiting::Card(command),
-                Effect::Reply { call, result } => Waiting::Reply(call, result),
+                Effect::Reply { call, result } => Waiting::Reply(call, Box::new(result)),
                 Effect::Emit(_) | Effect::DropBlob(_) => continue,
             };
             self.waiting.push_back((self.submitted, waiting));
@@ -236,7 +236,7 @@ impl World {
         while self.waiting.front().is_some_and(|(after, _)| *after <= self.made_durable) {
             match self.waiting.pop_front() {
                 Some((_, Waiting::Card(command))) => self.submit(command),
-                Some((_, Waiting::Reply(call, result))) => self.replies.push((call, result)),
+                Some((_, Waiting::Reply(call, result))) => self.replies.push((call, *result)),
                 None => {}
             }
         }

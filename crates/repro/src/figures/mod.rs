@@ -5,7 +5,10 @@ mod flexpipe;
 mod supernic_11;
 mod supernic_12;
 mod supernic_14;
+mod supernic_15;
+mod supernic_16;
 mod supernic_18;
+mod supernic_5;
 mod supernic_7;
 mod supernic_8;
 mod supernic_9;
@@ -31,6 +34,12 @@ pub struct Figure {
 
 /// All figures.
 pub const ALL: &[Figure] = &[
+    Figure {
+        id: "fig5",
+        title: "SuperNIC Fig. 5: two users of the same chains",
+        source: "SuperNIC (FPGA '24), Fig. 5 and 4.5",
+        run: supernic_5::run,
+    },
     Figure {
         id: "fig7",
         title: "SuperNIC Fig. 7: throughput with different credits",
@@ -72,6 +81,24 @@ pub const ALL: &[Figure] = &[
         title: "SuperNIC Fig. 14: DAGs that share another's chain",
         source: "SuperNIC (FPGA '24), Fig. 14 and 5.3",
         run: supernic_14::run,
+    },
+    Figure {
+        id: "fig15",
+        title: "SuperNIC Fig. 15: a load that changes, and the regions that serve it",
+        source: "SuperNIC (FPGA '24), Fig. 15 and 5.3",
+        run: supernic_15::run,
+    },
+    Figure {
+        id: "fig16",
+        title: "SuperNIC Fig. 16: dominant shares of two users",
+        source: "SuperNIC (FPGA '24), Fig. 16 and 5.3",
+        run: supernic_16::shares,
+    },
+    Figure {
+        id: "fig17",
+        title: "SuperNIC Fig. 17: aggregated throughput of two users",
+        source: "SuperNIC (FPGA '24), Fig. 17 and 5.3",
+        run: supernic_16::throughput,
     },
     Figure {
         id: "fig18",

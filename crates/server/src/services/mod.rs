@@ -6,6 +6,8 @@
 mod bitstreams;
 mod cards;
 mod dags;
+mod events;
+mod fairness;
 mod nt_types;
 mod operations;
 mod orchestration;

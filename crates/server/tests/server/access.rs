@@ -271,6 +271,18 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
             let request = v1::ListOperationsRequest { target, ..Default::default() };
             return Some(vec![probe(DAG.0, DAG.1, request)]);
         }
+        "GetFairness" => {
+            let request = v1::GetFairnessRequest { name: TENANT.0.into() };
+            return Some(vec![probe(TENANT.0, TENANT.1, request)]);
+        }
+        // They name nothing: what they give is looked through.
+        "ListFairness" => return Some(vec![probe("", "", v1::ListFairnessRequest::default())]),
+        "ListEvents" => return Some(vec![probe("", "", v1::ListEventsRequest::default())]),
+        // It names nothing, and a revision so old is refused to all.
+        "WatchEvents" => {
+            let request = v1::WatchEventsRequest { resume_revision: 1 };
+            return Some(vec![probe("", "", request)]);
+        }
         "GetTenant" => {
             let request = v1::GetTenantRequest { name: TENANT.0.into() };
             return Some(vec![probe(TENANT.0, TENANT.1, request)]);
@@ -331,7 +343,8 @@ async fn absent_and_not_yours_are_the_same() {
                 shape(&nothing, name, absent),
                 "{method}: {foreign:?} is not {nothing:?}"
             );
-            let is_list = matches!(method, "ListBitstreams" | "ListNtTypes" | "ListOperations");
+            let lists = ["Bitstreams", "NtTypes", "Operations", "Events", "Fairness"];
+            let is_list = method.strip_prefix("List").is_some_and(|what| lists.contains(&what));
             assert_eq!(foreign.is_ok(), is_list, "{method}: {foreign:?}");
             if let Ok(message) = foreign {
                 let text = String::from_utf8_lossy(&message).into_owned();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{CardProfile, Digest, RegionId};
 use snic_tables::{
-    CardSnapshot, InstanceRow, LoadFailure, ProgramFailure, RegionSnapshot, RegionStatus, Table,
-    TableDelta, TableImage,
+    CardSnapshot, DagCounters, InstanceRow, LoadFailure, ProgramFailure, RegionSnapshot,
+    RegionStatus, Table, TableDelta, TableImage,
 };
 
 /// What a card holds, and what it is to get wrong.
@@ -26,6 +26,8 @@ pub struct TinyCard {
     pub bad_digests: BTreeMap<Digest, LoadFailure>,
     /// How the next commits fail, and whether they take effect all the same.
     pub bad_commits: VecDeque<(ProgramFailure, bool)>,
+    /// Bytes that came in, by the row of the DAG.
+    pub counted: BTreeMap<u16, u64>,
     /// The card is switched off.
     pub off: bool,
 }
@@ -43,6 +45,7 @@ impl TinyCard {
             bad_regions: BTreeMap::new(),
             bad_digests: BTreeMap::new(),
             bad_commits: VecDeque::new(),
+            counted: BTreeMap::new(),
             off: false,
         }
     }
@@ -69,7 +72,11 @@ impl TinyCard {
                 CardReport::Loaded { ticket, region, result: self.load(region, digest) }
             }
             CardCommand::Sample { ticket } => {
-                let counters = CardCounters { packets_in: 7, ..CardCounters::default() };
+                let dag = |(row, bytes): (&u16, &u64)| {
+                    (*row, DagCounters { bytes_intended: *bytes, ..DagCounters::default() })
+                };
+                let dags = self.counted.iter().map(dag).collect();
+                let counters = CardCounters { packets_in: 7, dags, ..CardCounters::default() };
                 CardReport::Sampled { ticket, counters: Box::new(counters) }
             }
         }

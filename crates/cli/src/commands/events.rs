@@ -1,0 +1,36 @@
+//! `snicctl events`.
+
+use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
+
+use super::{PAGE_SIZE, Session, call, pages, watch};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::fairness as views;
+
+/// The events that are kept, oldest first; with `go_on`, what happens from then on, too.
+pub async fn run(session: &mut Session, go_on: bool) -> Result<(), Failure> {
+    let client = session.client()?;
+    if !go_on {
+        let mut events = all(&client).await?;
+        events.reverse();
+        return session.output.many(&events, views::events);
+    }
+    let open = async |resume_revision| {
+        let request = WatchEventsRequest { resume_revision };
+        Ok(client.events().watch_events(request).await?.into_inner())
+    };
+    watch::follow(&client, open, |change| {
+        session.output.event(&change, views::event_change)?;
+        Ok(change.revision)
+    })
+    .await
+}
+
+async fn all(client: &Client) -> Result<Vec<Event>, Failure> {
+    pages(|page_token| async move {
+        let request = ListEventsRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, events.list_events, request)?;
+        Ok((reply.events, reply.next_page_token))
+    })
+    .await
+}

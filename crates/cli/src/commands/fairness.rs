@@ -1,0 +1,31 @@
+//! `snicctl fairness`.
+
+use snic_api::v1::{Fairness, GetFairnessRequest, ListFairnessRequest};
+
+use super::{PAGE_SIZE, Session, call, pages};
+use crate::args::FairnessCommand;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::names;
+use crate::output::fairness as views;
+
+pub async fn run(session: &mut Session, command: FairnessCommand) -> Result<(), Failure> {
+    let client = session.client()?;
+    let FairnessCommand::Get { tenant } = command;
+    let Some(tenant) = tenant else {
+        let all = all(&client).await?;
+        return session.output.many(&all, views::tenants);
+    };
+    let request = GetFairnessRequest { name: names::tenant(&tenant)? };
+    let reply = call!(client, Safe, fairness.get_fairness, request)?;
+    session.output.many(&reply.fairness, views::tenant)
+}
+
+async fn all(client: &Client) -> Result<Vec<Fairness>, Failure> {
+    pages(|page_token| async move {
+        let request = ListFairnessRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, fairness.list_fairness, request)?;
+        Ok((reply.fairness, reply.next_page_token))
+    })
+    .await
+}

@@ -1,0 +1,215 @@
+//! What tables show of fairness and events.
+
+use snic_api::v1::fairness::Limiter;
+use snic_api::v1::{DagFairness, Event, EventChange, Fairness};
+
+use super::Style;
+use super::table::{properties, section, table};
+use super::text::{self, id, rate, size};
+
+/// Points of a history that a table shows: one in half a minute.
+const POINT_SECONDS: usize = 30;
+
+/// Millionths as percent.
+fn percent(ppm: u32) -> String {
+    format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100)
+}
+
+/// Thousandths.
+fn millis(millis: u64) -> String {
+    format!("{}.{:03}", millis / 1_000, millis % 1_000)
+}
+
+const fn word(limiter: Limiter) -> &'static str {
+    match limiter {
+        Limiter::Unspecified => "",
+        Limiter::Demand => "its demand",
+        Limiter::Area => "area",
+        Limiter::Memory => "memory",
+        Limiter::MemoryQuota => "its memory quota",
+        Limiter::Nothing => "asks for nothing",
+    }
+}
+
+/// Tenants, one a row for each card.
+pub fn tenants(all: &[Fairness], style: Style) -> String {
+    let rows = all.iter().map(|of| {
+        let sum = |field: fn(&DagFairness) -> u64| rate(of.dags.iter().map(field).sum());
+        vec![
+            id(&of.tenant).to_owned(),
+            id(&of.card).to_owned(),
+            of.weight.to_string(),
+            word(of.dominant()).to_owned(),
+            percent(of.space_share_ppm),
+            word(of.limiter()).to_owned(),
+            sum(|dag| dag.load_bps.unwrap_or(0)),
+            sum(|dag| dag.served_bps),
+        ]
+    });
+    let heading = ["TENANT", "CARD", "WEIGHT", "DOMINANT", "SHARE", "LIMITED BY", "LOAD", "SERVED"];
+    table(style, &heading, rows.collect())
+}
+
+/// One tenant on each of its cards, with its DAGs and its history.
+pub fn tenant(all: &[Fairness], style: Style) -> String {
+    let cards: Vec<String> = all.iter().map(|of| on_card(of, style)).collect();
+    if cards.is_empty() { "no DAG on any card\n".to_owned() } else { cards.join("\n") }
+}
+
+fn on_card(of: &Fairness, style: Style) -> String {
+    let regions = format!(
+        "{} of its own, {} by sharing",
+        of.regions_own,
+        millis(of.regions_shared_millis.into())
+    );
+    let busiest = if of.busiest.is_empty() {
+        String::new()
+    } else {
+        format!("{} of {}", percent(of.busiest_ppm), of.busiest)
+    };
+    let head = properties(
+        style,
+        &[
+            ("Tenant", id(&of.tenant).to_owned()),
+            ("Card", id(&of.card).to_owned()),
+            ("Weight", of.weight.to_string()),
+            (
+                "Asks for",
+                format!("{} of the area, {}", percent(of.area_ppm), size(of.memory_bytes)),
+            ),
+            ("Dominant", word(of.dominant()).to_owned()),
+            ("Share", percent(of.space_share_ppm)),
+            ("Limited by", word(of.limiter()).to_owned()),
+            ("Regions", regions),
+            ("Busiest", busiest),
+        ],
+    );
+    head + &section("DAGs", &dags(&of.dags, style)) + &section("History", &history(of, style))
+}
+
+fn dags(dags: &[DagFairness], style: Style) -> String {
+    let rows = dags.iter().map(|dag| {
+        vec![
+            text::dag(&dag.dag),
+            rate(dag.admitted_bps),
+            dag.load_bps.map_or_else(|| "unknown".to_owned(), rate),
+            rate(dag.served_bps),
+            rate(dag.rate_bps),
+            rate(dag.holds_bps),
+            millis(dag.target_instances_millis),
+            dag.limited_by.clone(),
+        ]
+    });
+    let heading =
+        ["DAG", "PROMISED", "LOAD", "SERVED", "LET IN", "HOLDS", "INSTANCES", "LIMITED BY"];
+    table(style, &heading, rows.collect())
+}
+
+fn history(of: &Fairness, style: Style) -> String {
+    if of.history.is_empty() {
+        return String::new();
+    }
+    // The last point is always shown.
+    let points = of.history.iter().rev().step_by(POINT_SECONDS);
+    let mut rows: Vec<Vec<String>> = points
+        .map(|point| {
+            vec![
+                text::time(point.time.as_ref()),
+                percent(point.space_share_ppm),
+                percent(point.busiest_ppm),
+                rate(point.load_bps),
+                rate(point.served_bps),
+            ]
+        })
+        .collect();
+    rows.reverse();
+    table(style, &["TIME", "SPACE", "BUSIEST", "LOAD", "SERVED"], rows)
+}
+
+/// Events, one a line, the oldest first.
+pub fn events(events: &[Event], _: Style) -> String {
+    events.iter().map(|event| line(event) + "\n").collect()
+}
+
+/// One event of a watch.
+pub fn event_change(change: &EventChange, _: Style) -> Option<String> {
+    change.event.as_ref().map(line)
+}
+
+fn line(event: &Event) -> String {
+    let regions: Vec<String> = event.regions.iter().map(ToString::to_string).collect();
+    let regions = match regions.len() {
+        0 => String::new(),
+        1 => format!(" (region {})", regions[0]),
+        _ => format!(" (regions {})", regions.join(", ")),
+    };
+    let about =
+        if event.dag.is_empty() { id(&event.card).to_owned() } else { text::dag(&event.dag) };
+    let time = text::time(event.time.as_ref());
+    format!("{time} {:<16} {about}: {}{regions}", event.kind().as_str_name(), event.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    const STYLE: Style = Style { is_colour: false, now: UNIX_EPOCH };
+
+    fn fairness() -> Fairness {
+        Fairness {
+            tenant: "tenants/acme".into(),
+            card: "cards/card0".into(),
+            weight: 2,
+            area_ppm: 125_000,
+            memory_bytes: 2 << 20,
+            dominant: Limiter::Area.into(),
+            space_share_ppm: 125_000,
+            limiter: Limiter::Demand.into(),
+            regions_own: 2,
+            regions_shared_millis: 0,
+            busiest: "slot 0 of region 1".into(),
+            busiest_ppm: 995_000,
+            dags: vec![DagFairness {
+                dag: "tenants/acme/dags/web".into(),
+                admitted_bps: 20_000_000_000,
+                load_bps: Some(30_000_000_000),
+                served_bps: 19_900_000_000,
+                rate_bps: 20_000_000_000,
+                holds_bps: 20_000_000_000,
+                fair_bps: 100_000_000_000,
+                target_instances_millis: 3_000,
+                limited_by: "slot 0 of region 1".into(),
+            }],
+            history: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_tenant_is_shown_with_its_numbers() {
+        let text = tenant(&[fairness()], STYLE);
+        for says in ["12.50 % of the area, 2 MiB", "99.50 % of slot 0", "30 Gbit/s", "3.000"] {
+            assert!(text.contains(says), "{says}: {text}");
+        }
+        let list = tenants(&[fairness()], STYLE);
+        assert!(list.contains("acme") && list.contains("its demand"), "{list}");
+        assert_eq!(tenant(&[], STYLE), "no DAG on any card\n");
+    }
+
+    #[test]
+    fn an_event_is_a_line_with_what_it_is_about() {
+        let event = Event {
+            number: 7,
+            time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
+            kind: snic_api::v1::event::Kind::PreLaunch.into(),
+            dag: "tenants/acme/dags/web".into(),
+            card: "cards/card0".into(),
+            regions: vec![2],
+            message: "it is to hold 30 Gbit/s".into(),
+        };
+        let text = events(&[event], STYLE);
+        assert!(text.contains("PRE_LAUNCH"), "{text}");
+        assert!(text.ends_with("acme/web: it is to hold 30 Gbit/s (region 2)\n"), "{text}");
+    }
+}

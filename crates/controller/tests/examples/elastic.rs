@@ -1,0 +1,275 @@
+//! The loop: more instances and fewer, who gives way to whom, and what odd samples do.
+
+use std::time::Duration;
+
+use snic_controller::{
+    Admission, Autoscaling, CardCommand, Change, ControlError, Event, Fairness, Limiter, LogKind,
+    LoopFigures, Scheme, Settings,
+};
+use snic_domain::{Bandwidth, DagState, RegionState};
+use snic_tables::RateLimiterRow;
+
+use crate::support::things::{card_id, create, dag, delete, spec, tenant_id};
+use crate::support::{World, operator};
+
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// A monitor period in which DAGs send this much, in Gbit/s.
+fn period(world: &mut World, loads: &[(&str, u64)]) {
+    for (name, gbps) in loads {
+        let row = world.view(name).uid.row();
+        *world.card().counted.entry(row).or_default() += gbps * 1_250_000;
+    }
+    world.pass(PERIOD);
+    world.handle(Event::Sample);
+    world.settle();
+}
+
+fn periods(world: &mut World, count: usize, loads: &[(&str, u64)]) {
+    (0..count).for_each(|_| period(world, loads));
+}
+
+/// DAGs of one NT that serves 10 Gbit/s, each promised 10, on a card of four regions; both samples
+/// that a load needs are there.
+fn deployed(names: &[&str]) -> World {
+    let mut world = World::new();
+    for name in names {
+        world.deploy(name, "aes", 10);
+    }
+    let idle: Vec<(&str, u64)> = names.iter().map(|name| (*name, 0)).collect();
+    periods(&mut world, 2, &idle);
+    world
+}
+
+fn kinds(world: &World) -> Vec<LogKind> {
+    let mut all: Vec<_> = world.controller.log_before(&operator(), None).map(|e| e.kind).collect();
+    all.reverse();
+    all
+}
+
+fn figures(world: &World) -> LoopFigures {
+    world.controller.loop_figures(&card_id()).expect("it was seen")
+}
+
+fn holds(world: &World, name: &str) -> u64 {
+    let all = world.controller.fairness(&dag(name).tenant);
+    let mut dags = all.iter().flat_map(|view| &view.dags);
+    let of = dags.find(|of| of.dag == dag(name)).expect("it is on a card");
+    (of.holds.get() + 500_000_000) / 1_000_000_000
+}
+
+/// What the card's bucket of a DAG lets in, in Mbit/s.
+fn bucket(world: &mut World, name: &str) -> u32 {
+    let row = world.view(name).uid.row();
+    let bucket: RateLimiterRow = world.card().tables.get(row).expect("it has a bucket");
+    (bucket.rate_kbps + 500) / 1_000
+}
+
+/// Other policies, in force when this returns: an epoch's edge has passed.
+fn settings(world: &mut World, settings: Settings) {
+    world.handle(Event::Settings(Box::new(settings)));
+    periods(world, 3, &[]);
+}
+
+#[test]
+fn overload_gets_more_instances_and_calm_gives_them_back_as_victims() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 25)]);
+    assert_eq!((holds(&world, "acme/web"), world.regions_of("acme/web").len()), (25, 3));
+    assert_eq!(kinds(&world), [LogKind::ScaleOut, LogKind::Scaled]);
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+    let entry = world.controller.log_before(&operator(), None).last().expect("the first").clone();
+    assert!(entry.text.contains("25 Gbit/s"), "{}", entry.text);
+    assert_eq!(entry.regions.len(), 2, "that were loaded");
+
+    periods(&mut world, 4, &[("acme/web", 5)]);
+    assert_eq!(holds(&world, "acme/web"), 25, "not before it has been calm for long");
+    period(&mut world, &[("acme/web", 5)]);
+    assert_eq!((holds(&world, "acme/web"), world.regions_of("acme/web").len()), (10, 1));
+    let victims = world.region_states().iter().filter(|s| **s == RegionState::Victim).count();
+    assert_eq!((victims, world.card().loads.len()), (2, 3), "nothing was unloaded");
+    assert_eq!(figures(&world).scale_ins, 1);
+
+    period(&mut world, &[("acme/web", 25)]);
+    assert_eq!(world.card().loads.len(), 3, "and nothing is loaded again");
+    assert_eq!(figures(&world).scale_outs_hidden, 1);
+}
+
+#[test]
+fn a_rising_load_is_launched_for_ahead_into_free_regions_only() {
+    let mut world = deployed(&["acme/web"]);
+    periods(&mut world, 1, &[("acme/web", 5)]);
+    assert_eq!(kinds(&world), []);
+    period(&mut world, &[("acme/web", 10)]);
+    assert_eq!(kinds(&world), [LogKind::PreLaunch, LogKind::Scaled]);
+    assert_eq!((holds(&world, "acme/web"), figures(&world).scale_outs_hidden), (15, 1));
+
+    let mut world = deployed(&["acme/web"]);
+    for (name, chain) in [("beta/a", "lb"), ("beta/b", "vpn"), ("beta/c", "pad")] {
+        world.deploy(name, chain, 1);
+    }
+    world.ask(delete("beta/c")).expect("it exists");
+    world.settle();
+    periods(&mut world, 3, &[("acme/web", 5)]);
+    period(&mut world, &[("acme/web", 10)]);
+    assert_eq!(kinds(&world), [], "a victim is not given up for a forecast");
+}
+
+#[test]
+fn a_promise_takes_back_at_once_what_is_lent() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 40)]);
+    assert_eq!(world.regions_of("acme/web").len(), 4);
+    world.deploy("beta/web", "lb", 10);
+    assert_eq!(holds(&world, "acme/web"), 10);
+    assert!(kinds(&world).contains(&LogKind::Reclaim), "{:?}", kinds(&world));
+    assert_eq!((figures(&world).reclaims, world.state("acme/web")), (1, DagState::Ready));
+}
+
+#[test]
+fn who_holds_more_than_a_fair_share_gives_way() {
+    let names = ["acme/web", "beta/web"];
+    let mut world = deployed(&names);
+    periods(&mut world, 1, &[("acme/web", 30), ("beta/web", 5)]);
+    assert_eq!((holds(&world, "acme/web"), holds(&world, "beta/web")), (30, 10));
+    periods(&mut world, 4, &[("acme/web", 30), ("beta/web", 30)]);
+    let held = names.map(|name| holds(&world, name));
+    assert_eq!(held, [20, 20], "{:?}", kinds(&world));
+    assert!(figures(&world).context_switches > 0);
+    let loads = world.card().loads.len();
+    periods(&mut world, 20, &[("acme/web", 30), ("beta/web", 30)]);
+    assert_eq!(world.card().loads.len(), loads, "nothing goes back and forth");
+
+    let view = &world.controller.fairness(&tenant_id("acme"))[0];
+    assert_eq!(((view.space_ppm + 500) / 1_000, view.limiter), (500, Limiter::Area));
+    assert_eq!((view.regions_own, (view.dags[0].target_millis + 5) / 10), (2, 200));
+}
+
+#[test]
+fn a_static_scheme_lends_nothing_and_says_so() {
+    let mut world = deployed(&["acme/web"]);
+    let fairness = Fairness { scheme: Scheme::Static, ..Fairness::default() };
+    settings(&mut world, Settings { fairness, ..Settings::default() });
+    periods(&mut world, 6, &[("acme/web", 40)]);
+    assert_eq!((holds(&world, "acme/web"), bucket(&mut world, "acme/web")), (10, 10_000));
+    assert_eq!(kinds(&world), [LogKind::PoliciesApplied]);
+    let off = Autoscaling { enabled: false, ..Autoscaling::default() };
+    settings(&mut world, Settings { autoscaling: off, ..Settings::default() });
+    world.handle(Event::SettingsRefused { reason: "fairness.toml:3: no".into() });
+    periods(&mut world, 6, &[("acme/web", 40)]);
+    assert_eq!(holds(&world, "acme/web"), 10);
+    let last = world.controller.log_before(&operator(), None).next().expect("one").kind;
+    assert_eq!(last, LogKind::PoliciesRefused);
+    let applied = kinds(&world).iter().filter(|k| **k == LogKind::PoliciesApplied).count();
+    assert_eq!(applied, 2, "those in force stayed");
+}
+
+#[test]
+fn what_is_left_is_shared_and_given_back_when_its_owner_sends() {
+    let mut world = World::new();
+    world.deploy("acme/web", "cache", 5);
+    world.deploy("beta/web", "cache", 5);
+    assert_eq!(world.regions_of("acme/web"), world.regions_of("beta/web"), "they share an NT");
+    let off = Autoscaling { enabled: false, ..Autoscaling::default() };
+    settings(&mut world, Settings { autoscaling: off, ..Settings::default() });
+    periods(&mut world, 6, &[("acme/web", 30), ("beta/web", 0)]);
+    // Of 20 Gbit/s five percent stay free.
+    assert_eq!(bucket(&mut world, "acme/web"), 19_000);
+    assert_eq!(bucket(&mut world, "beta/web"), 5_000, "its promise is never less");
+    period(&mut world, &[("acme/web", 30), ("beta/web", 5)]);
+    assert_eq!(bucket(&mut world, "acme/web"), 14_000, "without waiting for the epoch's edge");
+    periods(&mut world, 4, &[("acme/web", 30), ("beta/web", 30)]);
+    let both = (bucket(&mut world, "acme/web"), bucket(&mut world, "beta/web"));
+    assert_eq!(both, (9_500, 9_500));
+}
+
+#[test]
+fn a_card_that_answers_late_is_waited_for_and_told_of() {
+    let mut world = deployed(&["acme/web"]);
+    world.pass(PERIOD);
+    world.handle(Event::Sample);
+    assert_eq!(world.asked.len(), 1);
+    for _ in 0..3 {
+        world.pass(PERIOD);
+        world.handle(Event::Sample);
+    }
+    assert_eq!(world.asked.len(), 1, "nothing is queued");
+    world.settle();
+    assert_eq!((figures(&world).overruns, kinds(&world)), (3, vec![LogKind::Overrun]));
+    world.pass(10 * PERIOD);
+    world.handle(Event::Sample);
+    assert_eq!(figures(&world).overruns, 3 + 9, "what was missed is counted");
+}
+
+#[test]
+fn counters_that_go_back_or_stop_change_no_promise() {
+    let mut world = deployed(&["acme/web"]);
+    periods(&mut world, 2, &[("acme/web", 4)]);
+    world.card().counted.values_mut().for_each(|bytes| *bytes = 3);
+    period(&mut world, &[]);
+    assert_eq!((figures(&world).odd_counters, kinds(&world)), (1, vec![LogKind::OddCounters]));
+    let load = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].dags[0].load;
+    assert_eq!(load(&world), Some(Bandwidth::from_gbps(4)), "as before");
+    world.card().counted.values_mut().for_each(|bytes| *bytes = u64::MAX);
+    period(&mut world, &[]);
+    assert_eq!(load(&world), Some(Bandwidth::from_gbps(100)), "no more than the ports take");
+    world.card().counted.clear();
+    periods(&mut world, 3, &[]);
+    assert_eq!(load(&world), Some(Bandwidth::ZERO));
+    assert!(bucket(&mut world, "acme/web") >= 10_000);
+}
+
+#[test]
+fn a_sample_that_nobody_asked_for_or_at_no_time_is_ignored() {
+    let mut world = deployed(&["acme/web"]);
+    let before = figures(&world);
+    world.handle(Event::Sample);
+    let Some((card, CardCommand::Sample { ticket })) = world.asked.front().cloned() else {
+        panic!("a sample is asked for")
+    };
+    world.settle();
+    let counters = Box::default();
+    let report = snic_controller::CardReport::Sampled { ticket, counters };
+    world.handle(Event::Card { card, report });
+    assert_eq!(figures(&world).epochs, before.epochs, "no time has passed, and it was answered");
+}
+
+#[test]
+fn admission_keeps_to_its_policy() {
+    let mut world = World::new();
+    let admission = Admission { ingress_percent: 20, dag_bandwidth_max: Bandwidth::from_gbps(15) };
+    settings(&mut world, Settings { admission, ..Settings::default() });
+    let refused = world.ask(create("acme/big", spec("lb", 16))).expect_err("over the most");
+    assert!(matches!(refused, ControlError::Invalid(_)), "{refused:?}");
+    world.deploy("acme/web", "lb", 15);
+    let refused = world.ask(create("acme/more", spec("vpn", 6))).expect_err("over a fifth");
+    assert!(refused.to_string().contains("admission policy"), "{refused}");
+    world.deploy("acme/less", "vpn", 5);
+}
+
+#[test]
+fn tenants_see_what_is_decided_about_their_dags_only() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 25)]);
+    let seen = |tenant: &str| {
+        let caller = crate::support::things::caller(tenant);
+        world.controller.log_before(&caller, None).count()
+    };
+    assert_eq!((seen("acme"), seen("beta")), (2, 0));
+    let told = world.changes.iter().filter(|(c, _)| matches!(c, Change::Logged(_))).count();
+    assert_eq!(told, 2);
+    let page: Vec<u64> =
+        world.controller.log_before(&operator(), Some(2)).map(|e| e.number).collect();
+    assert_eq!(page, [1]);
+}
+
+#[test]
+fn history_has_a_point_a_second_and_ends_with_its_tenant() {
+    let mut world = deployed(&["acme/web"]);
+    periods(&mut world, 250, &[("acme/web", 4)]);
+    let history = &world.controller.fairness(&tenant_id("acme"))[0].history;
+    assert_eq!(history.len(), 3);
+    let last = history.last().expect("three");
+    assert_eq!((last.load, (last.space_ppm + 500) / 1_000), (Bandwidth::from_gbps(4), 250));
+    assert!(world.controller.fairness(&tenant_id("beta")).is_empty());
+}
