@@ -13,6 +13,7 @@ pub mod catalogue;
 mod crc;
 mod floor_plan;
 mod header;
+pub mod manifest;
 mod packet;
 mod parse;
 mod rom;

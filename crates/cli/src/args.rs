@@ -381,6 +381,14 @@ pub enum BitstreamCommand {
         /// Its id
         name: String,
     },
+    /// Names sequences of NTs that are worth a bitstream, and what each would bring
+    Recommend {
+        /// The card; without it, the only one
+        card: Option<String>,
+        /// A folder for the build manifests, one file a sequence
+        #[arg(long, value_name = "FOLDER")]
+        manifests: Option<PathBuf>,
+    },
     /// Deletes a bitstream that no DAG is mapped to
     Delete {
         /// Its id
@@ -399,6 +407,17 @@ pub enum CardCommand {
     Get {
         /// Its id; without it, the only card
         name: Option<String>,
+    },
+    /// Moves DAGs together, where that frees regions or spares passes
+    Optimize {
+        /// Its id; without it, the only card
+        name: Option<String>,
+        /// Only show which moves would be made
+        #[arg(long, conflicts_with = "wait")]
+        dry_run: bool,
+        /// Wait until it is done
+        #[arg(short, long)]
+        wait: bool,
     },
 }
 

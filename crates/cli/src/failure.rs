@@ -57,6 +57,14 @@ pub enum Failure {
         /// Why not.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// The connection cannot be made.
     #[error("cannot connect to {endpoint}: {message}")]
     Connect {
@@ -97,7 +105,11 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Api(status) => exit_code_of(status),
-            Self::File(_) | Self::Contexts(_) | Self::Usage { .. } | Self::Read { .. } => 2,
+            Self::File(_)
+            | Self::Contexts(_)
+            | Self::Usage { .. }
+            | Self::Read { .. }
+            | Self::Write { .. } => 2,
             Self::Connect { .. } | Self::StillRunning { .. } => 7,
             Self::Reply(_) | Self::Output(_) => 1,
         }

@@ -376,6 +376,50 @@ fn fine(fake: &Fake, line: &str) -> String {
 }
 
 #[test]
+fn moves_and_recommendations_are_shown_and_written() {
+    use snic_api::v1::optimize_card_response::Move;
+    use snic_api::v1::recommend_bitstreams_response::Recommendation;
+    let fake = Fake::start();
+    let region = |n: u8| format!("cards/card0/regions/{n}");
+    let step = Move {
+        dag: "tenants/acme/dags/web".into(),
+        from_regions: vec![region(1)],
+        to_regions: vec![region(0)],
+        loaded_regions: Vec::new(),
+    };
+    let would_be = OptimizeCardResponse {
+        moves: vec![step],
+        freed_regions: vec![region(1)],
+        passes_before: 3,
+        passes_after: 2,
+        ..Default::default()
+    };
+    fake.answer("OptimizeCard", &would_be);
+    let text = fine(&fake, "card optimize card0 --dry-run");
+    assert!(text.contains("acme/web") && text.contains("frees 1 regions"), "{text}");
+    assert!(fake.asked::<OptimizeCardRequest>("OptimizeCard")[0].validate_only);
+    fake.answer("OptimizeCard", &OptimizeCardResponse::default());
+    assert_eq!(fine(&fake, "card optimize card0 --dry-run"), "no move is worth it\n");
+    let operation = Some(done(any("google.protobuf.Empty", &())));
+    fake.answer("OptimizeCard", &OptimizeCardResponse { operation, ..Default::default() });
+    assert!(fine(&fake, "card optimize card0 --wait").starts_with("done: "));
+
+    let found = Recommendation {
+        nts: vec!["ntTypes/nat".into(), "ntTypes/aes".into()],
+        freed_regions: 2,
+        manifest: "part = \"x\"\n".into(),
+        ..Default::default()
+    };
+    let told = RecommendBitstreamsResponse { recommendations: vec![found], ..Default::default() };
+    fake.answer("RecommendBitstreams", &told);
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = format!("bitstream recommend card0 --manifests {}", folder.path().display());
+    assert!(fine(&fake, &line).contains("nat -> aes"));
+    let written = std::fs::read_to_string(folder.path().join("nat+aes.toml")).expect("written");
+    assert_eq!(written, "part = \"x\"\n");
+}
+
+#[test]
 fn every_verb_of_dags_and_tenants_reaches_its_method() {
     let fake = Fake::start();
     fake.answer("ExplainDag", &fixtures::explanation());

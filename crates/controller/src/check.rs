@@ -30,6 +30,13 @@ impl Controller {
         if !drains.map(|o| &o.id).eq(self.drains.keys()) {
             return Err("the pending drains are not those among the operations".into());
         }
+        let passes = self
+            .operations
+            .values()
+            .filter(|o| o.ended.is_none() && matches!(o.work, Work::OptimizeCard(_)));
+        if !passes.map(|o| &o.id).eq(self.consolidations.keys()) {
+            return Err("the pending consolidations are not those among the operations".into());
+        }
         self.check_bindings()
     }
 

@@ -7,6 +7,7 @@ use snic_domain::{
 use snic_tables::{CardCommand, CardReport};
 
 use crate::bindings::BindingView;
+use crate::consolidation::ConsolidationView;
 use crate::error::ControlError;
 use crate::log::LogEntry;
 use crate::records::RecordWrite;
@@ -183,6 +184,13 @@ pub enum Command {
         /// Which.
         vms: Vec<VmId>,
     },
+    /// Moves DAGs of a card together where that is worth it.
+    OptimizeCard {
+        /// Which.
+        card: CardId,
+        /// Only says what would be.
+        validate_only: bool,
+    },
     /// Cancels an operation that has not started.
     CancelOperation {
         /// Which.
@@ -219,6 +227,8 @@ pub enum Reply {
         /// Those that have nothing.
         missing: Vec<VmId>,
     },
+    /// What a consolidation would do.
+    Consolidation(Box<ConsolidationView>),
     /// What a DAG would be.
     WouldBe(Box<DagView>),
     /// It is done, and there is nothing to say.

@@ -20,6 +20,7 @@
 mod bindings;
 mod card;
 mod check;
+mod consolidation;
 mod dags;
 mod epoch;
 mod error;
@@ -44,6 +45,7 @@ mod tenants;
 mod view;
 
 pub use bindings::{BindingRecord, BindingView, BoundDag};
+pub use consolidation::{ConsolidationSettings, ConsolidationView, MoveView, RecommendationView};
 pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
@@ -55,6 +57,7 @@ pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheme};
 pub use records::{InvalidRecord, OperationRecord, RecordWrite, Work};
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
+pub use snic_planner::Underfilled;
 pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause, Ticket};
 pub use state::{Controller, Settings};
 pub use view::{

@@ -106,6 +106,9 @@ impl Controller {
             Command::BindVm(spec) => self.bind_vm(out, spec),
             Command::UnbindVm { vm, tenant } => self.unbind_vm(out, &vm, tenant.as_ref()),
             Command::Heartbeat { vms } => Ok(self.heartbeat(out, vms)),
+            Command::OptimizeCard { card, validate_only } => {
+                self.optimize_card(out, &card, validate_only)
+            }
             Command::CancelOperation { id } => self.cancel_operation(out, caller, &id),
             Command::DeleteOperation { id } => self.delete_operation(out, caller, &id),
         }
@@ -124,6 +127,9 @@ impl Controller {
         out.batch.put(key::operation(&id), &record);
         if let Work::DrainRegion(card, region) = &record.work {
             self.drains.insert(id.clone(), (card.clone(), *region));
+        }
+        if let Work::OptimizeCard(card) = &record.work {
+            self.note_consolidation(&id, card);
         }
         self.operations.insert(id.clone(), record);
         id
@@ -153,6 +159,7 @@ impl Controller {
         out.batch.put(key::operation(id), record);
         self.ended.push_back(id.clone());
         self.drains.remove(id);
+        self.consolidations.remove(id);
         if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
             && let Some(entry) = self.dags.get_mut(name)
             && entry.operation.as_ref() == Some(id)
@@ -204,6 +211,7 @@ impl Controller {
                 self.end_operation(out, id, Err(ControlError::Cancelled));
                 self.uncordon(out, &card, region);
             }
+            Work::OptimizeCard(_) => self.end_operation(out, id, Err(ControlError::Cancelled)),
             _ => return Err(ControlError::precondition(resource, too_late)),
         }
         Ok(Reply::Done)
@@ -266,6 +274,7 @@ fn made_by(reply: &Reply) -> Option<Made> {
         | Reply::Binding(_)
         | Reply::Heartbeat { .. }
         | Reply::WouldBe(_)
+        | Reply::Consolidation(_)
         | Reply::Done => None,
     }
 }

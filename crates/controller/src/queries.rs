@@ -373,7 +373,7 @@ impl Controller {
                 Work::UpdateDag(_) => {
                     !started && entry.is_some_and(|e| e.record.previous.is_some())
                 }
-                Work::DrainRegion(..) => true,
+                Work::DrainRegion(..) | Work::OptimizeCard(_) => true,
                 Work::DeleteDag(..) | Work::ResetRegion(..) => false,
             };
         OperationView {

@@ -36,7 +36,10 @@ impl Controller {
                 }
             }
             if self.stale.is_empty() && self.loose.is_empty() && !self.freed {
-                return;
+                self.go_on_consolidating(out);
+                if self.stale.is_empty() {
+                    return;
+                }
             }
         }
     }
@@ -45,6 +48,7 @@ impl Controller {
     fn settle_regions(&mut self, out: &mut Out) {
         if std::mem::take(&mut self.freed) {
             self.place_unplaced(out);
+            self.consolidate_later();
             self.go_on_draining(out);
         }
         while let Some((card, region)) = self.loose.pop_first() {

@@ -177,6 +177,8 @@ pub enum Work {
     DrainRegion(CardId, RegionId),
     /// Gives a faulty region another chance.
     ResetRegion(CardId, RegionId),
+    /// Moves DAGs of a card together.
+    OptimizeCard(CardId),
 }
 
 /// An operation.
@@ -201,7 +203,7 @@ impl OperationRecord {
             Work::CreateDag(dag) | Work::UpdateDag(dag) | Work::DeleteDag(dag, _) => {
                 Some(&dag.tenant)
             }
-            Work::DrainRegion(..) | Work::ResetRegion(..) => None,
+            Work::DrainRegion(..) | Work::ResetRegion(..) | Work::OptimizeCard(_) => None,
         }
     }
 }

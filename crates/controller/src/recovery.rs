@@ -141,6 +141,9 @@ impl Controller {
             bindings: Bindings::default(),
             operations: BTreeMap::new(),
             drains: BTreeMap::new(),
+            consolidations: BTreeMap::new(),
+            consolidate_at: None,
+            refused: std::collections::VecDeque::new(),
             ended: Default::default(),
             requests: BTreeMap::new(),
             requests_by_age: Default::default(),
@@ -305,6 +308,9 @@ impl Controller {
             }
             if let (Work::DrainRegion(card, region), None) = (&record.work, &record.ended) {
                 self.drains.insert(record.id.clone(), (card.clone(), *region));
+            }
+            if let (Work::OptimizeCard(card), None) = (&record.work, &record.ended) {
+                self.note_consolidation(&record.id, card);
             }
             self.operations.insert(record.id.clone(), record);
         }

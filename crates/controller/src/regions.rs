@@ -6,6 +6,7 @@ use crate::card::{Actual, RegionEntry};
 use crate::error::ControlError;
 use crate::event::Reply;
 use crate::out::Out;
+use crate::placement::Choice;
 use crate::records::Work;
 use crate::state::Controller;
 
@@ -74,20 +75,13 @@ impl Controller {
         let previous = serves.then_some(&placement);
         let Ok(choice) = self.choose(name, &dag, previous) else { return };
         if serves {
-            if let Some(entry) = self.dags.get_mut(name) {
-                entry.record.previous = entry.record.placement.take();
-            }
-        } else {
-            self.uninstall(name);
+            let Choice { card, plan } = choice;
+            self.move_to(out, name, &card, plan);
+            return;
         }
+        self.uninstall(name);
         if self.install(out, name, &dag, choice).is_err() {
-            if let Some(entry) = self.dags.get_mut(name)
-                && serves
-            {
-                entry.record.placement = entry.record.previous.take();
-            } else {
-                self.unplaced.insert(name.clone());
-            }
+            self.unplaced.insert(name.clone());
         }
         self.store_dag(out, name);
     }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{
-    Bandwidth, BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId,
-    Refusal, RegionId, RuleId, TenantId, Timestamp,
+    Bandwidth, BitstreamId, CardId, Condition, DagName, DagSpec, DagUid, Explanation, NtTypeId,
+    OperationId, Refusal, RegionId, RuleId, TenantId, Timestamp,
 };
 use snic_planner::Catalogue;
 use snic_tables::Ticket;
 
 use crate::bindings::Bindings;
 use crate::card::CardState;
+use crate::consolidation::{Consolidating, ConsolidationSettings};
 use crate::epoch::Meter;
 use crate::event::{Effect, Event, Reply};
 use crate::log::{About, Log, LogKind};
@@ -39,6 +40,8 @@ pub struct Settings {
     pub autoscaling: snic_autoscaler::Policy,
     /// What is promised.
     pub admission: Admission,
+    /// What moving DAGs together may cost and must bring.
+    pub consolidation: ConsolidationSettings,
 }
 
 impl Default for Settings {
@@ -50,6 +53,7 @@ impl Default for Settings {
             fairness: Fairness::default(),
             autoscaling: snic_autoscaler::Policy::default(),
             admission: Admission::default(),
+            consolidation: ConsolidationSettings::default(),
         }
     }
 }
@@ -183,6 +187,12 @@ pub struct Controller {
     pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
     /// The drains that have not ended.
     pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
+    /// The consolidations that have not ended.
+    pub(crate) consolidations: BTreeMap<OperationId, Consolidating>,
+    /// When the next begins on its own.
+    pub(crate) consolidate_at: Option<Timestamp>,
+    /// DAGs that were refused lately, the latest last.
+    pub(crate) refused: VecDeque<(DagName, DagSpec)>,
     /// Operations that ended, the oldest first.
     pub(crate) ended: VecDeque<OperationId>,
     pub(crate) requests: BTreeMap<(String, String), RequestRecord>,
@@ -268,7 +278,7 @@ impl Controller {
     /// When [`Event::Tick`] is needed next, if nothing else happens before.
     pub fn next_wake_up(&self) -> Option<Timestamp> {
         let cards = self.cards.values().filter_map(|card| card.next_wake_up(self.now));
-        cards.chain(self.bindings.next_alarm()).min()
+        cards.chain(self.bindings.next_alarm()).chain(self.consolidate_at).min()
     }
 
     pub(crate) fn ticket(&mut self) -> Ticket {

@@ -11,7 +11,9 @@ use snic_domain::{
     DagId, DagName, DagSpec, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile,
     TenantId, Traffic,
 };
-use snic_planner::{Catalogue, Ledger, Request, TableRows, plan};
+use snic_planner::{
+    Budget, Catalogue, Ledger, Request, Resident, TableRows, optimize, plan, plan_batch,
+};
 
 const NTS: [&str; 12] = [
     "nat",
@@ -186,5 +188,76 @@ fn hold(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, one_more, hold);
+/// The seeds' own arithmetic: chains of 2 to 6 NTs, 0.1 to 2 Gbit/s.
+fn many(count: usize) -> Vec<(DagName, Dag)> {
+    (0..count)
+        .map(|i| {
+            let mbps = 100 + (i as u64 * 977) % 1_900;
+            (name(i), chain(i * 7, 2 + i % 5, 1 + i % 2, Bandwidth::from_mbps(mbps)))
+        })
+        .collect()
+}
+
+/// Goal: 1,000 DAGs on an empty card in 100 ms.
+fn batch(c: &mut Criterion) {
+    let catalogue = catalogue();
+    let card = CardId::new("card-0").expect("an id of the benchmark");
+    let ledger = Ledger::with_rows(card, profile(), TableRows::UNLIMITED);
+    let mut group = c.benchmark_group("batch");
+    group.sample_size(10);
+    for count in [10, 100, 1_000] {
+        let dags = many(count);
+        let requests: Vec<Request<'_>> =
+            dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+        let made = plan_batch(&ledger, &catalogue, &requests);
+        eprintln!("batch/{count}: {} admitted", made.order.len());
+        group.bench_function(BenchmarkId::from_parameter(count), |b| {
+            b.iter(|| black_box(plan_batch(&ledger, &catalogue, &requests)));
+        });
+    }
+    group.finish();
+}
+
+/// Goal: a full card, on which every other DAG has left, in 200 ms.
+fn consolidate(c: &mut Criterion) {
+    let catalogue = catalogue();
+    let card = CardId::new("card-0").expect("an id of the benchmark");
+    let mut ledger = Ledger::with_rows(card, profile(), TableRows::UNLIMITED);
+    let mut placed = Vec::new();
+    for (i, (name, dag)) in many(2_000).into_iter().enumerate() {
+        let request = Request { name: &name, dag: &dag, previous: None };
+        let Ok(made) = plan(&ledger, &catalogue, &request) else { continue };
+        for load in &made.loads {
+            let content = catalogue.bitstream(&load.bitstream);
+            ledger.set_content(load.region, content, &catalogue).expect("nobody uses it");
+        }
+        ledger.hold(&name, made.reservation).expect("a plan never overbooks");
+        if i % 2 == 0 {
+            placed.push((name, dag, made.mapping));
+        }
+    }
+    let stays: std::collections::BTreeSet<_> = placed.iter().map(|(name, ..)| name).collect();
+    let leaves: Vec<DagName> =
+        ledger.reservations().map(|(n, _)| n.clone()).filter(|n| !stays.contains(n)).collect();
+    leaves.iter().for_each(|name| drop(ledger.release(name)));
+    let residents: Vec<Resident<'_>> =
+        placed.iter().map(|(name, dag, mapping)| Resident { name, dag, mapping }).collect();
+    let budget = Budget { reconfigurations: 4, regions: 1, passes: 1 };
+    let made = optimize(&ledger, &catalogue, &residents, budget);
+    eprintln!(
+        "optimize: {} residents, {} moves, {} regions freed, {} taken",
+        residents.len(),
+        made.moves.len(),
+        made.freed.len(),
+        made.taken.len()
+    );
+    let mut group = c.benchmark_group("optimize");
+    group.sample_size(10);
+    group.bench_function("half empty", |b| {
+        b.iter(|| black_box(optimize(&ledger, &catalogue, &residents, budget)));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, one_more, hold, batch, consolidate);
 criterion_main!(benches);

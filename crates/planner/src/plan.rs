@@ -171,9 +171,9 @@ pub(crate) fn plan_on(
 ) -> Option<Plan> {
     let job = Job::new(ledger, catalogue, request).ok()?;
     let mut view = View::new(&job);
-    refusal::beforehand(&view).ok()?;
     let before: Vec<_> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
+    refusal::beforehand(&view).ok()?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     let (placed, form) = choose(&graph, &mut view, Some(loads), &mut blocked)?;

@@ -12,6 +12,7 @@
 //! The same seed gives the same workload: the generator's stream never changes, and choices are made
 //! in whole numbers but for the times, which are rounded to milliseconds.
 
+pub mod comparison;
 pub mod instance;
 
 use std::time::Duration;

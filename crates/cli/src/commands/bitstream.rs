@@ -8,7 +8,7 @@ use bytes::Bytes;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{
     BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
-    RegionKind, UploadBitstreamRequest,
+    RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, UploadBitstreamRequest,
 };
 use snic_domain::Digest;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
@@ -18,7 +18,7 @@ use crate::args::{BitstreamCommand, KindArg, NewBitstream};
 use crate::client::Repeat;
 use crate::failure::Failure;
 use crate::names;
-use crate::output::{text, views};
+use crate::output::{consolidation, text, views};
 
 /// Bytes of a chunk: a quarter of what a message may have, so that a slow link shows progress to
 /// the server often enough.
@@ -42,6 +42,16 @@ pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(),
             let bitstream = call!(session.client()?, Safe, bitstreams.get_bitstream, request)?;
             session.output.one(&bitstream, views::bitstream)
         }
+        BitstreamCommand::Recommend { card, manifests } => {
+            let client = session.client()?;
+            let card = super::card::named(&client, card).await?;
+            let request = RecommendBitstreamsRequest { card };
+            let reply = call!(client, Safe, bitstreams.recommend_bitstreams, request)?;
+            if let Some(folder) = manifests {
+                write_manifests(&folder, &reply)?;
+            }
+            session.output.one(&reply, consolidation::recommendations)
+        }
         BitstreamCommand::Delete { name, guard } => {
             let name = names::bitstream(&name)?;
             let request = DeleteBitstreamRequest { name: name.clone(), etag: guard.into_etag() };
@@ -49,6 +59,18 @@ pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(),
             session.deleted(&name)
         }
     }
+}
+
+/// Writes each manifest as `NT+NT.toml`.
+fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result<(), Failure> {
+    let failed = |path: &Path, source| Failure::Write { path: path.to_owned(), source };
+    std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+    for found in &reply.recommendations {
+        let nts: Vec<&str> = found.nts.iter().map(|nt| text::id(nt)).collect();
+        let path = folder.join(format!("{}.toml", nts.join("+")));
+        std::fs::write(&path, &found.manifest).map_err(|source| failed(&path, source))?;
+    }
+    Ok(())
 }
 
 async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure> {

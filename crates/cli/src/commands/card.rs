@@ -1,13 +1,15 @@
 //! `snicctl card`.
 
-use snic_api::v1::{Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, Region};
+use snic_api::v1::{
+    Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, OptimizeCardRequest, Region,
+};
 
 use super::{PAGE_SIZE, Session, call, pages};
 use crate::args::CardCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::names;
-use crate::output::{Format, text, views};
+use crate::output::{Format, consolidation, text, views};
 
 pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
     let client = session.client()?;
@@ -17,10 +19,7 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             session.output.many(&cards, views::cards)
         }
         CardCommand::Get { name } => {
-            let name = match name {
-                Some(name) => names::card(&name)?,
-                None => only(&client).await?,
-            };
+            let name = named(&client, name).await?;
             let request = GetCardRequest { name: name.clone() };
             let card = call!(client, Safe, cards.get_card, request)?;
             if session.output.format() != Format::Table {
@@ -29,6 +28,24 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             let regions = regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
+        CardCommand::Optimize { name, dry_run, wait } => {
+            let name = named(&client, name).await?;
+            let request = OptimizeCardRequest { name, validate_only: dry_run };
+            let reply = call!(client, Never, cards.optimize_card, request)?;
+            if dry_run {
+                return session.output.one(&reply, consolidation::moves);
+            }
+            let missing = || Failure::Reply("there is no operation in it".into());
+            session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
+        }
+    }
+}
+
+/// A card's whole name; without one, that of the only card.
+pub(super) async fn named(client: &Client, name: Option<String>) -> Result<String, Failure> {
+    match name {
+        Some(name) => names::card(&name),
+        None => only(client).await,
     }
 }
 

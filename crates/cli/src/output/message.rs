@@ -34,6 +34,8 @@ resources!(
     HeartbeatResponse,
     NtType,
     Operation,
+    OptimizeCardResponse,
+    RecommendBitstreamsResponse,
     Region,
     RegionEvent,
     Rule,

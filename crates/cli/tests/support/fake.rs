@@ -254,6 +254,7 @@ impl CardService for Services {
         drain_region "DrainRegion" DrainRegionRequest => Operation;
         undrain_region "UndrainRegion" UndrainRegionRequest => Region;
         reset_region "ResetRegion" ResetRegionRequest => Operation;
+        optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }
 }
@@ -319,5 +320,6 @@ impl BitstreamService for Services {
         get_bitstream "GetBitstream" GetBitstreamRequest => Bitstream;
         list_bitstreams "ListBitstreams" ListBitstreamsRequest => ListBitstreamsResponse;
         delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => ();
+        recommend_bitstreams "RecommendBitstreams" RecommendBitstreamsRequest => RecommendBitstreamsResponse;
     }
 }

@@ -5,6 +5,7 @@
 mod bindings;
 mod cards;
 mod catalogue;
+mod consolidation;
 mod dags;
 mod effects;
 mod elastic;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use snic_controller::{Admission, Autoscaling, Fairness, Scheme, Settings, Spare};
+use snic_controller::{
+    Admission, Autoscaling, ConsolidationSettings, Fairness, Scheme, Settings, Spare,
+};
 use snic_domain::Bandwidth;
 
 use super::InvalidPolicy;
@@ -18,6 +20,32 @@ const PERIODS: (u32, u32) = (1, 100_000);
 #[serde(default, deny_unknown_fields)]
 struct PlacementFile {
     reconfiguration: Reconfiguration,
+    consolidation: Consolidation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Consolidation {
+    after_s: Spanned<u64>,
+    reconfigurations_max: Spanned<u64>,
+    regions_min: Spanned<u64>,
+    passes_min: Spanned<u64>,
+}
+
+impl Consolidation {
+    fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicy> {
+        let after = source.number("consolidation.after_s", &self.after_s, 300, (0, 86_400))?;
+        let small = |key: &str, value, default, range| {
+            source.small(&format!("consolidation.{key}"), value, default, range)
+        };
+        let loads = &self.reconfigurations_max;
+        Ok(ConsolidationSettings {
+            after: (after > 0).then(|| Duration::from_secs(after)),
+            reconfigurations_max: small("reconfigurations_max", loads, 4, (0, 32))?,
+            regions_min: small("regions_min", &self.regions_min, 1, (1, 32))?,
+            passes_min: small("passes_min", &self.passes_min, 1, (1, 1_024))?,
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -30,7 +58,8 @@ struct Reconfiguration {
 
 /// Takes over `placement.toml`.
 pub(super) fn placement(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
-    let keys = source.keys::<PlacementFile>()?.reconfiguration;
+    let PlacementFile { reconfiguration: keys, consolidation } = source.keys()?;
+    to.consolidation = consolidation.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
     let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, (1, 60_000))?;
     let longest = source.number(

@@ -158,6 +158,11 @@ mod tests {
             ),
             ("placement.toml", "[reconfiguration]\nattempts = -1", "placement.toml:2: "),
             (
+                "placement.toml",
+                "[consolidation]\n\nregions_min = 0",
+                "placement.toml:3: consolidation.regions_min = 0 is not allowed: 1 to 32",
+            ),
+            (
                 "fairness.toml",
                 "[sharing]\n\nscheme = \"fair\"",
                 "fairness.toml:3: sharing.scheme = \"fair\" is not allowed: \"static\", \"drf\", \"full\"",

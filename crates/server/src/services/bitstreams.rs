@@ -15,7 +15,7 @@ use snic_controller::{BitstreamView, Caller, Command, Reply};
 use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answer, Services, absent, answer, check_owner, etag, page, request_id};
+use super::{Answer, Services, absent, answer, check_owner, consolidation, etag, page, request_id};
 use crate::error::{Doing, failure};
 use crate::gate::{caller, of_transport, overloaded};
 use crate::settings::Upload;
@@ -65,6 +65,19 @@ impl BitstreamService for Services {
         let view = self.read(&caller, move |controller, caller| controller.bitstream(caller, &id));
         let view = view.await?.ok_or_else(|| absent(&name))?;
         Ok(Response::new(wire::bitstream(&view)))
+    }
+
+    async fn recommend_bitstreams(
+        &self,
+        request: Request<v1::RecommendBitstreamsRequest>,
+    ) -> Answer<v1::RecommendBitstreamsResponse> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().card;
+        let id = name::card("card", &name).map_err(Failure::from)?;
+        let wanted = id.clone();
+        let found = self.read(&caller, move |controller, _| controller.recommendations(&wanted));
+        let found = found.await?.ok_or_else(|| absent(&name))?;
+        Ok(Response::new(consolidation::recommended(&id, found)))
     }
 
     async fn list_bitstreams(

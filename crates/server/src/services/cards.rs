@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, Subject};
-use super::{Answer, Services, absent, answer, page};
+use super::{Answer, Services, absent, answer, consolidation, page};
 use crate::error::Doing;
 use crate::gate::caller;
 use crate::hub::Seen;
@@ -152,6 +152,23 @@ impl CardService for Services {
         let command = Command::ResetRegion { card, region };
         let reply = self.ask(&caller, None, command, Doing::Delete).await?;
         answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn optimize_card(
+        &self,
+        request: Request<v1::OptimizeCardRequest>,
+    ) -> Answer<v1::OptimizeCardResponse> {
+        let caller = caller(&request)?;
+        let v1::OptimizeCardRequest { name, validate_only } = request.into_inner();
+        let card = name::card("name", &name).map_err(Failure::from)?;
+        let command = Command::OptimizeCard { card, validate_only };
+        match self.ask(&caller, None, command, Doing::Change).await? {
+            Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
+            reply => answer!(reply, Reply::Operation(view) => {
+                let operation = Some(wire::operation(&view, &caller));
+                Response::new(v1::OptimizeCardResponse { operation, ..Default::default() })
+            }),
+        }
     }
 
     type WatchRegionsStream = ReceiverStream<Result<v1::RegionEvent, Status>>;

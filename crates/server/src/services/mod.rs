@@ -5,6 +5,7 @@
 
 mod bitstreams;
 mod cards;
+mod consolidation;
 mod dags;
 mod events;
 mod fairness;

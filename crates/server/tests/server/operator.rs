@@ -100,6 +100,33 @@ async fn a_region_is_drained_and_reset() {
     rig.stop().await;
 }
 
+#[tokio::test]
+async fn dags_are_moved_together_and_sequences_recommended() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    operator.ready_dag(WEB, chain(&["nat"])).await;
+    let name = "cards/card0".to_owned();
+    let dry = v1::OptimizeCardRequest { name: name.clone(), validate_only: true };
+    let would_be = operator.cards.optimize_card(dry).await.expect("told").into_inner();
+    assert!(would_be.operation.is_none() && would_be.moves.is_empty(), "{would_be:?}");
+    assert_eq!((would_be.passes_before, would_be.passes_after), (1, 1));
+    let request = v1::OptimizeCardRequest { name: name.clone(), validate_only: false };
+    let reply = operator.cards.optimize_card(request).await.expect("accepted").into_inner();
+    let operation = reply.operation.expect("an operation");
+    let metadata = operation.metadata.as_ref().expect("always there");
+    assert_eq!(metadata.verb(), v1::operation_metadata::Verb::Optimize);
+    assert_eq!(metadata.target, "cards/card0");
+    assert!(operator.wait(&operation.name).await.done);
+    let request = v1::RecommendBitstreamsRequest { card: name };
+    let told = operator.bitstreams.recommend_bitstreams(request).await.expect("told").into_inner();
+    assert_eq!(told.underfilled.len(), 1, "{told:?}");
+    assert_eq!(told.underfilled[0].bitstream, "bitstreams/nat-firewall");
+    let absent = v1::RecommendBitstreamsRequest { card: "cards/none".into() };
+    let status = operator.bitstreams.recommend_bitstreams(absent).await.expect_err("absent");
+    assert_eq!(status.code(), Code::NotFound);
+    rig.stop().await;
+}
+
 /// A drain that finds no room waits for it.
 #[tokio::test]
 async fn a_drain_goes_on_when_there_is_room() {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, DagView,
-    Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request, Settings,
+    CallId, Caller, CardCommand, CardReport, Change, Command, ConsolidationSettings, ControlError,
+    Controller, DagView, Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request,
+    Settings,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -34,6 +35,8 @@ pub enum Crash {
 pub struct World {
     pub now: Timestamp,
     pub controller: Controller,
+    /// What the next controller is told.
+    pub settings: Settings,
     pub durable: Records,
     /// Batches made durable so far.
     pub batches: usize,
@@ -54,9 +57,15 @@ pub fn operator() -> Caller {
     Caller::Operator("ada".into())
 }
 
+/// Nothing moves but what a test moves.
+pub fn settings() -> Settings {
+    let consolidation = ConsolidationSettings { after: None, ..ConsolidationSettings::default() };
+    Settings { consolidation, ..Settings::default() }
+}
+
 pub fn recover(records: &Records, now: Timestamp) -> Result<Controller, InvalidRecord> {
     let records = records.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let mut controller = Controller::recover(Settings::default(), records, 7, now)?;
+    let mut controller = Controller::recover(settings(), records, 7, now)?;
     controller.declare_functions(card_id(), functions());
     Ok(controller)
 }
@@ -67,6 +76,7 @@ impl World {
         let now = Timestamp::from_nanos(1_000_000_000);
         Self {
             now,
+            settings: settings(),
             controller: recover(&Records::new(), now).expect("nothing is readable"),
             durable: Records::new(),
             batches: 0,
@@ -183,7 +193,10 @@ impl World {
     /// The daemon starts again from what is durable; the cards kept running.
     pub fn restart(&mut self) {
         self.asked.clear();
-        self.controller = recover(&self.durable, self.now).expect("our own records are readable");
+        let records = self.durable.iter().map(|(key, value)| (key.clone(), value.clone()));
+        self.controller = Controller::recover(self.settings, records, 7, self.now)
+            .expect("our own records are readable");
+        self.controller.declare_functions(card_id(), functions());
         self.controller.check().expect("the invariants after recovery");
         for id in self.cards.keys().cloned().collect::<Vec<_>>() {
             self.appear(&id);

@@ -1,0 +1,389 @@
+//! A better arrangement of what is deployed, carried out move by move.
+//!
+//! ```text
+//! asked for, or something left a while ago ── planner ──> moves ──┐
+//!       ▲                                                         ▼
+//!       └── things changed meanwhile ──  one move: make before break, as a drain does
+//! ```
+//!
+//! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
+//! one is left (see `placement`), so nothing is lost wherever this ends. Only the operation is
+//! stored: after a crash the moves are looked for anew, in what was reached.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use snic_bitstream::manifest::Manifest;
+use snic_domain::{CardId, Dag, DagName, Mapping, OperationId, RegionId};
+use snic_planner::{
+    Budget, Consolidation, Move, Plan, Recommendation, Refused, RegionCondition, Resident,
+    Underfilled, optimize, recommend,
+};
+
+use crate::card::Link;
+use crate::error::ControlError;
+use crate::event::Reply;
+use crate::out::Out;
+use crate::placement::{Choice, regions_of};
+use crate::records::Work;
+use crate::state::Controller;
+
+/// How often the moves are looked for anew because things changed, before the pass ends.
+const ROUNDS_MAX: u32 = 8;
+/// Refused DAGs that are remembered for recommendations.
+pub(crate) const REFUSED_KEPT_MAX: usize = 64;
+
+/// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsolidationSettings {
+    /// How long after something left a pass begins on its own; `None`: only when asked.
+    pub after: Option<Duration>,
+    /// Most reconfigurations of a pass.
+    pub reconfigurations_max: u32,
+    /// Fewest regions that a pass frees, those it takes subtracted; at least 1.
+    pub regions_min: u32,
+    /// Fewest passes of the scheduler that are spared for moves that free no region; at least 1.
+    pub passes_min: u32,
+}
+
+impl Default for ConsolidationSettings {
+    fn default() -> Self {
+        Self {
+            after: Some(Duration::from_secs(300)),
+            reconfigurations_max: 4,
+            regions_min: 1,
+            passes_min: 1,
+        }
+    }
+}
+
+/// One DAG that would move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveView {
+    /// Which.
+    pub dag: DagName,
+    /// Where it is, rising.
+    pub from: Vec<RegionId>,
+    /// Where it would be, rising.
+    pub to: Vec<RegionId>,
+    /// Which of these are loaded for it.
+    pub loads: Vec<RegionId>,
+}
+
+/// What a consolidation of a card does or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsolidationView {
+    /// The card.
+    pub card: CardId,
+    /// The moves, in order; none where nothing is worth it.
+    pub moves: Vec<MoveView>,
+    /// Regions that nobody would use any more.
+    pub freed: Vec<RegionId>,
+    /// Regions that were not in use before.
+    pub taken: Vec<RegionId>,
+    /// Loads.
+    pub reconfigurations: u32,
+    /// Passes of the scheduler, of all DAGs together, before and after.
+    pub passes: (u64, u64),
+}
+
+/// A sequence of NTs that is worth a bitstream, with the manifest to build it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecommendationView {
+    /// What it would bring.
+    pub recommendation: Recommendation,
+    /// TOML, for a build.
+    pub manifest: String,
+}
+
+/// A pass under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Consolidating {
+    card: CardId,
+    reconfigurations_left: u32,
+    rounds_left: u32,
+    /// What is still to be done, each with the serial of the placement that it begins with.
+    moves: VecDeque<(Move, u64)>,
+}
+
+/// A DAG that has a place, owned, for the planner.
+type Place = (DagName, Dag, Mapping, u64);
+
+fn residents(places: &[Place]) -> Vec<Resident<'_>> {
+    places.iter().map(|(name, dag, mapping, _)| Resident { name, dag, mapping }).collect()
+}
+
+impl Controller {
+    /// The DAGs that a card serves and that nothing is under way for. What is lent to a DAG stays
+    /// where it is until the loop takes it back.
+    fn places(&self, id: &CardId) -> Vec<Place> {
+        let settled = self.dags.values().filter(|e| e.is_ready() && e.record.previous.is_none());
+        settled
+            .filter_map(|entry| {
+                let placement = entry.record.placement.as_ref()?;
+                let dag =
+                    Dag::new(placement.spec.clone()).ok().filter(|_| placement.lent.is_none())?;
+                let (name, mapping) = (entry.record.name.clone(), placement.mapping.clone());
+                (mapping.card == *id).then_some((name, dag, mapping, placement.serial))
+            })
+            .collect()
+    }
+
+    fn budget(&self, reconfigurations: u32) -> Budget {
+        let ConsolidationSettings { regions_min, passes_min, .. } = self.settings.consolidation;
+        Budget { reconfigurations, regions: regions_min, passes: passes_min }
+    }
+
+    /// Looks for a better arrangement of a card.
+    fn arrangement(&self, id: &CardId, budget: Budget) -> (Consolidation, BTreeMap<DagName, u64>) {
+        let Some(card) = self.cards.get(id).filter(|card| card.link == Link::Ready) else {
+            return (Consolidation::default(), BTreeMap::new());
+        };
+        let places = self.places(id);
+        let found = optimize(&card.ledger, &self.catalogue, &residents(&places), budget);
+        let serials = places.into_iter().map(|(name, _, _, serial)| (name, serial)).collect();
+        (found, serials)
+    }
+
+    /// Moves DAGs of a card together where that is worth it; `dry_run` only says which.
+    pub(crate) fn optimize_card(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        dry_run: bool,
+    ) -> Result<Reply, ControlError> {
+        let card = self.cards.get(id).ok_or_else(|| ControlError::not_found(card_name(id)))?;
+        if card.link != Link::Ready {
+            let text = "it does not answer, or is still being read; try again when it does";
+            return Err(ControlError::precondition(card_name(id), text));
+        }
+        if dry_run {
+            let most = self.settings.consolidation.reconfigurations_max;
+            let (found, _) = self.arrangement(id, self.budget(most));
+            return Ok(Reply::Consolidation(Box::new(self.consolidation_view(id, &found))));
+        }
+        let pending = self.consolidations.iter().find(|(_, c)| c.card == *id);
+        let operation = match pending.map(|(operation, _)| operation.clone()) {
+            Some(operation) => operation,
+            None => self.begin_operation(out, Work::OptimizeCard(id.clone())),
+        };
+        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    fn consolidation_view(&self, id: &CardId, found: &Consolidation) -> ConsolidationView {
+        let mut now: BTreeMap<&DagName, Vec<RegionId>> = BTreeMap::new();
+        let mut moves = Vec::new();
+        for Move { name, plan } in &found.moves {
+            let placed = self.dags.get(name).and_then(|e| e.record.placement.as_ref());
+            let before = placed.map(regions_of).unwrap_or_default();
+            let mut to: Vec<RegionId> = plan.mapping.instances().map(|i| i.region).collect();
+            to.sort_unstable();
+            to.dedup();
+            let from = now.insert(name, to.clone()).unwrap_or(before);
+            let loads = plan.loads.iter().map(|load| load.region).collect();
+            moves.push(MoveView { dag: name.clone(), from, to, loads });
+        }
+        ConsolidationView {
+            card: id.clone(),
+            moves,
+            freed: found.freed.clone(),
+            taken: found.taken.clone(),
+            reconfigurations: found.reconfigurations,
+            passes: (found.passes_before, found.passes_after),
+        }
+    }
+
+    /// Notes an operation that moves DAGs together.
+    pub(crate) fn note_consolidation(&mut self, operation: &OperationId, card: &CardId) {
+        let consolidating = Consolidating {
+            card: card.clone(),
+            reconfigurations_left: self.settings.consolidation.reconfigurations_max,
+            rounds_left: ROUNDS_MAX,
+            moves: VecDeque::new(),
+        };
+        self.consolidations.insert(operation.clone(), consolidating);
+    }
+
+    /// The next step of every pass. Time O(passes under way) where there is none to take.
+    pub(crate) fn go_on_consolidating(&mut self, out: &mut Out) {
+        self.begin_on_its_own(out);
+        let pending: Vec<OperationId> = self.consolidations.keys().cloned().collect();
+        for operation in pending {
+            self.consolidate(out, &operation);
+        }
+    }
+
+    /// Begins the passes for which it is time.
+    fn begin_on_its_own(&mut self, out: &mut Out) {
+        if self.consolidate_at.is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.consolidate_at = None;
+        let ready = |id: &CardId| {
+            self.cards[id].link == Link::Ready
+                && !self.consolidations.values().any(|c| c.card == *id)
+        };
+        let cards: Vec<CardId> = self.cards.keys().filter(|id| ready(id)).cloned().collect();
+        for id in cards {
+            let budget = self.budget(self.settings.consolidation.reconfigurations_max);
+            // Without a gain there is no operation that says so.
+            if !self.arrangement(&id, budget).0.moves.is_empty() {
+                self.begin_operation(out, Work::OptimizeCard(id));
+            }
+        }
+    }
+
+    /// Something left: in a while the rest may be put together.
+    pub(crate) fn consolidate_later(&mut self) {
+        if let Some(after) = self.settings.consolidation.after
+            && self.consolidate_at.is_none()
+        {
+            self.consolidate_at = Some(self.now + after);
+        }
+    }
+
+    fn consolidate(&mut self, out: &mut Out, operation: &OperationId) {
+        let Some(pass) = self.consolidations.get(operation) else { return };
+        let id = pass.card.clone();
+        let is_ready = self.cards.get(&id).is_some_and(|card| card.link == Link::Ready);
+        let on_card = |entry: &crate::state::DagEntry| entry.card() == Some(&id);
+        if !is_ready || self.dags.values().any(|e| e.record.previous.is_some() && on_card(e)) {
+            return;
+        }
+        loop {
+            let Some(pass) = self.consolidations.get_mut(operation) else { return };
+            let Some((next, serial)) = pass.moves.pop_front() else {
+                if self.look_again(operation, &id) {
+                    continue;
+                }
+                return self.end_operation(out, operation, Ok(()));
+            };
+            let loads = u32::try_from(next.plan.loads.len()).unwrap_or(u32::MAX);
+            if self.is_good(&id, &next, serial) && self.move_to(out, &next.name, &id, next.plan) {
+                let started = self.operations.get_mut(operation).map(|record| &mut record.started);
+                if let Some(started) = started {
+                    started.get_or_insert(self.now);
+                }
+                if let Some(pass) = self.consolidations.get_mut(operation) {
+                    pass.reconfigurations_left = pass.reconfigurations_left.saturating_sub(loads);
+                }
+                return;
+            }
+            if let Some(pass) = self.consolidations.get_mut(operation) {
+                pass.moves.clear();
+            }
+        }
+    }
+
+    /// Looks for moves in what there is now; `false` where the pass is at its end.
+    fn look_again(&mut self, operation: &OperationId, id: &CardId) -> bool {
+        let Some(pass) = self.consolidations.get_mut(operation) else { return false };
+        if pass.rounds_left == 0 {
+            return false;
+        }
+        pass.rounds_left -= 1;
+        let left = pass.reconfigurations_left;
+        let (found, mut serials) = self.arrangement(id, self.budget(left));
+        let mut moves = VecDeque::new();
+        for step in found.moves {
+            let Some(serial) = serials.get_mut(&step.name) else { return false };
+            moves.push_back((step, *serial));
+            *serial += 1;
+        }
+        let goes_on = !moves.is_empty();
+        if let Some(pass) = self.consolidations.get_mut(operation) {
+            pass.moves = moves;
+        }
+        goes_on
+    }
+
+    /// Whether a move is still what it was planned as.
+    fn is_good(&self, id: &CardId, next: &Move, serial: u64) -> bool {
+        let (Some(card), Some(entry)) = (self.cards.get(id), self.dags.get(&next.name)) else {
+            return false;
+        };
+        let usable = |region| card.ledger.condition(region) == RegionCondition::Usable;
+        let load = |region| next.plan.loads.iter().find(|load| load.region == region);
+        let holds = |instance: &snic_domain::Instance| match load(instance.region) {
+            Some(load) => load.bitstream == instance.bitstream,
+            None => {
+                card.ledger.content(instance.region).map(|b| &b.id) == Some(&instance.bitstream)
+            }
+        };
+        entry.is_ready()
+            && entry.record.placement.as_ref().is_some_and(|p| p.serial == serial)
+            && next.plan.loads.iter().all(|load| {
+                card.ledger.is_unused(load.region) && self.bitstreams.contains_key(&load.bitstream)
+            })
+            && next.plan.mapping.instances().all(|i| usable(i.region) && holds(i))
+    }
+
+    /// Moves a DAG that is served: the old place serves until the new one does.
+    pub(crate) fn move_to(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        card: &CardId,
+        plan: Plan,
+    ) -> bool {
+        let Some(entry) = self.dags.get_mut(name) else { return false };
+        let Some(placement) = entry.record.placement.take() else { return false };
+        let dag = Dag::new(placement.spec.clone());
+        entry.record.previous = Some(placement);
+        let choice = Choice { card: card.clone(), plan };
+        let moved = dag.is_ok_and(|dag| self.install(out, name, &dag, choice).is_ok());
+        if let Some(entry) = self.dags.get_mut(name)
+            && !moved
+        {
+            entry.record.placement = entry.record.previous.take();
+        }
+        self.store_dag(out, name);
+        moved
+    }
+
+    /// Which bitstreams are worth building for a card, with a manifest each, and which regions are
+    /// less than half full; `None` without such a card.
+    pub fn recommendations(
+        &self,
+        id: &CardId,
+    ) -> Option<(Vec<RecommendationView>, Vec<Underfilled>)> {
+        let card = self.cards.get(id)?;
+        let places = self.places(id);
+        let waiting = self
+            .unplaced
+            .iter()
+            .filter_map(|name| Some((name.clone(), self.dags.get(name)?.record.spec.clone())));
+        let mut refused: Vec<(DagName, Dag)> = waiting
+            .chain(self.refused.iter().cloned())
+            .filter_map(|(name, spec)| Some((name, Dag::new(spec).ok()?)))
+            .collect();
+        refused.dedup_by(|a, b| a.0 == b.0);
+        let refused: Vec<Refused<'_>> =
+            refused.iter().map(|(name, dag)| Refused { name, dag }).collect();
+        let found = recommend(&card.ledger, &self.catalogue, &residents(&places), &refused);
+        let with_manifest = |recommendation: Recommendation| {
+            let manifest = Manifest::new(
+                &card.profile,
+                &recommendation.nts,
+                recommendation.region_kind,
+                (recommendation.region_area, recommendation.bitstream_max),
+                recommendation.area,
+            );
+            RecommendationView { manifest: manifest.to_toml(), recommendation }
+        };
+        Some((found.sequences.into_iter().map(with_manifest).collect(), found.underfilled))
+    }
+
+    /// Remembers a DAG that was refused, the latest of its name; forgets the oldest.
+    pub(crate) fn note_refused(&mut self, name: &DagName, spec: &snic_domain::DagSpec) {
+        self.refused.retain(|(known, _)| known != name);
+        self.refused.push_back((name.clone(), spec.clone()));
+        if self.refused.len() > REFUSED_KEPT_MAX {
+            self.refused.pop_front();
+        }
+    }
+}
+
+fn card_name(id: &CardId) -> String {
+    format!("cards/{id}")
+}

@@ -1,0 +1,135 @@
+//! Moving DAGs together, and what is worth building.
+
+use std::time::Duration;
+
+use snic_controller::{
+    Command, ConsolidationSettings, ConsolidationView, ControlError, Reply, Settings, Work,
+};
+use snic_domain::{CardId, DagState, RegionState};
+
+use crate::support::things::{card_id, create, delete, spec, update};
+use crate::support::{World, operation_id};
+
+fn optimize(validate_only: bool) -> Command {
+    Command::OptimizeCard { card: card_id(), validate_only }
+}
+
+fn would_be(world: &mut World) -> ConsolidationView {
+    match world.ask(optimize(true)) {
+        Ok(Reply::Consolidation(view)) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// `aes` serves 10 Gbit/s: two regions, then the first DAG leaves.
+fn scattered() -> World {
+    let mut world = World::new();
+    world.deploy("acme/a", "aes", 6);
+    world.deploy("acme/b", "aes", 7);
+    world.deploy("beta/c", "aes", 3);
+    world.ask(delete("acme/a")).expect("it is there");
+    world.settle();
+    assert_ne!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    world
+}
+
+#[test]
+fn what_is_scattered_is_put_together_without_a_gap() {
+    let mut world = scattered();
+    let view = would_be(&mut world);
+    assert_eq!((view.moves.len(), view.freed.len(), view.reconfigurations), (1, 1, 0));
+    let uids = ["acme/b", "beta/c"].map(|name| world.view(name).uid);
+    let id = operation_id(world.ask(optimize(false)));
+    while world.answer_one().is_some() {
+        for uid in uids {
+            let row: Option<snic_tables::DagRow> = world.card().tables.get(uid.row());
+            assert!(row.is_some(), "a DAG is not served");
+        }
+    }
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    assert_eq!(world.region(view.freed[0].0).state, RegionState::Victim);
+    assert_eq!(would_be(&mut world).moves, []);
+}
+
+#[test]
+fn a_pass_with_nothing_to_do_ends_at_once() {
+    let mut world = World::new();
+    world.deploy("acme/a", "aes", 6);
+    let id = operation_id(world.ask(optimize(false)));
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    let nowhere = Command::OptimizeCard {
+        card: CardId::new("nowhere").expect("a label"),
+        validate_only: true,
+    };
+    assert!(matches!(world.ask(nowhere), Err(ControlError::NotFound { .. })));
+    world.lose_card();
+    assert!(matches!(world.ask(optimize(true)), Err(ControlError::Precondition { .. })));
+}
+
+#[test]
+fn a_pass_that_a_crash_cut_off_goes_on() {
+    let mut world = scattered();
+    let id = operation_id(world.ask(optimize(false)));
+    assert_eq!(world.ended(&id), None, "a commit is under way");
+    world.restart();
+    world.settle();
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    assert_eq!(world.state("beta/c"), DagState::Ready);
+}
+
+#[test]
+fn a_change_in_the_middle_is_met_with_a_new_look() {
+    let mut world = scattered();
+    let id = operation_id(world.ask(optimize(false)));
+    world.ask(update("beta/c", spec("aes", 9))).expect("there is room");
+    world.settle();
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    for name in ["acme/b", "beta/c"] {
+        assert_eq!(world.state(name), DagState::Ready);
+    }
+}
+
+#[test]
+fn a_pass_begins_on_its_own_a_while_after_something_left() {
+    let mut world = World::new();
+    let after = Some(Duration::from_secs(10));
+    let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
+    world.settings = Settings { consolidation, ..world.settings };
+    world.restart();
+    world.settle();
+    world.deploy("acme/a", "aes", 6);
+    world.deploy("acme/b", "aes", 7);
+    world.deploy("beta/c", "aes", 3);
+    let before = world.now;
+    world.ask(delete("acme/a")).expect("it is there");
+    world.settle();
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    assert!(world.now.since(before) >= Duration::from_secs(10));
+    let operator = crate::support::operator();
+    let operations = world.controller.operations(&operator);
+    let passes = operations.filter(|o| matches!(o.record.work, Work::OptimizeCard(_)));
+    assert_eq!(passes.count(), 1);
+}
+
+/// Nothing is built for `pad -> vpn -> lb`: it is refused where there are too few regions.
+#[test]
+fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
+    let mut world = World::new();
+    world.deploy("acme/a", "nat firewall cache aes", 6);
+    world.deploy("acme/b", "lb", 40);
+    world.deploy("acme/c", "vpn", 30);
+    let refused = create("beta/x", spec("pad vpn lb", 20));
+    assert!(matches!(world.ask(refused), Err(ControlError::Refused(_))));
+    let (worth, _) = world.controller.recommendations(&card_id()).expect("a card");
+    let first = &worth[0];
+    let nts: Vec<&str> = first.recommendation.nts.iter().map(|nt| nt.as_str()).collect();
+    assert_eq!(nts, ["pad", "vpn", "lb"]);
+    let admits: Vec<String> = first.recommendation.admits.iter().map(ToString::to_string).collect();
+    assert_eq!(admits, ["tenants/beta/dags/x"]);
+    for part in ["part = ", "nts = [\"pad\", \"vpn\", \"lb\"]", "[constraints]", "slots_max = 8"] {
+        assert!(first.manifest.contains(part), "{part} is not in {}", first.manifest);
+    }
+    assert!(world.controller.recommendations(&CardId::new("x").expect("a label")).is_none());
+}

@@ -1,0 +1,254 @@
+//! Five ways to fill a card, side by side: each NT on a port of its own (PANIC), a region for each
+//! chain, the planner without sharing, without concatenation, and all of it.
+//!
+//! What a way cannot do is taken from the planner, or from what it has to load; the planner itself,
+//! the reservations and the figures are the same for all.
+
+use std::collections::BTreeSet;
+
+use snic_domain::{
+    Area, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, Dag, DagName, Digest,
+    FormPreference, NtType, NtTypeId, RegionId, RegionKind,
+};
+use snic_planner::{
+    Catalogue, Ledger, Plan, RegionCondition, Request, TableRows, plan, plan_batch,
+};
+
+/// A way to fill a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Policy {
+    /// Every NT has a region and a port of its own; a packet passes the scheduler for each
+    /// (PANIC, OSDI '20). Regions are shared.
+    PerNt,
+    /// A region for each DAG that nobody else uses, built for it.
+    Static,
+    /// Prebuilt chains, none shared.
+    NoSharing,
+    /// Shared regions of which each holds one DAG's chain at most, none a concatenation of several.
+    NoConcatenation,
+    /// All of it.
+    Full,
+}
+
+/// All ways, in the order of the comparison.
+pub const POLICIES: [Policy; 5] =
+    [Policy::PerNt, Policy::Static, Policy::NoSharing, Policy::NoConcatenation, Policy::Full];
+
+/// What a way makes of a workload.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// DAGs admitted.
+    pub admitted: usize,
+    /// Regions in use.
+    pub regions: usize,
+    /// Of the area of all regions in use, what no NT fills, in thousandths.
+    pub unused_permille: u64,
+    /// Passes of a packet through the scheduler, in thousandths, over all DAGs admitted.
+    pub passes_milli: u64,
+    /// Latency of an unloaded card, in cycles, over all DAGs admitted.
+    pub latency_cycles: u64,
+    /// Bandwidth admitted, in Mbit/s.
+    pub mbps: u64,
+    /// LUTs of the regions in use.
+    pub luts: u64,
+}
+
+impl Outcome {
+    /// Throughput for each unit of area: kbit/s a LUT of the regions in use.
+    pub fn kbps_per_lut(&self) -> u64 {
+        (self.mbps * 1_000).checked_div(self.luts).unwrap_or(0)
+    }
+}
+
+/// The card and the NTs of a comparison.
+#[derive(Debug)]
+pub struct Scene {
+    /// The card.
+    pub profile: CardProfile,
+    /// The NTs.
+    pub nts: Vec<NtType>,
+    /// Prebuilt chains for the planner.
+    pub chains: Vec<Vec<NtTypeId>>,
+}
+
+fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
+    Bitstream {
+        id: BitstreamId::new(id).expect("a label of the comparison"),
+        digest: Digest::of(id.as_bytes()),
+        size: ByteSize::from_mib(2),
+        nts: nts.to_vec(),
+        region_kind: RegionKind::KnownNt,
+        card_model: profile.model.clone(),
+        shareable: true,
+    }
+}
+
+/// A DAG's NTs in the order packets pass when it is flattened.
+fn sequence(dag: &Dag) -> Vec<NtTypeId> {
+    dag.topological_order().iter().map(|node| dag.nodes()[*node].nt.clone()).collect()
+}
+
+/// Chains of the full planner: each holds what several DAGs ask for, in the order in which the
+/// workload's NTs are popular, as far as a region's RAMB36 go \[decided\].
+const CHAINS: [&[&str]; 4] = [
+    &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"],
+    &["firewall", "nat", "load-balancer", "aes", "kv-cache", "go-back-n"],
+    &["firewall", "nat", "load-balancer", "aes", "go-back-n", "kv-replication"],
+    &["firewall", "nat", "load-balancer", "aes", "go-back-n", "dfadd"],
+];
+
+impl Scene {
+    /// 32 regions of sim-16's size with the papers' NTs, and ports that are no limit: what is
+    /// compared is what regions are used for.
+    ///
+    /// # Errors
+    /// The built-in catalogue is damaged.
+    pub fn new() -> Result<Self, snic_bitstream::catalogue::InvalidCatalogue> {
+        let catalogue = snic_bitstream::catalogue::builtin()?;
+        let mut profile = catalogue.cards[0].clone();
+        profile.regions = vec![profile.regions[0].clone(); snic_domain::limits::REGIONS_MAX];
+        profile.ingress = snic_domain::Bandwidth::from_gbps(100_000);
+        profile.egress = profile.ingress;
+        let chains = CHAINS
+            .iter()
+            .map(|nts| nts.iter().filter_map(|nt| NtTypeId::new(nt).ok()).collect())
+            .collect();
+        Ok(Self { profile, nts: catalogue.nt_types, chains })
+    }
+
+    /// The catalogue's sample DAGs: those of SuperNIC's Fig. 10 and one with a fork.
+    ///
+    /// # Errors
+    /// The built-in catalogue is damaged.
+    pub fn samples() -> Result<Vec<(DagName, Dag)>, snic_bitstream::catalogue::InvalidCatalogue> {
+        let samples = snic_bitstream::catalogue::builtin()?.dags;
+        Ok(samples.into_iter().filter_map(|s| Some((s.name, Dag::new(s.spec).ok()?))).collect())
+    }
+
+    fn catalogue(&self, policy: Policy, dags: &[(DagName, Dag)]) -> Catalogue {
+        let mut catalogue = Catalogue::new();
+        self.nts.iter().for_each(|nt| drop(catalogue.insert_nt(nt.clone())));
+        let mut add = |id: String, nts: &[NtTypeId]| {
+            catalogue.insert_bitstream(bitstream(&id, nts, &self.profile));
+        };
+        for (index, nt) in self.nts.iter().enumerate() {
+            add(format!("nt{index}"), std::slice::from_ref(&nt.id));
+        }
+        // What single DAGs are: built for them, without a thought of others.
+        let own: BTreeSet<Vec<NtTypeId>> = dags.iter().map(|(_, dag)| sequence(dag)).collect();
+        match policy {
+            Policy::PerNt => {}
+            Policy::Static | Policy::NoConcatenation => {
+                own.iter().enumerate().for_each(|(index, nts)| add(format!("own{index}"), nts));
+            }
+            Policy::NoSharing | Policy::Full => {
+                own.iter().enumerate().for_each(|(index, nts)| add(format!("own{index}"), nts));
+                let chains = self.chains.iter().enumerate();
+                chains.for_each(|(index, nts)| add(format!("chain{index}"), nts));
+            }
+        }
+        catalogue
+    }
+
+    /// Fills the card with as many of the DAGs as fit.
+    pub fn fill(&self, policy: Policy, dags: &[(DagName, Dag)]) -> Outcome {
+        let catalogue = self.catalogue(policy, dags);
+        let card = CardId::new("card-0").expect("a label");
+        // The tables' rows are the same for all ways, and not what is compared.
+        let mut ledger = Ledger::with_rows(card, self.profile.clone(), TableRows::UNLIMITED);
+        let mut outcome = Outcome::default();
+        let dags: Vec<(DagName, Dag)> = match policy {
+            // One pass for each NT: a chain of single NTs. The other ways choose.
+            Policy::PerNt => dags.iter().map(|(name, dag)| (name.clone(), flat(dag))).collect(),
+            _ => dags.to_vec(),
+        };
+        match policy {
+            Policy::Static | Policy::NoSharing => {
+                for (name, dag) in &dags {
+                    let request = Request { name, dag, previous: None };
+                    if let Ok(plan) = plan(&ledger, &catalogue, &request)
+                        && (policy == Policy::NoSharing || plan.mapping.stages.len() == 1)
+                    {
+                        self.hold(&mut ledger, &catalogue, (name, dag), &plan, &mut outcome);
+                        // Nobody else comes in.
+                        for load in &plan.loads {
+                            ledger.set_condition(load.region, RegionCondition::Cordoned);
+                        }
+                    }
+                }
+            }
+            Policy::PerNt | Policy::NoConcatenation | Policy::Full => {
+                let requests: Vec<Request<'_>> =
+                    dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+                let batch = plan_batch(&ledger, &catalogue, &requests);
+                for (at, plan) in batch.plans() {
+                    let (name, dag) = &dags[at];
+                    self.hold(&mut ledger, &catalogue, (name, dag), plan, &mut outcome);
+                }
+            }
+        }
+        self.measure(&ledger, &mut outcome);
+        outcome
+    }
+
+    fn hold(
+        &self,
+        ledger: &mut Ledger,
+        catalogue: &Catalogue,
+        (name, dag): (&DagName, &Dag),
+        plan: &Plan,
+        outcome: &mut Outcome,
+    ) {
+        for load in &plan.loads {
+            let content = catalogue.bitstream(&load.bitstream);
+            ledger.set_content(load.region, content, catalogue).expect("nobody uses it");
+        }
+        ledger.hold(name, plan.reservation.clone()).expect("a plan never overbooks");
+        let form = &plan.explanation.form;
+        let latency = match form.chosen {
+            snic_domain::Form::Parallel => form.parallel.unwrap_or(form.sequential),
+            snic_domain::Form::Sequential => form.sequential,
+        };
+        outcome.admitted += 1;
+        outcome.mbps += dag.bandwidth().get() / 1_000_000;
+        outcome.passes_milli += 1_000 * plan.mapping.stages.len() as u64;
+        outcome.latency_cycles += latency.get();
+    }
+
+    fn measure(&self, ledger: &Ledger, outcome: &mut Outcome) {
+        let (mut filled, mut all) = (0u64, 0u64);
+        for (region, profile) in self.profile.regions() {
+            if ledger.is_unused(region) {
+                continue;
+            }
+            outcome.regions += 1;
+            all += u64::from(profile.area.lut);
+            filled += u64::from(self.area(ledger, region).lut);
+        }
+        let admitted = outcome.admitted.max(1) as u64;
+        outcome.luts = all;
+        outcome.unused_permille = (1_000 * (all - filled)).checked_div(all).unwrap_or(0);
+        outcome.passes_milli /= admitted;
+        outcome.latency_cycles /= admitted;
+    }
+
+    fn area(&self, ledger: &Ledger, region: RegionId) -> Area {
+        let content = ledger.content(region).map(|b| b.nts.as_slice()).unwrap_or_default();
+        let of = |id: &NtTypeId| self.nts.iter().find(|nt| nt.id == *id).map(|nt| nt.area);
+        content.iter().filter_map(of).sum()
+    }
+}
+
+/// The same DAG as one sequence.
+fn flat(dag: &Dag) -> Dag {
+    let spec = snic_domain::DagSpec { form: FormPreference::Sequential, ..dag.spec().clone() };
+    Dag::new(spec).expect("only the form differs")
+}
+
+/// Cycles of a DAG whose NTs each have a port of their own: a pass for each.
+pub fn per_nt_latency(dag: &Dag, profile: &CardProfile, nts: &[NtType]) -> Cycles {
+    let of = |id: &NtTypeId| nts.iter().find(|nt| nt.id == *id).map_or(0, |nt| nt.latency.get());
+    let sum: u64 = dag.nodes().iter().map(|node| of(&node.nt)).sum();
+    let passes = dag.nodes().len() as u64 - 1;
+    Cycles::new(profile.core.get() + passes * profile.scheduler_pass.get() + sum)
+}
