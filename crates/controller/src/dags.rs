@@ -295,6 +295,7 @@ impl Controller {
             out.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
         }
         self.freed = true;
+        self.consolidate_later();
         card
     }
 

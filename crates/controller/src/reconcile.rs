@@ -48,7 +48,6 @@ impl Controller {
     fn settle_regions(&mut self, out: &mut Out) {
         if std::mem::take(&mut self.freed) {
             self.place_unplaced(out);
-            self.consolidate_later();
             self.go_on_draining(out);
         }
         while let Some((card, region)) = self.loose.pop_first() {

@@ -47,7 +47,6 @@ impl Batch {
 ///
 /// Time: O(requests × one plan), and a search for the loads whose steps are bounded.
 pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_>]) -> Batch {
-    let mut batch = Batch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
     let mut provision = Provision::new(ledger, catalogue);
     let mut wanted: Vec<Wanted> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
@@ -63,6 +62,24 @@ pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_
         (provision.has_own(&w.demand), Reverse(w.nodes), Reverse(w.demand.kbps), w.index)
     });
     let first: Vec<usize> = order.iter().map(|wanted| wanted.index).collect();
+    let batch = carry_out((ledger, catalogue), requests, &first, loads);
+    if batch.order.len() == requests.len() || requests.len() > EVERY_SET_MAX {
+        return batch;
+    }
+    // A tenant's bitstream that others may share counts as its own above, since only it can load
+    // it; one by one it is shared. For few DAGs both are tried.
+    let single = carry_out((ledger, catalogue), requests, &[], Vec::new());
+    if single.order.len() > batch.order.len() { single } else { batch }
+}
+
+/// Places the `first` and then the others, each on what those before it left.
+fn carry_out(
+    (ledger, catalogue): (&Ledger, &Catalogue),
+    requests: &[Request<'_>],
+    first: &[usize],
+    loads: Vec<(RegionId, &Chain)>,
+) -> Batch {
+    let mut batch = Batch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
     let mut is_first = vec![false; requests.len()];
     first.iter().for_each(|index| is_first[*index] = true);
     let rest = (0..requests.len()).filter(|index| !is_first[*index]);
