@@ -48,12 +48,7 @@ pub struct ConsolidationSettings {
 
 impl Default for ConsolidationSettings {
     fn default() -> Self {
-        Self {
-            after: Some(Duration::from_secs(300)),
-            reconfigurations_max: 4,
-            regions_min: 1,
-            passes_min: 1,
-        }
+        Self { after: None, reconfigurations_max: 4, regions_min: 1, passes_min: 1 }
     }
 }
 

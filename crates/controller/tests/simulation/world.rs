@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
 use snic_card_sim::{Faults, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, CardCommand, CardReport, ConsolidationSettings, ControlError, Controller, Effect,
-    Event, RecordWrite, Reply, Settings,
+    CallId, CardCommand, CardReport, ControlError, Controller, Effect, Event, RecordWrite, Reply,
+    Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -428,16 +428,9 @@ impl World {
     }
 }
 
-/// Passes come soon after something left, so that the rest of the chaos meets them.
-fn settings() -> Settings {
-    let after = Some(Duration::from_millis(5));
-    let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
-    Settings { consolidation, ..Settings::default() }
-}
-
 fn recover(durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
     let records = durable.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let controller = Controller::recover(settings(), records, 7, now);
+    let controller = Controller::recover(Settings::default(), records, 7, now);
     let mut controller = controller.expect("our own records are readable");
     controller.declare_functions(card_id(), FUNCTIONS);
     controller

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Change, Command, ConsolidationSettings, ControlError,
-    Controller, DagView, Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request,
-    Settings,
+    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, DagView,
+    Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request, Settings,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -57,15 +56,9 @@ pub fn operator() -> Caller {
     Caller::Operator("ada".into())
 }
 
-/// Nothing moves but what a test moves.
-pub fn settings() -> Settings {
-    let consolidation = ConsolidationSettings { after: None, ..ConsolidationSettings::default() };
-    Settings { consolidation, ..Settings::default() }
-}
-
 pub fn recover(records: &Records, now: Timestamp) -> Result<Controller, InvalidRecord> {
     let records = records.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let mut controller = Controller::recover(settings(), records, 7, now)?;
+    let mut controller = Controller::recover(Settings::default(), records, 7, now)?;
     controller.declare_functions(card_id(), functions());
     Ok(controller)
 }
@@ -76,7 +69,7 @@ impl World {
         let now = Timestamp::from_nanos(1_000_000_000);
         Self {
             now,
-            settings: settings(),
+            settings: Settings::default(),
             controller: recover(&Records::new(), now).expect("nothing is readable"),
             durable: Records::new(),
             batches: 0,
