@@ -1,5 +1,8 @@
 //! The command line: nouns, verbs and what each takes.
 
+mod rule;
+mod vm;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -7,6 +10,8 @@ use snic_domain::{Bandwidth, ByteSize};
 
 use crate::output::Format;
 use crate::quantity;
+pub use rule::{NewRule, RuleCommand};
+pub use vm::*;
 
 const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 other, 2 wrong usage or invalid input, 3 not found, \
@@ -73,7 +78,7 @@ pub enum Command {
     Rule(RuleCommand),
     /// Virtual machines: their functions of a card
     #[command(subcommand)]
-    Vm(crate::vm_args::VmCommand),
+    Vm(VmCommand),
     /// Operations: changes that take a while
     #[command(subcommand)]
     Operation(OperationCommand),
@@ -472,75 +477,6 @@ pub enum RegionCommand {
     },
 }
 
-/// A classification rule. A property that is not given matches every packet.
-#[derive(Debug, Args)]
-pub struct NewRule {
-    /// Its id
-    pub name: String,
-    /// The DAG that matching packets take
-    #[arg(long)]
-    pub dag: String,
-    /// Of the rules that match, the lowest number counts
-    #[arg(long, default_value_t = 0)]
-    pub priority: u32,
-    /// Number of the sending virtual function
-    #[arg(long, group = "match")]
-    pub vf: Option<u32>,
-    /// VXLAN network identifier
-    #[arg(long, group = "match")]
-    pub vni: Option<u32>,
-    /// IPv4 source, such as 10.1.0.0/16
-    #[arg(long, group = "match", default_value = "", hide_default_value = true)]
-    pub source: String,
-    /// IPv4 destination, such as 10.2.0.0/16
-    #[arg(long, group = "match", default_value = "", hide_default_value = true)]
-    pub destination: String,
-    /// IP protocol: tcp, udp, icmp or a number
-    #[arg(long, group = "match", value_parser = protocol)]
-    pub protocol: Option<u32>,
-    /// TCP or UDP source port
-    #[arg(long, group = "match")]
-    pub source_port: Option<u32>,
-    /// TCP or UDP destination port
-    #[arg(long, group = "match")]
-    pub destination_port: Option<u32>,
-}
-
-fn protocol(text: &str) -> Result<u32, String> {
-    match text {
-        "icmp" => Ok(1),
-        "tcp" => Ok(6),
-        "udp" => Ok(17),
-        number => number.parse().map_err(|_| "use tcp, udp, icmp or a number, 0 to 255".to_owned()),
-    }
-}
-
-/// Verbs of rules.
-#[derive(Debug, Subcommand)]
-pub enum RuleCommand {
-    /// Adds a rule
-    #[command(group = clap::ArgGroup::new("match").required(true).multiple(true))]
-    Create(NewRule),
-    /// Lists rules
-    List {
-        /// Only those that lead to this DAG
-        #[arg(long)]
-        dag: Option<String>,
-    },
-    /// Shows a rule
-    Get {
-        /// Its id
-        name: String,
-    },
-    /// Removes a rule
-    Delete {
-        /// Its id
-        name: String,
-        #[command(flatten)]
-        guard: Guard,
-    },
-}
-
 /// Verbs of operations.
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
@@ -624,6 +560,19 @@ pub enum ContextCommand {
     },
 }
 
+/// An interval that a server can bear.
+fn interval(text: &str) -> Result<humantime::Duration, String> {
+    let interval: humantime::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let least = std::time::Duration::from_millis(100);
+    if *interval < least {
+        return Err(format!(
+            "{interval} is too short: at least {}",
+            humantime::Duration::from(least)
+        ));
+    }
+    Ok(interval)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -683,17 +632,4 @@ mod tests {
             Cli::try_parse_from(words).expect(line);
         }
     }
-}
-
-/// An interval that a server can bear.
-fn interval(text: &str) -> Result<humantime::Duration, String> {
-    let interval: humantime::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    let least = std::time::Duration::from_millis(100);
-    if *interval < least {
-        return Err(format!(
-            "{interval} is too short: at least {}",
-            humantime::Duration::from(least)
-        ));
-    }
-    Ok(interval)
 }

@@ -11,7 +11,6 @@ mod failure;
 mod names;
 mod output;
 mod quantity;
-mod vm_args;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -9,10 +9,10 @@ use snic_api::v1::{
 };
 
 use super::{PAGE_SIZE, Session, call, pages, watch};
+use crate::args::{NewBinding, VmCommand};
 use crate::failure::Failure;
 use crate::names;
 use crate::output::vm_views as views;
-use crate::vm_args::{NewBinding, VmCommand};
 
 /// How much longer than the card's time the server's answer is waited for.
 const MARGIN: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@
 //! folder is watched, and when it has been quiet for a moment all files are read. Reading is an
 //! access and must not count as a change, or this would never end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub fn watch(
     Ok(Reloader { watcher, thread })
 }
 
-fn run(folder: &PathBuf, events: &Receiver<()>, changed: impl Fn(Result<Settings, InvalidPolicy>)) {
+fn run(folder: &Path, events: &Receiver<()>, changed: impl Fn(Result<Settings, InvalidPolicy>)) {
     while events.recv().is_ok() {
         while events.recv_timeout(QUIET).is_ok() {}
         changed(load(Some(folder)));
