@@ -79,10 +79,11 @@ pub fn recommend(
     refused: &[Refused<'_>],
 ) -> Recommendations {
     let underfilled = underfilled(ledger);
-    let now = Outcome::of(ledger, catalogue, residents, refused);
+    let outcome = |catalogue: &Catalogue| Outcome::of(ledger, catalogue, residents, refused);
+    let now = outcome(catalogue);
     let mut sequences: Vec<Recommendation> = candidates(ledger, residents, refused, &underfilled)
         .into_iter()
-        .filter_map(|nts| try_one(ledger, catalogue, nts, residents, refused, &now))
+        .filter_map(|nts| try_one(ledger, catalogue, nts, &now, outcome))
         .collect();
     sequences.sort_by_key(|r| {
         let (admits, freed) = (r.admits.len(), r.regions_freed);
@@ -211,9 +212,8 @@ fn try_one(
     ledger: &Ledger,
     catalogue: &Catalogue,
     nts: Vec<NtTypeId>,
-    residents: &[Resident<'_>],
-    refused: &[Refused<'_>],
     now: &Outcome,
+    outcome: impl Fn(&Catalogue) -> Outcome,
 ) -> Option<Recommendation> {
     let known: Option<Vec<_>> = nts.iter().map(|id| catalogue.nt(id)).collect();
     let area: Area = known?.into_iter().map(|nt| nt.area).sum();
@@ -242,7 +242,7 @@ fn try_one(
         card_model: ledger.profile().model.clone(),
         shareable: true,
     });
-    let then = Outcome::of(ledger, &with, residents, refused);
+    let then = outcome(&with);
     let recommendation = Recommendation {
         nts,
         region_kind,
