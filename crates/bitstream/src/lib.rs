@@ -17,6 +17,7 @@ pub mod manifest;
 mod packet;
 mod parse;
 mod rom;
+pub mod signature;
 mod test_image;
 mod upload;
 pub mod xclbin;

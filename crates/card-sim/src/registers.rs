@@ -60,8 +60,8 @@ impl SimCard {
         Some(match at {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
-            // No bulk writes: every row goes through the shadow bank's registers.
-            CAPABILITIES => 0,
+            // No bulk transfers: every row goes through the shadow bank's registers.
+            CAPABILITIES | BULK_BUFFER_LOW..=BULK_STATUS => 0,
             REGION_COUNT => self.plane.regions.len() as u32,
             IDCODE => self.profile.idcode,
             BOOT_ID => self.boot_id,

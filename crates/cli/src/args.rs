@@ -372,11 +372,34 @@ pub struct NewBitstream {
     /// DAGs of other tenants may use a region that holds it
     #[arg(long)]
     pub shareable: bool,
+    /// The file with its ed25519 signature, by a key that the operator trusts
+    #[arg(long, value_name = "FILE")]
+    pub signature: Option<PathBuf>,
+}
+
+/// A test image to be built.
+#[derive(Debug, Args)]
+pub struct TestImage {
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Its network task types in the order a packet meets them: nat,firewall; of the provider's
+    /// catalogue
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub nts: Vec<String>,
+    /// The card model to build it for
+    #[arg(long)]
+    pub model: String,
+    /// Its bytes; else as many as the model's largest region takes
+    #[arg(long)]
+    pub size: Option<u64>,
 }
 
 /// Verbs of bitstreams.
 #[derive(Debug, Subcommand)]
 pub enum BitstreamCommand {
+    /// Builds an image for simulated cards, without a vendor's tools and without a server
+    BuildTest(TestImage),
     /// Uploads a bitstream
     Upload(NewBitstream),
     /// Lists the bitstreams you may use

@@ -1,5 +1,6 @@
 //! The daemon that owns a SmartNIC card.
 
+mod doctor;
 mod metrics;
 mod pki;
 mod policies;
@@ -7,6 +8,7 @@ mod quickstart;
 mod serving;
 mod settings;
 mod wiring;
+mod xrt;
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -42,6 +44,11 @@ enum Command {
         #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
         config: PathBuf,
     },
+    /// Drives one card through XRT, for the daemon that started it. Its standard input is a socket.
+    #[command(hide = true)]
+    XrtWorker,
+    /// Looks at what cards through XRT need, and says what to do for each finding.
+    Doctor(doctor::Options),
     /// Prints the settings in force: the defaults, or those of a file.
     Config {
         /// Settings file.
@@ -83,6 +90,8 @@ fn run(command: Command) -> Result<()> {
             }
             result
         }
+        Command::Doctor(options) => doctor::run(&options),
+        Command::XrtWorker => xrt::work(),
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;

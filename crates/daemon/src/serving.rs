@@ -1,9 +1,10 @@
 //! The gRPC server of a running daemon, from start to a clean stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
+use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
 use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::metrics;
-use crate::settings::Settings;
+use crate::settings::{Settings, Signatures};
 use crate::wiring::Daemon;
 
 /// A server that serves.
@@ -45,7 +46,7 @@ impl Serving {
 
 /// Binds and serves.
 pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
-    let bound = snic_server::bind(server_settings(settings)?).await.context("listen")?;
+    let bound = snic_server::bind(server_settings(settings, daemon)?).await.context("listen")?;
     let port = bound.tcp_address().map(|address| address.port());
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {
@@ -110,7 +111,7 @@ pub async fn stop_signal() -> Result<()> {
     Ok(())
 }
 
-fn server_settings(settings: &Settings) -> Result<ServerSettings> {
+fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let listen = &settings.listen;
     let plain_tcp = listen.insecure_plaintext;
@@ -120,7 +121,8 @@ fn server_settings(settings: &Settings) -> Result<ServerSettings> {
         tls,
         unix: listen.unix.clone(),
         plain_text: listen.insecure_plaintext,
-        ..ServerSettings::new(domain, upload_check()?)
+        card_links: daemon.links.clone(),
+        ..ServerSettings::new(domain, upload_check(settings)?)
     })
 }
 
@@ -135,18 +137,42 @@ fn tls(settings: &Settings) -> Result<TlsSettings> {
     })
 }
 
+/// Reads the keys whose signatures count. A key is called what its file is called.
+fn trust(settings: &Signatures) -> Result<Trust> {
+    let key = |path: &PathBuf| {
+        let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        let pem = std::fs::read_to_string(path).map_err(anyhow::Error::from);
+        pem.and_then(|pem| Ok(PublicKey::from_pem(&name, &pem)?))
+            .with_context(|| format!("signatures: the key {}", path.display()))
+    };
+    let ring = |paths: &[PathBuf]| paths.iter().map(key).collect::<Result<Vec<_>>>();
+    let tenants = settings.tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
+    Ok(Trust {
+        provider: ring(&settings.provider)?,
+        tenants: tenants.collect::<Result<_>>()?,
+        allows_unsigned: settings.allow_unsigned,
+    })
+}
+
 /// Uploads are looked into with the profiles and floor plans of the built-in catalogue.
-fn upload_check() -> Result<UploadCheck> {
+fn upload_check(settings: &Settings) -> Result<UploadCheck> {
+    let trust = trust(&settings.signatures)?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
+        let signed_by = trust.signer(upload.declared, upload.signature).map_err(|error| {
+            UploadProblem { field: "signature".into(), what: error.to_string() }
+        })?;
         let nt = |id: &snic_domain::NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
         let checked = check_upload(upload.bytes, upload.declared, &catalogue.cards, nt)
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
         let (model, kind) = (&upload.declared.card_model, upload.declared.region_kind);
         // A card with a profile has a floor plan.
-        catalogue.floor_plan(model).map_or(Ok(()), |plan| {
-            plan.check(&checked.file, kind)
-                .map_err(|error| UploadProblem { field: "chunk".into(), what: error.to_string() })
-        })
+        if let Some(plan) = catalogue.floor_plan(model) {
+            plan.check(&checked.file, kind).map_err(|error| UploadProblem {
+                field: "chunk".into(),
+                what: error.to_string(),
+            })?;
+        }
+        Ok(signed_by)
     }))
 }

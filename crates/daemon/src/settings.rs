@@ -1,11 +1,14 @@
 //! The daemon's settings: one TOML file, every key with a default that `snicd config` prints.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, CardModel, VirtualFunctions};
+use snic_card_xrt::CallDeadlines;
+use snic_domain::{CardId, CardModel, TenantId, VirtualFunctions};
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +29,8 @@ pub struct Settings {
     pub log: Log,
     /// Metrics and traces.
     pub telemetry: Telemetry,
+    /// Whose bitstreams are taken.
+    pub signatures: Signatures,
     /// The cards.
     pub cards: Vec<Card>,
 }
@@ -54,6 +59,19 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+}
+
+/// Whose bitstreams are taken: ed25519 public keys, as PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signatures {
+    /// Takes bitstreams without a signature too. They are shown as such.
+    pub allow_unsigned: bool,
+    /// Keys of the provider: good for every bitstream.
+    pub provider: Vec<PathBuf>,
+    /// Keys of tenants, by their id: good for their own bitstreams.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
 }
 
 /// Log lines.
@@ -85,6 +103,60 @@ pub struct Telemetry {
 pub enum Driver {
     /// The simulated card, inside the daemon.
     Sim,
+    /// A card in this machine, through Xilinx's XRT.
+    Xrt,
+}
+
+/// How a card is reached through XRT.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Xrt {
+    /// The card's number, as `xbutil examine` counts them.
+    #[serde(default)]
+    pub device: u32,
+    /// The role that the card is loaded with: an xclbin.
+    pub role: PathBuf,
+    /// The kernel of the role with the register map, as `kernel:instance`.
+    #[serde(default = "control")]
+    pub control: String,
+    /// The interface that the role has to have been built against: what `xbutil examine` shows of
+    /// the card's platform. Without it the role is not held against the platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<uuid::Uuid>,
+    /// Environment of the process that calls XRT, besides the daemon's: `XILINX_XRT` and the like.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// How long calls may take before the process is killed and the card opened anew.
+    #[serde(default)]
+    pub deadlines: XrtDeadlines,
+}
+
+fn control() -> String {
+    snic_card_xrt::CONTROL.to_owned()
+}
+
+/// How long calls through XRT may take, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct XrtDeadlines {
+    /// Opening the card and loading its role.
+    pub open_ms: u64,
+    /// An access to registers; one more for each word.
+    pub access_ms: u64,
+    /// Copying a buffer.
+    pub buffer_ms: u64,
+}
+
+impl Default for XrtDeadlines {
+    fn default() -> Self {
+        let deadlines = CallDeadlines::default();
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            open_ms: ms(deadlines.open),
+            access_ms: ms(deadlines.access),
+            buffer_ms: ms(deadlines.buffer),
+        }
+    }
 }
 
 /// One card.
@@ -103,6 +175,9 @@ pub struct Card {
     /// Its virtual functions, for machines; without them none can be bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<VirtualFunctions>,
+    /// How it is reached, with `driver = "xrt"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xrt: Option<Xrt>,
 }
 
 /// The functions of the simulated card of the defaults: 64, right behind an address that stands
@@ -141,12 +216,14 @@ impl Default for Settings {
             },
             log: Log::default(),
             telemetry: Telemetry::default(),
+            signatures: Signatures::default(),
             cards: vec![Card {
                 id: CardId::new("card0").expect("a label"),
                 driver: Driver::Sim,
                 model: CardModel::new("sim-16").expect("a label"),
                 seed: 1,
                 functions: Some(simulated_functions()),
+                xrt: None,
             }],
         }
     }
@@ -214,6 +291,16 @@ impl Settings {
         for (i, card) in self.cards.iter().enumerate() {
             if self.cards[..i].iter().any(|other| other.id == card.id) {
                 return Err(format!("cards[{i}].id: card {} is there twice", card.id));
+            }
+            match (card.driver, &card.xrt) {
+                (Driver::Xrt, None) => {
+                    let needed = "set at least cards.xrt.role, the xclbin of the card's role";
+                    return Err(format!("cards[{i}].xrt: {needed}"));
+                }
+                (Driver::Sim, Some(_)) => {
+                    return Err(format!("cards[{i}].xrt: only for cards with driver = \"xrt\""));
+                }
+                _ => {}
             }
         }
         self.check_functions()?;
@@ -288,6 +375,21 @@ mod tests {
         let both = format!("{one}{}", one.replace("\"c\"", "\"d\""));
         assert!(error(&both).contains("cards[1].functions"), "{}", error(&both));
         assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
+        let xrt = card.replace("sim\"\nmodel", "xrt\"\nmodel");
+        assert!(error(&xrt).contains("cards[0].xrt: set at least cards.xrt.role"));
+        let both = format!("{card}[cards.xrt]\nrole = \"/x\"");
+        assert!(error(&both).contains("only for cards with driver"), "{}", error(&both));
+    }
+
+    #[test]
+    fn a_card_through_xrt_needs_only_its_role() {
+        let text =
+            "[[cards]]\nid = \"c\"\ndriver = \"xrt\"\nmodel = \"u280\"\n[cards.xrt]\nrole = \"/x\"";
+        let settings = Settings::parse("x", text).expect("enough");
+        let xrt = settings.cards[0].xrt.as_ref().expect("it is there");
+        assert_eq!(xrt.control, snic_card_xrt::CONTROL);
+        assert_eq!(xrt.deadlines.open_ms, 120_000);
+        assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
     }
 
     #[test]

@@ -14,10 +14,11 @@ use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
+use snic_server::{CardLink, CardLinks};
 use snic_store_sled::{Options, SledStore};
 
-use crate::policies;
 use crate::settings::{Card, Driver, Settings};
+use crate::{policies, xrt};
 
 /// How often it is looked whether the control plane is still there.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -28,6 +29,8 @@ pub struct Daemon {
     pub plane: ControlPlane,
     /// The cards that are simulated, for traffic.
     pub simulated: BTreeMap<CardId, SharedSimCard>,
+    /// How the cards are reached.
+    pub links: CardLinks,
     running: Running,
     reloader: Option<policies::Reloader>,
 }
@@ -48,15 +51,16 @@ impl Daemon {
         remove_unused_blobs(store.as_ref(), &controller)?;
         let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
         let mut simulated = BTreeMap::new();
+        let links = CardLinks::default();
         let slots = settings
             .cards
             .iter()
-            .map(|card| slot(card, &catalogue, &mut simulated))
+            .map(|card| slot(card, settings, (&catalogue, &links), &mut simulated))
             .collect::<Result<Vec<_>>>()?;
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
         let reloader = settings.policies_dir.as_deref().map(|folder| reload(folder, &plane));
-        Ok(Self { plane, simulated, running, reloader: reloader.transpose()? })
+        Ok(Self { plane, simulated, links, running, reloader: reloader.transpose()? })
     }
 
     /// Waits until the control plane has ended by itself, as it does when its store failed.
@@ -133,7 +137,8 @@ fn secret() -> Result<u64> {
 
 fn slot(
     card: &Card,
-    catalogue: &Catalogue,
+    settings: &Settings,
+    (catalogue, links): (&Catalogue, &CardLinks),
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
 ) -> Result<CardSlot> {
     let profile = catalogue.card(&card.model).cloned().with_context(|| {
@@ -146,7 +151,20 @@ fn slot(
                 .with_context(|| format!("card {}", card.id))?;
             let shared = SharedSimCard::new(sim);
             simulated.insert(card.id.clone(), shared.clone());
+            let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
+            links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
             open_simulated(shared, profile)
+        }
+        Driver::Xrt => {
+            let reached = card.xrt.as_ref().context("checked with the settings")?;
+            let through = xrt::settings(reached, &card.id, &settings.data_dir)
+                .with_context(|| format!("card {}", card.id))?;
+            let (interface, id, links) = (reached.interface, card.id.clone(), links.clone());
+            Box::new(move || {
+                let (card, link) = xrt::open(&through, interface, &profile)?;
+                links.set(id.clone(), link);
+                Ok((card, profile.clone()))
+            })
         }
     };
     Ok(CardSlot { id: card.id.clone(), open, deadlines: Deadlines::default() })

@@ -72,6 +72,9 @@ pub struct Bitstream {
     /// Whether chains of tenants other than the owner may share it when it is loaded.
     /// Always true for the provider's.
     pub shareable: bool,
+    /// The name of the trusted key that signed it; `None` where it is not signed.
+    #[serde(default)]
+    pub signed_by: Option<Box<str>>,
 }
 
 impl Bitstream {

@@ -91,6 +91,7 @@ fn catalogue() -> Catalogue {
                 region_kind: RegionKind::KnownNt,
                 card_model: model(),
                 shareable: true,
+                signed_by: None,
             });
         }
     }

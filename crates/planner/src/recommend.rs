@@ -241,6 +241,7 @@ fn try_one(
         region_kind,
         card_model: ledger.profile().model.clone(),
         shareable: true,
+        signed_by: None,
     });
     let then = outcome(&with);
     let recommendation = Recommendation {

@@ -112,6 +112,7 @@ impl Lab {
             region_kind: RegionKind::KnownNt,
             card_model: setup.card.model.clone(),
             shareable: true,
+            signed_by: None,
         })
     }
 

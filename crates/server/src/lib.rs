@@ -10,6 +10,7 @@ mod error;
 mod gate;
 mod hub;
 pub mod identity;
+mod links;
 mod listen;
 pub mod observe;
 mod serve;
@@ -19,6 +20,7 @@ pub mod shell;
 mod wire;
 
 pub use identity::{InvalidTrustDomain, TrustDomain};
+pub use links::{CardLink, CardLinks};
 pub use listen::ListenError;
 pub use serve::{Bound, ServeError, bind, serve};
 pub use settings::{Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};

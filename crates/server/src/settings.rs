@@ -9,6 +9,7 @@ use std::time::Duration;
 use snic_domain::{Bitstream, NtType};
 
 use crate::identity::TrustDomain;
+use crate::links::CardLinks;
 
 /// Longest wait of `WaitOperation`, whatever the caller asks for.
 pub const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -32,6 +33,8 @@ pub struct ServerSettings {
     pub limits: Limits,
     /// Looks into the bytes of uploads.
     pub upload_check: UploadCheck,
+    /// How cards are reached.
+    pub card_links: CardLinks,
 }
 
 impl ServerSettings {
@@ -45,6 +48,7 @@ impl ServerSettings {
             trust_domain,
             limits: Limits::default(),
             upload_check,
+            card_links: CardLinks::default(),
         }
     }
 }
@@ -132,6 +136,8 @@ pub struct Upload<'a> {
     pub declared: &'a Bitstream,
     /// The declared NT types, in their order.
     pub nts: &'a [NtType],
+    /// The signature that came with it; may be empty.
+    pub signature: &'a [u8],
 }
 
 /// What is wrong with an upload.
@@ -145,9 +151,10 @@ pub struct UploadProblem {
 }
 
 /// The function of an [`UploadCheck`].
-type Look = dyn Fn(Upload<'_>) -> Result<(), UploadProblem> + Send + Sync;
+type Look = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync;
 
-/// Says whether an upload's bytes are what they are declared to be, from what is in them. The
+/// Says whether an upload's bytes are what they are declared to be, from what is in them, and which
+/// trusted key has signed them, if one has. The
 /// server knows no format of bitstreams; the daemon passes one in.
 #[derive(Clone)]
 pub struct UploadCheck(Arc<Look>);
@@ -155,12 +162,12 @@ pub struct UploadCheck(Arc<Look>);
 impl UploadCheck {
     /// From a function. It may take long: it is called on a thread for that.
     pub fn new(
-        look: impl Fn(Upload<'_>) -> Result<(), UploadProblem> + Send + Sync + 'static,
+        look: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(look))
     }
 
-    pub(crate) fn look(&self, upload: Upload<'_>) -> Result<(), UploadProblem> {
+    pub(crate) fn look(&self, upload: Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> {
         (self.0)(upload)
     }
 }

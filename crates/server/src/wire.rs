@@ -150,6 +150,8 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         egress_bps: profile.egress.get(),
         memory_bytes: profile.memory.get(),
         counters: Some(counters(&view.counters)),
+        // How it is reached is no part of the plan: see `links`.
+        ..v1::Card::default()
     }
 }
 

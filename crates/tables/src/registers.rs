@@ -2,7 +2,7 @@
 //! control interface.
 //!
 //! ```text
-//! 0x00_0000  control     identity, table commit, configuration controller
+//! 0x00_0000  control     identity, table commit, configuration controller, bulk transfers
 //! 0x00_1000  regions     32 pages of 256 bytes
 //! 0x00_4000  counters    packets, drops by cause, errors
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
@@ -10,6 +10,9 @@
 //! 0x10_0000  shadow bank read and write
 //! ```
 
+use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, REGIONS_MAX};
+
+use crate::DropCause;
 use crate::layout::{BANK_WORDS, RowKey};
 
 /// A byte address, always a multiple of 4.
@@ -23,8 +26,10 @@ pub const MAGIC_VALUE: u32 = 0x534e_4943;
 pub const LAYOUT: Address = 0x004;
 /// The version described here.
 pub const LAYOUT_VALUE: u32 = 1;
-/// Bit 0: bulk table writes through a buffer and one doorbell.
+/// What the shell can do besides: see [`CAPABILITY_BULK`].
 pub const CAPABILITIES: Address = 0x008;
+/// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
+pub const CAPABILITY_BULK: u32 = 1;
 /// How many regions the card has.
 pub const REGION_COUNT: Address = 0x00c;
 /// JTAG id of the part.
@@ -79,6 +84,34 @@ pub const LOAD_ERROR_REGION: u32 = 2;
 pub const LOAD_ERROR_BUSY: u32 = 3;
 /// The region did not identify itself after the load.
 pub const LOAD_ERROR_IDENTITY: u32 = 4;
+
+/// Device address of the buffer of a bulk transfer, low word.
+///
+/// The buffer holds records, one behind the other: the address of a register, a number of words,
+/// and that many words. All of them are little endian.
+pub const BULK_BUFFER_LOW: Address = 0x080;
+/// Device address of the buffer of a bulk transfer, high word.
+pub const BULK_BUFFER_HIGH: Address = 0x084;
+/// Bytes of its records.
+pub const BULK_BYTES: Address = 0x088;
+/// The doorbell: writing [`BULK_TO_TABLES`] or [`BULK_TO_HOST`] starts a transfer. Without
+/// [`CAPABILITY_BULK`] nothing happens.
+pub const BULK_START: Address = 0x08c;
+/// The words of every record go to its registers, in the shadow bank alone.
+pub const BULK_TO_TABLES: u32 = 1;
+/// The words of every record are those that its registers hold.
+pub const BULK_TO_HOST: u32 = 2;
+/// One of the `BULK_…` states below.
+pub const BULK_STATUS: Address = 0x090;
+/// Nothing was started since power-up.
+pub const BULK_IDLE: u32 = 0;
+/// A transfer is under way.
+pub const BULK_BUSY: u32 = 1;
+/// The last transfer ended well.
+pub const BULK_DONE: u32 = 2;
+/// The last transfer met a record that is cut, or an address that it may not touch, and ended
+/// there.
+pub const BULK_REFUSED: u32 = 3;
 
 /// First page of the regions.
 pub const REGIONS: Address = 0x1000;
@@ -152,5 +185,51 @@ pub const fn active_row(key: RowKey) -> Option<Address> {
     match key.offset() {
         Some(words) => Some(ACTIVE_BANK + words as u32 * 4),
         None => None,
+    }
+}
+
+/// Whether the map has a register at `at`. Pages of regions that a card does not have are part of
+/// the map and read as zero.
+pub const fn is_register(at: Address) -> bool {
+    let last_slot = REGION_LOAD + 16 * CHAIN_SLOTS_MAX as u32;
+    let is_known = match at {
+        MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS | LOAD_REGION..=LOAD_ERROR => true,
+        BULK_BUFFER_LOW..=BULK_STATUS => true,
+        REGIONS..REGIONS_END => {
+            let register = (at - REGIONS) % REGION_PAGE;
+            register <= REGION_IN_FLIGHT
+                || register >= REGION_DIGEST && register < REGION_NTS + 4 * CHAIN_SLOTS_MAX as u32
+                || register >= REGION_LOAD && register < last_slot
+        }
+        PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END => true,
+        ACTIVE_BANK..ACTIVE_BANK_END | SHADOW_BANK..SHADOW_BANK_END => true,
+        _ => false,
+    };
+    is_known && at.is_multiple_of(4)
+}
+
+const REGIONS_END: Address = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
+const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
+const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
+const ACTIVE_BANK_END: Address = ACTIVE_BANK + BANK_BYTES;
+const SHADOW_BANK_END: Address = SHADOW_BANK + BANK_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_register_that_has_a_name_is_in_the_map_and_gaps_are_not() {
+        let named = [MAGIC, BOOT_ID, COMMIT_STATUS, LOAD_ERROR, BULK_STATUS, PACKETS_IN, DAG_LOAD];
+        let of_region =
+            [REGION_STATUS, REGION_IN_FLIGHT, REGION_DIGEST_NEXT, REGION_NTS, REGION_LOAD];
+        let last = REGIONS_MAX as u8 - 1;
+        assert!(named.iter().all(|at| is_register(*at)));
+        assert!(of_region.iter().all(|register| is_register(region(last, *register))));
+        assert!(is_register(SHADOW_BANK_END - 4) && is_register(ACTIVE_BANK));
+        let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
+        assert!(gaps.iter().all(|at| !is_register(*at)));
+        assert!(!is_register(region(0, REGION_IN_FLIGHT + 4)));
+        assert!(!is_register(MAGIC + 1) && !is_register(SHADOW_BANK_END));
     }
 }

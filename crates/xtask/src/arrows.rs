@@ -32,7 +32,7 @@ const ARROWS: &[(&str, To)] = &[
     ("api", To::Only(&["domain"])),
     ("server", To::Only(&["api", "controller", "ports", "telemetry", "domain"])),
     ("telemetry", To::Only(&[])),
-    ("cli", To::Only(&["api", "domain"])),
+    ("cli", To::Only(&["api", "bitstream", "domain"])), // bitstream: test images, made offline
     ("repro", To::AnyBut(&["cli", "xtask", "daemon", "api", "server"])),
     ("daemon", To::AnyBut(&["cli", "xtask"])),
     ("integration", To::AnyBut(&[])),
@@ -40,7 +40,8 @@ const ARROWS: &[(&str, To)] = &[
 ];
 
 /// Ends of the graph: no one depends on these, not even in tests, but for the roles named.
-const ENDS: &[(&str, &[&str])] = &[("integration", &[]), ("xtask", &[]), ("cli", &["integration"])];
+const ENDS: &[(&str, &[&str])] =
+    &[("integration", &["integration"]), ("xtask", &[]), ("cli", &["integration"])];
 
 /// Every arrow that the table does not allow, every crate it does not know, and every cycle.
 ///
@@ -116,10 +117,12 @@ fn matches(name: &str, role: &str) -> bool {
 }
 
 /// One cycle, if there is any, with dev-dependencies as arrows too: cargo accepts a cycle through
-/// tests and then builds the crate twice, with types that look alike and are not the same.
+/// tests and then builds the crate twice, with types that look alike and are not the same. The
+/// packages of `integration/` share a role and help each other; nothing leads there.
 fn cycle(members: &[Member]) -> Option<String> {
-    let graph: BTreeMap<&str, &Member> =
+    let mut graph: BTreeMap<&str, &Member> =
         members.iter().map(|member| (member.role.as_str(), member)).collect();
+    graph.remove("integration");
     let mut done = Vec::new();
     graph.keys().find_map(|start| visit(start, &graph, &mut Vec::new(), &mut done))
 }
@@ -221,10 +224,13 @@ mod tests {
         assert!(!is_allowed("daemon", "cli"));
         assert!(is_allowed("integration", "cli"));
         assert!(is_allowed("integration", "daemon"));
-        for from in ["daemon", "server", "domain", "integration", "cli"] {
+        for from in ["daemon", "server", "domain", "cli"] {
             assert!(!is_allowed(from, "xtask"));
             assert!(!is_allowed(from, "integration"));
         }
+        assert!(!is_allowed("integration", "xtask"));
+        // Its packages help each other.
+        assert!(is_allowed("integration", "integration"));
     }
 
     #[test]

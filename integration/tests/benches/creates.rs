@@ -125,7 +125,7 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let settings = ServerSettings {
         unix: Some(socket.clone()),
         plain_text: true,
-        ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(())))
+        ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)))
     };
     let clients = runtime.block_on(async {
         tokio::spawn(snic_server::serve(plane, settings, std::future::pending()));

@@ -105,6 +105,18 @@ impl Client {
 
     /// Registers the NT types of a catalogue, and uploads its bitstreams for `sim-16`.
     pub async fn register(&self, catalogue: &Catalogue) {
+        self.register_nt_types(catalogue).await;
+        let model = "sim-16".parse().expect("a label");
+        let profile = catalogue.card(&model).expect("the catalogue has it");
+        for chain in catalogue.chains_for(&model) {
+            let (bitstream, bytes) =
+                catalogue.test_bitstream(chain, profile).expect("a chain of the catalogue");
+            self.upload(&bitstream, bytes).await.expect("a bitstream of the catalogue");
+        }
+    }
+
+    /// Registers the NT types of a catalogue.
+    pub async fn register_nt_types(&self, catalogue: &Catalogue) {
         for nt in &catalogue.nt_types {
             let request = v1::CreateNtTypeRequest {
                 nt_type_id: nt.id.to_string(),
@@ -116,13 +128,6 @@ impl Client {
                 .await
                 .expect("an NT type of the catalogue");
         }
-        let model = "sim-16".parse().expect("a label");
-        let profile = catalogue.card(&model).expect("the catalogue has it");
-        for chain in catalogue.chains_for(&model) {
-            let (bitstream, bytes) =
-                catalogue.test_bitstream(chain, profile).expect("a chain of the catalogue");
-            self.upload(&bitstream, bytes).await.expect("a bitstream of the catalogue");
-        }
     }
 
     /// Uploads a bitstream.
@@ -130,6 +135,16 @@ impl Client {
         &self,
         bitstream: &snic_domain::Bitstream,
         bytes: Vec<u8>,
+    ) -> Result<v1::Bitstream, Status> {
+        self.upload_signed(bitstream, bytes, Vec::new()).await
+    }
+
+    /// Uploads a bitstream with a signature.
+    pub async fn upload_signed(
+        &self,
+        bitstream: &snic_domain::Bitstream,
+        bytes: Vec<u8>,
+        signature: Vec<u8>,
     ) -> Result<v1::Bitstream, Status> {
         let wire = convert::bitstream::bitstream_to_wire(bitstream);
         let header = v1::BitstreamHeader {
@@ -141,6 +156,7 @@ impl Client {
             card_model: wire.card_model,
             shareable: wire.shareable,
             request_id: String::new(),
+            signature,
         };
         let bytes = bytes::Bytes::from(bytes);
         let chunks = (0..bytes.len())

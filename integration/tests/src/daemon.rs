@@ -69,7 +69,8 @@ impl Home {
              [log]\nfilter = \"info\"\n\
              [[cards]]\nid = \"card0\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n\
              functions = {{ physical_function = \"0000:3b:00.0\", count = 8, first_offset = 1, \
-             stride = 1 }}\n{more}\n"
+             stride = 1 }}\n{more}\n\
+             [signatures]\nallow_unsigned = true\n"
         );
         std::fs::write(self.settings(), text).expect("the folder takes files");
     }

@@ -80,6 +80,7 @@ fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
         region_kind: RegionKind::KnownNt,
         card_model: profile.model.clone(),
         shareable: true,
+        signed_by: None,
     }
 }
 

@@ -135,6 +135,7 @@ fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Ve
                 region_kind: region.kind,
                 card_model: profile.model.clone(),
                 shareable: owner.is_empty(),
+                signed_by: None,
             })
         })
         .collect()

@@ -33,6 +33,8 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, Failure> {
             region_kind: kind?,
             card_model: model?,
             shareable: header.shareable,
+            // Whoever looks into the bytes says so.
+            signed_by: None,
         })
     };
     bitstream().ok_or_else(|| Failure::required("header"))
@@ -68,6 +70,13 @@ fn nts(problems: &mut Problems, nts: &[String]) -> Vec<NtTypeId> {
     nts.iter().enumerate().filter_map(nt).collect()
 }
 
+const fn signature_state(bitstream: &Bitstream) -> v1::bitstream::SignatureState {
+    match bitstream.signed_by {
+        Some(_) => v1::bitstream::SignatureState::Verified,
+        None => v1::bitstream::SignatureState::Unsigned,
+    }
+}
+
 /// A bitstream on the wire, without what the server adds: area, regions, etag, time.
 pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
     v1::Bitstream {
@@ -79,8 +88,8 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
         region_kind: region_kind_to_wire(bitstream.region_kind).into(),
         card_model: bitstream.card_model.to_string(),
         shareable: bitstream.shareable,
-        // Nothing checks signatures yet, so nothing is said to be signed.
-        signature_state: v1::bitstream::SignatureState::Unsigned.into(),
+        signature_state: signature_state(bitstream).into(),
+        signed_by: bitstream.signed_by.as_deref().unwrap_or_default().to_owned(),
         ..v1::Bitstream::default()
     }
 }

@@ -258,6 +258,7 @@ fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
         card_model: "sim-16".into(),
         shareable: false,
         request_id: String::new(),
+        signature: Vec::new(),
     };
     let read = bitstream::bitstream(&header).expect("valid");
     assert_eq!((read.size.get(), read.region_kind), (10, RegionKind::UserNt));

@@ -174,6 +174,7 @@ impl Catalogue {
             region_kind: chain.region_kind,
             card_model: card.model.clone(),
             shareable: true,
+            signed_by: None,
         };
         Ok((record, bytes))
     }

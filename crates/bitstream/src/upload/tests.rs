@@ -25,6 +25,7 @@ impl World {
                 region_kind: RegionKind::UserNt,
                 card_model: CardModel::new("sim-16").expect("valid"),
                 shareable: false,
+                signed_by: None,
             },
             bytes: Vec::new(),
             catalogue,

@@ -10,11 +10,12 @@ use snic_api::v1::{
     BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
     RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, UploadBitstreamRequest,
 };
-use snic_domain::Digest;
+use snic_bitstream::catalogue;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
+use snic_domain::{ByteSize, Digest};
 
 use super::{PAGE_SIZE, Session, call, pages, request_id};
-use crate::args::{BitstreamCommand, KindArg, NewBitstream};
+use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
 use crate::client::Repeat;
 use crate::failure::Failure;
 use crate::names;
@@ -26,6 +27,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(), Failure> {
     match command {
+        BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Upload(new) => upload(session, new).await,
         BitstreamCommand::List => {
             let client = session.client()?;
@@ -73,6 +75,36 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
     Ok(())
 }
 
+/// Writes a valid bitstream for the model: the chain's ROM, and noise where a real one has logic.
+fn build_test(wanted: &TestImage) -> Result<(), Failure> {
+    let refused = |what: String, advice: &str| Failure::usage(what, advice);
+    let catalogue = catalogue::builtin().map_err(|error| refused(error.to_string(), ""))?;
+    let Some(card) = catalogue.cards.iter().find(|card| card.model.as_str() == wanted.model) else {
+        let known: Vec<_> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
+        let advice = format!("there are {}", known.join(", "));
+        return Err(refused(format!("there is no card model {}", wanted.model), &advice));
+    };
+    let nt = |id: &String| {
+        let found = catalogue.nt_types.iter().find(|nt| nt.id.as_str() == id.trim());
+        found.ok_or_else(|| {
+            let known: Vec<_> = catalogue.nt_types.iter().map(|nt| nt.id.as_str()).collect();
+            refused(
+                format!("the catalogue has no NT {id}"),
+                &format!("it has {}", known.join(", ")),
+            )
+        })
+    };
+    let chain = wanted.nts.iter().map(nt).collect::<Result<Vec<_>, _>>()?;
+    let largest = card.regions.iter().map(|region| region.bitstream_max).max().unwrap_or_default();
+    let size = wanted.size.map_or(largest, ByteSize::from_bytes);
+    let bytes = snic_bitstream::build_test(card, &chain, size)
+        .map_err(|error| refused(error.to_string(), ""))?;
+    let failed = |source: io::Error| Failure::Write { path: wanted.output.clone(), source };
+    std::fs::write(&wanted.output, &bytes).map_err(failed)?;
+    println!("{}  {}", Digest::of(&bytes), wanted.output.display());
+    Ok(())
+}
+
 async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure> {
     let bytes = read(&new.file)?;
     let nts = new.nts.iter().map(|nt| names::nt_type(nt.trim())).collect::<Result<_, _>>()?;
@@ -89,6 +121,7 @@ async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure>
         card_model: new.model,
         shareable: new.shareable,
         request_id: request_id(),
+        signature: new.signature.as_deref().map_or(Ok(Vec::new()), signature)?,
     };
     let messages = messages(header, &bytes);
     let client = session.client()?;
@@ -99,6 +132,18 @@ async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure>
         })
         .await?;
     session.output.one(&uploaded, views::bitstream)
+}
+
+/// A signature is 64 bytes; the server says so too, but not which file it is.
+fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(65).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() == 64 {
+        return Ok(bytes);
+    }
+    let message = format!("{} is no ed25519 signature: it has not 64 bytes", path.display());
+    Err(Failure::usage(message, "bitstreams/README.md says how to make one"))
 }
 
 fn read(path: &Path) -> Result<Bytes, Failure> {

@@ -1,6 +1,7 @@
 //! What a table shows of each resource.
 
 use snic_api::render::{HEIGHT, WIDTH, cut, load_percent, region_map_within, state_word};
+use snic_api::v1::bitstream::SignatureState;
 use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
@@ -290,9 +291,19 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
             bitstream.card_model.clone(),
             kind_word(bitstream.region_kind()).to_owned(),
             sequence(&bitstream.nts),
+            signer(bitstream),
         ]
     });
-    table(style, &["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS"], rows.collect())
+    let columns = ["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS", "SIGNED BY"];
+    table(style, &columns, rows.collect())
+}
+
+/// Who has signed a bitstream; nobody is said as loud as somebody.
+fn signer(bitstream: &Bitstream) -> String {
+    match bitstream.signature_state() {
+        SignatureState::Verified => bitstream.signed_by.clone(),
+        SignatureState::Unspecified | SignatureState::Unsigned => "UNSIGNED".to_owned(),
+    }
 }
 
 /// One bitstream.
@@ -310,7 +321,7 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Region kind", kind_word(bitstream.region_kind()).to_owned()),
             ("Shareable", yes(bitstream.shareable).to_owned()),
             ("Area", area(bitstream.area)),
-            ("Signature", bitstream.signature_state().as_str_name().to_owned()),
+            ("Signed by", signer(bitstream)),
             ("Loaded in", regions.collect::<Vec<_>>().join(", ")),
             ("Etag", bitstream.etag.clone()),
             ("Created", text::time(bitstream.create_time.as_ref())),
@@ -334,13 +345,20 @@ pub fn cards(cards: &[Card], style: Style) -> String {
         vec![
             id(&card.name).to_owned(),
             card.model.clone(),
+            card.part.clone(),
             health_word(card.health()).to_owned(),
             card.regions.to_string(),
             card.reconfigurations.to_string(),
+            card.driver.clone(),
+            card.link.clone(),
+            card.shell_uuid.clone(),
             card.message.clone(),
         ]
     });
-    table(style, &["CARD", "MODEL", "HEALTH", "REGIONS", "LOADS", "MESSAGE"], rows.collect())
+    let columns = [
+        "CARD", "MODEL", "PART", "HEALTH", "REGIONS", "LOADS", "DRIVER", "LINK", "SHELL", "MESSAGE",
+    ];
+    table(style, &columns, rows.collect())
 }
 
 /// One card and the map of its regions, in the height of a terminal.

@@ -115,6 +115,7 @@ fn catalogue() -> Catalogue {
             region_kind: RegionKind::KnownNt,
             card_model: profile.model.clone(),
             shareable: true,
+            signed_by: None,
         }
     });
     let bitstreams = bitstreams.collect();

@@ -98,6 +98,7 @@ impl Client {
             card_model: wire.card_model,
             shareable: wire.shareable,
             request_id: String::new(),
+            signature: Vec::new(),
         };
         let bytes = bytes::Bytes::from(bytes);
         let chunks = (0..bytes.len())

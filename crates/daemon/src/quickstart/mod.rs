@@ -20,7 +20,7 @@ use snic_domain::TenantId;
 
 use crate::pki::{DevelopmentCa, Pair, write};
 use crate::serving;
-use crate::settings::{Listen, Settings, Tls};
+use crate::settings::{Listen, Settings, Signatures, Tls};
 use crate::wiring::Daemon;
 use client::Client;
 
@@ -78,6 +78,8 @@ pub async fn run(options: Options) -> Result<()> {
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
+        // Test images, built as they are uploaded.
+        signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
     let identities = make_identities(&dir, &mut settings, &catalogue)?;

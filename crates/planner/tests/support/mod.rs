@@ -65,6 +65,7 @@ pub fn bitstream(id: &str, nts: &str) -> Bitstream {
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("sim").expect("a test id"),
         shareable: true,
+        signed_by: None,
     }
 }
 

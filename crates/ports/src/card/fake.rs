@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::limits::{DAG_ROWS, REGIONS_MAX};
 use snic_domain::{CardModel, Timestamp};
 use snic_tables::registers::*;
-use snic_tables::{BANK_WORDS, DropCause, TableImage};
+use snic_tables::{BANK_WORDS, TableImage};
 
 use super::{Buffers, Card, CardError, Registers};
 
@@ -231,25 +230,6 @@ impl FakeCard {
         self.poke(TABLE_VERSION, version);
         self.begin_commit();
     }
-}
-
-/// Whether the map has a register there.
-fn is_register(at: Address) -> bool {
-    let regions = REGIONS..REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
-    let drops = 8 * DropCause::ALL.len() as u32;
-    let windows = [
-        MAGIC..BOOT_ID + 4,
-        TABLE_VERSION..COMMIT_STATUS + 4,
-        LOAD_REGION..LOAD_ERROR + 4,
-        PACKETS_IN..DROPS + drops,
-        DAG_LOAD..DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW,
-        ACTIVE_BANK..ACTIVE_BANK + BANK_BYTES,
-        SHADOW_BANK..SHADOW_BANK + BANK_BYTES,
-    ];
-    let hole = REGION_IN_FLIGHT + 4;
-    let in_map = windows.iter().any(|window| window.contains(&at))
-        || regions.contains(&at) && at % REGION_PAGE != hole;
-    in_map && at.is_multiple_of(4)
 }
 
 fn is_writable_in_a_region(at: Address) -> bool {

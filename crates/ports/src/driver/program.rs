@@ -15,10 +15,10 @@
 
 use snic_domain::Timestamp;
 use snic_tables::registers::{
-    ABORT, COMMIT, COMMIT_BUSY, COMMIT_REFUSED, COMMIT_STATUS, TABLE_VERSION, active_row,
+    ABORT, Address, COMMIT, COMMIT_BUSY, COMMIT_REFUSED, COMMIT_STATUS, TABLE_VERSION, active_row,
     shadow_row,
 };
-use snic_tables::{CardReport, ProgramFailure, ROW_WORDS_MAX, TableDelta, Ticket};
+use snic_tables::{CardReport, ProgramFailure, TableDelta, Ticket};
 
 use super::Context;
 use crate::card::{Card, CardError};
@@ -118,14 +118,24 @@ impl Program {
         Ok(Some(Ok(version)))
     }
 
+    /// Rows that lie one behind the other are read at once: over a bus an access costs more than a
+    /// word.
     fn rows_that_differ(&self, card: &mut dyn Card) -> Result<usize, CardError> {
-        let mut differ = 0;
-        let mut row = [0; ROW_WORDS_MAX];
-        for (key, words) in self.delta.rows() {
-            let at = active_row(key).expect("a delta has only rows that the tables have");
-            let read = &mut row[..words.len()];
-            card.read_block(at, read)?;
-            differ += usize::from(read != words);
+        let place = |key| active_row(key).expect("a delta has only rows that the tables have");
+        let rows: Vec<_> = self.delta.rows().map(|(key, words)| (place(key), words)).collect();
+        let (mut differ, mut rest, mut read) = (0, &rows[..], Vec::new());
+        while let Some(&(first, _)) = rest.first() {
+            let (run, words) = leading_run(rest);
+            read.clear();
+            read.resize(words, 0);
+            card.read_block(first, &mut read)?;
+            let mut left = &read[..];
+            for (_, expected) in &rest[..run] {
+                let (found, behind) = left.split_at(expected.len());
+                differ += usize::from(found != *expected);
+                left = behind;
+            }
+            rest = &rest[run..];
         }
         Ok(differ)
     }
@@ -134,4 +144,17 @@ impl Program {
         let limit = context.deadlines.commit;
         (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
     }
+}
+
+/// How many of the first rows lie one behind the other, and how many words they have.
+fn leading_run(rows: &[(Address, &[u32])]) -> (usize, usize) {
+    let (mut end, mut count, mut words) = (rows.first().map(|row| row.0), 0, 0);
+    for &(at, row) in rows {
+        if end != Some(at) {
+            break;
+        }
+        end = at.checked_add(4 * row.len() as u32);
+        (count, words) = (count + 1, words + row.len());
+    }
+    (count, words)
 }

@@ -38,11 +38,12 @@ impl BitstreamService for Services {
             .map_err(|_| overloaded("uploads to this server", self.0.limits.uploads_max))?;
         let mut stream = request.into_inner();
         let header = header(&mut stream).await?;
-        let declared = bitstream::bitstream(&header)?;
+        let mut declared = bitstream::bitstream(&header)?;
         let repeat = request_id("header.request_id", &header.request_id).map_err(Failure::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;
         let bytes = collect(&mut stream, &declared).await?;
-        let bytes = self.check(bytes, &declared, nts).await?;
+        let (bytes, signed_by) = self.check(bytes, &declared, (nts, header.signature)).await?;
+        declared.signed_by = signed_by;
         // In a task of its own: a caller that goes away now does not leave it half done.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {
@@ -235,20 +236,21 @@ impl Services {
         &self,
         bytes: Vec<u8>,
         declared: &Bitstream,
-        nts: Vec<NtType>,
-    ) -> Result<Vec<u8>, Failure> {
+        (nts, signature): (Vec<NtType>, Vec<u8>),
+    ) -> Result<(Vec<u8>, Option<Box<str>>), Failure> {
         let (declared, look) = (declared.clone(), self.0.upload_check.clone());
         let checked = tokio::task::spawn_blocking(move || {
             check_digest(&bytes, &declared)?;
-            let upload = Upload { bytes: &bytes, declared: &declared, nts: &nts };
-            look.look(upload).map_err(|problem| {
+            let upload =
+                Upload { bytes: &bytes, declared: &declared, nts: &nts, signature: &signature };
+            let signed_by = look.look(upload).map_err(|problem| {
                 let field = match problem.field.as_str() {
                     "chunk" => problem.field,
                     field => format!("header.{field}"),
                 };
                 Failure::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
             })?;
-            Ok(bytes)
+            Ok((bytes, signed_by))
         });
         checked.await.unwrap_or_else(|_| Err(Failure::internal("upload check")))
     }

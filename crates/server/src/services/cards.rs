@@ -15,14 +15,16 @@ use super::{Answer, Services, absent, answer, consolidation, page};
 use crate::error::Doing;
 use crate::gate::caller;
 use crate::hub::Seen;
+use crate::links::CardLinks;
 use crate::wire;
 
 /// All cards by name, those included that could never be opened.
-fn cards(controller: &Controller) -> Vec<v1::Card> {
+fn cards(controller: &Controller, links: &CardLinks) -> Vec<v1::Card> {
     let known = controller.cards().map(|view| wire::card(&view));
     let absent = controller.absent_cards().map(|(id, reason)| wire::absent_card(id, reason));
     let mut all: Vec<_> = known.chain(absent).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.iter_mut().for_each(|card| links.fill(card));
     all
 }
 
@@ -54,12 +56,13 @@ impl CardService for Services {
         let request = request.into_inner();
         let page = page(Query::of("ListCards"), request.page_size, &request.page_token)?;
         let after = page.after().map(str::to_owned);
+        let links = self.0.card_links.clone();
         let page = self
             .page(
                 &caller,
                 &page,
                 move |controller, _, limit| {
-                    let all = cards(controller).into_iter();
+                    let all = cards(controller, &links).into_iter();
                     let rest = all.skip_while(|card| Some(&card.name) <= after.as_ref());
                     rest.take(limit).collect()
                 },
@@ -76,7 +79,8 @@ impl CardService for Services {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         name::card("name", &name).map_err(Failure::from)?;
-        let cards = self.read(&caller, |controller, _| cards(controller)).await?;
+        let links = self.0.card_links.clone();
+        let cards = self.read(&caller, move |controller, _| cards(controller, &links)).await?;
         let card = cards.into_iter().find(|card| card.name == name);
         Ok(Response::new(card.ok_or_else(|| absent(&name))?))
     }

@@ -32,6 +32,7 @@ pub(crate) use bitstreams::CHUNK_BYTES_MAX;
 
 use crate::error::{Doing, failure};
 use crate::hub::Hub;
+use crate::links::CardLinks;
 use crate::settings::{Limits, ServerSettings, UploadCheck};
 use crate::shell::ControlPlane;
 
@@ -48,6 +49,7 @@ struct Shared {
     limits: Limits,
     uploads: Arc<Semaphore>,
     upload_check: UploadCheck,
+    card_links: CardLinks,
     stopping: watch::Receiver<bool>,
 }
 
@@ -64,6 +66,7 @@ impl Services {
             limits: settings.limits.clone(),
             uploads: Arc::new(Semaphore::new(settings.limits.uploads_max)),
             upload_check: settings.upload_check.clone(),
+            card_links: settings.card_links.clone(),
             stopping,
         }))
     }

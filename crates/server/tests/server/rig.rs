@@ -93,7 +93,7 @@ pub fn upload_check() -> UploadCheck {
     UploadCheck::new(|upload: Upload<'_>| {
         let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
         check_upload(upload.bytes, upload.declared, &CATALOGUE.cards, nt)
-            .map(drop)
+            .map(|_| None)
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     })
 }
@@ -327,6 +327,7 @@ pub fn image(id: &str, nts: &[&str]) -> (v1::BitstreamHeader, Vec<u8>) {
         card_model: "sim-16".into(),
         shareable: true,
         request_id: String::new(),
+        signature: Vec::new(),
     };
     (header, bytes)
 }

@@ -117,6 +117,7 @@ pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
         region_kind: RegionKind::KnownNt,
         card_model: profile().model,
         shareable: true,
+        signed_by: None,
     }
 }
 

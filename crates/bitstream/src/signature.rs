@@ -1,0 +1,229 @@
+//! Who says that a bitstream may be loaded: an ed25519 signature of its digest, by a key that the
+//! operator trusts.
+//!
+//! What is signed is one line of text, `snic-bitstream-v1 <SHA-256 in hexadecimal>` and a line feed,
+//! so that a signature for this cannot be one for anything else. The bytes say themselves for which
+//! part they are and what they hold, so nothing else needs signing. Provider and tenants have rings of
+//! their own: a tenant's key is good for that tenant's bitstreams alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ring::signature::{ED25519, UnparsedPublicKey};
+use snic_domain::{Bitstream, Digest, TenantId};
+
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+/// Bytes of a public key.
+const KEY_BYTES: usize = 32;
+/// What stands before the key in its DER form (RFC 8410).
+const DER_PREFIX: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// The line that is signed.
+pub fn statement(digest: Digest) -> String {
+    format!("snic-bitstream-v1 {digest}\n")
+}
+
+/// A public key, and what the operator calls it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PublicKey {
+    /// Its name in listings.
+    pub name: String,
+    key: [u8; KEY_BYTES],
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({})", self.name)
+    }
+}
+
+/// A key file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// Not a PEM file with one public key.
+    #[error("it is no PEM file with one public key (`openssl pkey -in KEY -pubout`)")]
+    Pem,
+    /// Another kind of key.
+    #[error("its key is no ed25519 public key (`openssl genpkey -algorithm ed25519`)")]
+    Kind,
+}
+
+impl PublicKey {
+    /// Reads a PEM file.
+    pub fn from_pem(name: &str, pem: &str) -> Result<Self, InvalidKey> {
+        let body = pem
+            .trim()
+            .strip_prefix("-----BEGIN PUBLIC KEY-----")
+            .and_then(|rest| rest.strip_suffix("-----END PUBLIC KEY-----"))
+            .ok_or(InvalidKey::Pem)?;
+        let text: String = body.split_whitespace().collect();
+        let der = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, text)
+            .map_err(|_| InvalidKey::Pem)?;
+        let key = der.strip_prefix(&DER_PREFIX).and_then(|key| key.try_into().ok());
+        Ok(Self { name: name.to_owned(), key: key.ok_or(InvalidKey::Kind)? })
+    }
+
+    fn has_signed(&self, digest: Digest, signature: &[u8]) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, &self.key);
+        key.verify(statement(digest).as_bytes(), signature).is_ok()
+    }
+}
+
+/// Whose signatures count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// Keys of the provider: good for every bitstream.
+    pub provider: Vec<PublicKey>,
+    /// Keys of tenants: good for their own bitstreams.
+    pub tenants: BTreeMap<TenantId, Vec<PublicKey>>,
+    /// Whether a bitstream without a signature is taken.
+    pub allows_unsigned: bool,
+}
+
+/// Why a bitstream's signature does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotTrusted {
+    /// There is none.
+    #[error(
+        "the bitstream is not signed; sign it with a key that the operator trusts, or have the operator \
+         set signatures.allow_unsigned"
+    )]
+    Unsigned,
+    /// It has another length.
+    #[error("the signature has {bytes} bytes; an ed25519 signature has {SIGNATURE_BYTES}")]
+    Length {
+        /// How many it has.
+        bytes: usize,
+    },
+    /// No key that counts has made it.
+    #[error(
+        "the signature is by none of the {keys} keys that are trusted for this bitstream: those of the \
+         provider, and of its owner"
+    )]
+    UnknownKey {
+        /// How many were tried.
+        keys: usize,
+    },
+}
+
+impl Trust {
+    /// The name of the key that signed a bitstream; `None` where it is unsigned and may be. A
+    /// signature that is there has to be good, whatever else is allowed.
+    pub fn signer(
+        &self,
+        declared: &Bitstream,
+        signature: &[u8],
+    ) -> Result<Option<Box<str>>, NotTrusted> {
+        match signature.len() {
+            0 if self.allows_unsigned => return Ok(None),
+            0 => return Err(NotTrusted::Unsigned),
+            SIGNATURE_BYTES => {}
+            bytes => return Err(NotTrusted::Length { bytes }),
+        }
+        let owner = declared.id.owner();
+        let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
+        let mut keys = self.provider.iter().chain(own);
+        let signer = keys.find(|key| key.has_signed(declared.digest, signature));
+        let keys = self.provider.len() + own.len();
+        signer
+            .map_or(Err(NotTrusted::UnknownKey { keys }), |key| Ok(Some(key.name.as_str().into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
+    use snic_domain::{ByteSize, RegionKind};
+
+    use super::*;
+
+    /// Made and used with openssl 3.0: `pkey -pubout`, `pkeyutl -sign -rawin` of the line below.
+    const PEM: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAjhTsv9tmgcAHitf7d92xtPUNJpteOVEfeWx/n2IjSYs=\n-----END PUBLIC KEY-----\n";
+    const SIGNED: &str = "4bd64e3ad7658797d930a1501fd408acab2d0cd60ea3617de298d55bc873f6e3\
+        51d9075ec0eb7139f51d33b3fd430af672a6385ac13ed8b78eeeacdefc3f220e";
+
+    fn pair(seed: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).expect("32 bytes")
+    }
+
+    fn key(seed: u8) -> PublicKey {
+        let key = pair(seed).public_key().as_ref().try_into().expect("32 bytes");
+        PublicKey { name: format!("key{seed}"), key }
+    }
+
+    fn sign(seed: u8, digest: Digest) -> Vec<u8> {
+        pair(seed).sign(statement(digest).as_bytes()).as_ref().to_vec()
+    }
+
+    fn bitstream(id: &str) -> Bitstream {
+        Bitstream {
+            id: id.parse().expect("a label"),
+            digest: Digest::of(b"bytes"),
+            size: ByteSize::from_bytes(5),
+            nts: vec!["nat".parse().expect("a label")],
+            region_kind: RegionKind::KnownNt,
+            card_model: "sim-16".parse().expect("a label"),
+            shareable: true,
+            signed_by: None,
+        }
+    }
+
+    fn trust() -> Trust {
+        let tenants = [(1, "acme"), (2, "globex")]
+            .map(|(seed, id)| (id.parse().expect("a label"), vec![key(seed)]));
+        Trust { provider: vec![key(0)], tenants: tenants.into(), allows_unsigned: false }
+    }
+
+    #[test]
+    fn a_key_is_good_for_its_own_bitstreams_and_the_providers_for_all() {
+        let digest = Digest::of(b"bytes");
+        let signer = |id: &str, seed| trust().signer(&bitstream(id), &sign(seed, digest));
+        assert_eq!(signer("nat", 0), Ok(Some("key0".into())));
+        assert_eq!(signer("acme.nat", 0), Ok(Some("key0".into())));
+        assert_eq!(signer("acme.nat", 1), Ok(Some("key1".into())));
+        assert_eq!(signer("acme.nat", 2), Err(NotTrusted::UnknownKey { keys: 2 }));
+        assert_eq!(signer("nat", 1), Err(NotTrusted::UnknownKey { keys: 1 }));
+        assert_eq!(signer("initech.nat", 1), Err(NotTrusted::UnknownKey { keys: 1 }));
+    }
+
+    #[test]
+    fn without_a_good_signature_nothing_is_taken_unless_the_operator_says_so() {
+        let (mut trust, wanted) = (trust(), bitstream("nat"));
+        let mut signature = sign(0, wanted.digest);
+        assert_eq!(trust.signer(&wanted, &[]), Err(NotTrusted::Unsigned));
+        trust.allows_unsigned = true;
+        assert_eq!(trust.signer(&wanted, &[]), Ok(None));
+        // What claims to be signed has to be.
+        assert_eq!(trust.signer(&wanted, &signature[1..]), Err(NotTrusted::Length { bytes: 63 }));
+        signature[20] ^= 1;
+        assert_eq!(trust.signer(&wanted, &signature), Err(NotTrusted::UnknownKey { keys: 1 }));
+        let other = sign(0, Digest::of(b"other bytes"));
+        assert_eq!(trust.signer(&wanted, &other), Err(NotTrusted::UnknownKey { keys: 1 }));
+        let bare = pair(0).sign(wanted.digest.to_string().as_bytes()).as_ref().to_vec();
+        assert_eq!(trust.signer(&wanted, &bare), Err(NotTrusted::UnknownKey { keys: 1 }));
+    }
+
+    #[test]
+    fn keys_and_signatures_of_openssl_are_understood() {
+        let key = PublicKey::from_pem("openssl", PEM).expect("a key");
+        let trust = Trust { provider: vec![key], ..Trust::default() };
+        let signature: Vec<u8> = (0..SIGNED.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&SIGNED[at..at + 2], 16).expect("hexadecimal"))
+            .collect();
+        assert_eq!(trust.signer(&bitstream("nat"), &signature), Ok(Some("openssl".into())));
+    }
+
+    #[test]
+    fn files_that_are_no_ed25519_key_are_told_apart() {
+        let read = |pem: &str| PublicKey::from_pem("x", pem).expect_err("no key");
+        assert_eq!(read(""), InvalidKey::Pem);
+        assert_eq!(read(&PEM.replace("PUBLIC", "PRIVATE")), InvalidKey::Pem);
+        let begin = "-----BEGIN PUBLIC KEY-----\n";
+        assert_eq!(read(&PEM.replace(begin, &format!("{begin}*"))), InvalidKey::Pem);
+        // Another algorithm's number.
+        assert_eq!(read(&PEM.replace("MCowBQYDK2Vw", "MCowBQYDK2Vx")), InvalidKey::Kind);
+    }
+}

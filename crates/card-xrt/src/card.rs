@@ -1,0 +1,318 @@
+//! A card behind a worker.
+//!
+//! Writes wait here until something is read, staged, released or polled: they then travel
+//! together, in their order, so that a row costs no round trip of its own. What a write does is
+//! seen by the next access, as the port says.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use snic_domain::{CardModel, Timestamp};
+use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_tables::registers::{
+    self, Address, LOAD_BUSY, LOAD_STATUS, REGION_COUNT, REGION_IN_FLIGHT, region,
+};
+use uuid::Uuid;
+
+use crate::environment;
+use crate::process::{CallDeadlines, WorkerProcess};
+use crate::protocol::{Finding, Reply, Request, Run, to_bytes, to_words};
+
+/// Words that may wait: what a frame has room for many times over.
+const QUEUED_WORDS_MAX: usize = 1 << 16;
+/// Runs that may wait.
+const QUEUED_RUNS_MAX: usize = 1 << 13;
+/// How often it is looked whether an idle worker is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How a card is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The program that serves as the worker, with its arguments.
+    pub program: (PathBuf, Vec<String>),
+    /// Its working folder, made where it is missing: logs, and what XRT leaves behind.
+    pub folder: PathBuf,
+    /// The card's number, as XRT counts them.
+    pub device: u32,
+    /// The role's file. Whoever opens a card has checked it.
+    pub role: PathBuf,
+    /// The kernel with the register map, as `kernel:instance`.
+    pub control: String,
+    /// What the worker's environment has besides the daemon's.
+    pub environment: BTreeMap<String, String>,
+    /// How long calls may take.
+    pub deadlines: CallDeadlines,
+}
+
+/// What is known of an open card besides its registers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The role that the card holds.
+    pub role: Uuid,
+    /// XRT's version.
+    pub xrt_version: String,
+    /// Whether tables go through a buffer and one doorbell.
+    pub bulk: bool,
+}
+
+/// A card that is driven through XRT, by a worker.
+pub struct XrtCard {
+    model: CardModel,
+    settings: Settings,
+    worker: Option<WorkerProcess>,
+    link: Link,
+    runs: Vec<Run>,
+    words: Vec<u32>,
+    looked: Instant,
+}
+
+impl XrtCard {
+    /// Starts a worker, opens the card, and loads its role, which XRT does only where the card
+    /// holds another.
+    pub fn open(model: CardModel, settings: Settings) -> Result<Self, CardError> {
+        let worker = start(&settings).map_err(CardError::Lost)?;
+        let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
+        let (runs, words) = (Vec::new(), Vec::new());
+        let mut card = Self {
+            model,
+            settings,
+            worker: Some(worker),
+            link,
+            runs,
+            words,
+            looked: Instant::now(),
+        };
+        card.open_role()?;
+        Ok(card)
+    }
+
+    /// Goes through what is needed of a card, step by step, in a worker of its own.
+    pub fn examine(settings: &Settings) -> Result<Vec<Finding>, String> {
+        let (device, role) = (settings.device, settings.role.clone());
+        let request = Request::Examine { device, role, control: settings.control.clone() };
+        let mut worker = start(settings)?;
+        match worker.call(&request, &[], settings.deadlines.open)? {
+            (Reply::Findings(findings), _) => Ok(findings),
+            (other, _) => Err(format!("the XRT worker answered {other:?}")),
+        }
+    }
+
+    /// What is known of the card besides its registers.
+    pub const fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The worker's process id, while there is one.
+    pub fn worker_id(&self) -> Option<u32> {
+        self.worker.as_ref().and_then(WorkerProcess::id)
+    }
+
+    /// Loads another role, with all that is in it: every region is empty afterwards, and all tables
+    /// are. Refused while a region has packets or is being loaded. Every handle on the old role is
+    /// closed; buffers that were staged are gone. The same role is not loaded again.
+    pub fn load_role(&mut self, role: &Path) -> Result<(), RoleRefused> {
+        if self.read(LOAD_STATUS)? == LOAD_BUSY {
+            return Err(RoleRefused::Loading);
+        }
+        // A card has at most 32 regions.
+        let regions = self.read(REGION_COUNT)?.min(32) as u8;
+        for number in 0..regions {
+            let packets = self.read(region(number, REGION_IN_FLIGHT))?;
+            if packets > 0 {
+                return Err(RoleRefused::Packets { region: number, packets });
+            }
+        }
+        role.clone_into(&mut self.settings.role);
+        Ok(self.open_role()?)
+    }
+
+    fn open_role(&mut self) -> Result<(), CardError> {
+        let (device, role) = (self.settings.device, self.settings.role.clone());
+        let control = self.settings.control.clone();
+        match self.call(&Request::Open { device, role, control }, &[])? {
+            (Reply::Opened { uuid, version, bulk }, _) => {
+                self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
+                Ok(())
+            }
+            other => Err(self.lose(format!("the XRT worker answered {:?}", other.0))),
+        }
+    }
+
+    /// One call. Whatever goes wrong in it, the worker is gone afterwards.
+    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
+        let limit = self.settings.deadlines.of(request);
+        let Some(worker) = &mut self.worker else {
+            return Err(CardError::Lost("its XRT worker is gone".to_owned()));
+        };
+        match worker.call(request, payload, limit) {
+            Ok((Reply::Failed { what }, _)) => Err(self.lose(what)),
+            Ok(answer) => Ok(answer),
+            Err(what) => Err(self.lose(what)),
+        }
+    }
+
+    fn lose(&mut self, reason: String) -> CardError {
+        self.worker = None;
+        self.runs.clear();
+        self.words.clear();
+        CardError::Lost(reason)
+    }
+
+    fn done(&mut self, request: &Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+        match self.call(request, payload)? {
+            (Reply::Done, payload) => Ok(payload),
+            (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        }
+    }
+
+    /// Sends the writes that wait.
+    fn flush(&mut self) -> Result<(), CardError> {
+        if self.runs.is_empty() {
+            return Ok(());
+        }
+        let request = Request::Write { runs: std::mem::take(&mut self.runs) };
+        let payload = to_bytes(&std::mem::take(&mut self.words));
+        self.done(&request, &payload).map(|_| ())
+    }
+
+    fn queue(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        // A run is at most a bank.
+        let run = Run { at, words: words.len() as u32 };
+        match self.runs.last_mut() {
+            Some(last) if last.at.wrapping_add(last.words * 4) == at => last.words += run.words,
+            _ => self.runs.push(run),
+        }
+        self.words.extend(words);
+        if self.words.len() > QUEUED_WORDS_MAX || self.runs.len() > QUEUED_RUNS_MAX {
+            return self.flush();
+        }
+        Ok(())
+    }
+}
+
+/// Why another role was not loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RoleRefused {
+    /// A region is being loaded.
+    #[error("a region is being loaded; try again when it is done")]
+    Loading,
+    /// A region has packets.
+    #[error("region {region} has {packets} packets; drain all regions first")]
+    Packets {
+        /// Which.
+        region: u8,
+        /// How many.
+        packets: u32,
+    },
+    /// The card.
+    #[error(transparent)]
+    Card(#[from] CardError),
+}
+
+fn start(settings: &Settings) -> Result<WorkerProcess, String> {
+    let folder = &settings.folder;
+    let no_folder = |error| format!("the folder {} of the XRT worker: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(no_folder)?;
+    let root = environment::find_root(&settings.environment, folder).map_err(no_folder)?;
+    let log = File::create(folder.join("worker.log")).map_err(no_folder)?;
+    let (program, arguments) = &settings.program;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).envs(&settings.environment);
+    let mut emulation = settings.environment.get(environment::EMULATION).cloned();
+    emulation = emulation.or_else(|| std::env::var(environment::EMULATION).ok());
+    environment::shim(root.as_deref(), emulation.as_deref()).map_err(|error| error.to_string())?;
+    command.envs(root.map(|root| (environment::ROOT, root)));
+    WorkerProcess::start(&mut command, &log)
+        .map_err(|error| format!("the XRT worker {} does not start: {error}", program.display()))
+}
+
+fn check(at: Address, words: usize) -> Result<(), CardError> {
+    (at..)
+        .step_by(4)
+        .take(words)
+        .find(|at| !registers::is_register(*at))
+        .map_or(Ok(()), |at| Err(CardError::NoRegister(at)))
+}
+
+impl Registers for XrtCard {
+    fn read(&mut self, at: Address) -> Result<u32, CardError> {
+        let mut word = [0];
+        self.read_block(at, &mut word)?;
+        Ok(word[0])
+    }
+
+    fn write(&mut self, at: Address, value: u32) -> Result<(), CardError> {
+        self.write_block(at, &[value])
+    }
+
+    fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        check(at, words.len())?;
+        self.flush()?;
+        // The map has fewer registers than 32 bits count.
+        let bytes = self.done(&Request::Read { at, words: words.len() as u32 }, &[])?;
+        let read = to_words(&bytes);
+        if read.len() != words.len() {
+            let what = format!("{} words were read, not {}", read.len(), words.len());
+            return Err(self.lose(what));
+        }
+        words.copy_from_slice(&read);
+        Ok(())
+    }
+
+    fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        check(at, words.len())?;
+        self.queue(at, words)
+    }
+}
+
+impl Buffers for XrtCard {
+    fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
+        self.flush()?;
+        match self.call(&Request::Stage, bytes)? {
+            (Reply::Staged { address }, _) => Ok(address),
+            (Reply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
+            (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        }
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), CardError> {
+        self.flush()?;
+        match self.call(&Request::Release { address }, &[])? {
+            (Reply::Done, _) => Ok(()),
+            (Reply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
+            (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        }
+    }
+}
+
+impl Card for XrtCard {
+    fn model(&self) -> &CardModel {
+        &self.model
+    }
+
+    /// A card needs no telling what time it is; but what was written gets there, and a worker that
+    /// died is noticed.
+    fn poll(&mut self, _now: Timestamp) -> Result<(), CardError> {
+        self.flush()?;
+        if self.looked.elapsed() >= LOOK_INTERVAL {
+            self.looked = Instant::now();
+            if !self.worker.as_mut().is_some_and(WorkerProcess::is_alive) {
+                return Err(self.lose("its XRT worker is gone".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for XrtCard {
+    /// Closes the card in an orderly way, where it still answers.
+    fn drop(&mut self) {
+        if self.worker.is_some() && self.flush().is_ok() {
+            // A worker that does not answer is killed.
+            let _ = self.call(&Request::Close, &[]);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What XRT takes from the environment, found out before it is called: in two cases it would abort
+//! the process (`XILINX_XRT` unset, and a shim that is not there).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Where XRT is: a folder with `lib` in it.
+pub const ROOT: &str = "XILINX_XRT";
+/// Which emulation stands in for a card; unset for a real one.
+pub const EMULATION: &str = "XCL_EMULATION_MODE";
+/// Where the vendor's installer puts it.
+const VENDOR_ROOT: &str = "/opt/xilinx/xrt";
+/// Where Debian puts the libraries.
+const DEBIAN_LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// Why XRT is not called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// XRT would abort.
+    #[error(
+        "XILINX_XRT is not set, and XRT would abort the process; set `xrt.root` to the folder of XRT, \
+         such as {VENDOR_ROOT}"
+    )]
+    NoRoot,
+    /// Another word than XRT knows.
+    #[error("XCL_EMULATION_MODE is {0:?}; XRT knows noop, sw_emu and hw_emu, or unset for a card")]
+    Emulation(String),
+    /// XRT would abort.
+    #[error(
+        "{} is not there, and XRT would abort the process; install the package with it, or choose \
+         another XRT (`xrt.root`)", path.display()
+    )]
+    NoShim {
+        /// The shim's file.
+        path: PathBuf,
+    },
+}
+
+/// The shim that XRT would take.
+pub fn shim(root: Option<&Path>, emulation: Option<&str>) -> Result<PathBuf, Unusable> {
+    let root = root.filter(|root| !root.as_os_str().is_empty()).ok_or(Unusable::NoRoot)?;
+    let name = match emulation {
+        None => "libxrt_core.so.2",
+        Some("noop") => "libxrt_noop.so.2",
+        Some("sw_emu") => "libxrt_swemu.so.2",
+        Some("hw_emu") => "libxrt_hwemu.so.2",
+        Some(other) => return Err(Unusable::Emulation(other.to_owned())),
+    };
+    let path = root.join("lib").join(name);
+    if path.exists() { Ok(path) } else { Err(Unusable::NoShim { path }) }
+}
+
+/// Holds this process's own environment against what XRT needs; gives XRT's folder. The worker's
+/// first act.
+pub fn check() -> Result<PathBuf, Unusable> {
+    let root = std::env::var_os(ROOT).map(PathBuf::from);
+    let emulation = std::env::var(EMULATION).ok();
+    shim(root.as_deref(), emulation.as_deref())?;
+    root.ok_or(Unusable::NoRoot)
+}
+
+/// XRT's folder: what the settings say, else `XILINX_XRT`, else the vendor's, else the one in
+/// `folder` that leads to Debian's libraries, which are in no folder of the name that XRT expects.
+pub fn find_root(
+    settings: &BTreeMap<String, String>,
+    folder: &Path,
+) -> std::io::Result<Option<PathBuf>> {
+    if let Some(root) = settings.get(ROOT) {
+        return Ok(Some(root.into()));
+    }
+    if let Some(root) = std::env::var_os(ROOT) {
+        return Ok(Some(root.into()));
+    }
+    if Path::new(VENDOR_ROOT).join("lib").is_dir() {
+        return Ok(Some(VENDOR_ROOT.into()));
+    }
+    if !Path::new(DEBIAN_LIBRARIES).join("libxrt_coreutil.so.2").exists() {
+        return Ok(None);
+    }
+    let root = folder.join("xrt-root");
+    std::fs::create_dir_all(&root)?;
+    match std::os::unix::fs::symlink(DEBIAN_LIBRARIES, root.join("lib")) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(Some(root)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(shims: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(root.path().join("lib")).expect("a folder");
+        for shim in shims {
+            std::fs::write(root.path().join("lib").join(shim), "").expect("a file");
+        }
+        root
+    }
+
+    #[test]
+    fn the_two_cases_in_which_xrt_aborts_are_found_first() {
+        assert_eq!(shim(None, None), Err(Unusable::NoRoot));
+        assert_eq!(shim(Some(Path::new("")), Some("noop")), Err(Unusable::NoRoot));
+        let root = root(&["libxrt_noop.so.2"]);
+        let path = root.path().join("lib/libxrt_hwemu.so.2");
+        assert_eq!(shim(Some(root.path()), Some("hw_emu")), Err(Unusable::NoShim { path }));
+        assert!(shim(Some(root.path()), Some("noop")).is_ok());
+    }
+
+    #[test]
+    fn a_mode_that_xrt_does_not_know_is_not_taken_for_a_card() {
+        let root = root(&["libxrt_core.so.2"]);
+        assert!(shim(Some(root.path()), None).is_ok());
+        // Empty is not unset: XRT ends the process.
+        for other in ["hwemu", ""] {
+            let error = shim(Some(root.path()), Some(other));
+            assert_eq!(error, Err(Unusable::Emulation(other.into())));
+        }
+    }
+
+    #[test]
+    fn the_settings_come_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = BTreeMap::from([(ROOT.to_owned(), "/x".to_owned())]);
+        assert_eq!(find_root(&settings, folder.path()).expect("found"), Some("/x".into()));
+    }
+}

@@ -1,0 +1,38 @@
+//! Cards that are driven through Xilinx's XRT library.
+//!
+//! XRT runs in a process of its own: it aborts where its environment is not what it expects, it
+//! waits without bound for a driver that does not answer, and its emulation kills its whole process
+//! group when it fails. None of that may reach the daemon.
+//!
+//! ```text
+//!  snicd                                        snicd xrt-worker (a process group of its own)
+//!  ┌───────────────┐  socketpair, frames with   ┌──────────────────────────────────────────┐
+//!  │ XrtCard: Card │  a deadline by kind of call │ worker ─► device ─► library (dlopen: XRT) │
+//!  │ watchdog      │ ◄─────────────────────────► │                                          │
+//!  └───────────────┘  late, gone or garbage:     └──────────────────────────────────────────┘
+//!                     the group is killed, the
+//!                     card is lost, and is opened and read anew
+//! ```
+//!
+//! What a register means is not known here: registers and buffers go through as they are, and the
+//! sequences are those of `snic_ports::driver`.
+
+mod card;
+pub mod environment;
+mod library;
+mod process;
+mod protocol;
+mod worker;
+
+pub use card::{Link, RoleRefused, Settings, XrtCard};
+pub use library::{LibraryError, SYMBOLS, Version, probe};
+pub use process::CallDeadlines;
+pub use protocol::Finding;
+pub use worker::{WorkerEnd, serve};
+
+/// Bytes that the kernel with the register map has to have.
+pub const REGISTERS_BYTES: u64 =
+    (snic_tables::registers::SHADOW_BANK + snic_tables::registers::BANK_BYTES) as u64;
+
+/// The kernel with the register map, as `kernel:instance`, where the settings name no other.
+pub const CONTROL: &str = "snic_control:control_0";

@@ -1,0 +1,315 @@
+//! The worker: the one process that calls XRT, for one card.
+//!
+//! It does one request after the other and waits for nothing but the library. When the daemon is
+//! gone it goes too, also out of a driver call that does not return: a second thread watches the
+//! socket and ends the process group.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpgrp, kill_process_group};
+use snic_tables::registers::{
+    Address, BANK_BYTES, BULK_BUFFER_HIGH, BULK_BUFFER_LOW, BULK_BUSY, BULK_BYTES, BULK_DONE,
+    BULK_START, BULK_STATUS, BULK_TO_HOST, BULK_TO_TABLES, CAPABILITIES, CAPABILITY_BULK,
+    SHADOW_BANK,
+};
+
+use crate::environment;
+use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
+use crate::protocol::{Finding, Reply, Request, Run, receive, send, to_bytes, to_words};
+
+/// Bytes of the buffer for bulk transfers: twice a bank.
+const BULK_BUFFER: usize = 1 << 20;
+/// Words from which on a buffer and a doorbell are fewer accesses than the words themselves: five
+/// registers and the copy.
+const BULK_WORDS_MIN: usize = 16;
+/// What a bulk transfer may take before it counts as failed: the largest is half a megabyte.
+const BULK_LIMIT: Duration = Duration::from_secs(1);
+/// The argument of the register map's kernel that reaches the memory for buffers.
+const BUFFER_ARGUMENT: u8 = 0;
+
+/// Why the worker ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerEnd {
+    /// The socket to the daemon.
+    #[error("the daemon's end of the socket: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// Serves the daemon at the other end of `socket` until it closes the card or is gone.
+pub fn serve(socket: UnixStream) -> Result<(), WorkerEnd> {
+    die_with(socket.try_clone()?)?;
+    let mut reader = io::BufReader::new(socket.try_clone()?);
+    let mut writer = socket;
+    let mut worker = Worker::default();
+    loop {
+        let (request, payload) = match receive(&mut reader) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let is_last = request == Request::Close;
+        let (reply, answer) = worker.answer(request, &payload);
+        send(&mut writer, &reply, &answer)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Ends this process group when the other end of the socket is closed.
+fn die_with(socket: UnixStream) -> io::Result<()> {
+    std::thread::Builder::new().name("daemon-watch".into()).spawn(move || {
+        loop {
+            let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
+            match poll(&mut fds, None) {
+                Ok(_) if fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        let _ = kill_process_group(getpgrp(), Signal::KILL);
+    })?;
+    Ok(())
+}
+
+/// What a request comes to.
+type Answer = Result<(Reply, Vec<u8>), LibraryError>;
+
+#[derive(Default)]
+struct Worker {
+    xrt: Option<Rc<Xrt>>,
+    card: Option<OpenCard>,
+}
+
+/// A card whose register map is this process's own. Handles are closed in this order.
+struct OpenCard {
+    bulk: Option<Buffer>,
+    buffers: BTreeMap<u64, Buffer>,
+    group: u32,
+    kernel: Kernel,
+    device: Device,
+}
+
+impl Worker {
+    fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
+        let answer = match request {
+            Request::Open { device, role, control } => self.open(device, &role, &control),
+            Request::Examine { device, role, control } => {
+                let findings = self.examine(device, &role, &control);
+                Ok((Reply::Findings(findings), Vec::new()))
+            }
+            Request::Close => {
+                self.card = None;
+                Ok((Reply::Done, Vec::new()))
+            }
+            request => match &mut self.card {
+                Some(card) => card.answer(request, payload),
+                None => return failed("no card is open"),
+            },
+        };
+        answer.unwrap_or_else(failed)
+    }
+
+    fn open(&mut self, number: u32, role: &Path, control: &str) -> Answer {
+        // Where another role is loaded, every handle on the old one has to be closed first.
+        self.card = None;
+        let xrt = match self.xrt() {
+            Ok(xrt) => xrt,
+            Err(what) => return Ok((Reply::Failed { what }, Vec::new())),
+        };
+        let device = xrt.open(number)?;
+        device.load(role)?;
+        let uuid = device.uuid()?;
+        let kernel = device.kernel(uuid, control)?;
+        let group = kernel.group(BUFFER_ARGUMENT)?;
+        let has_bulk = kernel.read(CAPABILITIES)? & CAPABILITY_BULK != 0;
+        let bulk = if has_bulk { Some(device.buffer(BULK_BUFFER, group)?) } else { None };
+        self.card = Some(OpenCard { bulk, buffers: BTreeMap::new(), group, kernel, device });
+        let version = xrt.version.0.clone();
+        Ok((Reply::Opened { uuid: uuid.into_bytes(), version, bulk: has_bulk }, Vec::new()))
+    }
+
+    /// XRT, loaded at the first use: where it would abort, it is not called.
+    fn xrt(&mut self) -> Result<Rc<Xrt>, String> {
+        if let Some(xrt) = &self.xrt {
+            return Ok(Rc::clone(xrt));
+        }
+        let root = environment::check().map_err(|error| error.to_string())?;
+        let xrt = Xrt::load(&root).map_err(|error| error.to_string())?;
+        Ok(Rc::clone(self.xrt.insert(xrt)))
+    }
+
+    /// Goes through what is needed of a card, step by step, until one fails.
+    fn examine(&mut self, number: u32, role: &Path, control: &str) -> Vec<Finding> {
+        let mut findings = Findings(Vec::new());
+        // What failed is in the list.
+        let _ = self.examine_into(&mut findings, number, role, control);
+        findings.0
+    }
+
+    fn examine_into(
+        &mut self,
+        findings: &mut Findings,
+        number: u32,
+        role: &Path,
+        control: &str,
+    ) -> Option<()> {
+        let xrt = findings.add("load XRT", self.xrt())?;
+        let device = findings.add("open the card", xrt.open(number))?;
+        findings.add("load the role", device.load(role))?;
+        let uuid = findings.add("ask for the role's UUID", device.uuid())?;
+        let kernel = findings.add("take the register map", device.kernel(uuid, control))?;
+        let group = findings.add("find the memory for buffers", kernel.group(BUFFER_ARGUMENT))?;
+        findings.add("copy a buffer to the card and back", round_trip(&device, group));
+        findings.add("read a register", kernel.read(CAPABILITIES))?;
+        Some(())
+    }
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add<T, E: ToString>(&mut self, step: &str, result: Result<T, E>) -> Option<T> {
+        let problem = result.as_ref().err().map(ToString::to_string);
+        self.0.push(Finding { step: step.to_owned(), problem });
+        result.ok()
+    }
+}
+
+/// Bytes of the buffer that is copied back and forth: more than one page, and no whole number.
+const TRIP_BYTES: usize = 70_001;
+
+fn round_trip(device: &Device, group: u32) -> Result<(), String> {
+    let there: Vec<u8> = (0..TRIP_BYTES).map(|i| (i * 7 % 251) as u8).collect();
+    let mut back = vec![0; TRIP_BYTES];
+    let mut trip = || {
+        let buffer = device.buffer(TRIP_BYTES, group)?;
+        buffer.write(&there)?;
+        buffer.read(&mut back)
+    };
+    trip().map_err(|error: LibraryError| error.to_string())?;
+    if there == back { Ok(()) } else { Err("other bytes came back".to_owned()) }
+}
+
+fn failed(what: impl ToString) -> (Reply, Vec<u8>) {
+    (Reply::Failed { what: what.to_string() }, Vec::new())
+}
+
+impl OpenCard {
+    fn answer(&mut self, request: Request, payload: &[u8]) -> Answer {
+        match request {
+            Request::Read { at, words } => {
+                Ok((Reply::Done, to_bytes(&self.read(at, words as usize)?)))
+            }
+            Request::Write { runs } => {
+                self.write(&runs, &to_words(payload))?;
+                Ok((Reply::Done, Vec::new()))
+            }
+            Request::Stage => match self.device.buffer(payload.len().max(1), self.group) {
+                Ok(buffer) => {
+                    buffer.write(payload)?;
+                    let address = buffer.address();
+                    self.buffers.insert(address, buffer);
+                    Ok((Reply::Staged { address }, Vec::new()))
+                }
+                Err(_) => Ok((Reply::NoMemory, Vec::new())),
+            },
+            Request::Release { address } => {
+                let removed = self.buffers.remove(&address);
+                Ok((if removed.is_some() { Reply::Done } else { Reply::NoBuffer }, Vec::new()))
+            }
+            Request::Open { .. } | Request::Examine { .. } | Request::Close => {
+                Ok(failed("that is not asked of an open card"))
+            }
+        }
+    }
+
+    fn read(&self, at: Address, count: usize) -> Result<Vec<u32>, LibraryError> {
+        match &self.bulk {
+            Some(buffer) if (BULK_WORDS_MIN..=BULK_BUFFER / 4 - 2).contains(&count) => {
+                // At most as many as fit the buffer.
+                buffer.write(&to_bytes(&[at, count as u32]))?;
+                let mut bytes = vec![0; 8 + count * 4];
+                self.ring(buffer, BULK_TO_HOST, bytes.len())?;
+                buffer.read(&mut bytes)?;
+                Ok(to_words(&bytes[8..]))
+            }
+            _ => (at..).step_by(4).take(count).map(|at| self.kernel.read(at)).collect(),
+        }
+    }
+
+    /// Writes runs in their order: those of the tables through the buffer where that is possible,
+    /// all others register by register.
+    fn write(&self, runs: &[Run], mut words: &[u32]) -> Result<(), LibraryError> {
+        let mut batch = Vec::new();
+        for run in runs {
+            let Some((these, rest)) = words.split_at_checked(run.words as usize) else { break };
+            words = rest;
+            let is_table = (SHADOW_BANK..SHADOW_BANK + BANK_BYTES).contains(&run.at);
+            let is_batched = self.bulk.is_some() && is_table && these.len() + 2 <= BULK_BUFFER / 4;
+            if !is_batched || batch.len() + these.len() + 2 > BULK_BUFFER / 4 {
+                self.write_batch(&mut batch)?;
+            }
+            if is_batched {
+                batch.extend([run.at, run.words]);
+                batch.extend(these);
+            } else {
+                self.write_words(run.at, these)?;
+            }
+        }
+        self.write_batch(&mut batch)
+    }
+
+    fn write_words(&self, at: Address, words: &[u32]) -> Result<(), LibraryError> {
+        (at..).step_by(4).zip(words).try_for_each(|(at, word)| self.kernel.write(at, *word))
+    }
+
+    /// A batch of records: address, number of words, words.
+    fn write_batch(&self, batch: &mut Vec<u32>) -> Result<(), LibraryError> {
+        match &self.bulk {
+            Some(buffer) if batch.len() >= BULK_WORDS_MIN => {
+                let bytes = to_bytes(batch);
+                buffer.write(&bytes)?;
+                self.ring(buffer, BULK_TO_TABLES, bytes.len())?;
+            }
+            _ => {
+                let mut left = batch.as_slice();
+                while let [at, count, rest @ ..] = left {
+                    let (words, rest) = rest.split_at((*count as usize).min(rest.len()));
+                    self.write_words(*at, words)?;
+                    left = rest;
+                }
+            }
+        }
+        batch.clear();
+        Ok(())
+    }
+
+    /// The doorbell.
+    fn ring(&self, buffer: &Buffer, what: u32, bytes: usize) -> Result<(), LibraryError> {
+        let address = buffer.address();
+        self.kernel.write(BULK_BUFFER_LOW, address as u32)?;
+        self.kernel.write(BULK_BUFFER_HIGH, (address >> 32) as u32)?;
+        // At most a mebibyte.
+        self.kernel.write(BULK_BYTES, bytes as u32)?;
+        self.kernel.write(BULK_START, what)?;
+        let since = Instant::now();
+        loop {
+            match self.kernel.read(BULK_STATUS)? {
+                BULK_BUSY if since.elapsed() < BULK_LIMIT => std::thread::yield_now(),
+                BULK_DONE => return Ok(()),
+                status => {
+                    let call = format!("a bulk transfer of {bytes} bytes (status {status})");
+                    let source = io::Error::from(io::ErrorKind::Other);
+                    return Err(LibraryError::Call { call, source });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A daemon whose cards are driven through XRT, and the processes of these cards.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use snic_domain::CardProfile;
+use snic_integration::{Home, program};
+
+use crate::control::{Ask, Report, ask};
+use crate::emulation::Emulation;
+
+/// How long a device may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An emulated card: its device is a process of its own.
+pub struct XrtCardProcess {
+    /// What the worker needs.
+    pub emulation: Emulation,
+    device: Option<Child>,
+    starts: u32,
+}
+
+impl XrtCardProcess {
+    /// A card of this profile, switched on, with the seed 1.
+    pub fn new(profile: CardProfile) -> Self {
+        let mut card = Self { emulation: Emulation::new(profile), device: None, starts: 0 };
+        card.start();
+        card
+    }
+
+    fn control(&self) -> PathBuf {
+        self.emulation.path(&format!("control-{}", self.starts))
+    }
+
+    /// Switches the card on: nothing is loaded, and the boot id is another one.
+    ///
+    /// # Panics
+    /// Where the device does not start.
+    pub fn start(&mut self) {
+        self.starts += 1;
+        let device = Command::new(program("snic-xrt-device"))
+            .args([self.emulation.user(), &self.control().display().to_string()])
+            .arg(self.starts.to_string())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the device starts");
+        self.device = Some(device);
+        let until = Instant::now() + PATIENCE;
+        while !self.control().exists() {
+            assert!(Instant::now() < until, "the device does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut device) = self.device.take() {
+            // It may have ended by itself.
+            let _ = device.kill();
+            let _ = device.wait();
+        }
+    }
+
+    /// Waits until the device has ended by itself.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn wait_for_end(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        let device = self.device.as_mut().expect("it was started");
+        while device.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < until, "the device did not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks the device.
+    ///
+    /// # Panics
+    /// Where it does not answer.
+    pub fn ask(&self, question: &Ask) -> Report {
+        ask(&self.control(), question).expect("the device answers")
+    }
+}
+
+impl Drop for XrtCardProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Writes the settings of a daemon with these cards: `card0`, `card1` …; `more` goes into the table
+/// of each.
+///
+/// # Panics
+/// Where they cannot be written.
+pub fn write_settings(home: &Home, cards: &[&Emulation], shim: &str, more: &str) {
+    let (store, socket) = (home.path().join("store"), home.socket());
+    let mut text = format!(
+        "data_dir = {store:?}\n\
+         [listen]\nunix = {socket:?}\ninsecure_plaintext = true\n\
+         [log]\nfilter = \"info\"\n\
+         [signatures]\nallow_unsigned = true\n"
+    );
+    for (number, emulation) in cards.iter().enumerate() {
+        let (model, role) = (&emulation.profile().model, emulation.path("role.xclbin"));
+        text += &format!(
+            "[[cards]]\nid = \"card{number}\"\ndriver = \"xrt\"\nmodel = \"{model}\"\n\
+             [cards.xrt]\nrole = {role:?}\n{more}[cards.xrt.environment]\n"
+        );
+        for (name, value) in emulation.environment(shim) {
+            text += &format!("{name} = {value:?}\n");
+        }
+    }
+    std::fs::write(home.settings(), text).expect("the folder takes files");
+}

@@ -1,0 +1,192 @@
+//! The daemon with cards through XRT: the same DAGs, the same tables, the same packets.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use snic_api::v1::dag::State;
+use snic_api::v1::{self, Dag};
+use snic_bitstream::catalogue::{self, Catalogue};
+use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
+use snic_integration::{Client, Home};
+use snic_integration_xrt::control::{self, Ask, Report};
+use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
+use snic_integration_xrt::embedded::Embedded;
+use snic_integration_xrt::emulation;
+use snic_tables::registers::{ACTIVE_BANK, Address, DAG_LOAD, PACKETS_OUT};
+
+static CATALOGUE: LazyLock<Catalogue> =
+    LazyLock::new(|| catalogue::builtin().expect("the built-in catalogue is valid"));
+
+fn profile() -> CardProfile {
+    CATALOGUE.card(&"sim-16".parse().expect("a label")).expect("there").clone()
+}
+
+/// How long DAGs may take until they are ready: a load is 5 ms of the card's time.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+async fn operator(socket: &std::path::Path) -> Client {
+    Client::connect(socket, "operator/test").await.expect("it serves")
+}
+
+/// Waits until all of these are ready; gives every DAG.
+async fn ready(client: &Client) -> Vec<Dag> {
+    let until = Instant::now() + READY_MAX;
+    loop {
+        let dags = client.list_dags().await;
+        let waiting: Vec<_> = dags.iter().filter(|dag| dag.state() != State::Ready).collect();
+        if waiting.is_empty() {
+            return dags;
+        }
+        assert!(Instant::now() < until, "not ready: {waiting:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What the quickstart submits, one after the other.
+async fn submit_samples(client: &Client) -> Vec<Dag> {
+    for tenant in &CATALOGUE.tenants {
+        client.create_tenant(tenant.id.as_str()).await.expect("a new tenant");
+    }
+    client.register(&CATALOGUE).await;
+    for sample in &CATALOGUE.dags {
+        client.create_dag(&sample.name, &sample.spec).await.expect("it fits");
+        ready(client).await;
+    }
+    ready(client).await
+}
+
+/// Nobody gets more than was admitted: rates that follow the load would differ by the moment at which
+/// they were set.
+fn share_nothing(home: &Home) {
+    let folder = home.path().join("policies");
+    std::fs::create_dir(&folder).expect("the folder takes folders");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a file");
+    write("fairness.toml", "[sharing]\nscheme = \"static\"\n");
+    write("autoscaling.toml", "enabled = false\n");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    std::fs::write(home.settings(), format!("policies_dir = {folder:?}\n{text}"))
+        .expect("settings");
+}
+
+/// Most of what each DAG asked for.
+fn flows(dags: &[Dag]) -> Vec<(u32, u64)> {
+    let mut flows: Vec<_> =
+        dags.iter().map(|dag| (dag.uid, dag.bandwidth_bps / 100_000 * 80_000)).collect();
+    flows.sort_unstable();
+    flows
+}
+
+const MICROS: u64 = 200;
+
+/// Addresses where two dumps differ.
+fn differences(left: &[(Address, u32)], right: &[(Address, u32)]) -> Vec<(Address, u32)> {
+    let only = |of: &[(Address, u32)], other: &[(Address, u32)]| {
+        of.iter().filter(|word| !other.contains(word)).copied().collect::<Vec<_>>()
+    };
+    [only(left, right), only(right, left)].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_quickstarts_dags_come_to_the_same_through_xrt_number_by_number() {
+    if !emulation::is_there() {
+        return;
+    }
+    let embedded = Embedded::start(&CATALOGUE, &profile()).await;
+    let dags = submit_samples(&operator(&embedded.socket()).await).await;
+    let expected = control::drive(&embedded.card, &flows(&dags), MICROS);
+
+    let card = XrtCardProcess::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    share_nothing(&home);
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    let through_xrt = submit_samples(&client).await;
+    assert_eq!(flows(&through_xrt), flows(&dags), "the same DAGs have the same UIDs");
+    let ask = Ask::Drive { flows: flows(&through_xrt), micros: MICROS };
+    let report = card.ask(&ask);
+    let counted = |at: Address| expected.iter().find(|word| word.0 == at).map_or(0, |word| word.1);
+    assert!(counted(PACKETS_OUT) > 1_000 && counted(DAG_LOAD) > 0, "{}", counted(PACKETS_OUT));
+    let differ = differences(&report.registers, &expected);
+    assert_eq!(differ, [], "of {} words", expected.len());
+    assert!(expected.iter().any(|(at, _)| *at >= ACTIVE_BANK), "rows are in the tables");
+    assert!(report.loads >= 2 && report.bytes_in >= report.loads * (4 << 20), "{report:?}");
+    let request = v1::GetCardRequest { name: "cards/card0".into() };
+    let shown = client.cards().get_card(request).await.expect("the card").into_inner();
+    assert_eq!(shown.reconfigurations, report.loads);
+    assert_eq!(shown.driver, "XRT 2.13.0");
+    assert_eq!(shown.shell_uuid, "00000000-0000-0000-0000-000000000001");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
+
+/// What differs between two reports of a device.
+fn since(before: &Report, after: &Report) -> (u64, u64, u64) {
+    (
+        after.loads - before.loads,
+        after.table_words - before.table_words,
+        after.writes - before.writes,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dag_that_shares_a_loaded_chain_costs_its_own_rows_and_no_load() {
+    if !emulation::is_there() {
+        return;
+    }
+    let card = XrtCardProcess::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    share_nothing(&home);
+    let _daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    submit_samples(&client).await;
+    let before = card.ask(&Ask::Report);
+    let name = DagName {
+        tenant: CATALOGUE.tenants[0].id.clone(),
+        dag: "sharer".parse().expect("a label"),
+    };
+    let nts = ["nat".parse().expect("a label"), "load-balancer".parse().expect("a label")];
+    let spec = DagSpec::chain(&nts, Bandwidth::from_mbps(10));
+    client.create_dag(&name, &spec).await.expect("it fits");
+    ready(&client).await;
+    let after = card.ask(&Ask::Report);
+    let (loads, words, writes) = since(&before, &after);
+    println!("a DAG that shares: {loads} loads, {words} table words, {writes} register writes");
+    assert_eq!(loads, 0);
+    let rows: Vec<_> = differences(&after.registers, &before.registers)
+        .into_iter()
+        .filter(|(at, _)| *at >= ACTIVE_BANK)
+        .collect();
+    // A DAG's row, one of each of stage, chain, instance and rate limiter: 8 + 8 + 4 + 4 + 4.
+    assert!(words <= 28, "{words} words, for {rows:x?}");
+    // Four registers for the doorbell, one for the commit.
+    assert!(writes <= 5, "{writes} register writes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_cards_are_driven_by_one_daemon() {
+    if !emulation::is_there() {
+        return;
+    }
+    let cards = [XrtCardProcess::new(profile()), XrtCardProcess::new(profile())];
+    let home = Home::new();
+    write_settings(&home, &[&cards[0].emulation, &cards[1].emulation], "hw_emu", "");
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    submit_samples(&client).await;
+    // More than one card takes: each of these needs most of what goes into a card.
+    let tenant = CATALOGUE.tenants[0].id.clone();
+    for number in 0..2 {
+        let dag = format!("wide{number}").parse().expect("a label");
+        let spec = DagSpec::chain(&["nat".parse().expect("a label")], Bandwidth::from_gbps(25));
+        let name = DagName { tenant: tenant.clone(), dag };
+        client.create_dag(&name, &spec).await.expect("there are two cards");
+    }
+    let dags = ready(&client).await;
+    assert_eq!(dags.len(), CATALOGUE.dags.len() + 2);
+    let loads = cards.each_ref().map(|card| card.ask(&Ask::Report).loads);
+    assert!(loads.iter().all(|loads| *loads > 0), "{loads:?}");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}

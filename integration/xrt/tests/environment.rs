@@ -1,0 +1,138 @@
+//! XRT where there is less than a card: the shim that does nothing, no shim, no XRT. And another
+//! role on a card that has one.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use snic_bitstream::catalogue;
+use snic_card_sim::{SharedSimCard, SimCard};
+use snic_card_xrt::{RoleRefused, XrtCard};
+use snic_domain::CardProfile;
+use snic_integration::{Home, program};
+use snic_integration_xrt::daemon::write_settings;
+use snic_integration_xrt::device::{Clock, Device};
+use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
+use snic_integration_xrt::serve::{self, Shared};
+use snic_ports::card::{Buffers as _, CardError, Registers as _};
+use snic_tables::registers::{MAGIC, MAGIC_VALUE};
+use uuid::Uuid;
+
+fn profile() -> CardProfile {
+    let catalogue = catalogue::builtin().expect("the built-in catalogue is valid");
+    catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone()
+}
+
+fn open(emulation: &Emulation, shim: &str) -> Result<XrtCard, String> {
+    let opened = XrtCard::open(profile().model, emulation.settings(shim));
+    opened.map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_shim_that_does_nothing_has_everything_but_registers() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let findings = XrtCard::examine(&emulation.settings("noop")).expect("the worker answers");
+    let (last, others) = findings.split_last().expect("steps");
+    for step in ["open the card", "load the role", "ask for the role's UUID", "copy a buffer"] {
+        assert!(others.iter().any(|finding| finding.step.starts_with(step)), "{findings:#?}");
+    }
+    assert!(others.iter().all(|finding| finding.problem.is_none()), "{findings:#?}");
+    assert_eq!(last.step, "read a register");
+    let problem = last.problem.as_deref().expect("noop has none");
+    assert!(problem.contains("xrtKernelReadRegister"), "{problem}");
+    let error = open(&emulation, "noop").map(|_| ()).expect_err("a card without registers");
+    assert!(error.contains("reading 0x8") && error.contains("xrtKernelReadRegister"), "{error}");
+}
+
+#[test]
+fn where_xrt_would_abort_the_card_is_absent_with_a_reason() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let with = |name: &str, value: &str| {
+        let mut settings = emulation.settings("hw_emu");
+        settings.environment.insert(name.to_owned(), value.to_owned());
+        let error = XrtCard::open(profile().model, settings).map(|_| ());
+        error.expect_err("XRT would abort").to_string()
+    };
+    assert!(with("XILINX_XRT", "").contains("XILINX_XRT is not set"));
+    let error = with("XILINX_XRT", "/nonexistent");
+    assert!(error.contains("/nonexistent/lib/libxrt_hwemu.so.2 is not there"), "{error}");
+    for other in ["card", ""] {
+        assert!(with("XCL_EMULATION_MODE", other).contains("XRT knows noop, sw_emu and hw_emu"));
+    }
+}
+
+#[test]
+fn without_a_card_the_real_shim_says_so() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let mut settings = emulation.settings("hw_emu");
+    settings.environment.remove("XCL_EMULATION_MODE");
+    let error = XrtCard::open(profile().model, settings).map(|_| ());
+    let error = error.expect_err("no card is in this machine").to_string();
+    assert!(error.contains("opening card 0 (xrtDeviceOpen) failed"), "{error}");
+}
+
+#[test]
+fn another_role_is_loaded_when_the_regions_are_drained_and_closes_what_was_open() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let sim = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
+    let shared: Arc<Shared> = Shared::new(Device::new(sim, true, Clock::Wall));
+    serve::start(&shared, emulation.user(), SOCKET_ID).expect("threads");
+    let mut card = open(&emulation, "hw_emu").expect("it opens");
+    assert_eq!(card.link().role, Uuid::from_u128(1));
+    let buffer = card.stage(&[7; 5_000]).expect("there is room");
+    let other = emulation.write_role("other.xclbin", 2);
+    card.load_role(&other).expect("no region has packets");
+    assert_eq!(card.link().role, Uuid::from_u128(2));
+    assert_eq!(card.read(MAGIC), Ok(MAGIC_VALUE), "its registers are this process's own again");
+    assert_eq!(card.release(buffer), Err(CardError::NoBuffer(buffer)), "it went with its role");
+    let missing = card.load_role(&emulation.path("missing.xclbin"));
+    assert!(matches!(missing, Err(RoleRefused::Card(CardError::Lost(_)))), "{missing:?}");
+    drop(card);
+    shared.stop();
+}
+
+/// Runs `snicd doctor`; gives whether it was content, and what it said.
+fn doctor(home: &Home, hardware_test: bool) -> (bool, String) {
+    let mut command = Command::new(program("snicd"));
+    command.arg("doctor").arg("--config").arg(home.settings());
+    command.args(hardware_test.then_some("--hardware-test"));
+    let output = command.output().expect("snicd starts");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_what_to_do() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&emulation], "noop", "");
+    let (content, said) = doctor(&home, false);
+    assert!(content, "{said}");
+    for good in
+        ["library for noop are there", "XRT 2.13", "role 00000000-0000-0000-0000-000000000001"]
+    {
+        assert!(said.contains(good), "{good:?} is missing in\n{said}");
+    }
+    let (content, said) = doctor(&home, true);
+    assert!(!content && said.contains("ok    card0: copy a buffer"), "{said}");
+    assert!(said.contains("WRONG card0: read a register"), "{said}");
+    std::fs::write(emulation.path("role.xclbin"), "xclbin2\0").expect("it is there");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    std::fs::write(home.settings(), text.replace("\"noop\"", "\"hwemu\"")).expect("settings");
+    let (content, said) = doctor(&home, true);
+    assert!(!content && said.contains("XRT knows noop, sw_emu and hw_emu"), "{said}");
+    assert!(said.contains("less than the header of an xclbin"), "{said}");
+}
