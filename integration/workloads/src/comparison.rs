@@ -170,7 +170,7 @@ impl Scene {
                     if let Ok(plan) = plan(&ledger, &catalogue, &request)
                         && (policy == Policy::NoSharing || plan.mapping.stages.len() == 1)
                     {
-                        self.hold(&mut ledger, &catalogue, (name, dag), &plan, &mut outcome);
+                        hold(&mut ledger, &catalogue, (name, dag), &plan, &mut outcome);
                         // Nobody else comes in.
                         for load in &plan.loads {
                             ledger.set_condition(load.region, RegionCondition::Cordoned);
@@ -184,36 +184,12 @@ impl Scene {
                 let batch = plan_batch(&ledger, &catalogue, &requests);
                 for (at, plan) in batch.plans() {
                     let (name, dag) = &dags[at];
-                    self.hold(&mut ledger, &catalogue, (name, dag), plan, &mut outcome);
+                    hold(&mut ledger, &catalogue, (name, dag), plan, &mut outcome);
                 }
             }
         }
         self.measure(&ledger, &mut outcome);
         outcome
-    }
-
-    fn hold(
-        &self,
-        ledger: &mut Ledger,
-        catalogue: &Catalogue,
-        (name, dag): (&DagName, &Dag),
-        plan: &Plan,
-        outcome: &mut Outcome,
-    ) {
-        for load in &plan.loads {
-            let content = catalogue.bitstream(&load.bitstream);
-            ledger.set_content(load.region, content, catalogue).expect("nobody uses it");
-        }
-        ledger.hold(name, plan.reservation.clone()).expect("a plan never overbooks");
-        let form = &plan.explanation.form;
-        let latency = match form.chosen {
-            snic_domain::Form::Parallel => form.parallel.unwrap_or(form.sequential),
-            snic_domain::Form::Sequential => form.sequential,
-        };
-        outcome.admitted += 1;
-        outcome.mbps += dag.bandwidth().get() / 1_000_000;
-        outcome.passes_milli += 1_000 * plan.mapping.stages.len() as u64;
-        outcome.latency_cycles += latency.get();
     }
 
     fn measure(&self, ledger: &Ledger, outcome: &mut Outcome) {
@@ -238,6 +214,30 @@ impl Scene {
         let of = |id: &NtTypeId| self.nts.iter().find(|nt| nt.id == *id).map(|nt| nt.area);
         content.iter().filter_map(of).sum()
     }
+}
+
+/// Carries a plan out in the ledger, and counts what it gives.
+fn hold(
+    ledger: &mut Ledger,
+    catalogue: &Catalogue,
+    (name, dag): (&DagName, &Dag),
+    plan: &Plan,
+    outcome: &mut Outcome,
+) {
+    for load in &plan.loads {
+        let content = catalogue.bitstream(&load.bitstream);
+        ledger.set_content(load.region, content, catalogue).expect("nobody uses it");
+    }
+    ledger.hold(name, plan.reservation.clone()).expect("a plan never overbooks");
+    let form = &plan.explanation.form;
+    let latency = match form.chosen {
+        snic_domain::Form::Parallel => form.parallel.unwrap_or(form.sequential),
+        snic_domain::Form::Sequential => form.sequential,
+    };
+    outcome.admitted += 1;
+    outcome.mbps += dag.bandwidth().get() / 1_000_000;
+    outcome.passes_milli += 1_000 * plan.mapping.stages.len() as u64;
+    outcome.latency_cycles += latency.get();
 }
 
 /// The same DAG as one sequence.

@@ -13,7 +13,7 @@ use snic_domain::{CardProfile, Timestamp};
 use snic_integration_xrt::device::{Clock, Device};
 use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
 use snic_integration_xrt::serve::{self, Shared};
-use snic_ports::card::{Card, Registers as _};
+use snic_ports::card::Card;
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::registers::{TABLE_VERSION, shadow_row};
 use snic_tables::{
@@ -62,11 +62,10 @@ fn commit(session: &mut Session, card: &mut dyn Card, delta: &TableDelta) {
     let command = CardCommand::Program { ticket: Ticket(1), delta: delta.clone() };
     session.submit(command, None);
     loop {
-        for report in session.step(card, now()) {
-            match report {
-                CardReport::Programmed { result: Ok(_), .. } => return,
-                other => panic!("{other:?}"),
-            }
+        match session.step(card, now()).into_iter().next() {
+            Some(CardReport::Programmed { result: Ok(_), .. }) => return,
+            Some(other) => panic!("{other:?}"),
+            None => {}
         }
     }
 }
