@@ -84,24 +84,29 @@ fn on_card(of: &Fairness, style: Style) -> String {
             ("Busiest", busiest),
         ],
     );
-    head + &section("DAGs", &dags(&of.dags, style)) + &section("History", &history(of, style))
+    head + &section("DAGs, rates in Gbit/s", &dags(&of.dags, style))
+        + &section("History", &history(of, style))
+}
+
+/// A rate without its unit, so that a row of them fits a terminal.
+fn gbps(bps: u64) -> String {
+    format!("{:.2}", bps as f64 / 1e9)
 }
 
 fn dags(dags: &[DagFairness], style: Style) -> String {
     let rows = dags.iter().map(|dag| {
         vec![
             text::dag(&dag.dag),
-            rate(dag.admitted_bps),
-            dag.load_bps.map_or_else(|| "unknown".to_owned(), rate),
-            rate(dag.served_bps),
-            rate(dag.rate_bps),
-            rate(dag.holds_bps),
+            gbps(dag.admitted_bps),
+            dag.load_bps.map_or_else(|| "?".to_owned(), gbps),
+            gbps(dag.served_bps),
+            gbps(dag.rate_bps),
+            gbps(dag.holds_bps),
             millis(dag.target_instances_millis),
             dag.limited_by.clone(),
         ]
     });
-    let heading =
-        ["DAG", "PROMISED", "LOAD", "SERVED", "LET IN", "HOLDS", "INSTANCES", "LIMITED BY"];
+    let heading = ["DAG", "PROMISED", "LOAD", "SERVED", "LET IN", "HOLDS", "TIMES", "LIMITED BY"];
     table(style, &heading, rows.collect())
 }
 
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn a_tenant_is_shown_with_its_numbers() {
         let text = tenant(&[fairness()], STYLE);
-        for says in ["12.50 % of the area, 2 MiB", "99.50 % of slot 0", "30 Gbit/s", "3.000"] {
+        for says in ["12.50 % of the area, 2 MiB", "99.50 % of slot 0", "30.00", "3.000"] {
             assert!(text.contains(says), "{says}: {text}");
         }
         let list = tenants(&[fairness()], STYLE);
