@@ -157,7 +157,10 @@ struct Scratch<'a> {
 impl Scratch<'_> {
     fn place(&mut self, request: &Request<'_>) -> Result<Plan, Refusal> {
         let tenant = &request.name.tenant;
-        let usable = |(_, chain): &&(RegionId, &Chain)| chain.bitstream.is_loadable_by(tenant);
+        // A DAG that may not have it loaded may have shared what the region holds meanwhile.
+        let usable = |(region, chain): &&(RegionId, &Chain)| {
+            chain.bitstream.is_loadable_by(tenant) && self.ledger.is_unused(*region)
+        };
         let loads: Vec<_> = self.loads.iter().filter(usable).copied().collect();
         let intended = plan_on(&self.ledger, self.catalogue, request, &loads);
         let result = match intended {
