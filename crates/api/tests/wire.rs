@@ -99,7 +99,7 @@ fn the_services_are_these() {
     methods.sort();
     let expected = [
         ("BitstreamService", 5),
-        ("CardService", 9),
+        ("CardService", 10),
         ("ClassificationService", 4),
         ("DagService", 7),
         ("EventService", 2),

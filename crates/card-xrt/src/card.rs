@@ -6,15 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use snic_domain::{CardModel, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
-use snic_tables::registers::{
-    self, Address, LOAD_BUSY, LOAD_STATUS, REGION_COUNT, REGION_IN_FLIGHT, region,
-};
+use snic_tables::registers::{self, Address};
 use uuid::Uuid;
 
 use crate::environment;
@@ -39,6 +37,8 @@ pub struct Settings {
     pub device: u32,
     /// The role's file. Whoever opens a card has checked it.
     pub role: PathBuf,
+    /// Loads the role also where the card holds it already.
+    pub force_role: bool,
     /// The kernel with the register map, as `kernel:instance`.
     pub control: String,
     /// What the worker's environment has besides the daemon's.
@@ -70,8 +70,8 @@ pub struct XrtCard {
 }
 
 impl XrtCard {
-    /// Starts a worker, opens the card, and loads its role, which XRT does only where the card
-    /// holds another.
+    /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
+    /// only where the card holds another, or by force.
     pub fn open(model: CardModel, settings: Settings) -> Result<Self, CardError> {
         let worker = start(&settings).map_err(CardError::Lost)?;
         let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
@@ -110,29 +110,10 @@ impl XrtCard {
         self.worker.as_ref().and_then(WorkerProcess::id)
     }
 
-    /// Loads another role, with all that is in it: every region is empty afterwards, and all tables
-    /// are. Refused while a region has packets or is being loaded. Every handle on the old role is
-    /// closed; buffers that were staged are gone. The same role is not loaded again.
-    pub fn load_role(&mut self, role: &Path) -> Result<(), RoleRefused> {
-        if self.read(LOAD_STATUS)? == LOAD_BUSY {
-            return Err(RoleRefused::Loading);
-        }
-        // A card has at most 32 regions.
-        let regions = self.read(REGION_COUNT)?.min(32) as u8;
-        for number in 0..regions {
-            let packets = self.read(region(number, REGION_IN_FLIGHT))?;
-            if packets > 0 {
-                return Err(RoleRefused::Packets { region: number, packets });
-            }
-        }
-        role.clone_into(&mut self.settings.role);
-        Ok(self.open_role()?)
-    }
-
     fn open_role(&mut self) -> Result<(), CardError> {
         let (device, role) = (self.settings.device, self.settings.role.clone());
-        let control = self.settings.control.clone();
-        match self.call(&Request::Open { device, role, control }, &[])? {
+        let (control, force) = (self.settings.control.clone(), self.settings.force_role);
+        match self.call(&Request::Open { device, role, control, force }, &[])? {
             (Reply::Opened { uuid, version, bulk }, _) => {
                 self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
                 Ok(())
@@ -191,25 +172,6 @@ impl XrtCard {
         }
         Ok(())
     }
-}
-
-/// Why another role was not loaded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RoleRefused {
-    /// A region is being loaded.
-    #[error("a region is being loaded; try again when it is done")]
-    Loading,
-    /// A region has packets.
-    #[error("region {region} has {packets} packets; drain all regions first")]
-    Packets {
-        /// Which.
-        region: u8,
-        /// How many.
-        packets: u32,
-    },
-    /// The card.
-    #[error(transparent)]
-    Card(#[from] CardError),
 }
 
 fn start(settings: &Settings) -> Result<WorkerProcess, String> {

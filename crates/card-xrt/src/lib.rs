@@ -24,7 +24,7 @@ mod process;
 mod protocol;
 mod worker;
 
-pub use card::{Link, RoleRefused, Settings, XrtCard};
+pub use card::{Link, Settings, XrtCard};
 pub use library::{LibraryError, SYMBOLS, Version, probe};
 pub use process::CallDeadlines;
 pub use protocol::Finding;

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -54,6 +54,7 @@ macro_rules! symbols {
 }
 
 symbols! {
+    setting = "xrtIniStringSet": fn(*const c_char, *const c_char) -> c_int;
     device_open = "xrtDeviceOpen": fn(u32) -> Handle;
     device_close = "xrtDeviceClose": fn(Handle) -> c_int;
     device_load = "xrtDeviceLoadXclbinFile": fn(Handle, *const c_char) -> c_int;
@@ -70,6 +71,10 @@ symbols! {
     buffer_sync = "xrtBOSync": fn(Handle, c_int, usize, usize) -> c_int;
     buffer_address = "xrtBOAddress": fn(Handle) -> u64;
 }
+
+/// The setting that has a role loaded that the card holds already (`get_force_program_xclbin` in
+/// XRT's `config_reader.h`).
+const FORCE: &CStr = c"Runtime.force_program_xclbin";
 
 /// Directions of a synchronisation (`xclBOSyncDirection`).
 const TO_CARD: c_int = 0;
@@ -149,6 +154,19 @@ impl Xrt {
         })?;
         std::mem::forget(library);
         Ok(Rc::new(Self { functions, version }))
+    }
+
+    /// From now on a role is also loaded where the card holds it already. XRT reads the setting once
+    /// in a process, when it loads the first role.
+    pub(crate) fn force_roles(&self) -> Result<(), LibraryError> {
+        // SAFETY: both are strings with a NUL at the end, and XRT copies them.
+        let failed = unsafe { (self.functions.setting)(FORCE.as_ptr(), c"true".as_ptr()) };
+        if failed != 0 {
+            return Err(LibraryError::call(
+                "setting Runtime.force_program_xclbin (xrtIniStringSet)",
+            ));
+        }
+        Ok(())
     }
 
     /// Opens a card by its number.

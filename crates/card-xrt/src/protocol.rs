@@ -23,8 +23,7 @@ const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 /// What the daemon asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Opens the card, loads its role and takes the register map for itself. The first request,
-    /// and again to load another role.
+    /// Opens the card, loads its role and takes the register map for itself. The first request.
     Open {
         /// The card's number.
         device: u32,
@@ -32,6 +31,8 @@ pub(crate) enum Request {
         role: PathBuf,
         /// The kernel with the register map.
         control: String,
+        /// Loads the role also where the card holds it already.
+        force: bool,
     },
     /// Goes through the same and a buffer, step by step, and says how each step went.
     Examine {

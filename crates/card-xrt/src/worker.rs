@@ -99,7 +99,9 @@ struct OpenCard {
 impl Worker {
     fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
         let answer = match request {
-            Request::Open { device, role, control } => self.open(device, &role, &control),
+            Request::Open { device, role, control, force } => {
+                self.open(device, (&role, force), &control)
+            }
             Request::Examine { device, role, control } => {
                 let findings = self.examine(device, &role, &control);
                 Ok((Reply::Findings(findings), Vec::new()))
@@ -116,13 +118,15 @@ impl Worker {
         answer.unwrap_or_else(failed)
     }
 
-    fn open(&mut self, number: u32, role: &Path, control: &str) -> Answer {
-        // Where another role is loaded, every handle on the old one has to be closed first.
+    fn open(&mut self, number: u32, (role, force): (&Path, bool), control: &str) -> Answer {
         self.card = None;
         let xrt = match self.xrt() {
             Ok(xrt) => xrt,
             Err(what) => return Ok((Reply::Failed { what }, Vec::new())),
         };
+        if force {
+            xrt.force_roles()?;
+        }
         let device = xrt.open(number)?;
         device.load(role)?;
         let uuid = device.uuid()?;

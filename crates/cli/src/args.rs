@@ -1,5 +1,6 @@
 //! The command line: nouns, verbs and what each takes.
 
+mod bitstream;
 mod rule;
 mod vm;
 
@@ -10,6 +11,7 @@ use snic_domain::{Bandwidth, ByteSize};
 
 use crate::output::Format;
 use crate::quantity;
+pub use bitstream::*;
 pub use rule::{NewRule, RuleCommand};
 pub use vm::*;
 
@@ -352,80 +354,6 @@ pub enum KindArg {
     UserNt,
 }
 
-/// A bitstream to upload.
-#[derive(Debug, Args)]
-pub struct NewBitstream {
-    /// Its id: NAME for the provider's, TENANT.NAME for a tenant's
-    pub name: String,
-    /// The file with its bytes
-    #[arg(short, long, value_name = "FILE")]
-    pub file: PathBuf,
-    /// Its network task types in the order a packet meets them: nat,firewall
-    #[arg(long, value_delimiter = ',', required = true)]
-    pub nts: Vec<String>,
-    /// The card model it was built for
-    #[arg(long)]
-    pub model: String,
-    /// The kind of region it loads into
-    #[arg(long, default_value = "known-nt")]
-    pub kind: KindArg,
-    /// DAGs of other tenants may use a region that holds it
-    #[arg(long)]
-    pub shareable: bool,
-    /// The file with its ed25519 signature, by a key that the operator trusts
-    #[arg(long, value_name = "FILE")]
-    pub signature: Option<PathBuf>,
-}
-
-/// A test image to be built.
-#[derive(Debug, Args)]
-pub struct TestImage {
-    /// The file to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
-    /// Its network task types in the order a packet meets them: nat,firewall; of the provider's
-    /// catalogue
-    #[arg(long, value_delimiter = ',', required = true)]
-    pub nts: Vec<String>,
-    /// The card model to build it for
-    #[arg(long)]
-    pub model: String,
-    /// Its bytes; else as many as the model's largest region takes
-    #[arg(long)]
-    pub size: Option<u64>,
-}
-
-/// Verbs of bitstreams.
-#[derive(Debug, Subcommand)]
-pub enum BitstreamCommand {
-    /// Builds an image for simulated cards, without a vendor's tools and without a server
-    BuildTest(TestImage),
-    /// Uploads a bitstream
-    Upload(NewBitstream),
-    /// Lists the bitstreams you may use
-    List,
-    /// Shows a bitstream
-    Get {
-        /// Its id
-        name: String,
-    },
-    /// Names sequences of NTs that are worth a bitstream, and what each would bring
-    Recommend {
-        /// The card; without it, the only one
-        card: Option<String>,
-        /// A folder for the build manifests, one file a sequence
-        #[arg(long, value_name = "FOLDER")]
-        manifests: Option<PathBuf>,
-    },
-    /// Deletes a bitstream that no DAG is mapped to
-    Delete {
-        /// Its id
-        name: String,
-        #[command(flatten)]
-        guard: Guard,
-    },
-}
-
 /// Verbs of cards.
 #[derive(Debug, Subcommand)]
 pub enum CardCommand {
@@ -443,6 +371,17 @@ pub enum CardCommand {
         /// Only show which moves would be made
         #[arg(long, conflicts_with = "wait")]
         dry_run: bool,
+        /// Wait until it is done
+        #[arg(short, long)]
+        wait: bool,
+    },
+    /// Loads the role that the daemon's settings name, with all that is in it; drain the regions first
+    LoadRole {
+        /// Its id; without it, the only card
+        name: Option<String>,
+        /// Also where the card holds this role already
+        #[arg(long)]
+        force: bool,
         /// Wait until it is done
         #[arg(short, long)]
         wait: bool,

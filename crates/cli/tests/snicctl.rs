@@ -15,6 +15,7 @@ use snic_api::error::Failure;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
+use snic_bitstream::xclbin::{Expected, check_role};
 use snic_domain::Digest;
 use support::fake::{Fake, Tls};
 use support::{ended, run, snicctl, with_input};
@@ -338,6 +339,44 @@ fn a_watch_in_json_is_a_line_an_event() {
 }
 
 #[test]
+fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let built = |line: &str| run("http://127.0.0.1:9", &format!("bitstream build-test {line}"));
+    let catalogue = snic_bitstream::catalogue::builtin().expect("valid");
+    let card = catalogue.cards.iter().find(|c| c.model.as_str() == "sim-16").expect("there");
+
+    let chain = file("chain.bit");
+    let found = built(&format!("--model sim-16 --nts nat,firewall --size 100000 {chain}"));
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    let bytes = std::fs::read(&chain).expect("written");
+    assert_eq!(bytes.len(), 100_000);
+    assert!(found.stdout.starts_with(&Digest::of(&bytes).to_string()), "{}", found.stdout);
+    let parsed = snic_bitstream::parse(&bytes).expect("a bitstream");
+    parsed.check_card(card).expect("it is for this card");
+
+    let role = file("role.xclbin");
+    let uuid = uuid::Uuid::from_u128(9);
+    let found = built(&format!("--model sim-16 --role {uuid} {role}"));
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    let (control, registers_bytes) = ("snic_control:control_0", 1 << 20);
+    let expected = Expected { control, registers_bytes, interface: None, card };
+    let role = std::fs::read(&role).expect("written");
+    check_role(&role, &expected).expect("a role that the daemon takes");
+
+    for (line, says) in [
+        ("--model u9 --nts nat x.bit", "there is no card model u9"),
+        ("--model sim-16 --nts nat,frob x.bit", "the catalogue has no NT frob"),
+        ("--model sim-16 --nts nat --size 9 x.bit", "9"),
+        ("--model sim-16 x.bit", "--nts"),
+        ("--model sim-16 --nts nat /nonexistent/x.bit", "/nonexistent/x.bit"),
+    ] {
+        let found = built(line);
+        assert!(found.code != 0 && found.stderr.contains(says), "{line}: {}", found.stderr);
+    }
+}
+
+#[test]
 fn the_only_card_need_not_be_named() {
     let fake = Fake::start();
     let cards = ListCardsResponse { cards: vec![fixtures::card()], ..ListCardsResponse::default() };
@@ -403,6 +442,10 @@ fn moves_and_recommendations_are_shown_and_written() {
     let operation = Some(done(any("google.protobuf.Empty", &())));
     fake.answer("OptimizeCard", &OptimizeCardResponse { operation, ..Default::default() });
     assert!(fine(&fake, "card optimize card0 --wait").starts_with("done: "));
+    fake.answer("LoadRole", &done(any("google.protobuf.Empty", &())));
+    assert!(fine(&fake, "card load-role card0 --force --wait").starts_with("done: "));
+    let asked = LoadRoleRequest { name: "cards/card0".into(), force: true };
+    assert_eq!(fake.asked::<LoadRoleRequest>("LoadRole"), [asked]);
 
     let found = Recommendation {
         nts: vec!["ntTypes/nat".into(), "ntTypes/aes".into()],

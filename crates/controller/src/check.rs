@@ -37,6 +37,13 @@ impl Controller {
         if !passes.map(|o| &o.id).eq(self.consolidations.keys()) {
             return Err("the pending consolidations are not those among the operations".into());
         }
+        let roles = self
+            .operations
+            .values()
+            .filter(|o| o.ended.is_none() && matches!(o.work, Work::LoadRole { .. }));
+        if !roles.map(|o| &o.id).eq(self.roles.keys()) {
+            return Err("the pending loads of roles are not those among the operations".into());
+        }
         self.check_bindings()
     }
 

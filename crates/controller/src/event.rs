@@ -191,6 +191,13 @@ pub enum Command {
         /// Only says what would be.
         validate_only: bool,
     },
+    /// Loads the role that is set for a card.
+    LoadRole {
+        /// Which.
+        card: CardId,
+        /// Also where the card holds it already.
+        force: bool,
+    },
     /// Cancels an operation that has not started.
     CancelOperation {
         /// Which.

@@ -37,6 +37,7 @@ mod recovery;
 mod regions;
 mod reports;
 mod resources;
+mod roles;
 mod rows;
 mod rules;
 mod state;

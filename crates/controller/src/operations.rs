@@ -109,6 +109,7 @@ impl Controller {
             Command::OptimizeCard { card, validate_only } => {
                 self.optimize_card(out, &card, validate_only)
             }
+            Command::LoadRole { card, force } => self.load_role(out, &card, force),
             Command::CancelOperation { id } => self.cancel_operation(out, caller, &id),
             Command::DeleteOperation { id } => self.delete_operation(out, caller, &id),
         }
@@ -130,6 +131,9 @@ impl Controller {
         }
         if let Work::OptimizeCard(card) = &record.work {
             self.note_consolidation(&id, card);
+        }
+        if let Work::LoadRole { card, .. } = &record.work {
+            self.note_role(&id, card);
         }
         self.operations.insert(id.clone(), record);
         id
@@ -160,6 +164,7 @@ impl Controller {
         self.ended.push_back(id.clone());
         self.drains.remove(id);
         self.consolidations.remove(id);
+        self.roles.remove(id);
         if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
             && let Some(entry) = self.dags.get_mut(name)
             && entry.operation.as_ref() == Some(id)

@@ -374,7 +374,7 @@ impl Controller {
                     !started && entry.is_some_and(|e| e.record.previous.is_some())
                 }
                 Work::DrainRegion(..) | Work::OptimizeCard(_) => true,
-                Work::DeleteDag(..) | Work::ResetRegion(..) => false,
+                Work::DeleteDag(..) | Work::ResetRegion(..) | Work::LoadRole { .. } => false,
             };
         OperationView {
             region,

@@ -179,6 +179,13 @@ pub enum Work {
     ResetRegion(CardId, RegionId),
     /// Moves DAGs of a card together.
     OptimizeCard(CardId),
+    /// Loads a card's role anew.
+    LoadRole {
+        /// Which card's.
+        card: CardId,
+        /// Also where it is the one that the card has.
+        force: bool,
+    },
 }
 
 /// An operation.
@@ -203,7 +210,10 @@ impl OperationRecord {
             Work::CreateDag(dag) | Work::UpdateDag(dag) | Work::DeleteDag(dag, _) => {
                 Some(&dag.tenant)
             }
-            Work::DrainRegion(..) | Work::ResetRegion(..) | Work::OptimizeCard(_) => None,
+            Work::DrainRegion(..)
+            | Work::ResetRegion(..)
+            | Work::OptimizeCard(_)
+            | Work::LoadRole { .. } => None,
         }
     }
 }

@@ -142,6 +142,7 @@ impl Controller {
             operations: BTreeMap::new(),
             drains: BTreeMap::new(),
             consolidations: BTreeMap::new(),
+            roles: BTreeMap::new(),
             consolidate_at: None,
             refused: std::collections::VecDeque::new(),
             ended: Default::default(),
@@ -311,6 +312,9 @@ impl Controller {
             }
             if let (Work::OptimizeCard(card), None) = (&record.work, &record.ended) {
                 self.note_consolidation(&record.id, card);
+            }
+            if let (Work::LoadRole { card, .. }, None) = (&record.work, &record.ended) {
+                self.note_role(&record.id, card);
             }
             self.operations.insert(record.id.clone(), record);
         }

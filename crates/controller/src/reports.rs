@@ -40,6 +40,7 @@ impl Controller {
     /// A card could not be opened.
     pub(crate) fn card_absent(&mut self, out: &mut Out, id: CardId, reason: String) {
         if self.cards.contains_key(&id) {
+            self.role_settled(out, &id, Err(&reason));
             self.lose_card(out, &id, reason);
         } else {
             self.absent.insert(id, reason);
@@ -59,11 +60,16 @@ impl Controller {
             CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
             CardReport::Sampled { ticket, counters } => self.sampled(out, id, ticket, *counters),
             CardReport::Lost { reason } => self.lose_card(out, id, reason),
+            // It was taken as lost when it was asked, and appears again.
+            CardReport::Released { .. } => {}
+            CardReport::RoleRefused { ticket, reason } => {
+                self.role_refused(out, id, ticket, &reason);
+            }
         }
     }
 
     /// Asks a card what it holds; until it answers nothing else is asked.
-    fn read_back(&mut self, out: &mut Out, id: &CardId) {
+    pub(crate) fn read_back(&mut self, out: &mut Out, id: &CardId) {
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
@@ -74,7 +80,7 @@ impl Controller {
         self.touch_card(id);
     }
 
-    fn lose_card(&mut self, out: &mut Out, id: &CardId, reason: String) {
+    pub(crate) fn lose_card(&mut self, out: &mut Out, id: &CardId, reason: String) {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
         card.link = Link::Absent(reason);
@@ -115,6 +121,7 @@ impl Controller {
                 card.profile.idcode,
                 card.regions.len()
             );
+            self.role_settled(out, id, Err(&reason));
             self.lose_card(out, id, reason);
             return;
         }
@@ -134,6 +141,7 @@ impl Controller {
             self.keep_as_victim(out, id, region);
         }
         self.rebuild_target(id, &regions);
+        self.role_settled(out, id, Ok(()));
         self.emit_regions(out, id);
     }
 

@@ -23,6 +23,7 @@ use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
     RuleRecord, TenantRecord, key,
 };
+use crate::roles::RoleLoad;
 use crate::view::TenantUsage;
 
 /// How patient the controller is, and by which policies it shares and promises.
@@ -189,6 +190,8 @@ pub struct Controller {
     pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
     /// The consolidations that have not ended.
     pub(crate) consolidations: BTreeMap<OperationId, Consolidating>,
+    /// The loads of roles that have not ended.
+    pub(crate) roles: BTreeMap<OperationId, RoleLoad>,
     /// When the next begins on its own.
     pub(crate) consolidate_at: Option<Timestamp>,
     /// DAGs that were refused lately, the latest last.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,7 +14,7 @@ use snic_domain::{CardId, CardProfile};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
-use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
+use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
 use snic_store_sled::{Options, SledStore};
 
@@ -145,7 +146,7 @@ fn slot(
         let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
         format!("card {}: no card model {}; there are {}", card.id, card.model, known.join(", "))
     })?;
-    let open = match card.driver {
+    let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
             let sim = SimCard::new(profile.clone(), card.seed)
                 .with_context(|| format!("card {}", card.id))?;
@@ -153,27 +154,48 @@ fn slot(
             simulated.insert(card.id.clone(), shared.clone());
             let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
-            open_simulated(shared, profile)
+            let no_role = |_| Err("a simulated card has no role to load".to_owned());
+            (open_simulated(shared, profile), Box::new(no_role))
         }
         Driver::Xrt => {
             let reached = card.xrt.as_ref().context("checked with the settings")?;
             let through = xrt::settings(reached, &card.id, &settings.data_dir)
                 .with_context(|| format!("card {}", card.id))?;
-            let (interface, id, links) = (reached.interface, card.id.clone(), links.clone());
-            Box::new(move || {
-                let (card, link) = xrt::open(&through, interface, &profile)?;
+            let (id, links) = (card.id.clone(), links.clone());
+            open_through_xrt(through, reached.interface, profile, move |link| {
                 links.set(id.clone(), link);
-                Ok((card, profile.clone()))
             })
         }
     };
-    Ok(CardSlot { id: card.id.clone(), open, deadlines: Deadlines::default() })
+    Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines: Deadlines::default() })
 }
 
-fn open_simulated(
-    shared: SharedSimCard,
+/// What opens a card through XRT, and what looks at its role before: the one tells the other
+/// whether the role is to be loaded by force.
+fn open_through_xrt(
+    through: snic_card_xrt::Settings,
+    interface: Option<uuid::Uuid>,
     profile: CardProfile,
-) -> Box<dyn FnMut() -> Opened + Send> {
+    opened: impl Fn(CardLink) + Send + 'static,
+) -> (Open, PrepareRole) {
+    let by_force = Arc::new(AtomicBool::new(false));
+    let (mut next, of_next, its_profile) =
+        (through.clone(), Arc::clone(&by_force), profile.clone());
+    let open = move || {
+        next.force_role = of_next.swap(false, Ordering::Relaxed);
+        let (card, link) = xrt::open(&next, interface, &profile)?;
+        opened(link);
+        Ok((card, profile.clone()))
+    };
+    let prepare = move |force| {
+        xrt::check(&through, interface, &its_profile)?;
+        by_force.store(force, Ordering::Relaxed);
+        Ok(())
+    };
+    (Box::new(open), Box::new(prepare))
+}
+
+fn open_simulated(shared: SharedSimCard, profile: CardProfile) -> Open {
     Box::new(move || {
         let mut card = shared.clone();
         card.with(SimCard::reopen);

@@ -38,23 +38,34 @@ pub fn settings(
         folder: std::path::absolute(data_dir)?.join("xrt").join(id.as_str()),
         device: xrt.device,
         role: std::path::absolute(&xrt.role)?,
+        force_role: false,
         control: xrt.control.clone(),
         environment: xrt.environment.clone(),
         deadlines,
     })
 }
 
-/// Opens a card, with a role that was read whole before XRT sees it.
-pub fn open(
+/// Reads a card's role whole, as has to be done before XRT sees it.
+pub fn check(
     settings: &snic_card_xrt::Settings,
     interface: Option<uuid::Uuid>,
     profile: &CardProfile,
-) -> Result<(Box<dyn Card>, CardLink), String> {
+) -> Result<(), String> {
     let role = settings.role.display();
     let bytes = std::fs::read(&settings.role).map_err(|error| format!("role {role}: {error}"))?;
     let control = &settings.control;
     let expected = Expected { control, registers_bytes: REGISTERS_BYTES, interface, card: profile };
     check_role(&bytes, &expected).map_err(|error| format!("role {role}: {error}"))?;
+    Ok(())
+}
+
+/// Opens a card, with a role that was checked before XRT sees it.
+pub fn open(
+    settings: &snic_card_xrt::Settings,
+    interface: Option<uuid::Uuid>,
+    profile: &CardProfile,
+) -> Result<(Box<dyn Card>, CardLink), String> {
+    check(settings, interface, profile)?;
     let card = XrtCard::open(profile.model.clone(), settings.clone())
         .map_err(|error| error.to_string())?;
     let link = card.link();

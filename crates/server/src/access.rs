@@ -68,6 +68,7 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.CardService/ListCards", Operator, Short),
     row("/snic.control.v1.CardService/ListRegions", Operator, Short),
     row("/snic.control.v1.CardService/OptimizeCard", Operator, Short),
+    row("/snic.control.v1.CardService/LoadRole", Operator, Short),
     row("/snic.control.v1.CardService/ResetRegion", Operator, Short),
     row("/snic.control.v1.CardService/UndrainRegion", Operator, Short),
     row("/snic.control.v1.CardService/WatchRegions", Operator, Stream),

@@ -45,6 +45,14 @@ pub enum CardCommand {
         /// Its name in the report.
         ticket: Ticket,
     },
+    /// Closes the card and opens it anew with the role that is set for it. Every region is empty
+    /// afterwards, and all tables are, where the role is another one or the load is forced.
+    LoadRole {
+        /// Its name in the report.
+        ticket: Ticket,
+        /// Also where the card holds that role already.
+        force: bool,
+    },
 }
 
 impl CardCommand {
@@ -54,6 +62,7 @@ impl CardCommand {
             Self::ReadBack { ticket }
             | Self::Program { ticket, .. }
             | Self::Load { ticket, .. }
+            | Self::LoadRole { ticket, .. }
             | Self::Sample { ticket } => *ticket,
         }
     }
@@ -91,6 +100,19 @@ pub enum CardReport {
         ticket: Ticket,
         /// The counters.
         counters: Box<CardCounters>,
+    },
+    /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions: it is closed
+    /// and opened anew. Ends all commands under way, as [`CardReport::Lost`] does.
+    Released {
+        /// Which command.
+        ticket: Ticket,
+    },
+    /// The answer to [`CardCommand::LoadRole`] where the role is not loaded.
+    RoleRefused {
+        /// Which command.
+        ticket: Ticket,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The card does not answer (any more): everything about it is unknown until the next
     /// [`CardCommand::ReadBack`] is answered. Ends all commands under way.

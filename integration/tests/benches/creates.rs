@@ -116,7 +116,8 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
     let open = Box::new(move || Ok((Box::new(card.clone()) as _, profile.clone())));
     let id = "card0".parse().expect("a label");
-    let slot = CardSlot { id, open, deadlines: Deadlines::default() };
+    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
+    let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
     let controller = Controller::recover(Settings::default(), [], 1, shell::wall_clock());
     let controller = controller.expect("an empty store");
     let (plane, running) = shell::start(controller, recorder.clone(), vec![slot]).expect("threads");

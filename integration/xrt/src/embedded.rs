@@ -45,7 +45,8 @@ impl Embedded {
             Ok((Box::new(card), offered.clone()))
         });
         let id = CardId::new("card0").expect("a label");
-        let slot = CardSlot { id, open, deadlines: Deadlines::default() };
+        let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
+        let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
         let store = Arc::new(MemoryStore::new());
         let (plane, running) =
             shell::start(controller.expect("an empty store"), store, vec![slot]).expect("threads");

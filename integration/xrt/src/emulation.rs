@@ -146,6 +146,7 @@ impl Emulation {
             folder: self.path("worker"),
             device: 0,
             role: self.path("role.xclbin"),
+            force_role: false,
             control: CONTROL.to_owned(),
             environment: self.environment(shim),
             deadlines: CallDeadlines::default(),

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use snic_api::v1::card::Health;
 use snic_api::v1::dag::State;
 use snic_api::v1::{self, Dag};
 use snic_bitstream::catalogue::{self, Catalogue};
@@ -187,6 +188,58 @@ async fn two_cards_are_driven_by_one_daemon() {
     assert_eq!(dags.len(), CATALOGUE.dags.len() + 2);
     let loads = cards.each_ref().map(|card| card.ask(&Ask::Report).loads);
     assert!(loads.iter().all(|loads| *loads > 0), "{loads:?}");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_is_changed_while_the_daemon_runs_once_the_regions_are_drained() {
+    if !emulation::is_there() {
+        return;
+    }
+    let card = XrtCardProcess::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    submit_samples(&client).await;
+    let role = || async {
+        let request = v1::LoadRoleRequest { name: "cards/card0".into(), force: false };
+        let asked = client.cards().load_role(request).await?.into_inner();
+        Ok::<_, tonic::Status>(client.wait(&asked).await)
+    };
+    let shell = || async {
+        let until = Instant::now() + READY_MAX;
+        loop {
+            let request = v1::GetCardRequest { name: "cards/card0".into() };
+            let card = client.cards().get_card(request).await.expect("the card").into_inner();
+            if card.health() == Health::Ok {
+                return card.shell_uuid;
+            }
+            assert!(Instant::now() < until, "{card:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let before = shell().await;
+    card.emulation.write_role("role.xclbin", 7);
+    let refused = role().await.expect_err("DAGs are in its regions");
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("drain them first"), "{refused:?}");
+    assert_eq!(shell().await, before);
+    for sample in &CATALOGUE.dags {
+        let gone = client.delete_dag(&sample.name).await.expect("it is there");
+        client.wait(&gone).await.expect("its rows go");
+    }
+    std::fs::write(card.emulation.path("role.xclbin"), "no role").expect("the folder takes files");
+    let error = role().await.expect("it begins").expect_err("that is no role");
+    assert!(error.contains("role.xclbin"), "{error}");
+    assert_eq!(shell().await, before, "the card is as it was");
+    card.emulation.write_role("role.xclbin", 7);
+    role().await.expect("it begins").expect("it is a role for this card");
+    assert_eq!(shell().await, "00000000-0000-0000-0000-000000000007");
+    let sample = &CATALOGUE.dags[0];
+    client.create_dag(&sample.name, &sample.spec).await.expect("it fits");
+    ready(&client).await;
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_card_xrt::{RoleRefused, XrtCard};
+use snic_card_xrt::XrtCard;
 use snic_domain::CardProfile;
 use snic_integration::{Home, program};
 use snic_integration_xrt::daemon::write_settings;
@@ -80,7 +80,7 @@ fn without_a_card_the_real_shim_says_so() {
 }
 
 #[test]
-fn another_role_is_loaded_when_the_regions_are_drained_and_closes_what_was_open() {
+fn another_role_is_loaded_by_another_worker_once_the_card_is_closed() {
     if !emulation::is_there() {
         return;
     }
@@ -91,14 +91,18 @@ fn another_role_is_loaded_when_the_regions_are_drained_and_closes_what_was_open(
     let mut card = open(&emulation, "hw_emu").expect("it opens");
     assert_eq!(card.link().role, Uuid::from_u128(1));
     let buffer = card.stage(&[7; 5_000]).expect("there is room");
+    drop(card);
     let other = emulation.write_role("other.xclbin", 2);
-    card.load_role(&other).expect("no region has packets");
+    let mut settings = emulation.settings("hw_emu");
+    (settings.role, settings.force_role) = (other, true);
+    let mut card = XrtCard::open(profile().model, settings.clone()).expect("it opens by force too");
     assert_eq!(card.link().role, Uuid::from_u128(2));
     assert_eq!(card.read(MAGIC), Ok(MAGIC_VALUE), "its registers are this process's own again");
     assert_eq!(card.release(buffer), Err(CardError::NoBuffer(buffer)), "it went with its role");
-    let missing = card.load_role(&emulation.path("missing.xclbin"));
-    assert!(matches!(missing, Err(RoleRefused::Card(CardError::Lost(_)))), "{missing:?}");
     drop(card);
+    settings.role = emulation.path("missing.xclbin");
+    let missing = XrtCard::open(profile().model, settings).map(|_| ());
+    assert!(matches!(missing, Err(CardError::Lost(_))), "{missing:?}");
     shared.stop();
 }
 

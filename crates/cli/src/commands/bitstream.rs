@@ -10,9 +10,11 @@ use snic_api::v1::{
     BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
     RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, UploadBitstreamRequest,
 };
-use snic_bitstream::catalogue;
+use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::xclbin::TestRole;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
-use snic_domain::{ByteSize, Digest};
+use snic_domain::{ByteSize, CardProfile, Digest};
+use uuid::Uuid;
 
 use super::{PAGE_SIZE, Session, call, pages, request_id};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
@@ -24,6 +26,10 @@ use crate::output::{consolidation, text, views};
 /// Bytes of a chunk: a quarter of what a message may have, so that a slow link shows progress to
 /// the server often enough.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Registers of a test role: a power of two with room for the whole map.
+const ROLE_REGISTERS: ByteSize = ByteSize::from_bytes(4 << 20);
+/// Memory of a test role: what bitstreams are staged in.
+const ROLE_MEMORY: ByteSize = ByteSize::from_bytes(256 << 20);
 
 pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(), Failure> {
     match command {
@@ -75,7 +81,7 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
     Ok(())
 }
 
-/// Writes a valid bitstream for the model: the chain's ROM, and noise where a real one has logic.
+/// Writes a bitstream or a role for a model, with nothing of a vendor's in it.
 fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     let refused = |what: String, advice: &str| Failure::usage(what, advice);
     let catalogue = catalogue::builtin().map_err(|error| refused(error.to_string(), ""))?;
@@ -84,6 +90,36 @@ fn build_test(wanted: &TestImage) -> Result<(), Failure> {
         let advice = format!("there are {}", known.join(", "));
         return Err(refused(format!("there is no card model {}", wanted.model), &advice));
     };
+    let bytes = match wanted.role {
+        Some(uuid) => test_role(card, uuid, &wanted.control)?,
+        None => test_chain(card, &catalogue, wanted)?,
+    };
+    let failed = |source: io::Error| Failure::Write { path: wanted.file.clone(), source };
+    std::fs::write(&wanted.file, &bytes).map_err(failed)?;
+    println!("{}  {}", Digest::of(&bytes), wanted.file.display());
+    Ok(())
+}
+
+/// A container that holds the register map and nothing else.
+fn test_role(card: &CardProfile, uuid: Uuid, control: &str) -> Result<Vec<u8>, Failure> {
+    let role = TestRole {
+        uuid,
+        interface: Uuid::nil(),
+        platform: card.model.as_str(),
+        control,
+        registers_bytes: ROLE_REGISTERS.get(),
+        memory_kibibytes: ROLE_MEMORY.get() >> 10,
+    };
+    role.build(card).map_err(|error| Failure::usage(error.to_string(), ""))
+}
+
+/// A valid bitstream of a chain: its ROM, and noise where a real one has logic.
+fn test_chain(
+    card: &CardProfile,
+    catalogue: &Catalogue,
+    wanted: &TestImage,
+) -> Result<Vec<u8>, Failure> {
+    let refused = |what: String, advice: &str| Failure::usage(what, advice);
     let nt = |id: &String| {
         let found = catalogue.nt_types.iter().find(|nt| nt.id.as_str() == id.trim());
         found.ok_or_else(|| {
@@ -97,12 +133,7 @@ fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     let chain = wanted.nts.iter().map(nt).collect::<Result<Vec<_>, _>>()?;
     let largest = card.regions.iter().map(|region| region.bitstream_max).max().unwrap_or_default();
     let size = wanted.size.map_or(largest, ByteSize::from_bytes);
-    let bytes = snic_bitstream::build_test(card, &chain, size)
-        .map_err(|error| refused(error.to_string(), ""))?;
-    let failed = |source: io::Error| Failure::Write { path: wanted.output.clone(), source };
-    std::fs::write(&wanted.output, &bytes).map_err(failed)?;
-    println!("{}  {}", Digest::of(&bytes), wanted.output.display());
-    Ok(())
+    snic_bitstream::build_test(card, &chain, size).map_err(|error| refused(error.to_string(), ""))
 }
 
 async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure> {

@@ -1,7 +1,8 @@
 //! `snicctl card`.
 
 use snic_api::v1::{
-    Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, OptimizeCardRequest, Region,
+    Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, LoadRoleRequest,
+    OptimizeCardRequest, Region,
 };
 
 use super::{PAGE_SIZE, Session, call, pages};
@@ -37,6 +38,11 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             }
             let missing = || Failure::Reply("there is no operation in it".into());
             session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
+        }
+        CardCommand::LoadRole { name, force, wait } => {
+            let request = LoadRoleRequest { name: named(&client, name).await?, force };
+            let operation = call!(client, Never, cards.load_role, request)?;
+            session.finish(&client, operation, wait).await
         }
     }
 }

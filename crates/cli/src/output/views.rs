@@ -329,6 +329,9 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
     )
 }
 
+/// Of a shell's UUID, in a list: enough to tell two apart.
+const SHELL_DIGITS: usize = 8;
+
 const fn health_word(health: Health) -> &'static str {
     match health {
         Health::Unspecified => "UNKNOWN",
@@ -339,26 +342,24 @@ const fn health_word(health: Health) -> &'static str {
     }
 }
 
-/// Cards, one a row.
+/// Cards, one a row; what is wrong with one is said below, where there is room for it.
 pub fn cards(cards: &[Card], style: Style) -> String {
     let rows = cards.iter().map(|card| {
         vec![
             id(&card.name).to_owned(),
-            card.model.clone(),
             card.part.clone(),
             health_word(card.health()).to_owned(),
-            card.regions.to_string(),
-            card.reconfigurations.to_string(),
             card.driver.clone(),
             card.link.clone(),
-            card.shell_uuid.clone(),
-            card.message.clone(),
+            card.shell_uuid.get(..SHELL_DIGITS).unwrap_or_default().to_owned(),
         ]
     });
-    let columns = [
-        "CARD", "MODEL", "PART", "HEALTH", "REGIONS", "LOADS", "DRIVER", "LINK", "SHELL", "MESSAGE",
-    ];
-    table(style, &columns, rows.collect())
+    let columns = ["CARD", "PART", "HEALTH", "DRIVER", "LINK", "SHELL"];
+    let mut text = table(style, &columns, rows.collect());
+    for card in cards.iter().filter(|card| !card.message.is_empty()) {
+        text += &format!("{}: {}\n", id(&card.name), card.message);
+    }
+    text
 }
 
 /// One card and the map of its regions, in the height of a terminal.
@@ -374,7 +375,13 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
     ];
     packets.extend(counters.drops.iter().map(|drop| format!("{} {}", drop.packets, drop.cause)));
     let room = WIDTH - 10;
-    let rows = [("Message", cut(&card.message, room)), ("Packets", cut(&packets.join(", "), room))];
+    let through = [&card.driver, &card.link, &card.shell_uuid].map(String::as_str);
+    let through: Vec<&str> = through.into_iter().filter(|text| !text.is_empty()).collect();
+    let rows = [
+        ("Message", cut(&card.message, room)),
+        ("Through", cut(&through.join(", "), room)),
+        ("Packets", cut(&packets.join(", "), room)),
+    ];
     let head = properties(style, &rows);
     let left = (HEIGHT - 1).saturating_sub(head.lines().count());
     head + &region_map_within(card, regions, left)

@@ -254,6 +254,7 @@ impl CardService for Services {
         drain_region "DrainRegion" DrainRegionRequest => Operation;
         undrain_region "UndrainRegion" UndrainRegionRequest => Region;
         reset_region "ResetRegion" ResetRegionRequest => Operation;
+        load_role "LoadRole" LoadRoleRequest => Operation;
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }

@@ -14,6 +14,7 @@ mod operations;
 mod properties;
 mod recovery;
 mod regions;
+mod roles;
 mod rules;
 mod support;
 mod tenants;

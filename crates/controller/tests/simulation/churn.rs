@@ -116,6 +116,7 @@ impl Card {
                 let report = CardReport::Loaded { ticket, region, result: Ok(LOAD) };
                 self.say(self.port_free, report);
             }
+            CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
             CardCommand::Sample { ticket } => {
                 let dags = self.counted.iter().map(|(row, counters)| (*row, *counters)).collect();
                 let counters = Box::new(CardCounters { dags, ..CardCounters::default() });

@@ -161,9 +161,10 @@ impl Run {
         let regions = self.world.profile.regions.len() as u8;
         let region = RegionId(self.world.rng.random_range(0..regions));
         let card = card_id();
-        let command = match self.world.rng.random_range(0..3) {
+        let command = match self.world.rng.random_range(0..4) {
             0 => Command::DrainRegion { card, region },
             1 => Command::UndrainRegion { card, region },
+            2 => Command::LoadRole { card, force: self.world.rng.random_bool(0.5) },
             _ => Command::ResetRegion { card, region },
         };
         self.world.note(format_args!("{command:?}"));

@@ -268,6 +268,7 @@ impl World {
                 self.check_unrouted(*region);
             }
             CardCommand::ReadBack { .. } => self.note("-> read back"),
+            CardCommand::LoadRole { .. } => self.note("-> load the role"),
             CardCommand::Sample { .. } => {}
         }
         let bytes = match &command {
@@ -294,7 +295,20 @@ impl World {
         }
         if self.open {
             for mut report in self.session.step(&mut self.card, self.now) {
+                let released = matches!(report, CardReport::Released { .. });
                 match &mut report {
+                    CardReport::Released { .. } => {
+                        self.open = false;
+                        // Where the role is the same, what the card holds stays.
+                        let another = self.rng.random_bool(0.5);
+                        self.note(format_args!("role loaded, another one: {another}"));
+                        if another {
+                            self.card.power_cycle();
+                        }
+                    }
+                    CardReport::RoleRefused { reason, .. } => {
+                        self.note(format_args!("role not loaded: {reason}"));
+                    }
                     CardReport::Lost { reason } => {
                         self.note(format_args!("card lost: {reason}"));
                         self.open = false;
@@ -319,6 +333,9 @@ impl World {
                     }
                 }
                 self.handle(Event::Card { card: card_id(), report });
+                if released {
+                    self.open_card();
+                }
             }
         } else {
             let card: &mut dyn snic_ports::card::Card = &mut self.card;

@@ -17,7 +17,9 @@
 //!                     │
 //!                     ├─► Sample         at once
 //!                     │
-//!                     └─► ReadBack       alone: Settling ──ABORT, couple, read all──► snapshot
+//!                     ├─► ReadBack       alone: Settling ──ABORT, couple, read all──► snapshot
+//!                     │
+//!                     └─► LoadRole       alone: no packet in any region ──► Released, as if lost
 //!
 //!  any state ──card lost, card restarted──► Lost: empty, and deaf until a ReadBack is submitted
 //! ```
@@ -25,12 +27,13 @@
 //! One `Program` and one `Load` run at a time, each kind in the order submitted, and side by side:
 //! a load takes milliseconds in which tables are still programmed. A `Load` waits for every
 //! `Program` submitted before it, because one of them may take away the rows that lead to its
-//! region; a `Program` does not wait for loads. A `ReadBack` waits for everything before it, and
-//! everything behind it waits for it.
+//! region; a `Program` does not wait for loads. A `ReadBack` and a `LoadRole` wait for everything
+//! before them, and everything behind them waits for them.
 
 mod load;
 mod program;
 mod read_back;
+mod role;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -177,7 +180,7 @@ impl Session {
     /// Tells the card what time it is, does what can be done now, and says what came to an end.
     ///
     /// Each command is answered once, unless a [`CardReport::Lost`] ends all of them; that report
-    /// is the last of its step. Time never goes backwards.
+    /// is the last of its step, and so is a [`CardReport::Released`]. Time never goes backwards.
     pub fn step(&mut self, card: &mut dyn Card, now: Timestamp) -> Vec<CardReport> {
         let mut reports = Vec::new();
         if self.lost {
@@ -226,7 +229,7 @@ impl Session {
             let before = out.len();
             self.advance(card, out)?;
             let started = self.start_next(card, out)?;
-            if !started && out.len() == before {
+            if self.lost || !started && out.len() == before {
                 return Ok(());
             }
         }
@@ -278,6 +281,13 @@ impl Session {
             CardCommand::ReadBack { ticket } => {
                 self.read_back = Some(ReadBack::start(ticket, card, &mut self.context)?);
             }
+            CardCommand::LoadRole { ticket, .. } => match role::obstacle(card)? {
+                Some(reason) => out.push(CardReport::RoleRefused { ticket, reason }),
+                None => {
+                    self.forget();
+                    out.push(CardReport::Released { ticket });
+                }
+            },
             CardCommand::Sample { ticket } => {
                 let counters = Box::new(sample::counters(card)?);
                 self.context.statistics.samples += 1;
@@ -296,7 +306,7 @@ impl Session {
         for (at, Submitted { command, .. }) in self.queue.iter().enumerate() {
             match command {
                 CardCommand::Sample { .. } => return Some(at),
-                CardCommand::ReadBack { .. } => {
+                CardCommand::ReadBack { .. } | CardCommand::LoadRole { .. } => {
                     return (at == 0 && !program_ahead && !load_ahead).then_some(at);
                 }
                 CardCommand::Program { .. } if !program_ahead => return Some(at),

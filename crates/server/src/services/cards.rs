@@ -175,6 +175,15 @@ impl CardService for Services {
         }
     }
 
+    async fn load_role(&self, request: Request<v1::LoadRoleRequest>) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let v1::LoadRoleRequest { name, force } = request.into_inner();
+        let card = name::card("name", &name).map_err(Failure::from)?;
+        let command = Command::LoadRole { card, force };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
     type WatchRegionsStream = ReceiverStream<Result<v1::RegionEvent, Status>>;
 
     async fn watch_regions(

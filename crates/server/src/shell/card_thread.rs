@@ -61,6 +61,8 @@ fn report(messages: &Sender<Message>, id: &CardId, report: CardReport) {
 /// Why a card is no longer served.
 enum End {
     Lost,
+    /// For another role.
+    Released,
     Stopped,
 }
 
@@ -92,8 +94,9 @@ fn run(
                 let event =
                     Event::CardAppeared { card: slot.id.clone(), profile: Box::new(profile) };
                 let _ = messages.send(Message::Event(event));
-                match serve(&slot.id, &mut session, card.as_mut(), (store, messages, inbox)) {
+                match serve(&mut slot, &mut session, card.as_mut(), (store, messages, inbox)) {
                     End::Lost => {}
+                    End::Released => continue,
                     End::Stopped => return,
                 }
             }
@@ -115,7 +118,7 @@ fn run(
 }
 
 fn serve(
-    id: &CardId,
+    slot: &mut CardSlot,
     session: &mut Session,
     card: &mut dyn Card,
     (store, messages, inbox): (&dyn Store, &Sender<Message>, &Receiver<CardCommand>),
@@ -123,17 +126,27 @@ fn serve(
     loop {
         let sleep = if session.is_idle() { POLL_IDLE } else { POLL_BUSY };
         match inbox.recv_timeout(sleep) {
+            Ok(CardCommand::LoadRole { ticket, force }) => match (slot.prepare_role)(force) {
+                Ok(()) => session.submit(CardCommand::LoadRole { ticket, force }, None),
+                Err(reason) => {
+                    report(messages, &slot.id, CardReport::RoleRefused { ticket, reason });
+                }
+            },
             Ok(command) => submit(session, command, store),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return End::Stopped,
         }
-        let mut lost = false;
+        let mut end = None;
         for said in session.step(card, wall_clock()) {
-            lost |= matches!(said, CardReport::Lost { .. });
-            report(messages, id, said);
+            match said {
+                CardReport::Lost { .. } => end = Some(End::Lost),
+                CardReport::Released { .. } => end = Some(End::Released),
+                _ => {}
+            }
+            report(messages, &slot.id, said);
         }
-        if lost {
-            return End::Lost;
+        if let Some(end) = end {
+            return end;
         }
     }
 }

@@ -42,12 +42,21 @@ const CHANGES_KEPT: usize = 4_096;
 /// What a card opener gives: the card and what it offers, or why it cannot be opened.
 pub type Opened = Result<(Box<dyn Card>, CardProfile), String>;
 
+/// See [`CardSlot::open`].
+pub type Open = Box<dyn FnMut() -> Opened + Send>;
+
+/// See [`CardSlot::prepare_role`].
+pub type PrepareRole = Box<dyn FnMut(bool) -> Result<(), String> + Send>;
+
 /// One card of the settings.
 pub struct CardSlot {
     /// Its id.
     pub id: CardId,
     /// Opens it; called again, after a pause, whenever it was lost.
-    pub open: Box<dyn FnMut() -> Opened + Send>,
+    pub open: Open,
+    /// Looks at the role that the next opening loads, before the card is closed for it: why it
+    /// cannot be loaded, if so. Told `true`, that opening loads it by force.
+    pub prepare_role: PrepareRole,
     /// How long its steps may take.
     pub deadlines: Deadlines,
 }

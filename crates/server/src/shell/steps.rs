@@ -29,6 +29,13 @@ impl Steps {
         let (ticket, span) = match command {
             // Counters are read all the time, for nobody in particular.
             CardCommand::Sample { .. } => return,
+            CardCommand::LoadRole { ticket, force } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.load_role",
+                    snic.card = id, snic.forced = force, snic.result = Empty)
+                }),
+            ),
             CardCommand::Load { ticket, region, .. } => (
                 *ticket,
                 trace.step(|| {
@@ -59,7 +66,8 @@ impl Steps {
         let (ticket, well) = match report {
             CardReport::Loaded { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::Programmed { ticket, result } => (ticket, result.is_ok()),
-            CardReport::ReadBack { ticket, .. } => (ticket, true),
+            CardReport::ReadBack { ticket, .. } | CardReport::Released { ticket } => (ticket, true),
+            CardReport::RoleRefused { ticket, .. } => (ticket, false),
             CardReport::Lost { .. } => {
                 self.0.retain(|(of, _), _| of != card);
                 return Trace::default();

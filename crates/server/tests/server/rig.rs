@@ -119,7 +119,8 @@ pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
         Ok((Box::new(card), profile()))
     });
     let id = CardId::new("card0").expect("valid");
-    let slot = CardSlot { id, open, deadlines: Deadlines::default() };
+    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
+    let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
     let (plane, running) =
         shell::start(controller, Arc::clone(&store), vec![slot]).expect("threads");
     (plane, running, store)

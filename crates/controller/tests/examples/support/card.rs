@@ -28,6 +28,8 @@ pub struct TinyCard {
     pub bad_commits: VecDeque<(ProgramFailure, bool)>,
     /// Bytes that came in, by the row of the DAG.
     pub counted: BTreeMap<u16, u64>,
+    /// Why the next role is not loaded.
+    pub bad_role: Option<String>,
     /// The card is switched off.
     pub off: bool,
 }
@@ -46,6 +48,7 @@ impl TinyCard {
             bad_digests: BTreeMap::new(),
             bad_commits: VecDeque::new(),
             counted: BTreeMap::new(),
+            bad_role: None,
             off: false,
         }
     }
@@ -71,6 +74,10 @@ impl TinyCard {
             CardCommand::Load { ticket, region, digest } => {
                 CardReport::Loaded { ticket, region, result: self.load(region, digest) }
             }
+            CardCommand::LoadRole { ticket, .. } => match self.bad_role.take() {
+                Some(reason) => CardReport::RoleRefused { ticket, reason },
+                None => CardReport::Released { ticket },
+            },
             CardCommand::Sample { ticket } => {
                 let dag = |(row, bytes): (&u16, &u64)| {
                     (*row, DagCounters { bytes_intended: *bytes, ..DagCounters::default() })

@@ -4,6 +4,7 @@ mod loading;
 mod losing;
 mod programming;
 mod reading;
+mod roles;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +167,9 @@ fn ticket_of(report: &CardReport) -> Option<Ticket> {
         CardReport::ReadBack { ticket, .. }
         | CardReport::Programmed { ticket, .. }
         | CardReport::Loaded { ticket, .. }
-        | CardReport::Sampled { ticket, .. } => Some(*ticket),
+        | CardReport::Sampled { ticket, .. }
+        | CardReport::Released { ticket }
+        | CardReport::RoleRefused { ticket, .. } => Some(*ticket),
         CardReport::Lost { .. } => None,
     }
 }

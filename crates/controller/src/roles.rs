@@ -1,0 +1,120 @@
+//! Loading a card's role: everything that is on the card at once, its regions and tables included.
+//!
+//! What the role is to be stands in the settings, and opening a card loads it; so this asks the
+//! card's thread to close the card and to open it anew, and the operation ends when the card was
+//! read back. After a crash in between, the next start opens the card all the same.
+
+use snic_domain::{CardId, OperationId, RegionId};
+use snic_tables::{CardCommand, Ticket};
+
+use crate::card::{CardState, Link};
+use crate::error::ControlError;
+use crate::event::{Effect, Reply};
+use crate::out::Out;
+use crate::records::Work;
+use crate::state::Controller;
+
+/// How many regions an error names.
+const NAMED_MAX: usize = 8;
+
+/// The load of a role that has not ended.
+#[derive(Debug)]
+pub(crate) struct RoleLoad {
+    /// Which card's.
+    pub card: CardId,
+    /// The command, where it was given since the daemon started.
+    pub ticket: Option<Ticket>,
+}
+
+impl Controller {
+    /// Loads a card's role anew. Refused while a DAG is in any of its regions, or while the card is
+    /// busy: the caller drains it first, and no packet is lost.
+    pub(crate) fn load_role(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        force: bool,
+    ) -> Result<Reply, ControlError> {
+        let name = format!("cards/{id}");
+        if let Some((operation, _)) = self.roles.iter().find(|(_, load)| load.card == *id) {
+            return Ok(Reply::Operation(self.operation_view(&self.operations[operation])));
+        }
+        let card = self.cards.get(id).ok_or_else(|| ControlError::not_found(&name))?;
+        obstacle(card).map_err(|text| ControlError::precondition(&name, text))?;
+        let operation = self.begin_operation(out, Work::LoadRole { card: id.clone(), force });
+        if let Some(record) = self.operations.get_mut(&operation) {
+            record.started = Some(self.now);
+        }
+        let ticket = self.ticket();
+        if let Some(load) = self.roles.get_mut(&operation) {
+            load.ticket = Some(ticket);
+        }
+        self.lose_card(out, id, "its role is being loaded".to_owned());
+        let command = CardCommand::LoadRole { ticket, force };
+        out.effects.push(Effect::Card { card: id.clone(), command });
+        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    /// Notes an operation that loads a role.
+    pub(crate) fn note_role(&mut self, operation: &OperationId, card: &CardId) {
+        self.roles.insert(operation.clone(), RoleLoad { card: card.clone(), ticket: None });
+    }
+
+    /// The role was not loaded, and the card is as it was: it is read again.
+    pub(crate) fn role_refused(&mut self, out: &mut Out, id: &CardId, ticket: Ticket, why: &str) {
+        let of = |load: &RoleLoad| load.card == *id && load.ticket == Some(ticket);
+        let Some(operation) = self.role_load(of) else { return };
+        let error = ControlError::precondition(format!("cards/{id}"), why);
+        self.end_operation(out, &operation, Err(error));
+        self.read_back(out, id);
+    }
+
+    /// The card was read back, or could not be opened: with the role that it has now, or without.
+    pub(crate) fn role_settled(&mut self, out: &mut Out, id: &CardId, result: Result<(), &str>) {
+        let Some(operation) = self.role_load(|load| load.card == *id) else { return };
+        let name = format!("cards/{id}");
+        let was_asked = self.roles.get(&operation).is_some_and(|load| load.ticket.is_some());
+        let forced = self
+            .operations
+            .get(&operation)
+            .is_some_and(|record| matches!(record.work, Work::LoadRole { force, .. } if force));
+        let result = match result {
+            Err(why) => Err(ControlError::precondition(name, why)),
+            // Opening a card loads the role of the settings, but not by force.
+            Ok(()) if forced && !was_asked => Err(ControlError::precondition(
+                name,
+                "the daemon ended while the role was being loaded; it has the role of the settings, \
+                 but perhaps not loaded anew: ask again",
+            )),
+            Ok(()) => Ok(()),
+        };
+        self.end_operation(out, &operation, result);
+    }
+
+    fn role_load(&self, is_it: impl Fn(&RoleLoad) -> bool) -> Option<OperationId> {
+        let mut loads = self.roles.iter();
+        loads.find(|(_, load)| is_it(load)).map(|(operation, _)| operation.clone())
+    }
+}
+
+/// Why the card's role cannot be loaded now. Time O(regions).
+fn obstacle(card: &CardState) -> Result<(), String> {
+    if card.link != Link::Ready {
+        return Err("it does not answer, or is still being read; try again when it does".to_owned());
+    }
+    let used: Vec<RegionId> =
+        card.region_ids().filter(|&region| !card.ledger.is_unused(region)).collect();
+    if !used.is_empty() {
+        let named: Vec<String> = used.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = if used.len() > NAMED_MAX { ", …" } else { "" };
+        return Err(format!(
+            "DAGs are in {} of its regions ({}{more}); drain them first",
+            used.len(),
+            named.join(", ")
+        ));
+    }
+    if card.loading.is_some() || card.programming.is_some() {
+        return Err("a region or its tables are being written; try again when that is done".into());
+    }
+    Ok(())
+}
