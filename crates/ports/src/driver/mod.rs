@@ -43,7 +43,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_domain::Timestamp;
-use snic_tables::{CardCommand, CardReport, registers};
+use snic_domain::limits::DAG_ROWS;
+use snic_tables::{CardCommand, CardReport, Table, registers};
 
 use crate::card::{Card, CardError};
 use load::Load;
@@ -122,6 +123,9 @@ struct Context {
     statistics: Statistics,
     now: Timestamp,
     known: Option<Known>,
+    /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
+    /// the first read-back.
+    dag_rows: usize,
     /// Buffers of loads that did not end in time: the card may still read them.
     abandoned: Vec<u64>,
 }
@@ -157,7 +161,14 @@ impl Session {
             samples: 0,
         };
         let now = Timestamp::ZERO;
-        let context = Context { deadlines, statistics, now, known: None, abandoned: Vec::new() };
+        let context = Context {
+            deadlines,
+            statistics,
+            now,
+            known: None,
+            dag_rows: DAG_ROWS,
+            abandoned: Vec::new(),
+        };
         let queue = VecDeque::new();
         Self { context, queue, program: None, load: None, read_back: None, lost: false }
     }
@@ -273,6 +284,9 @@ impl Session {
         let now = self.context.now;
         match command {
             CardCommand::Program { ticket, delta } => {
+                let rows = delta.rows().filter(|(key, _)| key.table == Table::Dag);
+                let rows = rows.map(|(key, _)| usize::from(key.row) + 1).max().unwrap_or(0);
+                self.context.dag_rows = self.context.dag_rows.max(rows);
                 self.program = Some(Program::new(ticket, delta, now));
             }
             CardCommand::Load { ticket, region, digest } => {
@@ -289,7 +303,7 @@ impl Session {
                 }
             },
             CardCommand::Sample { ticket } => {
-                let counters = Box::new(sample::counters(card)?);
+                let counters = Box::new(sample::counters(card, self.context.dag_rows)?);
                 self.context.statistics.samples += 1;
                 out.push(CardReport::Sampled { ticket, counters });
             }

@@ -25,7 +25,7 @@ use snic_tables::{
 };
 
 use super::load::end_load;
-use super::{Context, Known};
+use super::{Context, Known, sample};
 use crate::card::{Card, CardError};
 
 /// A `ReadBack` under way.
@@ -76,6 +76,7 @@ impl ReadBack {
         let snapshot = Box::new(snapshot(card)?);
         context.recognise(card)?;
         context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });
+        context.dag_rows = sample::rows(&snapshot.tables);
         context.statistics.read_backs += 1;
         Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))
     }

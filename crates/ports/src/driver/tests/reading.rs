@@ -5,8 +5,8 @@ use std::time::Duration;
 use snic_domain::Digest;
 use snic_tables::registers::*;
 use snic_tables::{
-    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, RateLimiterRow,
-    RegionSnapshot, RegionStatus, Ticket,
+    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DagRow, RateLimiterRow,
+    RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
 use super::{Bench, one_row, programmed};
@@ -224,12 +224,38 @@ fn counters_are_read_as_they_stand() {
 
 #[test]
 fn a_counter_that_carries_while_it_is_read_is_read_whole() {
-    for before_carry in 0..6 {
+    for (at, before_carry) in (0..12).flat_map(|n| [(PACKETS_IN, n), (DAG_LOAD, n)]) {
         let mut bench = Bench::new();
         let start = (1 << 32) - before_carry;
-        bench.card.ticking = Some((PACKETS_IN, start));
-        let read = bench.sample().packets_in;
+        bench.card.ticking = Some((at, start));
+        let counters = bench.sample();
+        let read =
+            if at == PACKETS_IN { counters.packets_in } else { counters.dags[0].1.packets_in };
         let (_, end) = bench.card.ticking.expect("set");
         assert!((start..end).contains(&read), "{read:#x} is not in {start:#x}..{end:#x}");
     }
+}
+
+#[test]
+fn counters_are_read_as_far_as_dags_ever_had_rows() {
+    let mut bench = Bench::adopted();
+    let words = |bench: &mut Bench| {
+        let before = bench.card.accesses;
+        bench.sample();
+        bench.card.accesses - before
+    };
+    let none = words(&mut bench);
+    let mut target = TableImage::default();
+    let row =
+        DagRow { tenant: 1, uid: 9, first_stage: 0, stages: 1, rate_limiter: 9, payload: false };
+    target.set(9, &row).expect("a row");
+    bench.program(5, TableImage::default().delta_to(&target));
+    bench.after_ms(1);
+    assert_eq!(words(&mut bench), none + 2 * 10 * u64::from(DAG_LOAD_ROW / 4));
+    bench.program(6, target.delta_to(&TableImage::default()));
+    bench.after_ms(1);
+    assert!(words(&mut bench) > none, "packets of it may still be under way");
+    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(7) }, None);
+    bench.after_ms(1);
+    assert_eq!(words(&mut bench), none);
 }
