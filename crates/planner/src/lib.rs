@@ -28,6 +28,7 @@ mod refusal;
 mod reservation;
 mod search;
 mod shares;
+mod vacate;
 mod view;
 
 pub use batch::{Batch, plan_batch};

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! for each round:    load nothing, or one bitstream into a region that nobody uses
-//!   for each region in use, the least used first: can all its DAGs move elsewhere?
-//! the load that frees most beyond itself is kept; rounds end when none frees anything
+//!   which regions could be emptied together, the least used first? (by sums, see `vacate`)
+//!   what promises most is tried, DAG by DAG, each moving once
+//! what frees most beyond the load is kept; rounds end when nothing frees a region
 //! then: DAGs that could do with fewer passes move
 //! ```
 //!
@@ -20,7 +21,11 @@ use crate::candidates::fits_region;
 use crate::catalogue::Chain;
 use crate::ledger::RegionCondition;
 use crate::plan::plan_on;
+use crate::vacate::{Sources, Vacated};
 use crate::{Catalogue, Ledger, Plan, Request, Reservation};
+
+/// Loads that are tried in a round. Where what is promised is kept, the first or second is the last.
+const OPTIONS_MAX: usize = 8;
 
 /// A DAG that has a place. The ledger holds what its mapping reserves.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +78,8 @@ pub struct Consolidation {
 
 /// Looks for an arrangement that takes fewer regions, then fewer passes; changes nothing.
 ///
-/// Time: for each bitstream and region, plans for the DAGs in the region until one has no place
-/// elsewhere.
+/// Time: O(bitstreams × regions × NTs) sums for each round, and a plan for each DAG that moves; plans
+/// for all of them again at most [`OPTIONS_MAX`] times where memory, rows or consent are short.
 pub fn optimize(
     ledger: &Ledger,
     catalogue: &Catalogue,
@@ -111,6 +116,12 @@ pub fn optimize(
     }
 }
 
+/// A bitstream that is loaded where a DAG needs it, and the region for it.
+type Pending<'a> = (RegionId, &'a Chain);
+
+/// Which DAGs move where, in order.
+type Moves = Vec<(usize, Plan)>;
+
 /// A move that was made, with what it takes to undo it.
 struct Step {
     resident: usize,
@@ -131,17 +142,22 @@ struct State<'a> {
     done: Vec<Step>,
     /// Regions into which something may be loaded or moved: usable when this began.
     usable: Vec<RegionId>,
+    /// Regions with DAGs that must not move.
+    pinned: BTreeSet<RegionId>,
 }
 
 impl<'a> State<'a> {
     fn new(ledger: &Ledger, catalogue: &'a Catalogue, residents: &'a [Resident<'a>]) -> Self {
         let usable = |r: &RegionId| ledger.condition(*r) == RegionCondition::Usable;
+        let numbers: BTreeMap<_, _> = (0..).zip(residents).map(|(i, r)| (r.name, i)).collect();
+        let is_pinned = |r: &RegionId| ledger.users(*r).any(|name| !numbers.contains_key(name));
         Self {
+            pinned: ledger.profile().regions().map(|(r, _)| r).filter(is_pinned).collect(),
             usable: ledger.profile().regions().map(|(r, _)| r).filter(usable).collect(),
             ledger: ledger.clone(),
             catalogue,
             residents,
-            numbers: (0..).zip(residents).map(|(i, r)| (r.name, i)).collect(),
+            numbers,
             mappings: residents.iter().map(|r| r.mapping.clone()).collect(),
             done: Vec::new(),
         }
@@ -171,34 +187,58 @@ impl<'a> State<'a> {
     fn free_regions(&mut self, most: u32) {
         let mut left = most;
         loop {
-            let start = self.done.len();
-            let before = self.in_use().len();
             self.close_unused();
-            let mut options = vec![None];
-            if left > 0 {
-                options.extend(self.loads().into_iter().map(Some));
-            }
-            let mut best: Option<(usize, Reverse<usize>, usize)> = None;
-            for (index, load) in options.iter().enumerate() {
-                self.empty_regions(*load);
-                let gain = before.saturating_sub(self.in_use().len());
-                let rank = (gain, Reverse(self.done.len() - start), index);
-                self.undo_to(start);
-                self.close_unused();
-                let is_better = best.is_none_or(|b| (rank.0, rank.1) > (b.0, b.1));
-                // A load must bring more than moves without one do.
-                best = if gain > 0 && is_better { Some(rank) } else { best };
-            }
-            let Some((_, _, index)) = best else { return };
-            self.empty_regions(options[index]);
-            let loads = self.done[start..].iter().map(|step| step.plan.loads.len()).sum::<usize>();
+            let Some(moves) = self.best_round(left > 0) else { return };
+            let loads = moves.iter().map(|(_, plan)| plan.loads.len()).sum::<usize>();
             left = left.saturating_sub(u32::try_from(loads).unwrap_or(u32::MAX));
+            for (resident, plan) in moves {
+                self.make(resident, plan);
+            }
         }
+    }
+
+    /// The moves with the load, or with none, that free most regions beyond what they take.
+    fn best_round(&mut self, may_load: bool) -> Option<Moves> {
+        let start = self.done.len();
+        let before = self.in_use().len();
+        let (mut most, mut best) = (0, None);
+        for (promised, load, vacated) in self.options(may_load).into_iter().take(OPTIONS_MAX) {
+            // A load must bring more than moves without one do; later ones promise no more.
+            if promised <= most {
+                continue;
+            }
+            self.empty_regions(load, &vacated.regions);
+            let gain = before.saturating_sub(self.in_use().len());
+            let moves = self.undo_to(start);
+            self.close_unused();
+            if gain > most {
+                (most, best) = (gain, Some(moves));
+            }
+        }
+        best
+    }
+
+    /// No load, then what could be loaded: what promises most first, and of those the one for which
+    /// the fewest DAGs move.
+    fn options(&self, may_load: bool) -> Vec<(usize, Option<Pending<'a>>, Vacated)> {
+        let sources = self.sources();
+        let loads = if may_load { self.loads() } else { Vec::new() };
+        let mut options: Vec<_> = loads
+            .into_iter()
+            .map(|load| {
+                let vacated = sources.vacated(Some(load.1));
+                (vacated.regions.len().saturating_sub(1), Some(load), vacated)
+            })
+            .collect();
+        options.sort_by_key(|(promised, _, vacated)| (Reverse(*promised), vacated.users));
+        let vacated = sources.vacated(None);
+        options.insert(0, (vacated.regions.len(), None, vacated));
+        options
     }
 
     /// What could be loaded: each bitstream into the first region that nobody uses and it fits,
     /// free ones first.
-    fn loads(&self) -> Vec<(RegionId, &'a Chain)> {
+    fn loads(&self) -> Vec<Pending<'a>> {
         let ledger = &self.ledger;
         let mut unused: Vec<RegionId> =
             self.usable.iter().copied().filter(|r| ledger.is_unused(*r)).collect();
@@ -216,45 +256,56 @@ impl<'a> State<'a> {
             .collect()
     }
 
-    /// Moves all DAGs out of every region where that is possible, the least used region first.
-    fn empty_regions(&mut self, load: Option<(RegionId, &'a Chain)>) {
-        let mut regions: Vec<RegionId> =
-            self.usable.iter().copied().filter(|region| !self.ledger.is_unused(*region)).collect();
-        regions.sort_by_key(|region| (self.reserved(*region), *region));
+    fn sources(&self) -> Sources {
+        Sources::of(&self.ledger, &self.usable, |region| !self.pinned.contains(&region))
+    }
+
+    /// Moves all DAGs out of these regions, each once; where one has no place after all, out of
+    /// one region after the other.
+    fn empty_regions(&mut self, load: Option<Pending<'a>>, vacated: &[RegionId]) {
+        for region in vacated {
+            self.ledger.set_condition(*region, RegionCondition::Cordoned);
+        }
+        for (at, region) in vacated.iter().enumerate() {
+            if !self.empty(*region, load) {
+                for region in &vacated[at..] {
+                    self.ledger.set_condition(*region, RegionCondition::Usable);
+                }
+                return self.empty_one_by_one(load);
+            }
+        }
+    }
+
+    fn empty_one_by_one(&mut self, load: Option<Pending<'a>>) {
+        let regions: Vec<RegionId> = self.sources().regions().collect();
         for region in regions {
-            let start = self.done.len();
-            self.ledger.set_condition(region, RegionCondition::Cordoned);
-            if !self.empty(region, load) {
-                self.undo_to(start);
-                self.ledger.set_condition(region, RegionCondition::Usable);
+            if self.sources().could_be_emptied(region, load.map(|(_, chain)| chain)) {
+                self.ledger.set_condition(region, RegionCondition::Cordoned);
+                if !self.empty(region, load) {
+                    self.ledger.set_condition(region, RegionCondition::Usable);
+                }
             }
         }
-        // A load that did not pay is undone: what it took and what it freed are one for one.
     }
 
-    fn reserved(&self, region: RegionId) -> u64 {
-        (0u8..8).map(|slot| self.ledger.reserved(region, snic_domain::Slot(slot)).get()).sum()
-    }
-
-    /// Moves all DAGs out of a region; `false` where one has no place elsewhere.
-    fn empty(&mut self, region: RegionId, load: Option<(RegionId, &'a Chain)>) -> bool {
-        let mut users: Vec<usize> = Vec::new();
-        for name in self.ledger.users(region) {
-            match self.numbers.get(name) {
-                Some(number) => users.push(*number),
-                None => return false,
-            }
-        }
+    /// Moves all DAGs out of a region, or, where one has no place elsewhere, none.
+    fn empty(&mut self, region: RegionId, load: Option<Pending<'a>>) -> bool {
+        let start = self.done.len();
+        let numbers = self.ledger.users(region).filter_map(|name| self.numbers.get(name));
+        let mut users: Vec<usize> = numbers.copied().collect();
         // Whatever finds no place shows sooner with the widest first.
         users.sort_by_key(|user| (Reverse(self.residents[*user].dag.bandwidth()), *user));
-        users.into_iter().all(|user| self.relocate(user, load))
+        let emptied = users.into_iter().all(|user| self.relocate(user, load));
+        if !emptied {
+            self.undo_to(start);
+        }
+        emptied
     }
 
     /// Moves one DAG to what is loaded, or to what `load` loads.
-    fn relocate(&mut self, resident: usize, load: Option<(RegionId, &'a Chain)>) -> bool {
+    fn relocate(&mut self, resident: usize, load: Option<Pending<'a>>) -> bool {
         let Resident { name, dag, .. } = self.residents[resident];
-        let mapping = self.mappings[resident].clone();
-        let request = Request { name, dag, previous: Some(&mapping) };
+        let request = Request { name, dag, previous: Some(&self.mappings[resident]) };
         let pending = load.filter(|(region, chain)| {
             self.ledger.is_unused(*region) && chain.bitstream.is_loadable_by(&name.tenant)
         });
@@ -262,11 +313,11 @@ impl<'a> State<'a> {
         let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads) else {
             return false;
         };
-        self.make(resident, plan, mapping);
+        self.make(resident, plan);
         true
     }
 
-    fn make(&mut self, resident: usize, plan: Plan, mapping: Mapping) {
+    fn make(&mut self, resident: usize, plan: Plan) {
         let name = self.residents[resident].name;
         let mut contents = Vec::new();
         for load in &plan.loads {
@@ -279,13 +330,14 @@ impl<'a> State<'a> {
         let held = self.ledger.held(name).cloned();
         let fits = self.ledger.hold(name, plan.reservation.clone());
         debug_assert!(fits.is_ok(), "a plan never overbooks: {fits:?}");
-        self.mappings[resident] = plan.mapping.clone();
+        let mapping = std::mem::replace(&mut self.mappings[resident], plan.mapping.clone());
         self.done.push(Step { resident, plan, mapping, held, contents });
     }
 
-    fn undo_to(&mut self, count: usize) {
-        while self.done.len() > count {
-            let Some(step) = self.done.pop() else { return };
+    /// Gives what was undone, in the order in which it was made.
+    fn undo_to(&mut self, count: usize) -> Moves {
+        let mut undone = Moves::new();
+        for step in self.done.split_off(count).into_iter().rev() {
             let name = self.residents[step.resident].name;
             self.ledger.release(name);
             for (region, content) in step.contents {
@@ -299,7 +351,10 @@ impl<'a> State<'a> {
                 debug_assert!(fits.is_ok(), "it was held before: {fits:?}");
             }
             self.mappings[step.resident] = step.mapping;
+            undone.push((step.resident, step.plan));
         }
+        undone.reverse();
+        undone
     }
 
     /// Moves DAGs that would do with fewer passes through what is in use.
