@@ -1,10 +1,14 @@
 //! A better arrangement of what is deployed, carried out move by move.
 //!
 //! ```text
-//! asked for, or something left a while ago ── planner ──> moves ──┐
-//!       ▲                                                         ▼
+//! asked for, or something was freed a while ago ── planner ──> moves ──┐
+//!       ▲                                                              ▼
 //!       └── things changed meanwhile ──  one move: make before break, as a drain does
 //! ```
+//!
+//! On its own it looks once, a while after the first thing that was freed, and a pass that brings
+//! something frees something: so it looks again, until there is nothing to gain. That ends: every
+//! pass leaves fewer regions in use, or as many and fewer passes.
 //!
 //! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
 //! one is left (see `placement`), so nothing is lost wherever this ends. Only the operation is
@@ -36,7 +40,7 @@ pub(crate) const REFUSED_KEPT_MAX: usize = 64;
 /// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsolidationSettings {
-    /// How long after something left a pass begins on its own; `None`: only when asked.
+    /// How long after something was freed a pass begins on its own; `None`: only when asked.
     pub after: Option<Duration>,
     /// Most reconfigurations of a pass.
     pub reconfigurations_max: u32,
@@ -48,7 +52,8 @@ pub struct ConsolidationSettings {
 
 impl Default for ConsolidationSettings {
     fn default() -> Self {
-        Self { after: None, reconfigurations_max: 4, regions_min: 1, passes_min: 1 }
+        let after = Some(Duration::from_secs(60));
+        Self { after, reconfigurations_max: 4, regions_min: 1, passes_min: 1 }
     }
 }
 
@@ -214,27 +219,54 @@ impl Controller {
             return;
         }
         self.consolidate_at = None;
-        let ready = |id: &CardId| {
-            self.cards[id].link == Link::Ready
-                && !self.consolidations.values().any(|c| c.card == *id)
-        };
-        let cards: Vec<CardId> = self.cards.keys().filter(|id| ready(id)).cloned().collect();
+        let ready = self.cards.iter().filter(|(_, card)| card.link == Link::Ready);
+        let cards: Vec<CardId> = ready.map(|(id, _)| id.clone()).collect();
         for id in cards {
+            let is_alone = !self.consolidations.values().any(|pass| pass.card == id);
             let budget = self.budget(self.settings.consolidation.reconfigurations_max);
+            let moves = if is_alone { self.moves(&id, budget) } else { VecDeque::new() };
             // Without a gain there is no operation that says so.
-            if !self.arrangement(&id, budget).0.moves.is_empty() {
-                self.begin_operation(out, Work::OptimizeCard(id));
+            if moves.is_empty() {
+                if self.is_under_way(&id) {
+                    self.consolidate_later();
+                }
+                continue;
+            }
+            let operation = self.begin_operation(out, Work::OptimizeCard(id));
+            if let Some(pass) = self.consolidations.get_mut(&operation) {
+                pass.moves = moves;
             }
         }
     }
 
-    /// Something left: in a while the rest may be put together.
+    /// Whether a pass is under way, or DAGs on their way to a place, which could not be moved yet.
+    fn is_under_way(&self, id: &CardId) -> bool {
+        let mut on_card = self.dags.values().filter(|entry| entry.card() == Some(id));
+        self.consolidations.values().any(|pass| pass.card == *id)
+            || on_card.any(|entry| !entry.is_ready() || entry.record.previous.is_some())
+    }
+
+    /// The moves to a better arrangement, each with the serial of the placement it begins with.
+    fn moves(&self, id: &CardId, budget: Budget) -> VecDeque<(Move, u64)> {
+        let (found, mut serials) = self.arrangement(id, budget);
+        let begun = |step: Move| {
+            let serial = serials.get_mut(&step.name)?;
+            *serial += 1;
+            Some((step, *serial - 1))
+        };
+        found.moves.into_iter().filter_map(begun).collect()
+    }
+
+    /// Something was freed: in a while the rest may be put together.
     pub(crate) fn consolidate_later(&mut self) {
-        if let Some(after) = self.settings.consolidation.after
-            && self.consolidate_at.is_none()
-        {
-            self.consolidate_at = Some(self.now + after);
-        }
+        let at = self.settings.consolidation.after.map(|after| self.now + after);
+        self.consolidate_at = self.consolidate_at.or(at);
+    }
+
+    /// Another policy: what was to come by the one before is forgotten.
+    pub(crate) fn consolidate_by_policy(&mut self) {
+        self.consolidate_at = None;
+        self.consolidate_later();
     }
 
     fn consolidate(&mut self, out: &mut Out, operation: &OperationId) {
@@ -278,13 +310,7 @@ impl Controller {
         }
         pass.rounds_left -= 1;
         let left = pass.reconfigurations_left;
-        let (found, mut serials) = self.arrangement(id, self.budget(left));
-        let mut moves = VecDeque::new();
-        for step in found.moves {
-            let Some(serial) = serials.get_mut(&step.name) else { return false };
-            moves.push_back((step, *serial));
-            *serial += 1;
-        }
+        let moves = self.moves(id, self.budget(left));
         let goes_on = !moves.is_empty();
         if let Some(pass) = self.consolidations.get_mut(operation) {
             pass.moves = moves;

@@ -295,7 +295,6 @@ impl Controller {
             out.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
         }
         self.freed = true;
-        self.consolidate_later();
         card
     }
 

@@ -49,6 +49,7 @@ impl Controller {
         if std::mem::take(&mut self.freed) {
             self.place_unplaced(out);
             self.go_on_draining(out);
+            self.consolidate_later();
         }
         while let Some((card, region)) = self.loose.pop_first() {
             self.keep_as_victim(out, &card, region);

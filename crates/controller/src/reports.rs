@@ -143,6 +143,8 @@ impl Controller {
         self.rebuild_target(id, &regions);
         self.role_settled(out, id, Ok(()));
         self.emit_regions(out, id);
+        // Whether something was freed before is not known.
+        self.consolidate_later();
     }
 
     /// Makes the target tables anew, and compares all of them with the card's.

@@ -343,7 +343,10 @@ impl Controller {
         if settings == self.settings {
             return;
         }
-        self.settings = settings;
+        let before = std::mem::replace(&mut self.settings, settings);
+        if before.consolidation != settings.consolidation {
+            self.consolidate_by_policy();
+        }
         for card in self.cards.values_mut() {
             card.epoch.stale = true;
         }

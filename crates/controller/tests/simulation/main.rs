@@ -10,6 +10,7 @@ mod churn;
 mod loads;
 mod machines;
 mod model;
+mod moves;
 mod scenario;
 mod world;
 

@@ -161,7 +161,8 @@ impl Run {
         let regions = self.world.profile.regions.len() as u8;
         let region = RegionId(self.world.rng.random_range(0..regions));
         let card = card_id();
-        let command = match self.world.rng.random_range(0..4) {
+        let command = match self.world.rng.random_range(0..5) {
+            3 => Command::OptimizeCard { card, validate_only: self.world.chance(20) },
             0 => Command::DrainRegion { card, region },
             1 => Command::UndrainRegion { card, region },
             2 => Command::LoadRole { card, force: self.world.rng.random_bool(0.5) },
@@ -173,6 +174,7 @@ impl Run {
 
     fn change_policies(&mut self) {
         let schemes = [Scheme::Static, Scheme::Drf, Scheme::Full];
+        let usual = self.world.settings;
         let rng = &mut self.world.rng;
         let fairness = Fairness {
             scheme: *schemes.choose(rng).expect("three schemes"),
@@ -185,7 +187,7 @@ impl Run {
             monitor_period: Duration::from_millis(rng.random_range(1..=20)),
             ..Autoscaling::default()
         };
-        let settings = Settings { fairness, autoscaling, ..Settings::default() };
+        let settings = Settings { fairness, autoscaling, ..usual };
         self.world.note(format_args!("{settings:?}"));
         self.world.handle(Event::Settings(Box::new(settings)));
     }
@@ -256,7 +258,7 @@ impl Run {
         self.world.set_faults(Faults::default());
         self.world.loads.silent = true;
         // A daemon that starts again starts with these.
-        self.world.handle(Event::Settings(Box::default()));
+        self.world.handle(Event::Settings(Box::new(self.world.settings)));
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
         // Leases end: nobody sends a heartbeat any more.
@@ -322,7 +324,11 @@ impl Run {
         }
         let after = self.world.card.accesses();
         assert_eq!(after.loads, before.loads, "a region that was right was loaded again");
-        assert_eq!(after.table_words, before.table_words, "a table that was right was written");
+        assert_eq!(
+            after.table_words, before.table_words,
+            "a right table was written:\n{}",
+            self.world.log
+        );
         self.check_quiet();
     }
 }

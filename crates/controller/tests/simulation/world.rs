@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
 use snic_card_sim::{Faults, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, CardCommand, CardReport, ControlError, Controller, Effect, Event, RecordWrite, Reply,
-    Settings,
+    CallId, CardCommand, CardReport, ConsolidationSettings, ControlError, Controller, Effect,
+    Event, RecordWrite, Reply, Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -134,6 +134,8 @@ pub struct World {
     pub profile: CardProfile,
     pub now: Timestamp,
     pub controller: Controller,
+    /// What the next controller is told.
+    pub settings: Settings,
     pub card: SimCard,
     session: Session,
     open: bool,
@@ -176,12 +178,17 @@ impl World {
         // Every other card is small: victims are replaced all the time.
         profile.regions.truncate(if seed.is_multiple_of(2) { 2 } else { 6 });
         let card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
-        let controller = recover(&BTreeMap::new(), Timestamp::ZERO);
+        // In every other run DAGs are moved together by themselves, as fast as they come and go.
+        let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
+        let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
+        let settings = Settings { consolidation, ..Settings::default() };
+        let controller = recover(settings, &BTreeMap::new(), Timestamp::ZERO);
         let mut world = Self {
             rng,
             profile,
             now: Timestamp::from_nanos(1_000_000),
             controller,
+            settings,
             card,
             session: Session::new(deadlines()),
             open: false,
@@ -402,7 +409,7 @@ impl World {
         self.pending.clear();
         self.submitted = self.made_durable;
         self.waiting.clear();
-        self.controller = recover(&self.durable, self.now);
+        self.controller = recover(self.settings, &self.durable, self.now);
         self.controller.check().expect("the invariants after recovery");
         self.session = Session::new(deadlines());
         self.open = false;
@@ -446,9 +453,9 @@ impl World {
     }
 }
 
-fn recover(durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
+fn recover(settings: Settings, durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
     let records = durable.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let controller = Controller::recover(Settings::default(), records, 7, now);
+    let controller = Controller::recover(settings, records, 7, now);
     let mut controller = controller.expect("our own records are readable");
     controller.declare_functions(card_id(), FUNCTIONS);
     controller

@@ -34,7 +34,7 @@ struct Consolidation {
 
 impl Consolidation {
     fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicy> {
-        let after = source.number("consolidation.after_s", &self.after_s, 0, (0, 86_400))?;
+        let after = source.number("consolidation.after_s", &self.after_s, 60, (0, 86_400))?;
         let small = |key: &str, value, default, range| {
             source.small(&format!("consolidation.{key}"), value, default, range)
         };

@@ -56,9 +56,16 @@ pub fn operator() -> Caller {
     Caller::Operator("ada".into())
 }
 
+/// Nothing is moved unless it is asked for: [`World::settle`] lets time pass until nothing is due.
+pub fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.consolidation.after = None;
+    settings
+}
+
 pub fn recover(records: &Records, now: Timestamp) -> Result<Controller, InvalidRecord> {
     let records = records.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let mut controller = Controller::recover(Settings::default(), records, 7, now)?;
+    let mut controller = Controller::recover(settings(), records, 7, now)?;
     controller.declare_functions(card_id(), functions());
     Ok(controller)
 }
@@ -69,7 +76,7 @@ impl World {
         let now = Timestamp::from_nanos(1_000_000_000);
         Self {
             now,
-            settings: Settings::default(),
+            settings: settings(),
             controller: recover(&Records::new(), now).expect("nothing is readable"),
             durable: Records::new(),
             batches: 0,
