@@ -34,8 +34,6 @@ use crate::state::Controller;
 
 /// How often the moves are looked for anew because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
-/// Refused DAGs that are remembered for recommendations.
-pub(crate) const REFUSED_KEPT_MAX: usize = 64;
 
 /// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,15 +368,7 @@ impl Controller {
     ) -> Option<(Vec<RecommendationView>, Vec<Underfilled>)> {
         let card = self.cards.get(id)?;
         let places = self.places(id);
-        let waiting = self
-            .unplaced
-            .iter()
-            .filter_map(|name| Some((name.clone(), self.dags.get(name)?.record.spec.clone())));
-        let mut refused: Vec<(DagName, Dag)> = waiting
-            .chain(self.refused.iter().cloned())
-            .filter_map(|(name, spec)| Some((name, Dag::new(spec).ok()?)))
-            .collect();
-        refused.dedup_by(|a, b| a.0 == b.0);
+        let refused = self.dags_without_place();
         let refused: Vec<Refused<'_>> =
             refused.iter().map(|(name, dag)| Refused { name, dag }).collect();
         let found = recommend(&card.ledger, &self.catalogue, &residents(&places), &refused);
@@ -393,15 +383,6 @@ impl Controller {
             RecommendationView { manifest: manifest.to_toml(), recommendation }
         };
         Some((found.sequences.into_iter().map(with_manifest).collect(), found.underfilled))
-    }
-
-    /// Remembers a DAG that was refused, the latest of its name; forgets the oldest.
-    pub(crate) fn note_refused(&mut self, name: &DagName, spec: &snic_domain::DagSpec) {
-        self.refused.retain(|(known, _)| known != name);
-        self.refused.push_back((name.clone(), spec.clone()));
-        if self.refused.len() > REFUSED_KEPT_MAX {
-            self.refused.pop_front();
-        }
     }
 }
 

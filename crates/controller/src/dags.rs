@@ -58,15 +58,10 @@ impl Controller {
         }
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(&name, &dag)?;
-        let result = match validate_only {
-            true => self.choose(&name, &dag, None),
-            false => self.admit(out, &name, &dag, None),
+        let choice = match validate_only {
+            true => self.choose(&name, &dag, None)?,
+            false => self.admit(out, &name, &dag, None)?,
         };
-        let choice = result.inspect_err(|error| {
-            if matches!(error, ControlError::Refused(_)) {
-                self.note_refused(&name, dag.spec());
-            }
-        })?;
         let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
             what: "DAGs of this daemon".into(),
             limit: snic_domain::limits::DAG_ROWS as u64,
@@ -94,7 +89,7 @@ impl Controller {
         if validate_only {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
-        self.refused.retain(|(refused, _)| *refused != name);
+        self.forget_refused(out, &name);
         self.charge_dag(&name.tenant, dag.spec());
         self.dags.insert(name.clone(), entry);
         if let Err(error) = self.install(out, &name, &dag, choice) {
@@ -169,6 +164,7 @@ impl Controller {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
         self.check_rows(&choice)?;
+        self.forget_refused(out, name);
         self.supersede(out, name);
         self.make_way(name, previous.is_some());
         self.set_spec(name, dag.spec());

@@ -59,6 +59,17 @@ impl Controller {
         dag: &Dag,
         previous: Option<&Placement>,
     ) -> Result<Choice, ControlError> {
+        let choice = self.make_room(out, name, dag, previous);
+        choice.inspect_err(|error| self.note_refused(out, name, dag.spec(), error))
+    }
+
+    fn make_room(
+        &mut self,
+        out: &mut Out,
+        name: &DagName,
+        dag: &Dag,
+        previous: Option<&Placement>,
+    ) -> Result<Choice, ControlError> {
         self.check_admission(dag)?;
         let refused = match self.choose(name, dag, previous) {
             Err(ControlError::Refused(refusal)) => refusal,

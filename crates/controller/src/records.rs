@@ -17,6 +17,7 @@
 //! | `rules/R` | [`RuleRecord`] |
 //! | `operations/O` | [`OperationRecord`] |
 //! | `requests/CALLER/ID` | [`RequestRecord`] |
+//! | `refused/T/D` | [`crate::RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -285,6 +286,9 @@ pub(crate) mod key {
     }
     pub(crate) fn request(caller: &str, id: &str) -> String {
         format!("requests/{caller}/{id}")
+    }
+    pub(crate) fn refused(name: &DagName) -> String {
+        format!("refused/{}/{}", name.tenant, name.dag)
     }
     pub(crate) fn uid(row: u16) -> String {
         format!("uids/{row:04}")

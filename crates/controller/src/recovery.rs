@@ -15,6 +15,7 @@ use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Meta, NtRecord, OperationRecord,
     RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, key, read,
 };
+use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
 
 /// The records by kind, with their keys.
@@ -32,6 +33,7 @@ struct Sorted {
     bindings: Vec<(String, BindingRecord)>,
     operations: Vec<OperationRecord>,
     requests: Vec<(String, RequestRecord)>,
+    refused: Vec<RefusedRecord>,
     uids: Vec<(String, u32)>,
 }
 
@@ -70,6 +72,9 @@ impl Sorted {
                 .operations
                 .push(named(&key, value, |r: &OperationRecord| key::operation(&r.id))?),
             "requests" => self.requests.push((rest.to_owned(), read(&key, value)?)),
+            "refused" => {
+                self.refused.push(named(&key, value, |r: &RefusedRecord| key::refused(&r.name))?)
+            }
             "uids" => self.uids.push((rest.to_owned(), read(&key, value)?)),
             _ => return Err(contradiction(&key, "no record has such a key")),
         }
@@ -120,6 +125,7 @@ impl Controller {
         controller.recover_rules(&mut sorted)?;
         controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
         controller.recover_operations(&mut sorted)?;
+        controller.refused = RefusedDags::recover(std::mem::take(&mut sorted.refused));
         Ok(controller)
     }
 
@@ -144,7 +150,7 @@ impl Controller {
             consolidations: BTreeMap::new(),
             roles: BTreeMap::new(),
             consolidate_at: None,
-            refused: std::collections::VecDeque::new(),
+            refused: Default::default(),
             ended: Default::default(),
             requests: BTreeMap::new(),
             requests_by_age: Default::default(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{
-    Bandwidth, BitstreamId, CardId, Condition, DagName, DagSpec, DagUid, Explanation, NtTypeId,
-    OperationId, Refusal, RegionId, RuleId, TenantId, Timestamp,
+    Bandwidth, BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId,
+    Refusal, RegionId, RuleId, TenantId, Timestamp,
 };
 use snic_planner::Catalogue;
 use snic_tables::Ticket;
@@ -23,6 +23,7 @@ use crate::records::{
     BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
     RuleRecord, TenantRecord, key,
 };
+use crate::refused::RefusedDags;
 use crate::roles::RoleLoad;
 use crate::view::TenantUsage;
 
@@ -190,12 +191,12 @@ pub struct Controller {
     pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
     /// The consolidations that have not ended.
     pub(crate) consolidations: BTreeMap<OperationId, Consolidating>,
+    /// When the next consolidation begins on its own.
+    pub(crate) consolidate_at: Option<Timestamp>,
     /// The loads of roles that have not ended.
     pub(crate) roles: BTreeMap<OperationId, RoleLoad>,
-    /// When the next begins on its own.
-    pub(crate) consolidate_at: Option<Timestamp>,
-    /// DAGs that were refused lately, the latest last.
-    pub(crate) refused: VecDeque<(DagName, DagSpec)>,
+    /// DAGs that were refused lately.
+    pub(crate) refused: RefusedDags,
     /// Operations that ended, the oldest first.
     pub(crate) ended: VecDeque<OperationId>,
     pub(crate) requests: BTreeMap<(String, String), RequestRecord>,

@@ -116,6 +116,7 @@ impl Controller {
         for nt in &nts {
             self.remove_nt(out, nt);
         }
+        self.forget_refused_of(out, id);
         self.tenants.remove(id);
         out.batch.delete(key::tenant(id));
         Ok(Reply::Done)

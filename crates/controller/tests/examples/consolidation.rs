@@ -7,7 +7,7 @@ use snic_controller::{
 };
 use snic_domain::{CardId, DagState, RegionState};
 
-use crate::support::things::{card_id, create, delete, spec, update};
+use crate::support::things::{card_id, create, delete, spec, tenant_id, update};
 use crate::support::{World, operation_id};
 
 fn optimize(validate_only: bool) -> Command {
@@ -132,4 +132,57 @@ fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
         assert!(first.manifest.contains(part), "{part} is not in {}", first.manifest);
     }
     assert!(world.controller.recommendations(&CardId::new("x").expect("a label")).is_none());
+}
+
+fn refused(world: &World) -> Vec<&str> {
+    world.durable.keys().filter_map(|key| key.strip_prefix("refused/")).collect()
+}
+
+#[test]
+fn what_was_refused_is_remembered_over_a_restart() {
+    let mut world = World::new();
+    world.deploy("acme/a", "nat firewall cache aes", 6);
+    world.deploy("acme/b", "lb", 40);
+    world.deploy("acme/c", "vpn", 30);
+    let mut dry = create("beta/y", spec("pad vpn lb", 20));
+    if let Command::CreateDag { validate_only, .. } = &mut dry {
+        *validate_only = true;
+    }
+    world.ask(dry).expect_err("there is no room");
+    assert_eq!(refused(&world), Vec::<&str>::new(), "nobody wanted it");
+    world.ask(create("beta/x", spec("pad vpn lb", 20))).expect_err("there is no room");
+    assert_eq!(refused(&world), ["beta/x"]);
+    world.restart();
+    world.settle();
+    let (worth, _) = world.controller.recommendations(&card_id()).expect("a card");
+    let admits = &worth[0].recommendation.admits;
+    assert_eq!(admits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["tenants/beta/dags/x"]);
+
+    // A change that was refused counts, too, until one is admitted.
+    world.ask(update("acme/b", spec("pad vpn lb", 20))).expect_err("there is no room");
+    assert_eq!(refused(&world), ["acme/b", "beta/x"]);
+    world.ask(update("acme/b", spec("lb", 10))).expect("less than before");
+    world.ask(create("beta/x", spec("lb", 1))).expect("there is room");
+    assert_eq!(refused(&world), Vec::<&str>::new());
+}
+
+#[test]
+fn the_last_refused_dags_are_kept_as_long_as_their_tenant() {
+    let mut world = World::new();
+    for number in 0..70 {
+        world.ask(create(&format!("beta/x{number:02}"), spec("aes", 99))).expect_err("too much");
+    }
+    let kept = refused(&world);
+    assert_eq!((kept.len(), kept[0], kept[63]), (64, "beta/x06", "beta/x69"));
+    let again = create("beta/x10", spec("aes", 98));
+    world.ask(again).expect_err("too much");
+    world.restart();
+    world.settle();
+    world.ask(create("beta/y", spec("aes", 99))).expect_err("too much");
+    let kept = refused(&world);
+    assert_eq!((kept.len(), kept[0]), (64, "beta/x07"), "the latest of a name counts");
+    assert!(kept.contains(&"beta/x10"));
+    let gone = Command::DeleteTenant { id: tenant_id("beta"), force: false, etag: None };
+    world.ask(gone).expect("it owns nothing");
+    assert_eq!(refused(&world), Vec::<&str>::new());
 }

@@ -64,7 +64,6 @@ fn a_refused_request_has_no_effect_but_its_answer() {
     world.deploy("acme/web", "lb", 1);
     let refused = [
         create("acme/web", spec("lb", 1)),
-        create("acme/b", spec("aes", 99)),
         update("acme/none", spec("lb", 1)),
         delete("acme/none"),
         delete_bitstream("lb"),

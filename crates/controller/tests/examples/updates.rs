@@ -180,6 +180,8 @@ fn a_refused_update_changes_nothing() {
     let (before, stored) = (world.view("acme/web"), world.durable.clone());
     let error = world.ask(update("acme/web", spec("aes", 90))).expect_err("four regions, 10 each");
     assert!(matches!(error, ControlError::Refused(_)), "{error}");
+    let noted = world.durable.remove("refused/acme/web");
+    assert!(noted.is_some(), "for recommendations");
     assert_eq!((world.view("acme/web"), world.durable.clone()), (before, stored));
     assert!(world.asked.is_empty());
 }
