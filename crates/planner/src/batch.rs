@@ -8,8 +8,9 @@
 //!
 //! With cuts allowed anywhere a set of DAGs has a place exactly when every NT has the bandwidth of
 //! all nodes that run it (see `search`). So the loads depend on the sums alone, and a batch costs
-//! little more than its DAGs one by one. The longest chains are placed first: they find whole what
-//! shorter ones would have taken pieces of.
+//! little more than its DAGs one by one. Those that have something loaded that others share are
+//! placed first, then the longest chains: they find whole what shorter ones would have taken pieces
+//! of.
 
 use std::cmp::Reverse;
 
@@ -59,15 +60,17 @@ pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_
     let loads = provision.loads(&chosen.iter().collect::<Vec<_>>());
     let mut order: Vec<&Wanted> = chosen.iter().collect();
     order.sort_by_key(|w| {
-        (provision.has_own(&w.demand), Reverse(w.nodes), Reverse(w.demand.kbps), w.index)
+        let opens = loads.iter().any(|(_, chain)| provision.opens(&w.demand, chain));
+        let has_own = provision.has_own(&w.demand);
+        (Reverse(opens), has_own, Reverse(w.nodes), Reverse(w.demand.kbps), w.index)
     });
     let first: Vec<usize> = order.iter().map(|wanted| wanted.index).collect();
     let batch = carry_out((ledger, catalogue), requests, &first, loads);
     if batch.order.len() == requests.len() || requests.len() > EVERY_SET_MAX {
         return batch;
     }
-    // A tenant's bitstream that others may share counts as its own above, since only it can load
-    // it; one by one it is shared. For few DAGs both are tried.
+    // Sums know nothing of memory and rows, nor whether a tenant's DAG will really have loaded what
+    // others are to share. For few DAGs both are tried.
     let single = carry_out((ledger, catalogue), requests, &[], Vec::new());
     if single.order.len() > batch.order.len() { single } else { batch }
 }

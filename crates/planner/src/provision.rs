@@ -3,8 +3,9 @@
 //!
 //! Depth first: while an NT is short, one of the loads that hold it must come; the most useful is
 //! tried first, and what was tried is not tried again beside others (loads are sets). A bound cuts
-//! what cannot do with the regions that are left. What a tenant's own bitstreams serve is theirs
-//! alone: their demand is met from it first, since nobody else could use it.
+//! what cannot do with the regions that are left. What a tenant does not share is served to it alone:
+//! its demand is met from that first, since nobody else could use it. What it shares serves all, but
+//! only its own DAGs have it loaded.
 
 use std::collections::BTreeMap;
 
@@ -48,6 +49,8 @@ struct Item<'a> {
     place: usize,
     /// Whose it is, if only they can use it.
     owner: Option<usize>,
+    /// Who can have it loaded, if not everybody.
+    loader: Option<usize>,
     /// What it serves, by number of the NT.
     serves: Vec<(usize, u64)>,
 }
@@ -93,7 +96,7 @@ pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
     catalogue: &'a Catalogue,
     keys: Vec<NtKey>,
-    /// Tenants with bitstreams that only they can use.
+    /// Tenants with bitstreams that only they can use, or have loaded.
     owners: Vec<TenantId>,
     items: Vec<Item<'a>>,
     /// The items that serve each NT.
@@ -197,7 +200,8 @@ impl<'a> Provision<'a> {
             if !is_built {
                 continue;
             }
-            let owner = chain.bitstream.id.owner().map(|tenant| self.owner(&tenant));
+            let loader = chain.bitstream.id.owner().map(|tenant| self.owner(&tenant));
+            let owner = loader.filter(|_| !chain.bitstream.shareable);
             for place in 0..self.places.len() {
                 let region = ledger.profile().region(self.places[place].regions[0]);
                 if region.is_some_and(|region| fits_region(region, chain)) {
@@ -205,7 +209,7 @@ impl<'a> Provision<'a> {
                         self.holders[*nt].push(self.items.len());
                         self.best[*nt] = self.best[*nt].max(*kbps);
                     }
-                    self.items.push(Item { chain, place, owner, serves: serves.clone() });
+                    self.items.push(Item { chain, place, owner, loader, serves: serves.clone() });
                 }
             }
         }
@@ -223,9 +227,18 @@ impl<'a> Provision<'a> {
         Some(Demand { tenant: tenant.clone(), kbps, nts: nts.into_iter().collect() })
     }
 
-    /// Whether a tenant has bitstreams of its own: then it uses those.
+    /// Whether a tenant has bitstreams that nobody else can use: then it uses those.
     pub(crate) fn has_own(&self, demand: &Demand) -> bool {
-        self.owners.contains(&demand.tenant)
+        let is_own = |owner: Option<usize>| owner.is_some_and(|o| self.owners[o] == demand.tenant);
+        self.items.iter().any(|item| is_own(item.owner))
+            || self.places.iter().any(|place| is_own(place.owner))
+    }
+
+    /// Whether a demand has a bitstream loaded that others share, but could not have loaded.
+    pub(crate) fn opens(&self, demand: &Demand, chain: &Chain) -> bool {
+        chain.bitstream.shareable
+            && chain.bitstream.id.is_owned_by(&demand.tenant)
+            && demand.nts.iter().any(|(nt, _)| chain.holds(&[self.keys[*nt]]))
     }
 
     /// How much of the card a demand is worth, at least: by the loads that serve most of each NT.
@@ -365,6 +378,12 @@ impl<'a> Provision<'a> {
         pool.add(place.owner, &place.loses);
     }
 
+    /// Whether a DAG that needs it may have it loaded.
+    fn may_be_loaded(&self, item: &Item<'_>) -> bool {
+        let needs = |nt: usize, tenant: usize| self.needed.own[tenant][nt] > 0;
+        item.loader.is_none_or(|tenant| item.serves.iter().any(|(nt, _)| needs(*nt, tenant)))
+    }
+
     /// The items that serve the NT with the fewest ways to serve it, the most useful first; `None`
     /// where `regions` more loads cannot be enough.
     fn tries(
@@ -374,7 +393,10 @@ impl<'a> Provision<'a> {
         banned: &[bool],
         left: &[usize],
     ) -> Option<Vec<usize>> {
-        let is_open = |item: &&usize| !banned[**item] && left[self.items[**item].place] > 0;
+        let is_open = |item: &&usize| {
+            let of = &self.items[**item];
+            !banned[**item] && left[of.place] > 0 && self.may_be_loaded(of)
+        };
         let mut total = 0u64;
         let mut scarcest: Option<(usize, usize)> = None;
         for (nt, short) in shorts.iter().enumerate().filter(|(_, short)| **short > 0) {

@@ -49,6 +49,32 @@ fn what_has_no_place_together_leaves_room_for_the_most() {
     assert_eq!(placed, ["0:0*4", "0:0*4"]);
 }
 
+/// What a tenant has built and shares serves all, once a DAG of its own has it loaded.
+#[test]
+fn a_tenants_bitstream_that_is_shared_counts_for_all() {
+    let mut world = World::with(2, "a b", &[("b", "b"), ("t0.ab", "a b")]);
+    let mut dags =
+        wanted(&[("t1/v", "b", 4), ("t1/w", "b", 3), ("t0/x", "a", 4), ("t0/y", "b", 1)]);
+    let batch = carry_out(&mut world, &dags);
+    assert!(batch.results.iter().all(Result::is_ok));
+    assert_eq!(batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>(), 1);
+
+    // Nobody else can have it loaded.
+    dags.retain(|(name, _)| name.tenant.as_str() == "t1");
+    let mut world = World::with(2, "a b", &[("t0.ab", "a b")]);
+    let batch = carry_out(&mut world, &dags);
+    assert!(batch.results.iter().all(Result::is_err));
+    // Nor does its own DAG load it where that does not need it.
+    let mut world = World::with(2, "a b c", &[("t0.ab", "a b"), ("b", "b"), ("c", "c")]);
+    dags.extend(wanted(&[("t0/z", "c", 1)]));
+    let batch = carry_out(&mut world, &dags);
+    assert!(batch.results.iter().all(Result::is_ok));
+    let loaded = batch.plans().flat_map(|(_, plan)| &plan.loads);
+    let mut loaded: Vec<&str> = loaded.map(|load| load.bitstream.as_str()).collect();
+    loaded.sort_unstable();
+    assert_eq!(loaded, ["b", "c"]);
+}
+
 #[test]
 fn an_nt_that_nobody_has_is_refused_alone() {
     let mut world = World::with(1, "a", &[("a", "a")]);
