@@ -1,0 +1,46 @@
+//! Virtual functions of bindings as devices of the Container Device Interface (CDI).
+//!
+//! ```text
+//!  binding (UUID, functions, DAGs) ──► spec: snic.dev/vf, a device a function ──► /var/run/cdi/*.json
+//!  host's /sys (VFIO group of a function) ──┘                                            │
+//!                                             container runtime: --device snic.dev/vf=… ◄┘
+//! ```
+//!
+//! One file a binding, so that what ends takes its file with it and nothing else. A file is written
+//! whole or not at all, and not touched where it says already what it is to say.
+
+pub mod folder;
+pub mod host;
+pub mod settings;
+pub mod spec;
+pub mod sync;
+
+pub use folder::{Folder, FolderError};
+pub use host::Host;
+pub use spec::{Device, InvalidSpec, Spec};
+
+use snic_api::v1::VmBinding;
+
+/// What container runtimes call our devices: vendor and class.
+pub const KIND: &str = "snic.dev/vf";
+
+/// The UUID of a binding's name.
+pub fn uuid_of(binding: &VmBinding) -> &str {
+    binding.name.strip_prefix("vmBindings/").unwrap_or(&binding.name)
+}
+
+/// The fully qualified names of a binding's devices, in the order of its functions.
+pub fn names(binding: &VmBinding) -> Vec<String> {
+    let uuid = uuid_of(binding);
+    (0..binding.functions.len()).map(|n| format!("{KIND}={uuid}-{n}")).collect()
+}
+
+/// The spec of a binding: a device for each of its functions.
+pub fn spec(binding: &VmBinding, host: &Host) -> Spec {
+    let uuid = uuid_of(binding);
+    let device = |(n, function)| Device {
+        name: format!("{uuid}-{n}"),
+        container_edits: host.edits(binding, function),
+    };
+    Spec::new(KIND, binding.functions.iter().enumerate().map(device).collect())
+}

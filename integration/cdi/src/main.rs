@@ -1,0 +1,80 @@
+//! `snic-cdi`: keeps the Container Device Interface files of a host's bindings.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use snic_cdi::settings::{DEFAULT_PATH, Settings};
+use snic_cdi::sync::{SyncError, follow};
+use snic_cdi::{Folder, Host};
+
+/// Pause before the daemon is asked again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+const USAGE: &str = "usage: snic-cdi [--config FILE] [--once]
+
+Writes a file for each binding of virtual functions to the folder that container runtimes read, and
+keeps them as the bindings are; with --once, as they are now.";
+
+fn arguments(words: impl Iterator<Item = String>) -> Option<(PathBuf, bool)> {
+    let (mut config, mut once) = (PathBuf::from(DEFAULT_PATH), false);
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--config" => config = words.next()?.into(),
+            "--once" => once = true,
+            _ => return None,
+        }
+    }
+    Some((config, once))
+}
+
+fn main() -> ExitCode {
+    let Some((config, once)) = arguments(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(&config, once) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snic-cdi: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
+    let settings = Settings::read(config)?;
+    let folder = Folder::open(&settings.folder, Host::new(&settings.sysfs));
+    let folder = folder.map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        loop {
+            match follow(&settings.daemon, &folder, once).await {
+                Ok(()) => return Ok(()),
+                Err(error) if once => return Err(error.to_string()),
+                // Settings do not become right by themselves.
+                Err(SyncError::Connect(
+                    error @ (snic_api::connect::ConnectError::Settings { .. }
+                    | snic_api::connect::ConnectError::Read { .. }),
+                )) => return Err(error.to_string()),
+                Err(error) => eprintln!("snic-cdi: {error}; asked again in {AGAIN:?}"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_few() {
+        let read = |text: &str| arguments(text.split_whitespace().map(str::to_owned));
+        assert_eq!(read(""), Some((DEFAULT_PATH.into(), false)));
+        assert_eq!(read("--once --config x"), Some(("x".into(), true)));
+        assert_eq!(read("--config"), None);
+        assert_eq!(read("help"), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! Settings: one TOML file, each key with a default.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use snic_api::connect::Target;
+
+/// Where the settings are, unless `--config` says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/snic/cdi.toml";
+
+/// The settings.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where the daemon is, and who we are there.
+    pub daemon: Target,
+    /// The folder that container runtimes read.
+    pub folder: PathBuf,
+    /// Where the host's devices are described.
+    pub sysfs: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            daemon: Target { identity: Some("orchestrator/cdi".into()), ..Target::default() },
+            folder: "/var/run/cdi".into(),
+            sysfs: "/sys".into(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the settings; without a file the defaults are in force.
+    ///
+    /// # Errors
+    /// A text that names the file and what is wrong in it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text)
+                .map_err(|error| format!("{}: {}", path.display(), error.message())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_the_default_and_what_is_odd_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("cdi.toml");
+        assert_eq!(Settings::read(&file), Ok(Settings::default()));
+        std::fs::write(&file, "folder = \"/etc/cdi\"").expect("a file");
+        assert_eq!(Settings::read(&file).expect("valid").folder, Path::new("/etc/cdi"));
+        std::fs::write(&file, "colour = 1").expect("a file");
+        let error = Settings::read(&file).expect_err("unknown");
+        assert!(error.contains("cdi.toml") && error.contains("colour"), "{error}");
+    }
+}

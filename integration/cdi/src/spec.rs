@@ -1,0 +1,272 @@
+//! A CDI specification, and the rules that the published schema and text have for one.
+
+use serde::{Deserialize, Serialize};
+
+/// The version that files are written in: the first in which the name of a device may begin with a
+/// digit, as UUIDs do. Nothing of later ones is used, so older runtimes read it too.
+pub const VERSION: &str = "0.5.0";
+/// Longest vendor, in characters: a DNS subdomain.
+const VENDOR_CHARS_MAX: usize = 253;
+/// Longest class, in characters.
+const CLASS_CHARS_MAX: usize = 63;
+
+/// A specification: what a runtime does to a container that asks for one of the devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// Version of the format.
+    pub cdi_version: String,
+    /// Vendor and class, such as `snic.dev/vf`.
+    pub kind: String,
+    /// The devices; at least one.
+    pub devices: Vec<Device>,
+}
+
+/// A device that a container may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Device {
+    /// Unique in its specification.
+    pub name: String,
+    /// What it brings.
+    pub container_edits: Edits,
+}
+
+/// What is added to a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Edits {
+    /// Environment, as `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Device nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_nodes: Vec<DeviceNode>,
+}
+
+/// A device node of the host that the container gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeviceNode {
+    /// Its path, in the container as on the host.
+    pub path: String,
+    /// What the container may do: `r`, `w`, `m`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub permissions: String,
+}
+
+/// A specification that runtimes would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSpec {
+    /// The version is not the one that is written.
+    #[error("cdiVersion {0:?}: this program writes and reads {VERSION}")]
+    Version(String),
+    /// Not a vendor and a class.
+    #[error(
+        "kind {0:?}: a DNS subdomain of at most {VENDOR_CHARS_MAX} characters, a slash, and at \
+         most {CLASS_CHARS_MAX} letters, digits, '-', '_' and '.', a letter first and a letter or \
+         digit last"
+    )]
+    Kind(String),
+    /// Nothing to ask for.
+    #[error("devices: there is none; at least one is needed")]
+    NoDevice,
+    /// A name that cannot be asked for.
+    #[error(
+        "device {0:?}: letters, digits, '-', '_', '.' and ':', a letter or digit first and last"
+    )]
+    DeviceName(String),
+    /// Two of one name.
+    #[error("device {0:?} is there twice")]
+    Twice(String),
+    /// Nothing would happen.
+    #[error("device {0:?}: containerEdits are empty; at least one is needed")]
+    NoEdit(String),
+    /// Not `NAME=value`.
+    #[error("device {device:?}: env {text:?} is not NAME=value")]
+    Env {
+        /// Of which device.
+        device: String,
+        /// The text.
+        text: String,
+    },
+    /// Not a node.
+    #[error("device {device:?}: node {path:?}: an absolute path, and permissions of r, w and m")]
+    Node {
+        /// Of which device.
+        device: String,
+        /// Its path.
+        path: String,
+    },
+}
+
+fn is_vendor(text: &str) -> bool {
+    let label = |label: &str| {
+        label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= VENDOR_CHARS_MAX && text.split('.').all(label)
+}
+
+fn is_class(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
+    let (first, last) = (bytes.first(), bytes.last());
+    bytes.len() <= CLASS_CHARS_MAX
+        && first.is_some_and(u8::is_ascii_alphabetic)
+        && last.is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(inner)
+}
+
+fn is_device_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:".contains(b);
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(inner)
+}
+
+fn is_env(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| !name.is_empty()) && !text.contains('\0')
+}
+
+impl DeviceNode {
+    fn is_valid(&self) -> bool {
+        let bare = !self.path.contains('\0') && !self.path.split('/').any(|part| part == "..");
+        self.path.len() > 1
+            && self.path.starts_with('/')
+            && bare
+            && self.permissions.bytes().all(|b| b"rwm".contains(&b))
+    }
+}
+
+impl Spec {
+    /// Of some devices, in the version that is written.
+    pub fn new(kind: &str, devices: Vec<Device>) -> Self {
+        Self { cdi_version: VERSION.into(), kind: kind.into(), devices }
+    }
+
+    /// Checks what the schema and the text of the specification demand.
+    ///
+    /// # Errors
+    /// [`InvalidSpec`] with the first that is not as it should be.
+    pub fn check(&self) -> Result<(), InvalidSpec> {
+        if self.cdi_version != VERSION {
+            return Err(InvalidSpec::Version(self.cdi_version.clone()));
+        }
+        let parts = self.kind.split_once('/');
+        if !parts.is_some_and(|(vendor, class)| is_vendor(vendor) && is_class(class)) {
+            return Err(InvalidSpec::Kind(self.kind.clone()));
+        }
+        if self.devices.is_empty() {
+            return Err(InvalidSpec::NoDevice);
+        }
+        for (at, device) in self.devices.iter().enumerate() {
+            device.check()?;
+            if self.devices[..at].iter().any(|other| other.name == device.name) {
+                return Err(InvalidSpec::Twice(device.name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// As the text of a file.
+    ///
+    /// # Errors
+    /// [`InvalidSpec`]: what runtimes refuse is not written.
+    pub fn to_json(&self) -> Result<String, InvalidSpec> {
+        self.check()?;
+        let text = serde_json::to_string_pretty(self);
+        Ok(text.expect("a struct of texts and lists is JSON") + "\n")
+    }
+}
+
+impl Device {
+    fn check(&self) -> Result<(), InvalidSpec> {
+        let device = || self.name.clone();
+        if !is_device_name(&self.name) {
+            return Err(InvalidSpec::DeviceName(device()));
+        }
+        let edits = &self.container_edits;
+        if *edits == Edits::default() {
+            return Err(InvalidSpec::NoEdit(device()));
+        }
+        if let Some(text) = edits.env.iter().find(|text| !is_env(text)) {
+            return Err(InvalidSpec::Env { device: device(), text: text.clone() });
+        }
+        match edits.device_nodes.iter().find(|node| !node.is_valid()) {
+            Some(node) => Err(InvalidSpec::Node { device: device(), path: node.path.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn device(name: &str) -> Device {
+        let env = vec!["A=b".to_owned()];
+        Device { name: name.into(), container_edits: Edits { env, ..Edits::default() } }
+    }
+
+    fn valid() -> Spec {
+        Spec::new(crate::KIND, vec![device("123e4567-e89b-42d3-a456-426614174000-0")])
+    }
+
+    #[rstest]
+    #[case(|spec: &mut Spec| spec.cdi_version = "9.0.0".into(), "cdiVersion")]
+    #[case(|spec: &mut Spec| spec.kind = "vf".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = "snic.dev/vf/0".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = "-snic.dev/vf".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = "Snic.dev/vf".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = "snic..dev/vf".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = "snic.dev/vf-".into(), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = format!("snic.dev/{}", "v".repeat(64)), "kind")]
+    #[case(|spec: &mut Spec| spec.kind = format!("{}/vf", "v".repeat(254)), "kind")]
+    #[case(|spec: &mut Spec| spec.devices.clear(), "at least one")]
+    #[case(|spec: &mut Spec| spec.devices.push(device("a=b")), "a=b")]
+    #[case(|spec: &mut Spec| spec.devices.push(device("")), "first and last")]
+    #[case(|spec: &mut Spec| spec.devices.push(device("a.")), "first and last")]
+    #[case(|spec: &mut Spec| spec.devices.push(spec.devices[0].clone()), "twice")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.clear(), "empty")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A".into()), "NAME=value")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("=b".into()), "NAME=value")]
+    #[case(|spec: &mut Spec| node(spec, "dev/vfio/1", ""), "absolute")]
+    #[case(|spec: &mut Spec| node(spec, "/dev/../etc", ""), "absolute")]
+    #[case(|spec: &mut Spec| node(spec, "/dev/vfio/1", "rx"), "r, w and m")]
+    fn what_runtimes_refuse_is_not_written(#[case] harm: fn(&mut Spec), #[case] said: &str) {
+        assert_eq!(valid().check(), Ok(()));
+        let mut spec = valid();
+        harm(&mut spec);
+        let error = spec.to_json().expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+
+    fn node(spec: &mut Spec, path: &str, permissions: &str) {
+        let node = DeviceNode { path: path.into(), permissions: permissions.into() };
+        spec.devices[0].container_edits.device_nodes.push(node);
+    }
+
+    #[test]
+    fn the_text_has_the_names_of_the_schema() {
+        let mut spec = valid();
+        node(&mut spec, "/dev/vfio/7", "rw");
+        let text = spec.to_json().expect("valid");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let keys = |value: &serde_json::Value| {
+            let object = value.as_object().expect("an object");
+            object.keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&json), ["cdiVersion", "devices", "kind"]);
+        let device = &json["devices"][0];
+        assert_eq!(keys(device), ["containerEdits", "name"]);
+        assert_eq!(keys(&device["containerEdits"]), ["deviceNodes", "env"]);
+        assert_eq!(device["containerEdits"]["deviceNodes"][0]["path"], "/dev/vfio/7");
+        assert_eq!(serde_json::from_str::<Spec>(&text).expect("own output"), spec);
+    }
+}

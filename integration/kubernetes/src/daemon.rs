@@ -1,0 +1,142 @@
+//! What the plugin asks of the daemon.
+
+use std::time::Duration;
+
+use snic_api::connect::{Connection, Target};
+use snic_api::v1::bind_vm_request::Chains;
+use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
+use snic_api::v1::vm_binding::State;
+use snic_api::v1::{
+    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, UnbindVmRequest, VmBinding,
+};
+use tokio::sync::Mutex;
+use tonic::{Code, Request, Status};
+
+use crate::settings::{Resource, Settings};
+
+/// What the daemon's answer is given beyond the time that the card has.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How long an answer may take that waits for no card.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+type Client = OrchestrationServiceClient<Connection>;
+
+/// The daemon; connected to when it is first needed, and again after it did not answer.
+#[derive(Debug)]
+pub struct Daemon {
+    target: Target,
+    bind_within: Duration,
+    lease: Duration,
+    client: Mutex<Option<Client>>,
+}
+
+/// Whether a status says that the daemon is not there, and not that it refuses.
+pub fn is_down(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Cancelled
+    )
+}
+
+impl Daemon {
+    /// Where the settings say.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            target: settings.daemon.clone(),
+            bind_within: Duration::from_secs(settings.bind_seconds),
+            lease: Duration::from_secs(settings.lease_seconds),
+            client: Mutex::default(),
+        }
+    }
+
+    async fn client(&self) -> Result<Client, Status> {
+        let mut client = self.client.lock().await;
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        let connection = self.target.connect().await.map_err(|error| {
+            Status::unavailable(format!("the SmartNIC's daemon cannot be reached: {error}"))
+        })?;
+        Ok(client.insert(OrchestrationServiceClient::new(connection)).clone())
+    }
+
+    /// Names whose answer it is, and forgets a connection that gave none.
+    async fn answer<T>(&self, result: Result<tonic::Response<T>, Status>) -> Result<T, Status> {
+        match result {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) if is_down(&status) => {
+                self.client.lock().await.take();
+                let text = status.message();
+                Err(Status::unavailable(format!("the SmartNIC's daemon does not answer: {text}")))
+            }
+            Err(status) => {
+                let text = format!("the SmartNIC's daemon refused: {}", status.message());
+                Err(Status::new(status.code(), text))
+            }
+        }
+    }
+
+    /// Binds a device; waits until the card serves it. What is bound already stays so.
+    ///
+    /// # Errors
+    /// The daemon's status, or UNAVAILABLE where it does not answer.
+    pub async fn bind(&self, uuid: &str, resource: &Resource) -> Result<VmBinding, Status> {
+        let dag = |dag: &String| format!("tenants/{}/dags/{dag}", resource.tenant);
+        let chains = match &resource.template {
+            Some(template) => Chains::Template(dag(template)),
+            None => Chains::Dags(DagNames { names: resource.dags.iter().map(dag).collect() }),
+        };
+        let mut request = Request::new(BindVmRequest {
+            vm: uuid.to_owned(),
+            tenant: format!("tenants/{}", resource.tenant),
+            chains: Some(chains),
+            functions: 0,
+            ready_within: prost_types::Duration::try_from(self.bind_within).ok(),
+            lease: prost_types::Duration::try_from(self.lease).ok(),
+        });
+        request.set_timeout(self.bind_within + MARGIN);
+        let reply = self.client().await?.bind_vm(request).await;
+        self.answer(reply).await
+    }
+
+    /// Gives back what a device has; one that has nothing is fine too.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub async fn unbind(&self, uuid: &str, resource: &Resource) -> Result<(), Status> {
+        let tenant = format!("tenants/{}", resource.tenant);
+        let mut request = Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant });
+        request.set_timeout(ANSWER_MAX);
+        let reply = self.client().await?.unbind_vm(request).await;
+        match self.answer(reply).await {
+            Err(status) if status.code() != Code::NotFound => Err(status),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that devices are alive; gives the bindings there are.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub async fn heartbeat(&self, uuids: Vec<String>) -> Result<Vec<VmBinding>, Status> {
+        let mut request = Request::new(HeartbeatRequest { vms: uuids });
+        request.set_timeout(ANSWER_MAX);
+        let reply = self.client().await?.heartbeat(request).await;
+        Ok(self.answer(reply).await?.alive)
+    }
+
+    /// The binding of a device, where it is bound.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub async fn bound(&self, uuid: &str) -> Result<Option<VmBinding>, Status> {
+        let mut request = Request::new(GetBindingRequest { name: format!("vmBindings/{uuid}") });
+        request.set_timeout(ANSWER_MAX);
+        let reply = self.client().await?.get_binding(request).await;
+        match self.answer(reply).await {
+            Ok(binding) => Ok(Some(binding).filter(|binding| binding.state() == State::Bound)),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What goes on between the kubelet's calls: leases are renewed, what no pod has is given back, and
+//! devices are unhealthy where the daemon or what they were bound to is gone.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use snic_api::v1::vm_binding::State;
+use snic_cdi::uuid_of;
+use tonic::transport::Endpoint;
+use tonic::{Request, Status};
+
+use crate::PluginError;
+use crate::pod_resources::ListPodResourcesRequest;
+use crate::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::pool::Pool;
+
+/// How long the kubelet may take to say what pods have.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Largest list of a node's pods that is read, in bytes.
+const LIST_BYTES_MAX: usize = 64 << 20;
+
+/// Beats until the program ends.
+pub async fn run(pool: Arc<Pool>) -> Result<(), PluginError> {
+    let never: Infallible = beat_on(&pool).await;
+    match never {}
+}
+
+async fn beat_on(pool: &Pool) -> Infallible {
+    let mut beats = tokio::time::interval(pool.settings.heartbeat());
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut was_up = None;
+    loop {
+        beats.tick().await;
+        let result = beat(pool).await;
+        let is_up = result.is_ok();
+        if was_up != Some(is_up) {
+            was_up = Some(is_up);
+            let resource = &pool.resource.name;
+            match result {
+                Ok(()) => tracing::info!(resource, "the daemon answers"),
+                Err(status) => {
+                    tracing::warn!(resource, why = status.message(), "devices are unhealthy")
+                }
+            }
+        }
+    }
+}
+
+/// Beats once.
+///
+/// # Errors
+/// The daemon's status; devices are unhealthy then.
+pub async fn beat(pool: &Pool) -> Result<(), Status> {
+    let all = pool.uuids();
+    let began = Instant::now();
+    let uuids = all.iter().map(|(_, uuid)| uuid.clone()).collect();
+    let alive = match pool.daemon.heartbeat(uuids).await {
+        Ok(alive) => alive,
+        Err(status) => {
+            pool.set_daemon_up(false);
+            return Err(status);
+        }
+    };
+    for (id, uuid) in &all {
+        let is_it = |binding: &&snic_api::v1::VmBinding| uuid_of(binding) == uuid;
+        let binding = alive.iter().find(is_it).filter(|b| b.state() == State::Bound);
+        match binding {
+            // Of an earlier run of this program.
+            Some(binding) if !pool.is_bound(id) => {
+                let told = pool.set_bound(id, binding);
+                told.map_err(|error| Status::internal(error.to_string()))?;
+            }
+            // One that was bound meanwhile is not in the answer yet.
+            None if pool.was_bound_at(id, began) => {
+                tracing::warn!(device = id, "what it was bound to is gone");
+                pool.set_unbound(id, true);
+            }
+            _ => {}
+        }
+    }
+    pool.set_daemon_up(true);
+    // A kubelet that does not say what is in use keeps all of it.
+    if let Ok(used) = used(pool).await {
+        give_back(pool, &used.into_iter().collect::<Vec<_>>()).await?;
+    }
+    Ok(())
+}
+
+async fn give_back(pool: &Pool, used: &[String]) -> Result<(), Status> {
+    used.iter().for_each(|id| pool.set_used(id));
+    for id in pool.idle(used) {
+        let Some(uuid) = pool.uuid(&id) else { continue };
+        pool.daemon.unbind(&uuid, &pool.resource).await?;
+        pool.set_unbound(&id, false);
+        tracing::info!(device = id, "no pod has it: it is given back");
+    }
+    Ok(())
+}
+
+/// The devices that pods have.
+async fn used(pool: &Pool) -> Result<BTreeSet<String>, Status> {
+    let list = list(&pool.settings.pod_resources);
+    let reply = tokio::time::timeout(ANSWER_MAX, list).await;
+    let reply = reply.map_err(|_| Status::deadline_exceeded("the kubelet says nothing"))??;
+    let containers = reply.pod_resources.into_iter().flat_map(|pod| pod.containers);
+    let devices = containers.flat_map(|container| container.devices);
+    let ours = devices.filter(|devices| devices.resource_name == pool.resource.name);
+    Ok(ours.flat_map(|devices| devices.device_ids).collect())
+}
+
+async fn list(socket: &Path) -> Result<crate::pod_resources::ListPodResourcesResponse, Status> {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
+    let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
+    let channel = endpoint.map_err(unreachable)?.connect().await.map_err(unreachable)?;
+    let mut client =
+        PodResourcesListerClient::new(channel).max_decoding_message_size(LIST_BYTES_MAX);
+    Ok(client.list(Request::new(ListPodResourcesRequest {})).await?.into_inner())
+}
