@@ -1,5 +1,6 @@
 //! The gRPC server of a running daemon, from start to a clean stop.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
-use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};
+use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem, WebSettings};
 use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -20,6 +21,7 @@ use crate::wiring::Daemon;
 /// A server that serves.
 pub struct Serving {
     port: Option<u16>,
+    page: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), snic_server::ServeError>>,
 }
@@ -28,6 +30,11 @@ impl Serving {
     /// The TCP port, where there is one.
     pub const fn port(&self) -> Option<u16> {
         self.port
+    }
+
+    /// The address of the page for browsers, where there is one.
+    pub const fn page(&self) -> Option<SocketAddr> {
+        self.page
     }
 
     /// Ends streams, lets calls end, and stops listening.
@@ -48,13 +55,14 @@ impl Serving {
 pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
     let bound = snic_server::bind(server_settings(settings, daemon)?).await.context("listen")?;
     let port = bound.tcp_address().map(|address| address.port());
+    let page = bound.web_address();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {
         // A sender that is gone means stop, too.
         let _ = stopped.await;
     };
     let task = tokio::spawn(bound.serve(daemon.plane.clone(), shutdown));
-    Ok(Serving { port, stop, task })
+    Ok(Serving { port, page, stop, task })
 }
 
 /// `snicd run`: serves until a signal, then stops cleanly.
@@ -77,6 +85,9 @@ async fn serve(settings: &Settings, daemon: Daemon) -> Result<()> {
     let mut server = start(settings, &daemon).await?;
     if let Some(port) = server.port() {
         tracing::info!(port, "snicd is up");
+    }
+    if let Some(address) = server.page() {
+        tracing::info!(%address, "the page for browsers is served");
     }
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
@@ -116,7 +127,13 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
     let listen = &settings.listen;
     let plain_tcp = listen.insecure_plaintext;
     let tls = if listen.tcp.is_some() && !plain_tcp { Some(tls(settings)?) } else { None };
+    let web = settings.web.listen.map(|address| {
+        let plain_text = settings.web.insecure_plaintext;
+        let tls = if plain_text { None } else { Some(self::tls(settings)?) };
+        anyhow::Ok(WebSettings { address, tls, plain_text })
+    });
     Ok(ServerSettings {
+        web: web.transpose()?,
         tcp: listen.tcp,
         tls,
         unix: listen.unix.clone(),

@@ -23,6 +23,8 @@ pub struct Settings {
     pub trust_domain: String,
     /// Where clients connect.
     pub listen: Listen,
+    /// The page for operators' browsers; off by default.
+    pub web: Web,
     /// The daemon's certificate, and whom it believes.
     pub tls: Tls,
     /// Log lines.
@@ -46,6 +48,17 @@ pub struct Listen {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
     /// No TLS: whoever connects is who it says it is. Only on loopback or a unix socket.
+    pub insecure_plaintext: bool,
+}
+
+/// The page for operators' browsers: what the cards and DAGs do, nothing to change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Web {
+    /// Address and port. The browser shows a certificate of an operator, as every client does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// No TLS: whoever connects may read all that an operator may. Only on loopback.
     pub insecure_plaintext: bool,
 }
 
@@ -209,6 +222,7 @@ impl Default for Settings {
                 unix: None,
                 insecure_plaintext: false,
             },
+            web: Web::default(),
             tls: Tls {
                 ca: pki.join("ca.pem"),
                 certificate: pki.join("server.pem"),

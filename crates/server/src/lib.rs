@@ -17,10 +17,13 @@ mod serve;
 mod services;
 pub mod settings;
 pub mod shell;
+mod web;
 mod wire;
 
 pub use identity::{InvalidTrustDomain, TrustDomain};
 pub use links::{CardLink, CardLinks};
 pub use listen::ListenError;
 pub use serve::{Bound, ServeError, bind, serve};
-pub use settings::{Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem};
+pub use settings::{
+    Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem, WebSettings,
+};

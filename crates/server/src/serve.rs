@@ -18,9 +18,10 @@ use crate::listen::{self, ListenError, Listener, Listeners};
 use crate::services::{CHUNK_BYTES_MAX, Services};
 use crate::settings::{ServerSettings, TlsSettings};
 use crate::shell::{ControlPlane, ShellError};
+use crate::web;
 
 /// How long a TLS handshake may take.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How often the control plane is asked whether it still answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Around a chunk of an upload: tags and lengths of the message.
@@ -35,6 +36,9 @@ pub enum ServeError {
     /// Certificates or key are not what they should be.
     #[error("the server's certificates or key cannot be used; all three are PEM files")]
     Tls(#[source] tonic::transport::Error),
+    /// The same of the page for browsers.
+    #[error("the page's certificates or key cannot be used: {0}; all three are PEM files")]
+    WebTls(String),
     /// The API's descriptors cannot be served.
     #[error("the API's descriptors are damaged")]
     Reflection(#[source] tonic_reflection::server::Error),
@@ -52,6 +56,7 @@ pub struct Bound {
     settings: ServerSettings,
     listeners: Listeners,
     tls: Option<ServerTlsConfig>,
+    web: Option<web::Listening>,
 }
 
 /// Binds the listeners of the settings.
@@ -68,7 +73,8 @@ pub async fn bind(settings: ServerSettings) -> Result<Bound, ServeError> {
         Server::builder().tls_config(tls.clone()).map_err(ServeError::Tls)?;
     }
     let listeners = listen::bind(&settings).await?;
-    Ok(Bound { settings, listeners, tls })
+    let web = settings.web.as_ref().map(web::bind).transpose()?;
+    Ok(Bound { settings, listeners, tls, web })
 }
 
 /// Clients may come without a certificate, so that health checks need none and others are told
@@ -96,16 +102,22 @@ impl Bound {
         self.listeners.tcp.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    /// The address of the page for browsers, with the port that was taken.
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(web::Listening::address)
+    }
+
     /// Serves until `shutdown`, then ends streams, lets calls end for as long as the settings give
     /// them, and returns.
     pub async fn serve(
-        self,
+        mut self,
         plane: ControlPlane,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
         let hub = Hub::start(&plane, self.settings.limits.changes_kept).await?;
         let services = Services::new(plane.clone(), hub, &self.settings, stopping.clone());
+        let page = self.page(&services, &stopping);
         let (health, routes) = routes(services, &self.settings)?;
         let watched = tokio::spawn(watch_health(plane, health, stopping.clone()));
         let address = self.tcp_address();
@@ -118,7 +130,22 @@ impl Bound {
         stop.send_replace(true);
         // It ends by itself; that it panicked would have been logged.
         let _ = watched.await;
+        if let Some(page) = page {
+            let _ = page.await;
+        }
         result
+    }
+
+    /// Serves the page for browsers, where the settings want one.
+    fn page(
+        &mut self,
+        services: &Services,
+        stopping: &watch::Receiver<bool>,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        let page = self.web.take()?;
+        let (services, settings) = (services.clone(), self.settings.clone());
+        let stopping = stopping.clone();
+        Some(tokio::spawn(async move { page.serve(services, &settings, stopping).await }))
     }
 
     /// Serves on all listeners until `stopping`.
@@ -127,7 +154,7 @@ impl Bound {
         routes: Routes,
         stopping: &watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), ServeError>> + use<> {
-        let Self { settings, listeners, tls } = self;
+        let Self { settings, listeners, tls, .. } = self;
         let places = Arc::new(Semaphore::new(settings.limits.connections_max));
         let gate =
             Gate::new(settings.trust_domain.clone(), settings.limits.clone(), stopping.clone());

@@ -27,6 +27,8 @@ pub struct ServerSettings {
     /// Allows plain text, on loopback addresses and the Unix socket only. Whoever reaches these
     /// may then call itself anyone.
     pub plain_text: bool,
+    /// Where the page for browsers is served; nowhere without it.
+    pub web: Option<WebSettings>,
     /// The domain that identities belong to.
     pub trust_domain: TrustDomain,
     /// How much to take.
@@ -45,12 +47,25 @@ impl ServerSettings {
             tls: None,
             unix: None,
             plain_text: false,
+            web: None,
             trust_domain,
             limits: Limits::default(),
             upload_check,
             card_links: CardLinks::default(),
         }
     }
+}
+
+/// Where the page for browsers is served.
+#[derive(Debug, Clone)]
+pub struct WebSettings {
+    /// The address to listen on; port 0 takes any that is free.
+    pub address: SocketAddr,
+    /// Certificates. Operators are who their client certificates say.
+    pub tls: Option<TlsSettings>,
+    /// Allows to do without, on loopback addresses only. Whoever reaches these may then read all
+    /// that an operator may.
+    pub plain_text: bool,
 }
 
 /// The server's certificate, and the authority that clients' certificates come from; all PEM.
@@ -85,6 +100,10 @@ pub struct Limits {
     pub streams_max: usize,
     /// Watches and waits of one caller.
     pub streams_per_caller_max: usize,
+    /// Browsers at once that watch the page.
+    pub browsers_max: usize,
+    /// How long a browser may read nothing while something waits for it.
+    pub unread_max: Duration,
     /// Uploads at once; each holds up to 16 MiB.
     pub uploads_max: usize,
     /// Largest message, in bytes; chunks of uploads have a limit of their own.
@@ -114,6 +133,8 @@ impl Default for Limits {
             calls_max: 1_024,
             streams_max: 1_024,
             streams_per_caller_max: 64,
+            browsers_max: 64,
+            unread_max: Duration::from_secs(10),
             uploads_max: 4,
             message_bytes_max: 1 << 20,
             deadline: Duration::from_secs(30),

@@ -61,6 +61,16 @@ const PACKAGES: &[Package] = &[
         why: "the test of the hook in the hands of libvirt",
     },
     Package {
+        name: "chromium",
+        sign: Sign::Program("chromium"),
+        why: "the test that looks at the page for operators",
+    },
+    Package {
+        name: "fonts-liberation", // pictures of a page have letters of one kind
+        sign: Sign::File("/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"),
+        why: "the test that looks at the page for operators",
+    },
+    Package {
         name: "libxrt-dev", // the emulation's shims are found by their links
         sign: Sign::File("/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2"),
         why: "the tests through Xilinx's library, which need no card",

@@ -84,7 +84,17 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
 /// Runs the quickstart to its end; gives what it printed.
 fn quickstart(folder: &std::path::Path) -> String {
     let output = Command::new(program("snicd"))
-        .args(["quickstart", "--exit", "--listen", "127.0.0.1:0", "--traffic-us", "200", "--dir"])
+        .args([
+            "quickstart",
+            "--exit",
+            "--listen",
+            "127.0.0.1:0",
+            "--web",
+            "127.0.0.1:0",
+            "--traffic-us",
+            "200",
+            "--dir",
+        ])
         .arg(folder)
         .stdin(Stdio::null())
         .output()

@@ -20,7 +20,7 @@ use snic_domain::TenantId;
 
 use crate::pki::{DevelopmentCa, Pair, write};
 use crate::serving;
-use crate::settings::{Listen, Settings, Signatures, Tls};
+use crate::settings::{Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
 use client::Client;
 
@@ -37,6 +37,9 @@ pub struct Options {
     /// Loopback address and port to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7443")]
     listen: SocketAddr,
+    /// Loopback address and port of the page for browsers, without TLS; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7444")]
+    web: SocketAddr,
     /// How long traffic is driven at the card, in microseconds of the card's time.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     traffic_us: u64,
@@ -78,6 +81,8 @@ pub async fn run(options: Options) -> Result<()> {
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
+        // A browser has no certificate yet.
+        web: Web { listen: Some(options.web), insecure_plaintext: true },
         // Test images, built as they are uploaded.
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
@@ -88,6 +93,9 @@ pub async fn run(options: Options) -> Result<()> {
     let server = serving::start(&settings, &daemon).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
+    if let Some(page) = server.page() {
+        say!("the page for browsers is at http://{page}");
+    }
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
     let tour = async {

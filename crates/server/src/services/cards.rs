@@ -29,7 +29,7 @@ fn cards(controller: &Controller, links: &CardLinks) -> Vec<v1::Card> {
 }
 
 /// The regions of one card or of all, by card and number, behind one.
-fn regions(
+pub(crate) fn regions(
     controller: &Controller,
     card: Option<&CardId>,
     after: Option<&(CardId, RegionId)>,

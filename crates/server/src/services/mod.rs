@@ -4,7 +4,7 @@
 //! on the wire. Nothing is decided here but what is the API's own business: pages, masks, names.
 
 mod bitstreams;
-mod cards;
+pub(crate) mod cards;
 mod consolidation;
 mod dags;
 mod events;
@@ -14,7 +14,7 @@ mod operations;
 mod orchestration;
 mod rules;
 mod tenants;
-mod watching;
+pub(crate) mod watching;
 
 use std::sync::Arc;
 

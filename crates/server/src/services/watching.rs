@@ -23,14 +23,14 @@ const EVENTS_WAITING_MAX: usize = 16;
 const CHANGES_AT_ONCE: usize = 64;
 
 /// What happened to a resource; a bookmark where there is none.
-pub(super) struct Event<'a, V> {
+pub(crate) struct Event<'a, V> {
     pub happening: Happening,
     pub view: Option<&'a V>,
     pub revision: u64,
 }
 
 /// What a watch is about.
-pub(super) trait Subject: Send + Sync + 'static {
+pub(crate) trait Subject: Send + Sync + 'static {
     type View: Send + Sync + 'static;
     type Event: Send + 'static;
 
@@ -50,14 +50,14 @@ pub(super) trait Subject: Send + Sync + 'static {
 }
 
 type Sender<S> = mpsc::Sender<Result<<S as Subject>::Event, Status>>;
-pub(super) type Events<S> = ReceiverStream<Result<<S as Subject>::Event, Status>>;
+pub(crate) type Events<S> = ReceiverStream<Result<<S as Subject>::Event, Status>>;
 
 /// The reader is gone.
 struct Gone;
 
 impl Services {
     /// Begins a watch. A revision that is too old is refused at once.
-    pub(super) async fn watch<S: Subject>(
+    pub(crate) async fn watch<S: Subject>(
         &self,
         subject: S,
         resume: u64,

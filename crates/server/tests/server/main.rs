@@ -13,3 +13,4 @@ mod orchestration;
 mod raw;
 mod rig;
 mod watching;
+mod web;

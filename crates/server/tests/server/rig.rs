@@ -1,5 +1,6 @@
 //! A control plane with a server before it, and clients with all kinds of certificates.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
 use rcgen::{
@@ -29,7 +30,7 @@ use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
 use snic_server::{
     Limits, ServeError, ServerSettings, TlsSettings, TrustDomain, Upload, UploadCheck,
-    UploadProblem,
+    UploadProblem, WebSettings,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -81,10 +82,15 @@ impl Authority {
 
     /// A client's certificate with these URIs.
     pub fn client(&self, uris: &[&str]) -> Identity {
+        let (certificate, key) = self.client_pem(uris);
+        Identity::from_pem(certificate, key)
+    }
+
+    /// The same as PEM texts, the key second.
+    pub fn client_pem(&self, uris: &[&str]) -> (String, String) {
         let uri = |uri: &&str| SanType::URI((*uri).try_into().expect("a URI"));
         let names = uris.iter().map(uri).collect();
-        let (certificate, key) = self.issue(names, ExtendedKeyUsagePurpose::ClientAuth);
-        Identity::from_pem(certificate, key)
+        self.issue(names, ExtendedKeyUsagePurpose::ClientAuth)
     }
 }
 
@@ -131,6 +137,8 @@ pub struct Rig {
     pub authority: Authority,
     pub store: Arc<dyn Store>,
     pub port: u16,
+    /// Of the page for browsers.
+    pub web: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
     running: Option<Running>,
@@ -142,19 +150,31 @@ impl Rig {
     }
 
     pub async fn with(limits: Limits) -> Self {
+        Self::with_page(limits, true).await
+    }
+
+    /// With the page for browsers over TLS or in plain text.
+    pub async fn with_page(limits: Limits, is_page_tls: bool) -> Self {
         let authority = Authority::new();
+        let web = WebSettings {
+            address: "127.0.0.1:0".parse().expect("an address"),
+            tls: is_page_tls.then(|| authority.server()),
+            plain_text: !is_page_tls,
+        };
         let settings = ServerSettings {
             tcp: Some("127.0.0.1:0".parse().expect("an address")),
             tls: Some(authority.server()),
+            web: Some(web),
             ..settings(limits)
         };
         let (plane, running, store) = plane();
         let bound = snic_server::bind(settings).await.expect("bound");
         let port = bound.tcp_address().expect("an address").port();
+        let web = bound.web_address().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
         let task = tokio::spawn(bound.serve(plane, shutdown));
-        Self { authority, store, port, stop: Some(stop), task, running: Some(running) }
+        Self { authority, store, port, web, stop: Some(stop), task, running: Some(running) }
     }
 
     /// A connection with this certificate, or with none.

@@ -1,0 +1,108 @@
+// Shares and rates over the last two minutes, and the same in numbers.
+
+import { byId, h, id, keyed, percent, rate, remake, setAttr, setText, svg, words } from "./dom.js";
+
+const SIZE = { height: 190, left: 64, right: 10, top: 10, bottom: 24 };
+/** Narrower than this a chart is not drawn, wider than this it is stretched. */
+const WIDTH = [240, 900];
+/** Milliseconds that are shown. */
+const SPAN = 120000;
+/** Tenants that are drawn; all are in the table. */
+const DRAWN = 8;
+
+/** The next round number above. */
+function round(value) {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value);
+}
+
+/** The drawing of a figure, made anew where its width differs. */
+function frame(figure) {
+  const width = Math.min(WIDTH[1], Math.max(WIDTH[0], figure.clientWidth));
+  const old = figure.querySelector("svg");
+  if (old?.size === width) return old;
+  old?.remove();
+  const { height, left, right, top, bottom } = SIZE;
+  const tick = (share) => {
+    const y = top + (height - top - bottom) * (1 - share);
+    return svg("g", { class: "tick" },
+      svg("path", { d: `M${left} ${y}H${width - right}` }),
+      svg("text", { x: left - 8, y: y + 4, class: "value" }));
+  };
+  const label = (share, text, anchor) =>
+    svg("text", { x: left + (width - left - right) * share, y: height - 6, class: anchor }, text);
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" },
+    [0, 0.5, 1].map(tick),
+    label(0, "2 min ago", "start"), label(0.5, "1 min ago", "middle"), label(1, "now", "end"),
+    svg("g", { class: "lines" }));
+  drawing.size = width;
+  figure.append(drawing);
+  return drawing;
+}
+
+/** Points of a line; steps are kept as they are. */
+function line(points, column, most, now, width) {
+  const { height, left, right, top, bottom } = SIZE;
+  const x = (at) => left + (width - left - right) * (1 - (now - at) / SPAN);
+  const y = (value) => top + (height - top - bottom) * (1 - Math.min(1, value / most));
+  const seen = points.filter((point) => now - point[0] <= SPAN);
+  return seen.map((point, n) => `${n ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[column]).toFixed(1)}`).join("");
+}
+
+/** Lines of a key, a mark, points and which of their columns. */
+function chart(figure, lines, most, unit, label) {
+  const drawing = frame(figure);
+  const now = Date.now();
+  setAttr(drawing, "aria-label", label);
+  drawing.querySelectorAll(".value").forEach((text, n) => setText(text, unit((most * n) / 2)));
+  keyed(drawing.querySelector(".lines"), lines, (line) => line.key,
+    () => svg("path", {}),
+    (path, { mark, dashed, points, column }) => {
+      setAttr(path, "class", `line ${mark}${dashed ? " dashed" : ""}`);
+      setAttr(path, "d", line(points, column, most, now, drawing.size));
+    });
+}
+
+export function showCharts(model) {
+  const now = Date.now();
+  const all = [...model.shares.values()].sort((a, b) => b.spacePpm - a.spacePpm || a.name.localeCompare(b.name));
+  const drawn = all.slice(0, DRAWN);
+  const of = (shares) => model.history.get(shares.name) ?? [];
+  const mark = (shares) => model.colour(id(shares.tenant));
+  const recent = drawn.flatMap(of).filter((point) => now - point[0] <= SPAN);
+  const fastest = round(Math.max(1e9, ...recent.map((point) => Math.max(point[3], point[4]))));
+  const rates = drawn.flatMap((shares) => [
+    { key: `${shares.name} load`, mark: mark(shares), dashed: true, points: of(shares), column: 3 },
+    { key: shares.name, mark: mark(shares), points: of(shares), column: 4 },
+  ]);
+  const told = (value) => drawn.map((shares) => `${id(shares.tenant)} ${value(shares)}`).join(", ");
+  const served = (shares) => shares.dags.reduce((sum, dag) => sum + dag.servedBps, 0);
+  chart(byId("rates"), rates, fastest, rate, `Served now: ${told((s) => rate(served(s)))}`);
+  const widest = Math.min(1e6, round(Math.max(1e5, ...recent.map((point) => point[1]))));
+  const space = drawn.map((shares) =>
+    ({ key: shares.name, mark: mark(shares), points: of(shares), column: 1 }));
+  chart(byId("space"), space, widest, percent, `Share of the card: ${told((s) => percent(s.spacePpm))}`);
+  showTable(model, all, served);
+}
+
+function showTable(model, all, served) {
+  const tenants = [...new Set(all.map((shares) => id(shares.tenant)))].sort();
+  remake(byId("tenants"), tenants, () => tenants.map((tenant) =>
+    h("li", {}, h("span", { class: `swatch ${model.colour(tenant)}` }), tenant)));
+  const load = (shares) => shares.dags.reduce((sum, dag) => sum + (dag.loadBps ?? 0), 0);
+  const promised = (shares) => shares.dags.reduce((sum, dag) => sum + dag.admittedBps, 0);
+  const rows = all.map((shares) => [
+    id(shares.tenant), id(shares.card), shares.weight, percent(shares.spacePpm), words(shares.limiter),
+    `${shares.regionsOwn} + ${(shares.regionsSharedMillis / 1000).toFixed(1)}`,
+    rate(promised(shares)), rate(load(shares)), rate(served(shares)),
+    shares.busiest ? `${shares.busiest} ${percent(shares.busiestPpm)}` : "–",
+  ]);
+  const heads = ["tenant", "card", "weight", "share", "limited by", "regions: own + shared",
+    "promised", "meant to send", "served", "busiest"];
+  remake(byId("table"), rows, () => [
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map(([tenant, ...rest]) =>
+      h("tr", {}, h("th", { scope: "row" }, tenant), rest.map((cell) => h("td", {}, cell))))),
+  ]);
+}

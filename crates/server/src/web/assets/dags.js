@@ -1,0 +1,170 @@
+// DAGs: the list, and of the chosen one the graph, where it is on the card, and why there.
+
+import { byId, h, id, keyed, rate, remake, setAttr, setText, short, tenantOf, words } from "./dom.js";
+import { draw } from "./graph.js";
+import { ask } from "./model.js";
+
+/** Milliseconds until an explanation that was not given is asked for again. */
+const AGAIN = 3000;
+/** Explanations that were asked for, by DAG and what they are of. */
+const reasons = new Map();
+/** What is pointed at: nodes of the chosen DAG. */
+let pointed = null;
+
+function wanted(model, filter) {
+  const dags = [...model.dags.values()].sort((a, b) => a.name.localeCompare(b.name));
+  const matches = (dag) => `${short(dag.name)} ${words(dag.state)}`.includes(filter);
+  return filter ? dags.filter(matches) : dags;
+}
+
+export function showList(model, filter) {
+  const dags = wanted(model, filter);
+  if (!dags.some((dag) => dag.name === model.selectedDag)) model.selectedDag = dags[0]?.name ?? null;
+  const list = byId("dag-list");
+  keyed(list, dags, (dag) => dag.name,
+    (dag) => h("li", { role: "option", onclick: () => choose(model, dag.name) },
+      h("span", { class: "name" }), h("span", { class: "pill" }), h("span", { class: "muted" })),
+    (item, dag) => {
+      const [name, state, rates] = item.children;
+      const selected = dag.name === model.selectedDag;
+      setAttr(item, "id", `dag-${dag.uid}`);
+      setAttr(item, "aria-selected", selected);
+      setAttr(name, "class", `name ${model.colour(tenantOf(dag.name))}`);
+      setText(name, short(dag.name));
+      setAttr(state, "data-dag", dag.state);
+      setText(state, words(dag.state));
+      setText(rates, `${rate(dag.bps)} asked, ${rate(dag.rateBps)} let in`);
+      if (selected) setAttr(list, "aria-activedescendant", item.id);
+    });
+}
+
+function choose(model, name) {
+  pointed = null;
+  model.selectDag(name);
+}
+
+/** Keys of the list. */
+export function listKeys(model, event) {
+  const items = [...event.currentTarget.children];
+  const at = items.findIndex((item) => item.dataset.key === model.selectedDag);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
+  if (to == null || !items[to]) return;
+  event.preventDefault();
+  choose(model, items[to].dataset.key);
+  items[to].scrollIntoView({ block: "nearest" });
+}
+
+/** The places of a node, as `region 3`. */
+function places(dag) {
+  const found = new Map();
+  for (const stage of dag.stages ?? [])
+    for (const chain of stage)
+      for (const node of chain.nodes)
+        found.set(node, chain.instances.map((instance) => instance.region));
+  return found;
+}
+
+export function showDag(model) {
+  const dag = model.dags.get(model.selectedDag);
+  const { rateBps, ...lasting } = dag ?? {};
+  remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, rateBps, lasting.latencyCycles],
+    () => dag && head(model, dag));
+  const upright = byId("graph").clientWidth < 560;
+  const point = (nodes, regions) => {
+    pointed = nodes;
+    model.light(regions);
+  };
+  const shape = dag && [dag.name, dag.nodes, dag.edges, dag.stages, upright];
+  remake(byId("graph"), shape, () => dag && draw(dag, places(dag), upright, point));
+  remake(byId("mapping"), dag && [dag.name, dag.stages], () => dag && mapping(dag, point));
+  showWhy(model, dag);
+  for (const element of byId("dag").querySelectorAll("[data-nodes]")) {
+    const nodes = element.dataset.nodes.split(" ");
+    const lit = pointed?.some((node) => nodes.includes(node));
+    element.classList.toggle("lit", Boolean(lit));
+  }
+}
+
+function head(model, dag) {
+  return [
+    h("h3", {}, h("span", { class: `dot ${model.colour(tenantOf(dag.name))}` }), short(dag.name)),
+    h("span", { class: "pill", "data-dag": dag.state }, words(dag.state)),
+    h("p", { class: "muted" }, [
+      `${rate(dag.bps)} asked`,
+      `${rate(dag.rateBps)} let in`,
+      dag.form ? words(dag.form) : "",
+      dag.latencyCycles ? `${dag.latencyCycles} cycles` : "",
+      `uid ${dag.uid}`,
+    ].filter(Boolean).join(" · ")),
+    dag.reason && h("p", { class: "warning" }, dag.reason),
+  ];
+}
+
+function mapping(dag, point) {
+  if (!dag.stages) return h("p", { class: "muted" }, "It has no place on a card.");
+  return h("ol", { class: "stages", "aria-label": "Passes through the scheduler" },
+    dag.stages.map((stage) => h("li", {}, stage.map((chain) => band(chain, point)))));
+}
+
+/** A chain and the regions that serve it: tasks that it takes, and those that it skips. */
+function band(chain, point) {
+  const regions = chain.instances.map((instance) => instance.region);
+  const on = () => point(chain.nodes, regions);
+  return h("div", {
+    class: "chain", tabindex: 0, "data-nodes": chain.nodes.join(" "), role: "group",
+    "aria-label": `Chain ${chain.nodes.join(", ")} in ${regions.map((r) => `region ${id(r)}`).join(", ")}`,
+    onmouseenter: on, onfocus: on,
+  },
+  chain.instances.map((instance) => h("div", { class: "place" },
+    h("span", { class: "where" }, `region ${id(instance.region)}`),
+    h("span", { class: "band" }, instance.slots.map((slot) =>
+      h("span", { class: slot.used ? "task used" : "task skipped", title: slot.used ? "taken" : "skipped" },
+        slot.node || id(slot.nt) || "skipped"))),
+    h("span", { class: "muted" }, rate(instance.bps)))));
+}
+
+function showWhy(model, dag) {
+  const panel = byId("why");
+  if (!dag) return remake(panel, null, () => []);
+  const key = JSON.stringify([dag.name, dag.generation, dag.stages]);
+  const reason = reasons.get(key);
+  if (reason === undefined) {
+    reasons.clear();
+    reasons.set(key, null);
+    ask(`/explanation/${dag.name}`).then((found) => {
+      if (found) reasons.set(key, found);
+      else setTimeout(() => reasons.delete(key), AGAIN);
+      model.changed();
+    });
+  }
+  return remake(panel, [key, reason ?? null, pointed], () => reason && why(reason));
+}
+
+/** A term of a score, as people say it. */
+const term = ([name, value, unit]) =>
+  `${words(name)} ${unit === "bit/s" ? rate(value) : `${value} ${unit}`}`;
+
+function why(reason) {
+  const concerns = (chain) => !pointed || chain.nodes.some((node) => pointed.includes(node));
+  const chains = reason.chains.filter(concerns);
+  return [
+    h("h3", {}, pointed ? `Why ${pointed.join(", ")} here` : "Why it is mapped like this"),
+    !pointed && reason.form && h("p", {}, reason.form),
+    chains.map((chain) => h("div", { class: "reason" },
+      h("p", {}, h("strong", {}, chain.nodes.join(" → ")), " ",
+        chain.chosen.map((place) => [
+          h("span", { class: "way" }, words(place.way)), ` in region ${id(place.region)}, ${rate(place.bps)}`,
+          place.score.length > 0 && h("span", { class: "muted" }, ` (${place.score.map(term).join(", ")})`),
+          " ",
+        ])),
+      chain.rejected.length > 0 && h("ul", {}, chain.rejected.map((other) =>
+        h("li", {}, h("span", { class: "way not" }, words(other.way)), ` ${other.why}`))))),
+    chains.length === 0 && h("p", { class: "muted" }, reason.lines.join(" ")),
+  ].flat();
+}
+
+/** Forgets what is pointed at. */
+export function letGo(model) {
+  pointed = null;
+  model.light([]);
+}

@@ -1,0 +1,52 @@
+// The page: what is shown when something changed, and what keys do.
+
+import { byId, setAttr, setText } from "./dom.js";
+import { showCharts } from "./charts.js";
+import { letGo, listKeys, showDag, showList } from "./dags.js";
+import { showEvents } from "./events.js";
+import { model } from "./model.js";
+import { showCards, showLegend, showMap, showRegion } from "./regions.js";
+
+const LINK = { waiting: "connecting", live: "live", lost: "no answer, trying again" };
+
+const colour = () => document.querySelector("input[name=colour]:checked").value;
+const filter = () => byId("filter").value.trim().toLowerCase();
+
+function show() {
+  const link = byId("link");
+  setText(link, LINK[model.link]);
+  setAttr(link, "data-state", model.link);
+  // What was seen last stays until all is told again.
+  if (!model.ready && model.link !== "live") return;
+  showCards(model);
+  showLegend(model, colour());
+  showMap(model, colour());
+  showRegion(model);
+  showList(model, filter());
+  showDag(model);
+  showCharts(model);
+  showEvents(model);
+}
+
+model.watch(show);
+for (const input of document.querySelectorAll("input")) {
+  input.addEventListener("input", () => model.changed());
+}
+byId("dag-list").addEventListener("keydown", (event) => listKeys(model, event));
+byId("dag").addEventListener("mouseleave", () => letGo(model));
+addEventListener("resize", () => model.changed());
+addEventListener("keydown", (event) => {
+  const typing = event.target instanceof HTMLInputElement && event.target.type === "search";
+  if (event.key === "Escape") {
+    letGo(model);
+    if (model.selectedRegion) model.selectRegion(model.selectedRegion);
+    if (typing) {
+      byId("filter").value = "";
+      model.changed();
+    }
+  } else if (event.key === "/" && !typing) {
+    event.preventDefault();
+    byId("filter").focus();
+  }
+});
+model.start();

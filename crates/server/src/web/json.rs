@@ -1,0 +1,217 @@
+//! The API's messages as the page reads them: short, numbers as numbers, states as their words.
+
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+use snic_api::v1;
+
+/// Milliseconds since 1970; what browsers count in.
+fn millis(time: Option<&Timestamp>) -> i64 {
+    time.map_or(0, |time| {
+        time.seconds.saturating_mul(1_000).saturating_add(i64::from(time.nanos) / 1_000_000)
+    })
+}
+
+pub(super) fn card(card: &v1::Card) -> Value {
+    let counters = card.counters.clone().unwrap_or_default();
+    let drops: u64 = counters.drops.iter().map(|drop| drop.packets).sum();
+    let errors = counters.errors_region_reconfiguring
+        + counters.errors_missing_instance
+        + counters.errors_mixed_versions;
+    json!({
+        "name": card.name,
+        "model": card.model,
+        "health": card.health().as_str_name(),
+        "message": card.message,
+        "driver": card.driver,
+        "link": card.link,
+        "clockHz": card.clock_hz,
+        "configBytesPerSecond": card.config_port_bytes_per_second,
+        "ingressBps": card.ingress_bps,
+        "reconfigurations": card.reconfigurations,
+        "packetsIn": counters.packets_in,
+        "packetsOut": counters.packets_out,
+        "drops": drops,
+        "errors": errors,
+    })
+}
+
+pub(super) fn region(region: &v1::Region) -> Value {
+    let slot = |slot: &v1::RegionSlot| json!({ "nt": slot.nt_type, "maxBps": slot.bandwidth_max_bps, "reservedBps": slot.reserved_bps });
+    let user = |user: &v1::RegionUser| json!({ "dag": user.dag, "slots": user.slots, "bps": user.bandwidth_bps });
+    json!({
+        "name": region.name,
+        "kind": region.kind().as_str_name(),
+        "state": region.state().as_str_name(),
+        "cordoned": region.cordoned,
+        "bitstream": region.bitstream,
+        "slots": region.slots.iter().map(slot).collect::<Vec<_>>(),
+        "users": region.users.iter().map(user).collect::<Vec<_>>(),
+        "failures": region.failures,
+        "reconfigurations": region.reconfigurations,
+        "error": region.last_error,
+    })
+}
+
+pub(super) fn dag(dag: &v1::Dag) -> Value {
+    let node = |node: &v1::dag::Node| json!({ "id": node.id, "nt": node.nt_type });
+    let edge = |edge: &v1::dag::Edge| json!([edge.from, edge.to]);
+    let holds = v1::condition::Status::True;
+    let reason = dag.conditions.iter().find(|condition| condition.status() != holds);
+    let mapping = dag.mapping.as_ref();
+    json!({
+        "name": dag.name,
+        "uid": dag.uid,
+        "state": dag.state().as_str_name(),
+        "generation": dag.generation,
+        "bps": dag.bandwidth_bps,
+        "rateBps": dag.rate_limit_bps,
+        "nodes": dag.nodes.iter().map(node).collect::<Vec<_>>(),
+        "edges": dag.edges.iter().map(edge).collect::<Vec<_>>(),
+        "reason": reason.map_or("", |reason| &*reason.message),
+        "form": mapping.map(|mapping| mapping.form().as_str_name()),
+        "latencyCycles": mapping.map(|mapping| mapping.latency_cycles),
+        "stages": mapping.map(|mapping| mapping.stages.iter().map(stage).collect::<Vec<_>>()),
+    })
+}
+
+fn stage(stage: &v1::Stage) -> Value {
+    let slot =
+        |slot: &v1::ChainSlot| json!({ "used": slot.used, "nt": slot.nt_type, "node": slot.node });
+    let instance = |instance: &v1::Instance| {
+        json!({
+            "region": instance.region,
+            "bitstream": instance.bitstream,
+            "bps": instance.bandwidth_bps,
+            "slots": instance.slots.iter().map(slot).collect::<Vec<_>>(),
+        })
+    };
+    let chain = |chain: &v1::VirtualChain| {
+        let instances: Vec<Value> = chain.instances.iter().map(instance).collect();
+        json!({ "nodes": chain.nodes, "instances": instances })
+    };
+    stage.branches.iter().map(chain).collect()
+}
+
+pub(super) fn event(event: &v1::Event) -> Value {
+    json!({
+        "number": event.number,
+        "at": millis(event.time.as_ref()),
+        "kind": event.kind().as_str_name(),
+        "dag": event.dag,
+        "card": event.card,
+        "regions": event.regions,
+        "message": event.message,
+    })
+}
+
+pub(super) fn shares(shares: &v1::Fairness) -> Value {
+    let dag = |dag: &v1::DagFairness| {
+        json!({
+            "dag": dag.dag,
+            "admittedBps": dag.admitted_bps,
+            "loadBps": dag.load_bps,
+            "servedBps": dag.served_bps,
+            "rateBps": dag.rate_bps,
+            "limitedBy": dag.limited_by,
+        })
+    };
+    json!({
+        "name": format!("{} {}", shares.tenant, shares.card),
+        "tenant": shares.tenant,
+        "card": shares.card,
+        "weight": shares.weight,
+        "areaPpm": shares.area_ppm,
+        "spacePpm": shares.space_share_ppm,
+        "limiter": shares.limiter().as_str_name(),
+        "regionsOwn": shares.regions_own,
+        "regionsSharedMillis": shares.regions_shared_millis,
+        "busiest": shares.busiest,
+        "busiestPpm": shares.busiest_ppm,
+        "dags": shares.dags.iter().map(dag).collect::<Vec<_>>(),
+    })
+}
+
+/// The last minutes of a tenant on a card, a point a second.
+pub(super) fn history(shares: &v1::Fairness) -> Value {
+    let point = |point: &v1::FairnessPoint| {
+        let at = millis(point.time.as_ref());
+        json!([at, point.space_share_ppm, point.busiest_ppm, point.load_bps, point.served_bps])
+    };
+    json!({
+        "name": format!("{} {}", shares.tenant, shares.card),
+        "points": shares.history.iter().map(point).collect::<Vec<_>>(),
+    })
+}
+
+/// Why a DAG is mapped as it is.
+pub(super) fn explanation(why: &v1::Explanation) -> Value {
+    let chosen = |place: &v1::Embedding| {
+        let term = |term: &v1::ScoreTerm| json!([term.name, term.value, term.unit]);
+        json!({
+            "way": place.way().as_str_name(),
+            "region": place.region,
+            "bitstream": place.bitstream,
+            "bps": place.bandwidth_bps,
+            "score": place.score_terms.iter().map(term).collect::<Vec<_>>(),
+        })
+    };
+    let rejected = |other: &v1::RejectedAlternative| {
+        let shortage = other.shortage.clone().unwrap_or_default();
+        json!({ "way": other.way().as_str_name(), "why": shortage.message })
+    };
+    let chain = |chain: &v1::ChainExplanation| {
+        json!({
+            "nodes": chain.nodes,
+            "chosen": chain.chosen.iter().map(chosen).collect::<Vec<_>>(),
+            "rejected": chain.rejected.iter().map(rejected).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "form": why.form_reason,
+        "sequentialCycles": why.sequential_latency_cycles,
+        "parallelCycles": why.parallel_latency_cycles,
+        "chains": why.chains.iter().map(chain).collect::<Vec<_>>(),
+        "lines": why.lines,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_milliseconds() {
+        let at = Timestamp { seconds: 3, nanos: 250_999_999 };
+        assert_eq!((millis(Some(&at)), millis(None)), (3_250, 0));
+    }
+
+    #[test]
+    fn a_dag_says_what_it_waits_for() {
+        use v1::condition::Status;
+        let condition = |status: Status, message: &str| v1::Condition {
+            status: status.into(),
+            message: message.into(),
+            ..Default::default()
+        };
+        let conditions = vec![
+            condition(Status::True, "mapped"),
+            condition(Status::False, "region 3 is loading"),
+        ];
+        let waiting = dag(&v1::Dag { conditions, ..Default::default() });
+        assert_eq!(waiting["reason"], "region 3 is loading");
+        assert_eq!(waiting["stages"], Value::Null, "it has no place");
+        assert_eq!(dag(&v1::Dag::default())["reason"], "");
+    }
+
+    #[test]
+    fn errors_of_a_card_are_one_number() {
+        let counters = v1::CardCounters {
+            drops: vec![v1::PacketDrops { packets: 3, ..Default::default() }; 2],
+            errors_missing_instance: 1,
+            errors_mixed_versions: 1,
+            ..Default::default()
+        };
+        let shown = card(&v1::Card { counters: Some(counters), ..Default::default() });
+        assert_eq!((&shown["drops"], &shown["errors"]), (&json!(6), &json!(2)));
+    }
+}
