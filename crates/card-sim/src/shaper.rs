@@ -15,6 +15,8 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     bucket: Option<Bucket>,
+    /// Fills at the rate that was promised: a packet that finds too little in it is beyond that.
+    promise: Option<Bucket>,
     head: u32,
     tail: u32,
     bytes: u64,
@@ -24,9 +26,13 @@ pub(crate) struct Limiter {
 
 impl Default for Limiter {
     fn default() -> Self {
-        Self { bucket: None, head: NIL, tail: NIL, bytes: 0, generation: 0 }
+        Self { bucket: None, promise: None, head: NIL, tail: NIL, bytes: 0, generation: 0 }
     }
 }
+
+/// How many times deeper the bucket of the promise is: packets of a sender that keeps to its promise
+/// on average are seldom beyond it, however random they come.
+const PROMISE_DEPTH: u32 = 4;
 
 /// What a bucket says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +57,14 @@ impl Limiter {
             (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
             (bucket, rate) => *bucket = rate.map(|(rate, burst)| Bucket::new(rate, burst)),
         }
+        let promise = row.and_then(|row| {
+            let rate = clock.rate(u64::from(row.promised_kbps) * 1_000)?;
+            Some((rate, row.burst_bytes.saturating_mul(PROMISE_DEPTH)))
+        });
+        match (&mut self.promise, promise) {
+            (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
+            (bucket, promise) => *bucket = promise.map(|(rate, burst)| Bucket::new(rate, burst)),
+        }
     }
 
     /// What becomes of a packet that arrives, where `room` bytes may wait. Takes its tokens if it
@@ -66,6 +80,16 @@ impl Limiter {
             return Verdict::Drop;
         }
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
+    }
+
+    /// Whether a packet that passes is beyond what was promised; takes its tokens if not.
+    pub(crate) fn is_beyond(&mut self, now: u64, bytes: u32) -> bool {
+        let bits = u64::from(bytes) * 8;
+        let Some(promise) = self.promise.as_mut().filter(|p| p.is_ready(now, bits)) else {
+            return true;
+        };
+        promise.take(now, bits);
+        false
     }
 
     /// Puts a packet into the queue; says behind which one.
@@ -112,7 +136,10 @@ mod tests {
 
     fn limiter(rate_kbps: u32) -> Limiter {
         let mut limiter = Limiter::default();
-        limiter.set(Some(RateLimiterRow { rate_kbps, burst_bytes: 1_500 }), CLOCK);
+        limiter.set(
+            Some(RateLimiterRow { rate_kbps, burst_bytes: 1_500, promised_kbps: 0, weight: 1 }),
+            CLOCK,
+        );
         limiter
     }
 
@@ -132,6 +159,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_beyond_the_promise_is_told() {
+        let mut limiter = Limiter::default();
+        assert!(limiter.is_beyond(0, 64), "nothing was promised");
+        let row = RateLimiterRow {
+            rate_kbps: 4_000_000,
+            burst_bytes: 1_500,
+            promised_kbps: 1_000_000,
+            weight: 1,
+        };
+        limiter.set(Some(row), CLOCK);
+        assert!((0..4).all(|_| !limiter.is_beyond(0, 1_500)), "four times the burst");
+        assert!(limiter.is_beyond(0, 1_500) && limiter.is_beyond(2_999, 1_500));
+        assert!(!limiter.is_beyond(3_000, 1_500) && limiter.is_beyond(3_000, 1_500));
+    }
+
+    #[test]
     fn no_row_and_no_rate_let_nothing_pass() {
         let mut limiter = limiter(0);
         assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
@@ -146,7 +189,15 @@ mod tests {
         limiter.arrive(0, 1_500, 3_000);
         limiter.push(7, 1_500);
         let before = limiter.generation;
-        limiter.set(Some(RateLimiterRow { rate_kbps: 1_000, burst_bytes: 1_500 }), CLOCK);
+        limiter.set(
+            Some(RateLimiterRow {
+                rate_kbps: 1_000,
+                burst_bytes: 1_500,
+                promised_kbps: 0,
+                weight: 1,
+            }),
+            CLOCK,
+        );
         assert_ne!(limiter.generation, before);
         assert_eq!(limiter.ready_at(1_500), Some(3_000), "the bucket fills when it would have");
     }

@@ -96,6 +96,9 @@ impl Moment {
     }
 }
 
+/// Bits after the point of a cost.
+pub(crate) const PART_BITS: u32 = 16;
+
 /// A unit that serves one thing after another at a rate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meter {
@@ -149,6 +152,12 @@ impl Meter {
         let start = if idle { Moment { cycle: now, parts: 0 } } else { self.free };
         self.free = start.plus(work, self.rate.bits);
         Served { start: start.up(), end: self.free.up() }
+    }
+
+    /// How long `bits` take, in units of 2^-[`PART_BITS`] of a cycle; at least one.
+    pub(crate) const fn cost(&self, bits: u64) -> u64 {
+        let cost = (self.rate.work(bits) << PART_BITS) / self.rate.parts();
+        if cost == 0 { 1 } else { cost }
     }
 
     /// Forgets all that lies before `cycle`: what was not used by then is lost.

@@ -4,7 +4,7 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{Options, Reservation, Sizes, Steering, TrafficSource};
+use snic_card_sim::{Options, Reservation, Scheduling, Sizes, Steering, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile};
 
 fn with(options: Options, credits: u8) -> Rig {
@@ -12,6 +12,7 @@ fn with(options: Options, credits: u8) -> Rig {
 }
 
 const PREFIX: Options = Options {
+    scheduling: Scheduling::Turns,
     credits: true,
     reservation: Reservation::Prefix,
     steering: Steering::RoundRobin,

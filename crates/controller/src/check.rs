@@ -67,7 +67,7 @@ impl Controller {
     fn check_rate(&self, entry: &DagEntry, card: Option<&CardState>) -> Option<String> {
         let placement = entry.target.and_then(|serial| entry.placement(serial))?;
         let row: RateLimiterRow = card?.target.get(entry.record.uid.row())?;
-        let wanted = bucket(entry.rate(placement.spec.bandwidth));
+        let wanted = bucket(self.bucket_of(entry, placement));
         (row != wanted).then(|| format!("its bucket is {row:?} and should be {wanted:?}"))
     }
 

@@ -59,7 +59,7 @@ impl Controller {
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(&name, &dag)?;
         let choice = match validate_only {
-            true => self.choose(&name, &dag, None)?,
+            true => self.would_admit(&name, &dag, None)?,
             false => self.admit(out, &name, &dag, None)?,
         };
         let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
@@ -83,6 +83,7 @@ impl Controller {
             refusal: None,
             target: None,
             active: None,
+            observed: 0,
             conditions: Vec::new(),
             meter: Default::default(),
         };
@@ -127,7 +128,7 @@ impl Controller {
         });
         entry.explanation = Some(choice.plan.explanation);
         entry.record.previous = None;
-        entry.active = None;
+        entry.set_active(None);
         entry.conditions.clear();
         let mut view = self.view_of(&entry);
         view.state = snic_domain::DagState::Pending;
@@ -152,7 +153,7 @@ impl Controller {
             placement.filter(|p| entry.active == Some(p.serial)).cloned()
         });
         let choice = match validate_only {
-            true => self.choose(name, &dag, previous.as_ref())?,
+            true => self.would_admit(name, &dag, previous.as_ref())?,
             false => self.admit(out, name, &dag, previous.as_ref())?,
         };
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };

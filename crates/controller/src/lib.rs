@@ -51,6 +51,7 @@ pub use consolidation::{ConsolidationSettings, ConsolidationView, MoveView, Reco
 pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
+    reference_step,
 };
 pub use error::{ControlError, FieldViolation};
 pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};

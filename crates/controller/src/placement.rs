@@ -82,6 +82,29 @@ impl Controller {
         self.within_promises(name, dag, choice)
     }
 
+    /// What [`Self::admit`] would say, without doing anything.
+    pub(crate) fn would_admit(
+        &self,
+        name: &DagName,
+        dag: &Dag,
+        previous: Option<&Placement>,
+    ) -> Result<Choice, ControlError> {
+        self.check_admission(dag)?;
+        let refused = match self.choose(name, dag, previous) {
+            Err(ControlError::Refused(refusal)) => refusal,
+            choice => return self.within_promises(name, dag, choice?),
+        };
+        let fixed = previous.map(|p| &p.mapping.card);
+        for id in self.cards.keys().filter(|id| fixed.is_none_or(|fixed| fixed == *id)) {
+            let Some(ledger) = self.ledger_without_lent(id, name) else { continue };
+            let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
+            if let Ok(plan) = plan(&ledger, &self.catalogue, &request) {
+                return self.within_promises(name, dag, Choice { card: id.clone(), plan });
+            }
+        }
+        Err(refused.into())
+    }
+
     fn check_admission(&self, dag: &Dag) -> Result<(), ControlError> {
         let most = self.settings.admission.dag_bandwidth_max;
         if dag.bandwidth() <= most {

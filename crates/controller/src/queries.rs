@@ -172,7 +172,7 @@ impl Controller {
             uid: record.uid,
             spec: record.spec.clone(),
             generation: record.generation,
-            observed_generation: active.map_or(0, |p| p.generation),
+            observed_generation: entry.observed,
             state: self.dag_state(entry),
             conditions: entry.conditions.clone(),
             mapping: record.placement.as_ref().map(|p| p.mapping.clone()),

@@ -5,14 +5,14 @@
 //! to it are written (commit). Nothing here remembers that order: a load is only asked for while
 //! no row leads to the region, and rows are only written while it holds what they need.
 
-use snic_domain::{CardId, DagName, RegionId};
+use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
 
 use crate::card::{CardState, Link, Loading, Programming};
 use crate::event::{Change, Effect};
 use crate::out::Out;
 use crate::records::{Placement, key};
-use crate::rows::{self, DagColumns};
+use crate::rows::{self, Bucket, DagColumns};
 use crate::state::{Controller, DagEntry};
 
 /// Packets that may wait at a region's port.
@@ -133,7 +133,31 @@ impl Controller {
             uid: self.dags[name].record.uid,
             tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
             payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
-            rate: self.dags[name].rate(placement.spec.bandwidth),
+            bucket: self.bucket_of(&self.dags[name], placement),
+        }
+    }
+
+    /// What a DAG's token bucket is to say while a placement serves.
+    pub(crate) fn bucket_of(&self, entry: &DagEntry, placement: &Placement) -> Bucket {
+        let promised = placement.spec.bandwidth;
+        let tenant = self.tenants.get(&entry.record.name.tenant);
+        let weight = tenant.map_or(1, |record| record.tenant.weight);
+        Bucket { rate: entry.rate(promised), promised, weight }
+    }
+
+    /// A tenant's weight has changed: the buckets of its DAGs say so.
+    pub(crate) fn reweigh(&mut self, tenant: &TenantId) {
+        let mut buckets = Vec::new();
+        for (_, entry) in self.dags.iter().filter(|(name, _)| name.tenant == *tenant) {
+            if let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) {
+                let bucket = rows::bucket(self.bucket_of(entry, placement));
+                buckets.push((placement.mapping.card.clone(), entry.record.uid.row(), bucket));
+            }
+        }
+        for (id, row, bucket) in buckets {
+            let Some(card) = self.cards.get_mut(&id) else { continue };
+            let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
+            card.dirty.insert(key);
         }
     }
 

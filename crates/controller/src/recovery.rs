@@ -250,6 +250,7 @@ impl Controller {
                 refusal: None,
                 target: None,
                 active: None,
+                observed: 0,
                 conditions: Vec::new(),
                 meter: Default::default(),
             };

@@ -163,7 +163,7 @@ impl Controller {
             .filter(|(_, entry)| entry.card() == Some(id))
             .map(|(name, entry)| {
                 entry.target = None;
-                entry.active = None;
+                entry.set_active(None);
                 entry.meter.rate = rate_on(&card.active, entry.record.uid);
                 name.clone()
             })
@@ -188,7 +188,8 @@ impl Controller {
         let uid = entry.record.uid;
         match target {
             Some(p) if rows::keys(uid, p).all(|key| !card.dirty.contains(&key)) => {
-                entry.active = Some(p.serial);
+                let serial = p.serial;
+                entry.set_active(Some(serial));
             }
             _ => {
                 card.touched.insert(name.clone());
@@ -241,7 +242,7 @@ impl Controller {
             if let Some(entry) = self.dags.get_mut(&name)
                 && entry.card() == Some(id)
             {
-                entry.active = serial;
+                entry.set_active(serial);
                 self.settle(out, &name);
             }
         }

@@ -24,7 +24,16 @@ pub(crate) struct DagColumns {
     pub uid: DagUid,
     pub tenant: u16,
     pub payload: bool,
+    pub bucket: Bucket,
+}
+
+/// What a DAG's token bucket says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bucket {
     pub rate: Bandwidth,
+    pub promised: Bandwidth,
+    /// The tenant's.
+    pub weight: u32,
 }
 
 /// How many rows a mapping takes: stages, virtual chains, instances.
@@ -47,11 +56,13 @@ pub(crate) fn keys(uid: DagUid, placement: &Placement) -> impl Iterator<Item = R
         .chain(run(Table::Instance, placement.instance_row, instances))
 }
 
-/// The token bucket of a rate.
-pub(crate) fn bucket(rate: Bandwidth) -> RateLimiterRow {
+/// The row of a token bucket.
+pub(crate) fn bucket(bucket: Bucket) -> RateLimiterRow {
+    let Bucket { rate, promised, weight } = bucket;
     let bytes = rate.get() / 8 * BURST_MICROS / 1_000_000;
     let burst_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN);
-    RateLimiterRow { rate_kbps: rate.kbps(), burst_bytes }
+    let weight = u16::try_from(weight).unwrap_or(u16::MAX);
+    RateLimiterRow { rate_kbps: rate.kbps(), burst_bytes, promised_kbps: promised.kbps(), weight }
 }
 
 /// Writes a placement's rows.
@@ -85,7 +96,7 @@ pub(crate) fn encode(
         let next = if last { NONE } else { row + 1 };
         image.set(row, &StageRow { chains, join_mask, next, last })?;
     }
-    image.set(columns.uid.row(), &bucket(columns.rate))?;
+    image.set(columns.uid.row(), &bucket(columns.bucket))?;
     let dag = DagRow {
         tenant: columns.tenant,
         uid: columns.uid.raw(),
@@ -261,8 +272,10 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_two_jumbo_frames_or_ten_microseconds() {
-        assert_eq!(bucket(Bandwidth::from_mbps(1)).burst_bytes, 18_432);
-        let fast = bucket(Bandwidth::from_gbps(100));
+        let of = |rate| bucket(Bucket { rate, promised: Bandwidth::from_mbps(1), weight: 2 });
+        assert_eq!(of(Bandwidth::from_mbps(1)).burst_bytes, 18_432);
+        let fast = of(Bandwidth::from_gbps(100));
+        assert_eq!((fast.promised_kbps, fast.weight), (1_000, 2));
         assert_eq!((fast.rate_kbps, fast.burst_bytes), (100_000_000, 125_000));
     }
 

@@ -81,6 +81,8 @@ pub(crate) struct DagEntry {
     pub target: Option<u64>,
     /// Serial of the placement whose rows the card's tables hold, as read back.
     pub active: Option<u64>,
+    /// The generation that those rows are of; zero where there are none.
+    pub observed: u64,
     pub conditions: Vec<Condition>,
     /// Its traffic.
     pub meter: Meter,
@@ -96,6 +98,13 @@ impl DagEntry {
     /// Its placements: the one it is to have, then the one that serves meanwhile.
     pub fn placements(&self) -> impl Iterator<Item = &Placement> {
         self.record.placement.iter().chain(&self.record.previous)
+    }
+
+    /// The card's tables, as read back, hold the rows of this placement.
+    pub fn set_active(&mut self, serial: Option<u64>) {
+        self.active = serial;
+        let placement = serial.and_then(|serial| self.placement(serial));
+        self.observed = placement.map_or(0, |placement| placement.generation);
     }
 
     /// The placement with this serial.

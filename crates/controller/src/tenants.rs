@@ -58,6 +58,7 @@ impl Controller {
             record.updated = now;
             out.batch.put(key::tenant(id), record);
         }
+        self.reweigh(id);
         self.tenant_reply(id)
     }
 

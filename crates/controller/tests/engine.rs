@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use snic_controller::{
-    AREA_UNITS, Engine, Fairness, Flow, Outcome, SLOTS, Scheme, TenantShape, Topology, area_per_bps,
+    AREA_UNITS, Engine, Fairness, Flow, Outcome, SLOTS, Scheme, TenantShape, Topology,
+    area_per_bps, reference_step,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
@@ -242,5 +243,31 @@ proptest! {
             }
         }
         prop_assert!(outcome.tenants.iter().all(|t| t.space.share <= Share::ONE));
+    }
+
+    /// The step gives what the same, written straightforwardly, gives.
+    #[test]
+    fn steps_are_those_of_the_oracle((topology, loads) in cards(), headroom_percent in 0_u32..=50) {
+        let rules = Fairness { headroom_percent, ..Fairness::default() };
+        let mut engine = Engine::new(topology.clone(), rules).expect("valid");
+        engine.step(&loads.iter().rev().copied().collect::<Vec<_>>());
+        let ours = engine.step(&loads);
+        let oracle = reference_step(&topology, rules, &loads).expect("valid");
+        // Rounding down a rate of each flow, and a millionth.
+        let near = |a: Bandwidth, b: Bandwidth| {
+            let off = a.get().abs_diff(b.get());
+            off <= 1_000 + b.get() / 1_000_000 || a.get().min(b.get()) > gbps(100_000).get()
+        };
+        for at in 0..loads.len() {
+            prop_assert!(near(ours.rates[at], oracle.rates[at]), "rate {at}: {:?} {:?}", ours, oracle);
+            prop_assert!(near(ours.reach[at], oracle.reach[at]), "reach {at}: {:?} {:?}", ours, oracle);
+            prop_assert!(near(ours.fair[at], oracle.fair[at]), "fair {at}: {:?} {:?}", ours, oracle);
+            prop_assert!(near(ours.grants[at], oracle.grants[at]), "grant {at}: {:?} {:?}", ours, oracle);
+        }
+        for (ours, oracle) in ours.tenants.iter().zip(&oracle.tenants) {
+            let (a, b) = (ours.space.share.as_f64(), oracle.space.share.as_f64());
+            prop_assert!((a - b).abs() < 1e-6, "share {a} instead of {b}");
+            prop_assert_eq!((ours.demand, ours.space.dominant), (oracle.demand, oracle.space.dominant));
+        }
     }
 }

@@ -28,6 +28,7 @@ pub use figures::Figure;
 pub use lab::{Chain, Lab, Setup, nt};
 pub use outcome::{Axis, Bound, Check, Origin, Outcome, Plot, Series, Style, Table, number};
 pub use parameters::{Parameter, Parameters};
+pub use plot::svg;
 pub use report::Done;
 
 /// Regenerates one figure.

@@ -306,26 +306,37 @@ impl RowCodec for CreditRow {
     }
 }
 
-/// Word 0: valid. Word 1: rate in kbit/s. Word 2: burst in bytes.
+/// Word 0: valid, weight (low half). Word 1: rate in kbit/s. Word 2: burst in bytes. Word 3: what
+/// was promised, in kbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimiterRow {
     /// Rate in kbit/s; zero lets nothing pass.
     pub rate_kbps: u32,
     /// Depth of the bucket in bytes.
     pub burst_bytes: u32,
+    /// What was promised, in kbit/s: where packets wait, those beyond it let others pass.
+    pub promised_kbps: u32,
+    /// The tenant's weight, for cards that schedule packets by it; zero counts as one.
+    pub weight: u16,
 }
 
 impl RowCodec for RateLimiterRow {
     const TABLE: Table = Table::RateLimiter;
 
     fn encode(&self, words: &mut [u32]) {
-        words[0] = VALID;
+        words[0] = VALID | u32::from(self.weight);
         words[1] = self.rate_kbps;
         words[2] = self.burst_bytes;
+        words[3] = self.promised_kbps;
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
-        (words[0] & VALID != 0).then(|| Self { rate_kbps: words[1], burst_bytes: words[2] })
+        (words[0] & VALID != 0).then(|| Self {
+            rate_kbps: words[1],
+            burst_bytes: words[2],
+            promised_kbps: words[3],
+            weight: low(words[0]),
+        })
     }
 }
 

@@ -27,6 +27,8 @@ const ARROWS: &[(&str, To)] = &[
         To::Only(&["planner", "fairness", "autoscaler", "tables", "bitstream", "domain"]),
     ),
     ("ports", To::Only(&["tables", "bitstream", "domain"])),
+    // Packet-level DRFQ is a scheduling mode of the simulated card.
+    ("card-sim", To::Only(&["ports", "domain", "tables", "fairness"])),
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("store-*", To::Only(&["ports", "domain"])),
     ("api", To::Only(&["domain"])),

@@ -18,7 +18,7 @@ use crate::wheel::Event;
 const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.
-enum Entry {
+pub(super) enum Entry {
     /// For these slots.
     Granted(u8),
     Wait,
@@ -29,6 +29,9 @@ impl Plane {
     /// The scheduler's pass is over.
     pub(super) fn dispatch(&mut self, at: u32) {
         let PacketCopy { region, instance, packet, .. } = self.copies[at];
+        if self.fair.is_some() {
+            return self.wait_fairly(at);
+        }
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
                 Entry::Granted(leg) => return self.launch(at, leg),
@@ -51,7 +54,7 @@ impl Plane {
     }
 
     #[inline]
-    fn entry(&mut self, at: u32) -> Entry {
+    pub(super) fn entry(&mut self, at: u32) -> Entry {
         let PacketCopy { packet, region, rest, .. } = self.copies[at];
         let packet = &self.packets[packet];
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
@@ -74,19 +77,38 @@ impl Plane {
         if leg == 0 { Entry::Wait } else { Entry::Granted(leg) }
     }
 
-    /// Lets copies that wait for a region take turns, until none can enter.
+    /// Lets copies that wait for a region enter it, until none can.
     pub(super) fn serve(&mut self, region: u8) {
+        if self.fair.is_some() {
+            return self.serve_fairly();
+        }
+        // Those within their promises first; where they lack credits, those beyond may have them.
+        if self.take_turns(region, false) {
+            self.take_turns(region, true);
+        }
+    }
+
+    /// Lets instances take turns, those whose packet is beyond its promise if so wished; says
+    /// whether one such was passed over.
+    fn take_turns(&mut self, region: u8, beyond: bool) -> bool {
         let lane = usize::from(region);
         let mut tries = self.lanes[lane].len();
+        let mut passed = false;
         while tries > 0 {
-            let Some(number) = self.lanes[lane].pop_front() else { return };
+            let Some(number) = self.lanes[lane].pop_front() else { break };
             let at = self.queues[usize::from(number)].head;
+            if !beyond && self.packets[self.copies[at].packet].beyond {
+                passed = true;
+                self.lanes[lane].push_back(number);
+                tries -= 1;
+                continue;
+            }
             let yields = self.must_yield(lane, number);
             let verdict = if yields { Entry::Wait } else { self.entry(at) };
             if matches!(verdict, Entry::Wait) {
                 if !yields && self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
                     self.lanes[lane].push_front(number);
-                    return;
+                    return false;
                 }
                 self.lanes[lane].push_back(number);
                 tries -= 1;
@@ -101,6 +123,7 @@ impl Plane {
             }
             tries = self.lanes[lane].len();
         }
+        passed
     }
 
     /// While a commit is busy, copies of the old version go first: the commit waits for them, and
@@ -123,7 +146,7 @@ impl Plane {
 
     /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
     #[inline]
-    fn launch(&mut self, at: u32, leg: u8) {
+    pub(super) fn launch(&mut self, at: u32, leg: u8) {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
         copy.epoch = region.epoch;
@@ -192,15 +215,19 @@ impl Plane {
         } else {
             self.exit(at, None);
         }
-        if returned != 0 && !self.lanes[usize::from(number)].is_empty() {
-            self.serve(number);
+        if returned != 0 {
+            self.credit_is_back(number);
         }
     }
 
     /// An NT is done with a packet whose head left before.
     pub(super) fn credit(&mut self, region: u8, slot: u8) {
         self.regions[usize::from(region)].give_back(1 << slot);
-        if !self.lanes[usize::from(region)].is_empty() {
+        self.credit_is_back(region);
+    }
+
+    fn credit_is_back(&mut self, region: u8) {
+        if !self.lanes[usize::from(region)].is_empty() || self.fair.is_some() {
             self.serve(region);
         }
     }

@@ -88,6 +88,7 @@ impl Plane {
             bank: None,
             version: 0,
             payload: false,
+            beyond: false,
             ready: 0,
             stage: NONE,
             next_stage: NONE,
@@ -202,10 +203,13 @@ impl Plane {
         }
         self.cells_free -= cells;
         let (bank, version) = self.banks.begin();
+        let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
+        let beyond = limiter.is_some_and(|limiter| limiter.is_beyond(self.now, bytes));
         let packet = &mut self.packets[at];
         packet.bank = Some(bank as u8);
         packet.version = version;
         packet.payload = row.payload;
+        packet.beyond = beyond;
         packet.stage = row.first_stage;
         packet.next = NIL;
         self.enter_stage(at, self.now + self.timing.front);

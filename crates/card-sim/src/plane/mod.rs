@@ -22,6 +22,7 @@
 mod access;
 mod chain;
 mod egress;
+mod fair;
 mod ingress;
 mod stage;
 
@@ -43,6 +44,7 @@ use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+pub use snic_fairness::drfq::Charging;
 
 /// No packet, in a link.
 const NIL: u32 = u32::MAX;
@@ -61,6 +63,8 @@ pub struct Options {
     /// attaches it to the header (3.2), and its largest packets stay that much under the 128 Gbit/s of
     /// the data path (Fig. 7).
     pub descriptor_beats: u8,
+    /// Whose packet enters a region next.
+    pub scheduling: Scheduling,
     /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes.
     pub shaper_queue: ByteSize,
 }
@@ -72,6 +76,7 @@ impl Default for Options {
             reservation: Reservation::Chain,
             steering: Steering::RoundRobin,
             descriptor_beats: 1,
+            scheduling: Scheduling::Turns,
             shaper_queue: ByteSize::from_bytes(64 << 10),
         }
     }
@@ -94,6 +99,16 @@ pub enum Steering {
     RoundRobin,
     /// The one whose region has the fewest bytes to do (FlexPipe, III).
     LeastLoaded,
+}
+
+/// Whose packet enters a region next, of those that wait for credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Instances take turns (SuperNIC, 4.4), packets within what was promised before those beyond it.
+    Turns,
+    /// By virtual start times, tenants by their weights: Dominant Resource Fair Queueing, which
+    /// SuperNIC's ingress rates stand for (4.5).
+    Drfq(Charging),
 }
 
 /// What the profile says, in cycles.
@@ -143,6 +158,8 @@ struct Packet {
     bank: Option<u8>,
     version: u32,
     payload: bool,
+    /// Whether it is beyond what its DAG was promised: where packets wait, it lets others pass.
+    beyond: bool,
     /// When it reaches the scheduler for the stage it is in.
     ready: u64,
     stage: u16,
@@ -224,6 +241,8 @@ pub(crate) struct Plane {
     queues: Vec<Queue>,
     /// Queues that are not empty, by region, in the order of their turns.
     lanes: Vec<VecDeque<u16>>,
+    /// Copies that wait, where their order is by virtual start times.
+    fair: Option<fair::Fair>,
     sync_free: u16,
     sync_waiting: VecDeque<u32>,
     sync_serving: bool,
@@ -271,6 +290,7 @@ impl Plane {
             spread: Spread::default(),
             queues: vec![Queue { head: NIL, tail: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
+            fair: fair::Fair::new(options.scheduling, profile.regions.len()),
             sync_free: SYNC_ROWS as u16,
             sync_waiting: VecDeque::new(),
             sync_serving: false,

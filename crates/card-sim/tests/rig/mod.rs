@@ -210,7 +210,9 @@ impl Rig {
         self.program(|image| {
             let dag = image.get::<DagRow>(row).expect("programmed");
             image.set(row, &DagRow { rate_limiter: row, ..dag }).expect("there");
-            let columns = RateLimiterRow { rate_kbps: rate.kbps(), burst_bytes };
+            let rate_kbps = rate.kbps();
+            let columns =
+                RateLimiterRow { rate_kbps, burst_bytes, promised_kbps: rate_kbps, weight: 1 };
             image.set(row, &columns).expect("there");
         });
     }

@@ -16,8 +16,11 @@
 
 mod engine;
 mod meter;
+mod reference;
+mod room;
 mod run;
 mod scaling;
+mod space;
 mod topology;
 mod view;
 
@@ -25,6 +28,7 @@ pub use engine::{
     AREA_UNITS, Engine, Flow, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
 pub(crate) use meter::Meter;
+pub use reference::reference_step;
 pub(crate) use run::Loop;
 pub use run::LoopFigures;
 pub use view::{DagFairness, FairnessPoint, FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use snic_domain::limits::DAG_ROWS;
 use snic_domain::{Bandwidth, CardId, DagName, TenantId, Timestamp};
 use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
@@ -16,7 +17,7 @@ use crate::card::Link;
 use crate::event::Effect;
 use crate::log::{About, LogKind};
 use crate::out::Out;
-use crate::rows;
+use crate::rows::{self, Bucket};
 use crate::state::{Controller, Settings};
 
 /// How often counters are read while nobody has a DAG: callers want to see them at all.
@@ -56,6 +57,8 @@ pub(crate) struct Loop {
     /// By the engine's numbers.
     pub dags: Vec<DagName>,
     pub tenants: Vec<TenantId>,
+    /// By DAG: what one more instance adds.
+    pub units: Vec<Bandwidth>,
     loads: Vec<Bandwidth>,
     /// What each was to get when rates were last set.
     applied: Vec<Bandwidth>,
@@ -114,6 +117,19 @@ impl Loop {
         }
         may
     }
+}
+
+/// The DAGs that an engine knows, with its numbers: both lists are by name, so one walk over both
+/// finds them all.
+pub(super) fn in_step<'a, E>(
+    all: impl Iterator<Item = (&'a DagName, E)>,
+    known: &'a [DagName],
+) -> impl Iterator<Item = (usize, E)> {
+    let mut known = known.iter().enumerate().peekable();
+    all.filter_map(move |(name, entry)| {
+        while known.next_if(|(_, next)| *next < name).is_some() {}
+        known.next_if(|(_, next)| *next == name).map(|(at, _)| (at, entry))
+    })
 }
 
 impl Controller {
@@ -213,11 +229,16 @@ impl Controller {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
         let line = card.profile.ingress;
+        let mut counted = vec![DagCounters::default(); DAG_ROWS];
+        for (row, counters) in &card.counters.dags {
+            if let Some(counted) = counted.get_mut(usize::from(*row)) {
+                *counted = *counters;
+            }
+        }
         let mut odd = 0;
         for (_, entry) in self.dags.iter_mut().filter(|(_, entry)| entry.card() == Some(id)) {
-            let row = entry.record.uid.row();
-            let seen = card.counters.dags.binary_search_by_key(&row, |(row, _)| *row);
-            let counters = seen.map_or(DagCounters::default(), |at| card.counters.dags[at].1);
+            let row = usize::from(entry.record.uid.row());
+            let counters = counted.get(row).copied().unwrap_or_default();
             odd += u64::from(entry.meter.sample(counters, span, line) == Sampled::Backwards);
         }
         card.epoch.figures.odd_counters += odd;
@@ -236,12 +257,11 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Loop { engine: Some(engine), dags, loads, .. } = &mut card.epoch else { return };
         loads.clear();
-        // Before its load is known a DAG counts as sending what it was promised.
-        loads.extend(dags.iter().map(|name| {
-            self.dags.get(name).map_or(Bandwidth::ZERO, |entry| {
-                entry.meter.load.unwrap_or(entry.record.spec.bandwidth)
-            })
-        }));
+        loads.resize(dags.len(), Bandwidth::ZERO);
+        for (at, entry) in in_step(self.dags.iter(), dags) {
+            // Before its load is known a DAG counts as sending what it was promised.
+            loads[at] = entry.meter.load.unwrap_or(entry.record.spec.bandwidth);
+        }
         engine.step(loads);
     }
 
@@ -257,6 +277,7 @@ impl Controller {
         // Limits far over what a card's tables hold: where they are passed all keep what they have.
         card.epoch.engine = engine.ok();
         (card.epoch.dags, card.epoch.tenants) = (named.dags, named.tenants);
+        card.epoch.units = named.units;
         card.epoch.applied.clear();
         card.epoch.stale = false;
     }
@@ -291,8 +312,8 @@ impl Controller {
         }
         let Some(engine) = &card.epoch.engine else { return };
         let outcome = engine.outcome();
-        for (name, grant) in card.epoch.dags.iter().zip(&outcome.grants) {
-            let Some(entry) = self.dags.get_mut(name) else { continue };
+        for (at, entry) in in_step(self.dags.iter_mut(), &card.epoch.dags) {
+            let Some(grant) = outcome.grants.get(at) else { continue };
             let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) else {
                 continue;
             };
@@ -305,7 +326,10 @@ impl Controller {
             let moved = new.get().abs_diff(old.get()) > part || (new == promised && old != new);
             if moved {
                 entry.meter.rate = Some(new);
-                let (row, bucket) = (entry.record.uid.row(), rows::bucket(new));
+                let tenant = self.tenants.get(&entry.record.name.tenant);
+                let weight = tenant.map_or(1, |record| record.tenant.weight);
+                let bucket = rows::bucket(Bucket { rate: new, promised, weight });
+                let row = entry.record.uid.row();
                 let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
                 card.dirty.insert(key);
             }

@@ -14,13 +14,16 @@ use std::time::Duration;
 use snic_autoscaler::{Chain, Decision, Holder, Why, decide, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
+use snic_planner::Ledger;
 
+use super::engine::Outcome;
 use super::meter::Scaling;
+use super::run::{Loop, in_step};
 use crate::error::ControlError;
 use crate::log::{About, LogKind};
 use crate::out::Out;
 use crate::placement::{Choice, regions_of};
-use crate::state::Controller;
+use crate::state::{Controller, DagEntry};
 
 /// After a scale-out found no place, so many monitor periods pass before it is tried again.
 const RETRY_PERIODS: u32 = 5;
@@ -32,11 +35,11 @@ impl Controller {
         let longest = reconfiguration_max(&card.profile);
         let policy = self.settings.autoscaling;
         let (period, residency) = (policy.period(longest), policy.residency(longest));
-        let names = card.epoch.dags.clone();
-        for (flow, name) in names.iter().enumerate() {
-            let Some(chain) = self.chain_of(id, flow, name) else { continue };
-            let now = self.now;
-            let Some(entry) = self.dags.get_mut(name) else { continue };
+        let Loop { engine: Some(engine), dags, units, .. } = &card.epoch else { return };
+        let (outcome, now) = (engine.outcome(), self.now);
+        let mut decisions: Vec<(DagName, Decision)> = Vec::new();
+        for (flow, entry) in in_step(self.dags.iter_mut(), dags) {
+            let Some(chain) = chain(outcome, units, flow, entry) else { continue };
             let meter = &mut entry.meter;
             let Some(load) = meter.load else { continue };
             if let Some(scaling) = &mut meter.scaling {
@@ -46,23 +49,20 @@ impl Controller {
                 continue;
             }
             let decision = decide(&policy, residency, &chain, &mut meter.monitor, now);
-            self.carry_out(out, id, (name, decision), period);
+            if decision != Decision::Keep {
+                decisions.push((dags[flow].clone(), decision));
+            }
+        }
+        for (name, decision) in decisions {
+            self.carry_out(out, id, (&name, decision), period);
         }
     }
 
     /// What the autoscaler is told of a DAG; `None` while it is being changed.
     fn chain_of(&self, id: &CardId, flow: usize, name: &DagName) -> Option<Chain> {
-        let outcome = self.cards.get(id)?.epoch.engine.as_ref()?.outcome();
-        let entry = self.dags.get(name)?;
-        let placement = entry.record.placement.as_ref()?;
-        Some(Chain {
-            capacity: *outcome.reach.get(flow)?,
-            unit: self.unit(entry),
-            holds: placement.holds(),
-            admitted: entry.record.spec.bandwidth,
-            fair: *outcome.fair.get(flow)?,
-            settled: entry.meter.settled,
-        })
+        let epoch = &self.cards.get(id)?.epoch;
+        let outcome = epoch.engine.as_ref()?.outcome();
+        chain(outcome, &epoch.units, flow, self.dags.get(name)?)
     }
 
     fn carry_out(
@@ -291,6 +291,28 @@ impl Controller {
         done
     }
 
+    /// The ledger of a card as it would be if other DAGs than `asking` gave back what they hold
+    /// beyond their promises; `None` where that is nothing. See [`Self::reclaim`].
+    pub(crate) fn ledger_without_lent(&self, id: &CardId, asking: &DagName) -> Option<Ledger> {
+        let mut ledger = self.cards.get(id)?.ledger.clone();
+        let mut any = false;
+        for (name, entry) in self.dags.iter().filter(|(name, _)| *name != asking) {
+            let Some(placement) = &entry.record.placement else { continue };
+            let spec = &entry.record.spec;
+            let lent = placement.holds() > spec.bandwidth && placement.mapping.card == *id;
+            let Ok(dag) = Dag::new(spec.clone()) else { continue };
+            if !lent || !self.is_at_rest(name) {
+                continue;
+            }
+            let previous = Some(&placement.mapping);
+            let request = snic_planner::Request { name, dag: &dag, previous };
+            let smaller = snic_planner::plan(&ledger, &self.catalogue, &request).ok();
+            let smaller = smaller.filter(|plan| plan.loads.is_empty());
+            any |= smaller.is_some_and(|plan| ledger.hold(name, plan.reservation).is_ok());
+        }
+        any.then_some(ledger)
+    }
+
     /// Takes back what other DAGs than `asking` hold beyond their promises; says whether there was anything.
     pub(crate) fn reclaim(&mut self, out: &mut Out, asking: &DagName) -> bool {
         let lent = self.dags.iter().filter(|(name, entry)| {
@@ -312,6 +334,18 @@ impl Controller {
         }
         any
     }
+}
+
+/// What the autoscaler is told of a DAG; `None` while it is being changed.
+fn chain(outcome: &Outcome, units: &[Bandwidth], flow: usize, entry: &DagEntry) -> Option<Chain> {
+    Some(Chain {
+        capacity: *outcome.reach.get(flow)?,
+        unit: *units.get(flow)?,
+        holds: entry.record.placement.as_ref()?.holds(),
+        admitted: entry.record.spec.bandwidth,
+        fair: *outcome.fair.get(flow)?,
+        settled: entry.meter.settled,
+    })
 }
 
 /// How many whole instances a DAG's fair share comes to; what is beyond by a hundredth is rounding.

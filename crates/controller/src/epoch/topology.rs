@@ -43,6 +43,8 @@ pub(super) struct Named {
     pub topology: Topology,
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
+    /// By DAG: what one more instance adds.
+    pub units: Vec<Bandwidth>,
 }
 
 impl Controller {
@@ -57,6 +59,7 @@ impl Controller {
             },
             tenants: Vec::new(),
             dags: Vec::new(),
+            units: Vec::new(),
         };
         // DAGs come by name, so the DAGs of a tenant follow each other.
         for (name, entry) in &self.dags {
@@ -74,6 +77,7 @@ impl Controller {
             let flow = self.flow(card, entry, placement, tenant);
             named.topology.flows.push(flow);
             named.dags.push(name.clone());
+            named.units.push(self.unit(entry));
         }
         Some(named)
     }
@@ -170,7 +174,7 @@ impl Controller {
     }
 
     /// What one more instance adds to a DAG: the least maximum of its NTs.
-    pub(super) fn unit(&self, entry: &DagEntry) -> Bandwidth {
+    fn unit(&self, entry: &DagEntry) -> Bandwidth {
         let nts = entry.record.spec.nodes.iter().filter_map(|node| self.nts.get(&node.nt));
         nts.map(|record| record.nt.bandwidth_max).min().unwrap_or_default()
     }

@@ -174,14 +174,14 @@ impl Controller {
             regions_own: whole.map_or(0, |w| w.own),
             regions_shared_millis: whole.map_or(0, |w| ppm(w.shared) / 1_000),
             busiest: busiest(engine, at).map(|(k, ppm)| (resource_name(k), ppm)),
-            dags: dags.filter_map(|(flow, name)| self.dag_fairness(engine, flow, name)).collect(),
+            dags: dags.filter_map(|(flow, name)| self.dag_fairness(epoch, flow, name)).collect(),
             history: epoch.history.get(tenant).into_iter().flatten().copied().collect(),
         })
     }
 
-    fn dag_fairness(&self, engine: &Engine, flow: usize, name: &DagName) -> Option<DagFairness> {
+    fn dag_fairness(&self, epoch: &Loop, flow: usize, name: &DagName) -> Option<DagFairness> {
         let entry = self.dags.get(name)?;
-        let outcome = engine.outcome();
+        let outcome = epoch.engine.as_ref()?.outcome();
         let admitted = entry.record.spec.bandwidth;
         let fair = *outcome.fair.get(flow)?;
         let load = entry.meter.load;
@@ -193,7 +193,7 @@ impl Controller {
             rate: entry.meter.rate.unwrap_or(admitted).max(admitted),
             holds: entry.record.placement.as_ref().map_or(Bandwidth::ZERO, |p| p.holds()),
             fair,
-            target_millis: target_millis(load.unwrap_or(admitted), fair, self.unit(entry)),
+            target_millis: target_millis(load.unwrap_or(admitted), fair, *epoch.units.get(flow)?),
             limited_by: (*outcome.limits.get(flow)?).map(resource_name),
         })
     }

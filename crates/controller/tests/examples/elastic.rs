@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use snic_controller::{
-    Admission, Autoscaling, CardCommand, Change, ControlError, Event, Fairness, Limiter, LogKind,
-    LoopFigures, Scheme, Settings,
+    Admission, Autoscaling, CardCommand, Change, Command, ControlError, Event, Fairness, Limiter,
+    LogKind, LoopFigures, Reply, Scheme, Settings,
 };
 use snic_domain::{Bandwidth, DagState, RegionState};
 use snic_tables::RateLimiterRow;
@@ -124,6 +124,36 @@ fn a_promise_takes_back_at_once_what_is_lent() {
     assert_eq!(holds(&world, "acme/web"), 10);
     assert!(kinds(&world).contains(&LogKind::Reclaim), "{:?}", kinds(&world));
     assert_eq!((figures(&world).reclaims, world.state("acme/web")), (1, DagState::Ready));
+}
+
+#[test]
+fn validation_counts_on_what_would_be_taken_back_and_takes_nothing() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 40)]);
+    let command = |validate_only| {
+        let Command::CreateDag { name, spec, .. } = create("beta/web", spec("lb", 10)) else {
+            unreachable!("what create makes")
+        };
+        Command::CreateDag { name, spec, validate_only }
+    };
+    let reply = world.ask(command(true)).expect("it would fit");
+    assert!(matches!(reply, Reply::WouldBe(_)), "{reply:?}");
+    assert_eq!(holds(&world, "acme/web"), 40, "nothing was taken");
+    world.ask(command(false)).expect("it fits");
+    let over = world.ask(create("beta/big", spec("lb", 900))).expect_err("no card takes it");
+    assert!(matches!(over, ControlError::Refused(_)), "{over:?}");
+}
+
+#[test]
+fn a_reclaim_leaves_the_generation_that_is_served() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 40)]);
+    assert_eq!(world.view("acme/web").observed_generation, 1);
+    world.ask(create("beta/web", spec("lb", 10))).expect("it takes back what is lent");
+    let view = world.view("acme/web");
+    assert_eq!(view.observed_generation, 1, "before the card has flipped: {:?}", view.conditions);
+    world.settle();
+    assert_eq!(world.view("acme/web").observed_generation, 1);
 }
 
 #[test]

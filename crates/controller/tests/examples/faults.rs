@@ -374,7 +374,8 @@ fn rows_that_nobody_wrote_are_cleared() {
     world.deploy("acme/web", "lb", 5);
     let tables = world.card().tables.clone();
     world.lose_card();
-    let stray = snic_tables::RateLimiterRow { rate_kbps: 5, burst_bytes: 6 };
+    let stray =
+        snic_tables::RateLimiterRow { rate_kbps: 5, burst_bytes: 6, promised_kbps: 0, weight: 1 };
     world.card().tables.set(900, &stray).expect("a row that there is");
     world.appear(&card_id());
     world.settle();

@@ -107,13 +107,16 @@ impl Allocation {
     }
 }
 
-/// `numerator / denominator` (both below 2^107) in units of 2^-`bits`, bits at most 54, rounded up
-/// or down. Where the denominator has over 64 bits both are cut to its first 64, towards the same side.
+/// `numerator / denominator`, the first at most the second and both below 2^107, in units of
+/// 2^-`bits`, bits at most 54, rounded up or down. Where the denominator has over 64 bits both are
+/// cut to its first 64, towards the same side.
 fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
-    let cut = 64_u32.saturating_sub(denominator.leading_zeros());
-    let lost_n = u128::from(up && numerator & ((1 << cut) - 1) != 0);
-    let lost_d = u128::from(!up && denominator & ((1 << cut) - 1) != 0);
-    let (n, d) = ((numerator >> cut) + lost_n, (denominator >> cut) + lost_d);
+    let (mut n, mut d) = (numerator, denominator);
+    if denominator >> 64 != 0 {
+        let cut = 64 - denominator.leading_zeros();
+        n = (numerator >> cut) + u128::from(up && numerator & ((1 << cut) - 1) != 0);
+        d = (denominator >> cut) + u128::from(!up && denominator & ((1 << cut) - 1) != 0);
+    }
     let n = n << bits;
     let quotient = n / d;
     if up && quotient * d < n { quotient + 1 } else { quotient }
@@ -121,18 +124,19 @@ fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
 
 /// Solves `problem`. Time: n × resources, and n log n in the number of users with a cap.
 pub fn solve(problem: &Problem) -> Allocation {
-    let mut filling = Filling::new(problem);
-    filling.run();
-    let used = filling.free.iter().map(|free| {
+    let mut solver = Solver::default();
+    solver.solve(problem);
+    let used = solver.free.iter().map(|free| {
         let used = (WHOLE - free).div_ceil(1 << RATE_BITS);
         Share(used as u64)
     });
-    Allocation { used: used.collect(), outcomes: filling.outcomes }
+    Allocation { used: used.collect(), outcomes: solver.outcomes }
 }
 
-/// The state while the level rises.
-struct Filling<'a> {
-    problem: &'a Problem,
+/// [`solve`] for one problem after another, in the same memory.
+#[derive(Debug, Clone, Default)]
+pub struct Solver {
+    /// By user. While the level rises the limit of one who has not stopped is its cap's.
     outcomes: Vec<Outcome>,
     /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
     rates: Vec<u64>,
@@ -144,34 +148,39 @@ struct Filling<'a> {
     caps: Vec<(u64, u32)>,
     /// By resource: what those who stop together free.
     freed: Vec<u128>,
+    /// By resource, of those who are looked at: the sum of their rates, and what they take less.
+    less: Vec<(u128, u128)>,
 }
 
-impl<'a> Filling<'a> {
-    fn new(problem: &'a Problem) -> Self {
+impl Solver {
+    /// Solves `problem`: what each user gets, in their order.
+    pub fn solve(&mut self, problem: &Problem) -> &[Outcome] {
         let resources = problem.capacities().len();
         let users = problem.users().len();
-        let mut filling = Self {
-            problem,
-            outcomes: Vec::with_capacity(users),
-            rates: vec![0; users * resources],
-            sums: vec![0; resources],
-            free: vec![WHOLE; resources],
-            caps: Vec::with_capacity(users),
-            freed: vec![0; resources],
-        };
-        for index in 0..users {
-            let outcome = filling.enter(index);
-            filling.outcomes.push(outcome);
+        self.outcomes.clear();
+        self.caps.clear();
+        self.rates.clear();
+        self.rates.resize(users * resources, 0);
+        for (list, value) in [(&mut self.sums, 0), (&mut self.free, WHOLE), (&mut self.freed, 0)] {
+            list.clear();
+            list.resize(resources, value);
         }
-        filling
+        self.less.clear();
+        self.less.resize(resources, (0, 0));
+        for index in 0..users {
+            let outcome = self.enter(problem, index);
+            self.outcomes.push(outcome);
+        }
+        self.run(problem);
+        &self.outcomes
     }
 
-    /// Computes the rates of one user. Until it stops the limit in its outcome is its cap's.
-    fn enter(&mut self, index: usize) -> Outcome {
-        let user = &self.problem.users()[index];
-        let capacities = self.problem.capacities();
+    /// Computes the rates of one user.
+    fn enter(&mut self, problem: &Problem, index: usize) -> Outcome {
+        let user = &problem.users()[index];
+        let capacities = problem.capacities();
         let stopped = |dominant, limit| Outcome { dominant, share: Share::ZERO, limit };
-        let Some(dominant) = self.problem.dominant(index) else {
+        let Some(dominant) = problem.dominant(index) else {
             return stopped(None, Limit::AsksNothing);
         };
         let cap = user.tightest_cap();
@@ -201,45 +210,78 @@ impl<'a> Filling<'a> {
             *rate = part as u64 * u64::from(user.weight.get());
             self.sums[k] += u128::from(*rate);
         }
-        match cap {
-            Some((fraction, limit)) => {
-                let per_task = (user.demand[dominant], capacities[dominant]);
-                self.enter_cap(index, fraction, per_task);
-                stopped(Some(dominant), limit)
-            }
-            None => full,
-        }
+        let Some((fraction, limit)) = cap else { return full };
+        let per_task = (user.demand[dominant], capacities[dominant]);
+        self.enter_cap(index, fraction, per_task, user.weight.get().into());
+        stopped(Some(dominant), limit)
     }
 
-    fn enter_cap(&mut self, index: usize, cap: Fraction, per_task: (u64, u64)) {
+    fn enter_cap(&mut self, index: usize, cap: Fraction, per: (u64, u64), weight: u128) {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        let numerator = product(cap.numerator(), per_task.0);
-        let denominator = product(cap.denominator(), per_task.1);
+        let numerator = product(cap.numerator(), per.0);
+        let denominator = product(cap.denominator(), per.1);
         if numerator > denominator {
             return; // more than the whole resource: the capacity stops it first
         }
-        let weight = u128::from(self.problem.users()[index].weight.get());
         let level = scaled(numerator, denominator * weight, SHARE_BITS, false) as u64;
         self.caps.push((level, index as u32));
     }
 
-    fn run(&mut self) {
+    fn run(&mut self, problem: &Problem) {
         let mut caps = std::mem::take(&mut self.caps);
-        caps.sort_unstable();
-        // Nothing is full at or below this level: who stops at a cap only moves it up.
-        let mut open = 0;
-        for (level, user) in caps {
-            while level > open {
-                match self.first_full() {
-                    Some((full, resource)) if full < level => self.fill(resource, full),
-                    first => open = first.map_or(u64::MAX, |(full, _)| full),
+        let mut rest = &mut caps[..];
+        loop {
+            rest = self.reach_caps(problem, rest);
+            let Some((level, resource)) = self.first_full() else { break };
+            self.fill(problem, resource, level);
+        }
+        self.caps = caps;
+    }
+
+    /// Gives those their cap who reach it before anything is full; hands back the others. The
+    /// lowest half can have theirs if, with the level at the highest of them, nothing is over: one
+    /// half is settled by each look at it.
+    fn reach_caps<'a>(
+        &mut self,
+        problem: &Problem,
+        mut caps: &'a mut [(u64, u32)],
+    ) -> &'a mut [(u64, u32)] {
+        let mut over = 0;
+        while over < caps.len() {
+            let open = caps.len() - over;
+            let middle = (open - 1) / 2;
+            caps[..open].select_nth_unstable(middle);
+            if self.can_reach(&caps[..=middle]) {
+                for (level, user) in &caps[..=middle] {
+                    self.reach_cap(problem, *level, *user);
                 }
+                caps = &mut caps[middle + 1..];
+            } else {
+                over = caps.len() - middle;
             }
-            self.reach_cap(level, user);
         }
-        while let Some((full, resource)) = self.first_full() {
-            self.fill(resource, full);
+        caps
+    }
+
+    /// Whether nothing is full before the level of the last of `caps`, the others being lower and
+    /// charged as [`Self::reach_cap`] does it.
+    fn can_reach(&mut self, caps: &[(u64, u32)]) -> bool {
+        let Some(((last, _), lower)) = caps.split_last() else { return true };
+        let resources = self.sums.len();
+        let level = u128::from(*last);
+        // What those who stopped before take less than they would a level higher.
+        for (below, user) in lower {
+            let rates = &self.rates[*user as usize * resources..][..resources];
+            for (less, rate) in self.less.iter_mut().zip(rates) {
+                less.0 += u128::from(*rate);
+                less.1 += u128::from(*rate) * u128::from(last - below);
+            }
         }
+        let all = self.sums.iter().zip(&self.free).zip(&mut self.less);
+        all.fold(true, |fits, ((sum, free), less)| {
+            let (rate, less) = std::mem::take(less);
+            fits && sum * level + rate <= free + less
+        })
     }
 
     /// The level at which the first resource is full if nobody stops before, and that resource;
@@ -253,18 +295,18 @@ impl<'a> Filling<'a> {
 
     /// A cap lies between its level and the next, and whoever is stopped by it has all of it:
     /// the others are charged for the difference.
-    fn reach_cap(&mut self, level: u64, user: u32) {
-        if self.stop(user as usize, level, None) {
+    fn reach_cap(&mut self, problem: &Problem, level: u64, user: u32) {
+        if self.stop(problem, user as usize, level, None) {
             self.free_up(level + 1);
         }
     }
 
     /// Stops everybody who uses `resource` at the level at which it is full.
-    fn fill(&mut self, resource: usize, level: u64) {
+    fn fill(&mut self, problem: &Problem, resource: usize, level: u64) {
         let resources = self.sums.len();
         for user in 0..self.outcomes.len() {
             if self.rates[user * resources + resource] > 0 {
-                self.stop(user, level, Some(Limit::Capacity(resource)));
+                self.stop(problem, user, level, Some(Limit::Capacity(resource)));
             }
         }
         self.free_up(level);
@@ -272,7 +314,7 @@ impl<'a> Filling<'a> {
 
     /// Stops one user by `limit`, or by its cap; whether it had not stopped before. What it took
     /// is left in `freed`.
-    fn stop(&mut self, user: usize, level: u64, limit: Option<Limit>) -> bool {
+    fn stop(&mut self, problem: &Problem, user: usize, level: u64, limit: Option<Limit>) -> bool {
         let resources = self.sums.len();
         let rates = &mut self.rates[user * resources..][..resources];
         let outcome = &mut self.outcomes[user];
@@ -282,7 +324,7 @@ impl<'a> Filling<'a> {
         for (rate, freed) in rates.iter_mut().zip(&mut self.freed) {
             *freed += u128::from(std::mem::take(rate));
         }
-        let weight = u64::from(self.problem.users()[user].weight.get());
+        let weight = u64::from(problem.users()[user].weight.get());
         outcome.share = Share::from_raw(level * weight);
         outcome.limit = limit.unwrap_or(outcome.limit);
         true

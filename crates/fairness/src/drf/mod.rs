@@ -17,7 +17,7 @@ mod problem;
 pub mod whole;
 
 pub use area::{AREA_SCALE, InvalidArea, area_demand};
-pub use fast::{Allocation, Outcome, Share, solve};
+pub use fast::{Allocation, Outcome, Share, Solver, solve};
 pub use problem::{
     AMOUNT_MAX, Amounts, Fraction, InvalidFraction, InvalidProblem, Limit, Problem, RESOURCES_MAX,
     USERS_MAX, User,

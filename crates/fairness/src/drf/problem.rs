@@ -99,15 +99,15 @@ impl User {
     /// The tighter of cap and quotas as tasks, and which it is; the cap wins a tie, then the first
     /// resource.
     pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
-        let own = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
-        if self.quota.is_empty() {
-            return own;
+        let mut tightest = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
+        for (k, (quota, demand)) in self.quota.iter().zip(&self.demand).enumerate() {
+            let Some(quota) = quota.filter(|_| *demand > 0) else { continue };
+            let tasks = Fraction { numerator: quota, denominator: *demand };
+            if tightest.is_none_or(|(least, _)| tasks.is_less_than(least)) {
+                tightest = Some((tasks, Limit::Quota(k)));
+            }
         }
-        let quotas = self.quota.iter().zip(&self.demand).enumerate().filter_map(|(k, (q, &d))| {
-            let fraction = Fraction { numerator: (*q)?, denominator: d };
-            (d > 0).then_some((fraction, Limit::Quota(k)))
-        });
-        own.into_iter().chain(quotas).reduce(|a, b| if b.0.is_less_than(a.0) { b } else { a })
+        tightest
     }
 }
 
@@ -200,6 +200,24 @@ impl Problem {
             check_user(index, user, capacities.len())?;
         }
         Ok(Self { capacities: capacities.into(), users })
+    }
+
+    /// Has `user` demand something else; its weight, cap and quotas stay. The demand must be
+    /// checked as that of a new problem is, and a user beyond the last is none.
+    pub fn set_demand(&mut self, user: usize, demand: &[u64]) -> Result<(), InvalidProblem> {
+        let resources = self.capacities.len();
+        if demand.len() != resources {
+            let given = demand.len();
+            return Err(InvalidProblem::WrongLength { user, what: "demands", given, resources });
+        }
+        if let Some(resource) = demand.iter().position(|amount| *amount > AMOUNT_MAX) {
+            let amount = demand[resource];
+            return Err(InvalidProblem::AmountTooLarge { user, resource, amount });
+        }
+        if let Some(user) = self.users.get_mut(user) {
+            user.demand.copy_from_slice(demand);
+        }
+        Ok(())
     }
 
     /// What there is of each resource.

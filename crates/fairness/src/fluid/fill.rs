@@ -145,9 +145,12 @@ pub(super) struct Fill {
     resources: Vec<Resource>,
     /// By flow: what it misses while it rises or waits, else zero.
     missing: Vec<f64>,
-    /// Starts (even) and ends (odd) of tenants, ascending: the level's key in the upper half, the
-    /// tenant in the lower.
-    events: Vec<u128>,
+    /// Starts (even) and ends (odd) of tenants, ascending: as much of the level's key as there is
+    /// room for beside the tenant, which stands in the lowest bits. Levels that agree in 2^-31 of
+    /// themselves may come in any order.
+    events: Vec<u64>,
+    /// How many bits those are.
+    event_bits: u32,
     /// Ends that changed: level, tenant, version.
     new_ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bounds: BinaryHeap<Reverse<(u64, u32)>>,
@@ -165,6 +168,7 @@ impl Fill {
             resources: vec![Resource::default(); network.capacities.len()],
             missing: vec![0.0; network.tenant_of.len()],
             events: Vec::new(),
+            event_bits: (2 * network.weights.len() as u64 + 1).ilog2() + 1,
             new_ends: BinaryHeap::new(),
             bounds: BinaryHeap::new(),
             changed: Vec::new(),
@@ -199,8 +203,9 @@ impl Fill {
     }
 
     fn push_event(&mut self, level: f64, tenant: usize, ends: bool) {
-        let event = (tenant as u128) << 1 | u128::from(ends);
-        self.events.push(u128::from(key(level)) << 64 | event);
+        let event = (tenant as u64) << 1 | u64::from(ends);
+        // The sign of a level is always the same.
+        self.events.push((key(level) << 1) >> self.event_bits << self.event_bits | event);
     }
 
     /// Takes back what rounding may have given too much: a bit per second each, from who has more
@@ -263,17 +268,15 @@ impl Sweep<'_> {
             self.bound(k, 0.0);
         }
         let (mut next, mut level) = (0, 0.0);
-        while let Some(event) = self.earliest(next) {
-            if !self.is_void(event) {
-                if let Some((resource, full)) = self.full_before(event.level) {
-                    self.fill_up(resource, full);
-                    continue;
-                }
-                level = event.level;
-                match event.ends {
-                    true => self.end(event.tenant, level),
-                    false => self.start(event.tenant, level),
-                }
+        while let Some(event) = self.earliest(&mut next) {
+            if let Some((resource, full)) = self.full_before(event.level) {
+                self.fill_up(resource, full);
+                continue;
+            }
+            level = event.level;
+            match event.ends {
+                true => self.end(event.tenant, level),
+                false => self.start(event.tenant, level),
             }
             if event.sorted {
                 next += 1;
@@ -284,22 +287,31 @@ impl Sweep<'_> {
         level
     }
 
-    /// The earlier of the event at `next` and the first changed end.
-    fn earliest(&self, next: usize) -> Option<Event> {
-        let sorted = self.fill.events.get(next).map(|&event| Event {
-            level: f64::from_bits((event >> 64) as u64),
-            tenant: (event as u64 >> 1) as usize,
-            version: 0,
-            ends: event & 1 == 1,
-            sorted: true,
-        });
-        let changed = self.fill.new_ends.peek().map(|&Reverse((at, tenant, version))| Event {
-            level: f64::from_bits(at),
-            tenant: tenant as usize,
-            version,
-            ends: true,
-            sorted: false,
-        });
+    /// The earlier of the event at `next` and the first changed end; void ones are passed over.
+    fn earliest(&mut self, next: &mut usize) -> Option<Event> {
+        let sorted = loop {
+            let Some(&event) = self.fill.events.get(*next) else { break None };
+            let tenant = (event & ((1 << self.fill.event_bits) - 1)) as usize >> 1;
+            let ends = event & 1 == 1;
+            let at = &self.fill.tenants[tenant];
+            let level = if ends { at.end() } else { at.since };
+            let event = Event { level, tenant, version: 0, ends, sorted: true };
+            if !self.is_void(event) {
+                break Some(event);
+            }
+            *next += 1;
+        };
+        let changed = loop {
+            let Some(&Reverse((at, tenant, version))) = self.fill.new_ends.peek() else {
+                break None;
+            };
+            let (level, tenant) = (f64::from_bits(at), tenant as usize);
+            let event = Event { level, tenant, version, ends: true, sorted: false };
+            if !self.is_void(event) {
+                break Some(event);
+            }
+            self.fill.new_ends.pop();
+        };
         match (sorted, changed) {
             (Some(sorted), Some(changed)) if changed.level < sorted.level => Some(changed),
             (Some(event), _) | (None, Some(event)) => Some(event),

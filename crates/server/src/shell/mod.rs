@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use snic_controller::{
@@ -137,10 +137,26 @@ impl Running {
     }
 }
 
-/// The time on the wall, as the controller wants it.
+/// The time on the wall, as the controller wants it: it never goes backwards. Where somebody sets
+/// the wall's clock back, time goes on from where it was, at the pace of the machine's monotonic
+/// clock, until the wall has caught up; else timers would stand still for as long.
 pub fn wall_clock() -> Timestamp {
+    static LAST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::ZERO + since
+    let mut last = LAST.lock();
+    let now = onwards(*last, Timestamp::ZERO + since, Instant::now());
+    *last = Some(now);
+    now.0
+}
+
+/// The time after `last`, which was told at an instant, when the wall says `wall`.
+fn onwards(
+    last: Option<(Timestamp, Instant)>,
+    wall: Timestamp,
+    instant: Instant,
+) -> (Timestamp, Instant) {
+    let ran = last.map(|(told, at)| told + instant.saturating_duration_since(at));
+    (ran.map_or(wall, |ran| ran.max(wall)), instant)
 }
 
 /// Starts the threads of a control plane.
@@ -255,5 +271,25 @@ impl ControlPlane {
     /// The store, for backup and restore.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn time_follows_the_wall_and_never_goes_back() {
+        let (at, second) = (Instant::now(), Duration::from_secs(1));
+        let wall = |seconds| Timestamp::ZERO + second * seconds;
+        let first = onwards(None, wall(100), at);
+        assert_eq!(first.0, wall(100));
+        let ahead = onwards(Some(first), wall(500), at + second);
+        assert_eq!(ahead.0, wall(500), "set forward");
+        let back = onwards(Some(ahead), wall(20), at + second * 3);
+        assert_eq!(back.0, wall(502), "set back: two seconds went by all the same");
+        assert_eq!(onwards(Some(back), wall(503), at + second * 3).0, wall(503), "caught up");
     }
 }

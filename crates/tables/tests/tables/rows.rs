@@ -185,8 +185,10 @@ fn a_credit_row_in_words() {
 
 #[test]
 fn a_rate_limiter_row_in_words() {
-    let row = RateLimiterRow { rate_kbps: 25_000_000, burst_bytes: 3_000 };
-    check_golden(row, &[0x8000_0000, 0x017d_7840, 0x0000_0bb8]);
+    let promised_kbps = 10_000_000;
+    let row =
+        RateLimiterRow { rate_kbps: 25_000_000, burst_bytes: 3_000, promised_kbps, weight: 5 };
+    check_golden(row, &[0x8000_0005, 0x017d_7840, 0x0000_0bb8, 0x0098_9680]);
 }
 
 #[test]

@@ -75,8 +75,9 @@ pub fn credit() -> impl Strategy<Value = CreditRow> {
 }
 
 pub fn rate_limiter() -> impl Strategy<Value = RateLimiterRow> {
-    any::<(u32, u32)>()
-        .prop_map(|(rate_kbps, burst_bytes)| RateLimiterRow { rate_kbps, burst_bytes })
+    any::<(u32, u32, u32, u16)>().prop_map(|(rate_kbps, burst_bytes, promised_kbps, weight)| {
+        RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, weight }
+    })
 }
 
 pub fn page() -> impl Strategy<Value = PageRow> {

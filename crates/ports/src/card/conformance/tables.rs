@@ -10,7 +10,12 @@ pub(super) fn target(rate_kbps: u32) -> TableImage {
     let mut image = TableImage::default();
     let row = "the tables have this row";
     for number in [0, 7, 1023] {
-        image.set(number, &RateLimiterRow { rate_kbps, burst_bytes: 9_000 }).expect(row);
+        image
+            .set(
+                number,
+                &RateLimiterRow { rate_kbps, burst_bytes: 9_000, promised_kbps: 0, weight: 1 },
+            )
+            .expect(row);
     }
     let page = PageRow { tenant: 1, nt: 2, virtual_page: 3, physical_page: 4, rwx: 3 };
     image.set(Table::Page.rows() as u16 - 1, &page).expect(row);
@@ -118,7 +123,9 @@ pub fn a_second_commit_keeps_the_rows_of_the_first(fixture: Fixture) {
     commit(&mut rig);
     let mut second = target(5);
     second.clear(RowKey { table: Table::RateLimiter, row: 7 }).expect("a row");
-    second.set(8, &RateLimiterRow { rate_kbps: 1, burst_bytes: 2 }).expect("a row");
+    second
+        .set(8, &RateLimiterRow { rate_kbps: 1, burst_bytes: 2, promised_kbps: 0, weight: 1 })
+        .expect("a row");
     write_shadow(&mut rig, &target(5).delta_to(&second));
     commit(&mut rig);
     assert_eq!(bank(&mut rig, ACTIVE_BANK), second);

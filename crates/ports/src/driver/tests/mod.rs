@@ -71,7 +71,9 @@ impl Bench {
 /// A difference of one row of four words.
 fn one_row(row: u16, rate_kbps: u32) -> TableDelta {
     let mut target = TableImage::default();
-    target.set(row, &RateLimiterRow { rate_kbps, burst_bytes: 1 }).expect("a row");
+    target
+        .set(row, &RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 1 })
+        .expect("a row");
     TableImage::default().delta_to(&target)
 }
 
@@ -185,7 +187,11 @@ fn run(commands: &[Asked], commit_ms: u64, load_ms: u64) -> (Bench, Vec<CardRepo
         match *command {
             Asked::Program(row, rate_kbps) => {
                 let mut next = image.clone();
-                next.set(row, &RateLimiterRow { rate_kbps, burst_bytes: 1 }).expect("a row");
+                next.set(
+                    row,
+                    &RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 1 },
+                )
+                .expect("a row");
                 bench.program(ticket, image.delta_to(&next));
                 image = next;
             }

@@ -51,7 +51,10 @@ fn a_snapshot_has_everything_the_card_holds() {
     let snapshot = snapshot(bench.step());
     assert_eq!((snapshot.boot_id, snapshot.idcode, snapshot.version), (77, 0x1234_5093, 6));
     let row = snapshot.tables.get::<RateLimiterRow>(3);
-    assert_eq!(row, Some(RateLimiterRow { rate_kbps: 100, burst_bytes: 1 }));
+    assert_eq!(
+        row,
+        Some(RateLimiterRow { rate_kbps: 100, burst_bytes: 1, promised_kbps: 0, weight: 1 })
+    );
     assert_eq!(snapshot.tables, bench.card.active_image());
     let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
     let loaded = RegionSnapshot { status: RegionStatus::Loaded(digest), decoupled: false };

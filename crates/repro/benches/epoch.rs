@@ -1,23 +1,27 @@
 //! What an epoch costs: counters to loads, space, time, targets, rates that differ. Beside it the
-//! same algorithms written straightforwardly. Medians are what criterion prints in the middle.
+//! same algorithms written straightforwardly. Medians are what criterion prints in the middle; then
+//! how the step grows is measured and drawn: `epoch-growth.csv` and `.svg` in `target/repro`.
 //!
 //! The card has 32 regions with 8 NTs each; every tenant has two DAGs, each of 2 to 6 NTs of one
 //! region. Loads are heavy-tailed and sum to three times what the card can take; about a fifth of
 //! that is promised. A card's tables hold 1,024 DAGs: the larger counts show how the step grows.
+//! Every load is another one in every epoch, within a quarter of it: nothing can be left as it was.
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_autoscaler::{Chain, Monitor, decide};
 use snic_controller::{
-    Autoscaling, Engine, Fairness, Flow, SLOTS, TenantShape, Topology, area_per_bps,
+    Autoscaling, Engine, Fairness, Flow, SLOTS, TenantShape, Topology, area_per_bps, reference_step,
 };
 use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
-use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Spare, TenantIndex, reference};
+use snic_fairness::fluid::Cost;
+use snic_repro::{Axis, Outcome, Plot, Series};
 
 const SEED: u64 = 16;
 const EPOCH: Duration = Duration::from_millis(20);
@@ -60,10 +64,25 @@ fn card(tenants: usize) -> (Topology, Vec<u64>) {
     (topology, sent)
 }
 
+/// Epochs after which loads come again.
+const ROUND: usize = 8;
+
+/// What each DAG sends, epoch by epoch.
+fn epochs(sent: &[u64]) -> Vec<Vec<u64>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let mut vary = |bytes: &u64| bytes / 100 * rng.random_range(75..=125);
+    (0..ROUND).map(|_| sent.iter().map(&mut vary).collect()).collect()
+}
+
+fn load(bytes: u64) -> Bandwidth {
+    Bandwidth::from_bps(bytes * 8 * 1_000 / EPOCH.as_millis() as u64)
+}
+
 /// All that a step needs and keeps.
 struct Step {
     engine: Engine,
-    sent: Vec<u64>,
+    sent: Vec<Vec<u64>>,
+    epoch: usize,
     loads: Vec<Bandwidth>,
     monitors: Vec<Monitor>,
     rates: Vec<Bandwidth>,
@@ -76,15 +95,16 @@ impl Step {
         let engine = Engine::new(topology, Fairness::default()).expect("valid");
         let (monitors, rates) =
             (vec![Monitor::default(); sent.len()], vec![Bandwidth::ZERO; sent.len()]);
-        Self { engine, sent, loads: Vec::new(), monitors, rates, now: Timestamp::ZERO }
+        let (sent, loads) = (epochs(&sent), Vec::new());
+        Self { engine, sent, epoch: 0, loads, monitors, rates, now: Timestamp::ZERO }
     }
 
     /// Counters to loads, space and time, a decision for each DAG, rates that differ.
     fn run(&mut self) -> usize {
         self.now = self.now + EPOCH;
         self.loads.clear();
-        let bits = |bytes: &u64| Bandwidth::from_bps(bytes * 8 * 1_000 / EPOCH.as_millis() as u64);
-        self.loads.extend(self.sent.iter().map(bits));
+        self.epoch = (self.epoch + 1) % ROUND;
+        self.loads.extend(self.sent[self.epoch].iter().map(|bytes| load(*bytes)));
         self.engine.step(&self.loads);
         let (topology, outcome) = (self.engine.topology(), self.engine.outcome());
         let policy = Autoscaling::default();
@@ -110,39 +130,100 @@ impl Step {
     }
 }
 
+/// The same straightforwardly: space, time and what they leave.
+struct Plain {
+    topology: Topology,
+    loads: Vec<Bandwidth>,
+}
+
+impl Plain {
+    fn new(tenants: usize) -> Self {
+        let (topology, sent) = card(tenants);
+        Self { topology, loads: sent.into_iter().map(load).collect() }
+    }
+
+    fn run(&self) -> usize {
+        let (topology, loads) = (black_box(&self.topology), black_box(&self.loads));
+        reference_step(topology, Fairness::default(), loads).expect("valid").grants.len()
+    }
+}
+
+/// Beyond so many tenants the straightforward one takes minutes.
+const PLAIN_MAX: usize = 1_000;
+
 fn step(c: &mut Criterion) {
     let mut group = c.benchmark_group("epoch, 32 regions, 2 DAGs a tenant");
     group.sample_size(20);
-    for tenants in [125, 250, 500, 1_000, 2_000, 4_000, 10_000] {
+    for tenants in [100, 1_000, 10_000] {
         let mut step = Step::new(tenants);
         group.bench_function(BenchmarkId::new("step", tenants), |b| b.iter(|| step.run()));
-        if tenants <= 1_000 {
-            let (network, demands) = straightforward(tenants);
-            group.bench_function(BenchmarkId::new("straightforward rates", tenants), |b| {
-                b.iter(|| {
-                    reference::solve::<f64>(black_box(&network), Spare::LevelShares, &demands)
-                });
+        if tenants <= PLAIN_MAX {
+            let plain = Plain::new(tenants);
+            group.sample_size(10);
+            group.bench_function(BenchmarkId::new("straightforward", tenants), |b| {
+                b.iter(|| plain.run());
             });
+            group.sample_size(20);
         }
     }
     group.finish();
 }
 
-/// The same card for the solver that looks at everything at every event; rates alone.
-fn straightforward(tenants: usize) -> (snic_fairness::fluid::Network, Vec<Demand>) {
-    let (topology, sent) = card(tenants);
-    let mut builder = NetworkBuilder::new(&topology.capacities);
-    for tenant in &topology.tenants {
-        builder.tenant(tenant.weight);
+/// Median of some runs, in nanoseconds.
+fn median(runs: usize, mut run: impl FnMut() -> usize) -> f64 {
+    let mut took: Vec<f64> = (0..runs)
+        .map(|_| {
+            let begin = Instant::now();
+            black_box(run());
+            begin.elapsed().as_secs_f64() * 1e9
+        })
+        .collect();
+    took.sort_by(f64::total_cmp);
+    took[runs / 2]
+}
+
+/// How the step grows from 10 tenants to 10,000, as CSV and plot.
+fn growth() {
+    let (mut ours, mut plain, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    for tenants in [10, 30, 100, 300, 1_000, 3_000, 10_000] {
+        let mut step = Step::new(tenants);
+        step.run();
+        let took = median(101, || step.run());
+        let n = tenants as f64;
+        ours.push((n, took.log10()));
+        let scale = ours[0].1 - (10.0 * 10_f64.log2()).log10();
+        line.push((n, scale + (n * n.log2()).log10()));
+        if tenants <= PLAIN_MAX {
+            let straight = Plain::new(tenants);
+            plain.push((n, median(3, || straight.run()).log10()));
+        }
+        println!("{tenants:>6} tenants: {:>9.1} µs", took / 1e3);
     }
-    let mut demands = Vec::new();
-    for (flow, bytes) in topology.flows.iter().zip(sent) {
-        builder.flow(TenantIndex(flow.tenant), &flow.uses);
-        let load = Bandwidth::from_bps(bytes * 8 * 1_000 / EPOCH.as_millis() as u64);
-        demands.push(Demand { load, admitted: flow.admitted });
+    let series = vec![
+        Series::ours("step", ours),
+        Series::ours("straightforward", plain),
+        Series::ours("n log n from the first point", line),
+    ];
+    let (x, y) = ("Tenants, two DAGs each", "Time of a step (log10 of nanoseconds)");
+    let plot = Plot { x, y, axis: Axis::Doubling, series };
+    let svg = snic_repro::svg("How the epoch's step grows", &plot).expect("a plot");
+    let outcome = Outcome { plot: Some(plot), ..Outcome::default() };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/repro");
+    std::fs::create_dir_all(&folder).expect("a folder for the plot");
+    for (ending, text) in [("csv", outcome.csv()), ("svg", svg)] {
+        let path = folder.join(format!("epoch-growth.{ending}"));
+        std::fs::write(&path, text).expect("the plot is written");
     }
-    (builder.build().expect("valid"), demands)
+    println!("target/repro/epoch-growth.csv and .svg");
 }
 
 criterion_group!(benches, step);
-criterion_main!(benches);
+
+fn main() {
+    benches();
+    // With a filter, or as a test, nobody asks for the plot.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().all(|argument| argument == "--bench") && !arguments.is_empty() {
+        growth();
+    }
+}

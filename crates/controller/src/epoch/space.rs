@@ -1,0 +1,124 @@
+//! Space: how much of a card's area and memory each tenant may hold, by weighted DRF.
+
+use snic_domain::Bandwidth;
+use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
+use snic_fairness::fluid::{Demand, InvalidNetwork};
+
+use super::engine::{AREA_UNITS, Outcome, SLOTS, TenantOutcome, Topology};
+use crate::policy::Scheme;
+
+/// Bits after the point of a [`super::Flow::area_per_bps`].
+pub(super) const AREA_BITS: u32 = 40;
+/// Bits after the point of a share, as its type defines them.
+const SHARE_BITS: u32 = Share::ONE.raw().trailing_zeros();
+/// Bits after the point of what a flow may hold, as a part of what it wants.
+const PART_BITS: u32 = 62;
+
+/// What does not change from step to step, and room to compute in.
+#[derive(Debug, Clone)]
+pub(super) struct Space {
+    problem: Problem,
+    solver: drf::Solver,
+    /// By tenant: area and memory that its flows want.
+    demands: Vec<[u64; 2]>,
+    /// By tenant: which part of what a flow wants it may hold; `None`: all there is.
+    parts: Vec<Option<u64>>,
+}
+
+impl Space {
+    /// Fails where there are more tenants than DRF is computed for.
+    pub fn new(topology: &Topology) -> Result<Self, InvalidNetwork> {
+        let (given, limit) = (topology.tenants.len(), drf::USERS_MAX);
+        if given > limit {
+            return Err(InvalidNetwork::TooMany { what: "tenants", given, limit });
+        }
+        let whole = Fraction::new(1, 1).expect("one is a fraction");
+        let users = topology.tenants.iter().map(|tenant| {
+            let user = User::new(&[0, 0]).weighted(tenant.weight).capped(whole);
+            match tenant.memory_max {
+                Some(pages) => user.with_quota(&[None, Some(pages.min(AMOUNT_MAX))]),
+                None => user,
+            }
+        });
+        let memory = topology.memory.min(AMOUNT_MAX);
+        let problem = Problem::new(&[AREA_UNITS, memory], users.collect())
+            .expect("two resources, few users, and amounts cut to what is allowed");
+        let solver = drf::Solver::default();
+        Ok(Self { problem, solver, demands: Vec::new(), parts: Vec::new() })
+    }
+
+    /// Weighted DRF: fills `outcome.tenants` and `outcome.fair`.
+    pub fn divide(
+        &mut self,
+        topology: &Topology,
+        scheme: Scheme,
+        demands: &[Demand],
+        outcome: &mut Outcome,
+    ) {
+        self.demands.clear();
+        self.demands.resize(topology.tenants.len(), [0; 2]);
+        for (flow, demand) in topology.flows.iter().zip(demands) {
+            let area = u128::from(wanted(scheme, demand)) * u128::from(flow.area_per_bps);
+            let area = u64::try_from(area >> AREA_BITS).unwrap_or(AMOUNT_MAX);
+            let sum = &mut self.demands[flow.tenant as usize];
+            sum[0] = sum[0].saturating_add(area).min(AMOUNT_MAX);
+            sum[1] = sum[1].saturating_add(flow.memory).min(AMOUNT_MAX);
+        }
+        for (user, demand) in self.demands.iter().enumerate() {
+            self.problem.set_demand(user, demand).expect("amounts that were cut");
+        }
+        let shares = self.solver.solve(&self.problem);
+        let tenants = self.demands.iter().zip(shares);
+        let tenants =
+            tenants.map(|(demand, space)| TenantOutcome { demand: *demand, space: *space });
+        outcome.tenants.clear();
+        outcome.tenants.extend(tenants);
+        self.parts.clear();
+        self.parts.extend(outcome.tenants.iter().map(|tenant| part(tenant, topology.memory)));
+        self.fair(topology, scheme, demands, &mut outcome.fair);
+    }
+
+    /// How much each flow may hold: all where its tenant is not limited, else the part of what it
+    /// wants that its tenant's share buys; at least what it was promised.
+    fn fair(
+        &self,
+        topology: &Topology,
+        scheme: Scheme,
+        demands: &[Demand],
+        fair: &mut Vec<Bandwidth>,
+    ) {
+        let all = topology.capacities.get(SLOTS).copied().unwrap_or(u64::MAX);
+        let flows = topology.flows.iter().zip(demands);
+        fair.clear();
+        fair.extend(flows.map(|(flow, demand)| match (scheme, self.parts[flow.tenant as usize]) {
+            (Scheme::Static, _) => flow.admitted,
+            (_, None) => Bandwidth::from_bps(all).max(flow.admitted),
+            (_, Some(part)) => {
+                let fair = u128::from(wanted(scheme, demand)) * u128::from(part) >> PART_BITS;
+                Bandwidth::from_bps(fair as u64).max(flow.admitted)
+            }
+        }));
+    }
+}
+
+/// What a flow counts for in space, in bits per second: what it sends, at least what it was
+/// promised; without measured loads, what it was promised.
+fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
+    match scheme {
+        Scheme::Full => demand.load.max(demand.admitted).get(),
+        Scheme::Static | Scheme::Drf => demand.admitted.get(),
+    }
+}
+
+/// Which part of what it wants a tenant's share buys, in units of 2^-[`PART_BITS`], at most one;
+/// rounded up, so that a whole number stays one. `None` where nothing limits it.
+fn part(tenant: &TenantOutcome, memory: u64) -> Option<u64> {
+    let k = match (tenant.space.limit, tenant.space.dominant) {
+        (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => return None,
+        (_, Some(k)) => k.min(1),
+    };
+    let capacity = u128::from([AREA_UNITS, memory][k]);
+    let asked = u128::from(tenant.demand[k].max(1));
+    let got = (u128::from(tenant.space.share.raw()) * capacity) >> SHARE_BITS;
+    Some((got.min(asked) << PART_BITS).div_ceil(asked) as u64)
+}
