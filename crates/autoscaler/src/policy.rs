@@ -25,6 +25,9 @@ pub struct Policy {
     pub residency_periods: u32,
     /// Whether instances are launched ahead of need, by the trend of the load.
     pub pre_launch: bool,
+    /// Whether a chain that was scaled out keeps one region more loaded than it uses, where one is
+    /// free.
+    pub spare: bool,
     /// Whether a DAG below its fair share gets a region from one above its own.
     pub context_switch: bool,
 }
@@ -39,6 +42,7 @@ impl Default for Policy {
             scale_in_periods: 5,
             residency_periods: 1,
             pre_launch: true,
+            spare: true,
             context_switch: true,
         }
     }

@@ -52,6 +52,8 @@ pub(crate) struct RegionEntry {
     /// Digest of the bitstream of the record.
     pub wanted: Option<Digest>,
     pub actual: Actual,
+    /// It is to be loaded though nobody uses it.
+    pub spare: bool,
     /// Loads that failed in a row.
     pub failures: u32,
     /// No load before.
@@ -69,6 +71,7 @@ impl RegionEntry {
             record,
             wanted,
             actual: Actual::Unknown,
+            spare: false,
             failures: 0,
             not_before: Timestamp::ZERO,
             last_error: None,

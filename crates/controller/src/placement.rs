@@ -349,6 +349,7 @@ impl Controller {
         debug_assert!(fits.is_ok(), "the content of a region in use was changed: {fits:?}");
         entry.record.bitstream = bitstream.as_ref().map(|b| b.id.clone());
         entry.wanted = bitstream.as_ref().map(|b| b.digest);
+        entry.spare = false;
         entry.failures = 0;
         entry.not_before = self.now;
         let is_loaded = entry.is_loaded();

@@ -198,22 +198,24 @@ impl Controller {
             return;
         }
         let now = self.now;
+        let is_used = |region: RegionId| !card.ledger.is_unused(region);
         let waiting = |region: &RegionId| {
             card.region(*region).is_some_and(|entry| {
                 entry.wanted.is_some()
                     && !entry.is_loaded()
                     && entry.record.faulty.is_none()
                     && entry.not_before <= now
-            }) && !card.ledger.is_unused(*region)
+                    && (entry.spare || is_used(*region))
+            })
         };
         let mut candidates = card.region_ids().filter(waiting).peekable();
         if candidates.peek().is_none() {
             return;
         }
         let routed = card.routed();
-        let next = candidates
-            .filter(|region| routed >> region.0 & 1 == 0)
-            .min_by_key(|region| (card.region(*region).map(|e| e.not_before), *region));
+        let next = candidates.filter(|region| routed >> region.0 & 1 == 0).min_by_key(|region| {
+            (!is_used(*region), card.region(*region).map(|e| e.not_before), *region)
+        });
         if let Some(region) = next {
             self.start_load(out, id, region);
         }

@@ -34,7 +34,7 @@ pub use report::Done;
 /// Regenerates one figure.
 pub fn regenerate(figure: &'static Figure, parameters: &Parameters) -> anyhow::Result<Done> {
     let outcome = (figure.run)(parameters)?;
-    let draw = |plot| plot::svg(figure.title, plot);
+    let draw = |plot| svg(figure.title, plot);
     let svg = outcome.plot.as_ref().map(draw).transpose()?;
     Ok(Done { figure, outcome, svg })
 }

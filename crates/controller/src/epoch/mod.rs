@@ -21,6 +21,7 @@ mod room;
 mod run;
 mod scaling;
 mod space;
+mod spare;
 mod topology;
 mod view;
 

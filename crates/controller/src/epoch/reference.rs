@@ -7,7 +7,7 @@ use snic_fairness::fluid::{
     Cost, Demand, InvalidNetwork, Network, NetworkBuilder, TenantIndex, reference,
 };
 
-use super::engine::{AREA_UNITS, Outcome, SLOTS, TenantOutcome, Topology};
+use super::engine::{AREA_UNITS, Outcome, SLOTS, TenantOutcome, TenantShape, Topology};
 use super::space::AREA_BITS;
 use crate::policy::{Fairness, Scheme};
 
@@ -71,54 +71,69 @@ fn tenants(topology: &Topology, demands: &[Demand]) -> Vec<TenantOutcome> {
     wanted.into_iter().zip(shares).map(outcome).collect()
 }
 
+/// A tenant of a progressive filling.
+struct User {
+    /// By resource: what it takes for each unit of the level.
+    rates: [f64; 2],
+    weight: f64,
+    /// The level at which it has all that it may have, and what says so.
+    cap: f64,
+    limit: Limit,
+    dominant: usize,
+}
+
+impl User {
+    fn new(topology: &Topology, tenant: &TenantShape, demand: &[u64; 2]) -> Self {
+        let capacities = [AREA_UNITS as f64, topology.memory as f64];
+        let part = |k: usize| if demand[k] == 0 { 0.0 } else { demand[k] as f64 / capacities[k] };
+        let parts = [part(0), part(1)];
+        let (share, weight) = (parts[0].max(parts[1]), f64::from(tenant.weight.get()));
+        let quota = tenant.memory_max.filter(|_| demand[1] > 0);
+        let quota = quota.map_or(f64::INFINITY, |pages| pages as f64 / demand[1] as f64);
+        Self {
+            rates: parts.map(|part| if share > 0.0 { part / share * weight } else { 0.0 }),
+            weight,
+            cap: quota.min(1.0) * share / weight,
+            limit: if quota < 1.0 { Limit::Quota(1) } else { Limit::OwnCap },
+            dominant: usize::from(parts[1] > parts[0]),
+        }
+    }
+}
+
 /// By tenant: dominant resource, share, limit. Everybody rises until a resource is full or its own
 /// cap is met, one event at a time.
 fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, Limit)> {
-    let capacities = [AREA_UNITS as f64, topology.memory as f64];
-    let part = |demand: &[u64; 2], k: usize| match demand[k] {
-        0 => 0.0,
-        amount => amount as f64 / capacities[k],
-    };
-    let users = wanted.iter().zip(&topology.tenants).map(|(demand, tenant)| {
-        let parts = [part(demand, 0), part(demand, 1)];
-        let share = parts[0].max(parts[1]);
-        let weight = f64::from(tenant.weight.get());
-        let quota = tenant.memory_max.filter(|_| demand[1] > 0);
-        let quota = quota.map_or(f64::INFINITY, |pages| pages as f64 / demand[1] as f64);
-        let limit = if quota < 1.0 { Limit::Quota(1) } else { Limit::OwnCap };
-        let rates = parts.map(|part| if share > 0.0 { part / share * weight } else { 0.0 });
-        (rates, weight, quota.min(1.0) * share / weight, limit, usize::from(parts[1] > parts[0]))
-    });
-    let users: Vec<_> = users.collect();
+    let users = wanted.iter().zip(&topology.tenants);
+    let users: Vec<User> = users.map(|(d, tenant)| User::new(topology, tenant, d)).collect();
     let (mut free, mut level) = ([1.0_f64; 2], 0.0_f64);
-    let mut stopped: Vec<Option<(f64, Limit)>> = vec![None; users.len()];
-    for (stopped, user) in stopped.iter_mut().zip(&users).filter(|(_, user)| user.0 == [0.0; 2]) {
-        *stopped = Some((0.0, if user.2 > 0.0 { user.3 } else { Limit::AsksNothing }));
-    }
+    let asks = |user: &User| user.rates != [0.0; 2];
+    let mut stopped: Vec<Option<(f64, Limit)>> = users
+        .iter()
+        .map(|user| if asks(user) { None } else { Some((0.0, Limit::AsksNothing)) })
+        .collect();
     while stopped.iter().any(Option::is_none) {
         let rising = || users.iter().zip(&stopped).filter(|(_, stopped)| stopped.is_none());
-        let rates = [0, 1].map(|k| rising().map(|(user, _)| user.0[k]).sum::<f64>());
-        let full =
-            [0, 1].map(|k| if rates[k] > 0.0 { level + free[k] / rates[k] } else { f64::INFINITY });
-        let caps = rising().map(|(user, _)| user.2);
-        let next = caps.chain(full).fold(f64::INFINITY, f64::min).max(level);
+        let rates = [0, 1].map(|k| rising().map(|(user, _)| user.rates[k]).sum::<f64>());
+        let full = |k: usize| level + if rates[k] > 0.0 { free[k] / rates[k] } else { f64::MAX };
+        let caps = rising().map(|(user, _)| user.cap);
+        let next = caps.chain([full(0), full(1)]).fold(f64::INFINITY, f64::min).max(level);
         for k in 0..2 {
             free[k] -= rates[k] * (next - level);
         }
         level = next;
         for (user, stopped) in users.iter().zip(&mut stopped).filter(|(_, s)| s.is_none()) {
-            let full = (0..2).find(|k| user.0[*k] > 0.0 && free[*k] < NEARLY);
+            let full = (0..2).find(|k| user.rates[*k] > 0.0 && free[*k] < NEARLY);
             *stopped = match full {
-                _ if user.2 <= level => Some((level, user.3)),
+                _ if user.cap <= level => Some((level, user.limit)),
                 Some(k) => Some((level, Limit::Capacity(k))),
                 None => None,
             };
         }
     }
-    let outcome = |(user, stopped): (&([f64; 2], f64, f64, Limit, usize), Option<(f64, Limit)>)| {
+    let outcome = |(user, stopped): (&User, Option<(f64, Limit)>)| {
         let (level, limit) = stopped.unwrap_or((0.0, Limit::AsksNothing));
-        let dominant = (limit != Limit::AsksNothing).then_some(user.4);
-        (dominant, (level * user.1).min(1.0), limit)
+        let dominant = (limit != Limit::AsksNothing).then_some(user.dominant);
+        (dominant, (level * user.weight).min(1.0), limit)
     };
     users.iter().zip(stopped).map(outcome).collect()
 }

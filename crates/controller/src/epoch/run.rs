@@ -1,10 +1,10 @@
 //! The loop of one card: when it asks, what it does with the answer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
-use snic_domain::{Bandwidth, CardId, DagName, TenantId, Timestamp};
+use snic_domain::{Bandwidth, BitstreamId, CardId, DagName, TenantId, Timestamp};
 use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
 use snic_tables::{CardCommand, CardCounters, DagCounters, Ticket};
@@ -76,6 +76,8 @@ pub(crate) struct Loop {
     overrun_told: Option<Timestamp>,
     odd_told: Option<Timestamp>,
     pub figures: LoopFigures,
+    /// Chains that were scaled out.
+    pub scaled: BTreeSet<BitstreamId>,
 }
 
 impl Loop {
@@ -216,6 +218,7 @@ impl Controller {
         }
         self.compute(id);
         self.scale(out, id, span);
+        self.keep_spare(out, id);
         if self.is_edge(id) {
             self.set_rates(id, true);
         } else if self.is_promise_at_risk(id) {

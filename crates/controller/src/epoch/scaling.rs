@@ -147,7 +147,6 @@ impl Controller {
         }
         let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
         let card = choice.card.clone();
-        let loads = !regions.is_empty();
         let Some(entry) = self.dags.get_mut(name) else { return true };
         entry.record.previous = entry.record.placement.take();
         if self.install(out, name, &dag, choice).is_err() {
@@ -156,6 +155,8 @@ impl Controller {
             }
             return false;
         }
+        let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let loads = placement.is_some_and(|placement| !self.is_loaded(placement));
         if let Some(entry) = self.dags.get_mut(name)
             && let Some(placement) = &entry.record.placement
         {
@@ -182,6 +183,10 @@ impl Controller {
         let hidden = !scaling.loads || !scaling.late;
         let (card, holds) = (placement.mapping.card.clone(), placement.holds());
         let regions = regions_of(placement);
+        let chains: Vec<_> = placement.mapping.instances().map(|i| i.bitstream.clone()).collect();
+        if let Some(card) = self.cards.get_mut(&card) {
+            card.epoch.scaled.extend(chains);
+        }
         self.figures(&card, |figures| {
             figures.scale_outs += 1;
             figures.scale_outs_hidden += u64::from(hidden);

@@ -94,7 +94,7 @@ impl Space {
             (Scheme::Static, _) => flow.admitted,
             (_, None) => Bandwidth::from_bps(all).max(flow.admitted),
             (_, Some(part)) => {
-                let fair = u128::from(wanted(scheme, demand)) * u128::from(part) >> PART_BITS;
+                let fair = (u128::from(wanted(scheme, demand)) * u128::from(part)) >> PART_BITS;
                 Bandwidth::from_bps(fair as u64).max(flow.admitted)
             }
         }));

@@ -140,6 +140,7 @@ struct MonitorKeys {
 struct ScaleOut {
     pre_launch: Option<bool>,
     pre_launch_percent: Spanned<u64>,
+    spare: Option<bool>,
     context_switch: Option<bool>,
 }
 
@@ -176,6 +177,7 @@ pub(super) fn autoscaling(
             &out.pre_launch_percent,
             default.pre_launch_percent,
         )?,
+        spare: out.spare.unwrap_or(default.spare),
         context_switch: out.context_switch.unwrap_or(default.context_switch),
         scale_in_percent: percent("scale_in.percent", &calm.percent, default.scale_in_percent)?,
         scale_in_periods: periods("scale_in.periods", &calm.periods, default.scale_in_periods)?,

@@ -122,7 +122,7 @@ fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
     if up && quotient * d < n { quotient + 1 } else { quotient }
 }
 
-/// Solves `problem`. Time: n × resources, and n log n in the number of users with a cap.
+/// Solves `problem`. Time: n × resources for each resource that fills up.
 pub fn solve(problem: &Problem) -> Allocation {
     let mut solver = Solver::default();
     solver.solve(problem);
@@ -251,10 +251,7 @@ impl Solver {
             let open = caps.len() - over;
             let middle = (open - 1) / 2;
             caps[..open].select_nth_unstable(middle);
-            if self.can_reach(&caps[..=middle]) {
-                for (level, user) in &caps[..=middle] {
-                    self.reach_cap(problem, *level, *user);
-                }
+            if self.take_caps(problem, &caps[..=middle]) {
                 caps = &mut caps[middle + 1..];
             } else {
                 over = caps.len() - middle;
@@ -263,13 +260,14 @@ impl Solver {
         caps
     }
 
-    /// Whether nothing is full before the level of the last of `caps`, the others being lower and
-    /// charged as [`Self::reach_cap`] does it.
-    fn can_reach(&mut self, caps: &[(u64, u32)]) -> bool {
+    /// Gives users their caps, the last being the highest, if nothing is full before its level; says
+    /// whether it did. A cap lies between its level and the next, and who is stopped by it has all of
+    /// it: the others are charged for the difference.
+    fn take_caps(&mut self, problem: &Problem, caps: &[(u64, u32)]) -> bool {
         let Some(((last, _), lower)) = caps.split_last() else { return true };
         let resources = self.sums.len();
-        let level = u128::from(*last);
-        // What those who stopped before take less than they would a level higher.
+        // What those who stop before take, and how much less than they would at the last level.
+        self.less.fill((0, 0));
         for (below, user) in lower {
             let rates = &self.rates[*user as usize * resources..][..resources];
             for (less, rate) in self.less.iter_mut().zip(rates) {
@@ -277,11 +275,21 @@ impl Solver {
                 less.1 += u128::from(*rate) * u128::from(last - below);
             }
         }
-        let all = self.sums.iter().zip(&self.free).zip(&mut self.less);
-        all.fold(true, |fits, ((sum, free), less)| {
-            let (rate, less) = std::mem::take(less);
-            fits && sum * level + rate <= free + less
-        })
+        let mut all = self.sums.iter().zip(&self.free).zip(&self.less);
+        let level = u128::from(*last);
+        if !all.all(|((sum, free), (rate, less))| sum * level + rate <= free + less) {
+            return false;
+        }
+        for (level, user) in caps {
+            self.stop(problem, *user as usize, *level, None);
+        }
+        for (k, freed) in self.freed.iter_mut().enumerate() {
+            let freed = std::mem::take(freed);
+            self.sums[k] -= freed;
+            let charged = freed * (level + 1) - self.less[k].1;
+            self.free[k] = self.free[k].saturating_sub(charged);
+        }
+        true
     }
 
     /// The level at which the first resource is full if nobody stops before, and that resource;
@@ -291,14 +299,6 @@ impl Solver {
             .filter(|&k| self.sums[k] > 0)
             .map(|k| ((self.free[k] / self.sums[k]) as u64, k))
             .min()
-    }
-
-    /// A cap lies between its level and the next, and whoever is stopped by it has all of it:
-    /// the others are charged for the difference.
-    fn reach_cap(&mut self, problem: &Problem, level: u64, user: u32) {
-        if self.stop(problem, user as usize, level, None) {
-            self.free_up(level + 1);
-        }
     }
 
     /// Stops everybody who uses `resource` at the level at which it is full.
@@ -312,14 +312,14 @@ impl Solver {
         self.free_up(level);
     }
 
-    /// Stops one user by `limit`, or by its cap; whether it had not stopped before. What it took
-    /// is left in `freed`.
-    fn stop(&mut self, problem: &Problem, user: usize, level: u64, limit: Option<Limit>) -> bool {
+    /// Stops one user by `limit`, or by its cap, unless it has stopped before. What it took is left
+    /// in `freed`.
+    fn stop(&mut self, problem: &Problem, user: usize, level: u64, limit: Option<Limit>) {
         let resources = self.sums.len();
         let rates = &mut self.rates[user * resources..][..resources];
         let outcome = &mut self.outcomes[user];
         if outcome.dominant.is_none_or(|dominant| rates[dominant] == 0) {
-            return false;
+            return;
         }
         for (rate, freed) in rates.iter_mut().zip(&mut self.freed) {
             *freed += u128::from(std::mem::take(rate));
@@ -327,7 +327,6 @@ impl Solver {
         let weight = u64::from(problem.users()[user].weight.get());
         outcome.share = Share::from_raw(level * weight);
         outcome.limit = limit.unwrap_or(outcome.limit);
-        true
     }
 
     /// Takes what was freed out of the sums, charged up to `level`.

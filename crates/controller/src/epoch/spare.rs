@@ -1,0 +1,69 @@
+//! One region more than is used, for chains that were scaled out: what was needed at once lately will
+//! be needed at once again, and a load that jumps gives a trend no time. Only regions that hold
+//! nothing are loaded for it, and only while nobody waits for a load; the chain is there as a victim.
+
+use snic_domain::{BitstreamId, CardId, RegionId};
+
+use crate::card::{Actual, CardState, Link};
+use crate::log::{About, LogKind};
+use crate::out::Out;
+use crate::state::Controller;
+
+impl Controller {
+    /// Has the next spare loaded, if one is missing and there is a place. Time O(chains × regions).
+    pub(super) fn keep_spare(&mut self, out: &mut Out, id: &CardId) {
+        let policy = self.settings.autoscaling;
+        if !(policy.enabled && policy.spare) {
+            return;
+        }
+        let Some((bitstream, region)) = self.cards.get(id).and_then(CardState::missing_spare)
+        else {
+            return;
+        };
+        self.set_content(out, id, region, Some(&bitstream));
+        let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
+        let Some(entry) = entry else { return };
+        entry.spare = true;
+        let text =
+            format!("{bitstream} was scaled out: one region more than is used is kept loaded");
+        let about = About { regions: vec![region], ..About::card(id) };
+        self.note(out, LogKind::PreLaunch, about, text);
+        self.emit_region(out, id, region);
+    }
+}
+
+impl CardState {
+    /// A chain that was scaled out and of which every loaded region is used, and a region like those
+    /// that holds nothing; `None` too while anybody waits for a load.
+    fn missing_spare(&self) -> Option<(BitstreamId, RegionId)> {
+        let waits = |region: RegionId| {
+            self.region(region).is_some_and(|e| e.wanted.is_some() && !e.is_loaded())
+        };
+        if self.link != Link::Ready || self.loading.is_some() || self.region_ids().any(waits) {
+            return None;
+        }
+        let missing = |bitstream: &BitstreamId| {
+            let holds = |region: &RegionId| {
+                self.region(*region).is_some_and(|e| e.record.bitstream.as_ref() == Some(bitstream))
+            };
+            let like = self.region_ids().find(holds)?;
+            let spare = self.region_ids().filter(holds).any(|region| self.ledger.is_unused(region));
+            (!spare).then(|| self.free_like(like))?.map(|region| (bitstream.clone(), region))
+        };
+        self.epoch.scaled.iter().find_map(missing)
+    }
+
+    /// The first region that holds nothing, may be used, and is as large as another one.
+    fn free_like(&self, other: RegionId) -> Option<RegionId> {
+        let profile = |region: RegionId| self.profile.regions.get(region.index());
+        let is_free = |region: &RegionId| {
+            self.region(*region).is_some_and(|entry| {
+                entry.record.bitstream.is_none()
+                    && entry.actual == Actual::Empty
+                    && entry.record.faulty.is_none()
+                    && !entry.record.cordoned
+            })
+        };
+        self.region_ids().filter(is_free).find(|region| profile(*region) == profile(other))
+    }
+}
