@@ -105,10 +105,9 @@ fn admitted(web: &Web, who: &Who, headers: &HeaderMap) -> Result<Caller, (Status
     match who {
         Ok(caller @ Caller::Operator(_)) => Ok(caller.clone()),
         Ok(_) => Err((StatusCode::FORBIDDEN, "this page is for operators".into())),
-        Err(error @ NoIdentity::NoCertificate(_)) => {
-            let domain = &web.domain;
+        Err(NoIdentity::NoCertificate(domain)) => {
             let text = format!(
-                "this page is for operators: {error}; import one for \
+                "this page is for operators: import a client certificate for \
                  spiffe://{domain}/operator/<name> into the browser"
             );
             Err((StatusCode::FORBIDDEN, text))
