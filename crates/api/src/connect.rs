@@ -79,7 +79,7 @@ pub enum ConnectError {
     },
 }
 
-/// Says who the program is, where the connection does not.
+/// Says who the program is, where the connection does not, and which trace its calls are of.
 #[derive(Debug, Clone)]
 pub struct Sender(Option<MetadataValue<Ascii>>);
 
@@ -88,6 +88,7 @@ impl Interceptor for Sender {
         if let Some(identity) = &self.0 {
             request.metadata_mut().insert("snic-identity", identity.clone());
         }
+        crate::trace_parent::add(request.metadata_mut());
         Ok(request)
     }
 }

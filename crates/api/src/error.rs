@@ -66,9 +66,11 @@ pub const fn code_of(reason: ErrorReason) -> Code {
         | R::ReconfigurationFailed
         | R::Superseded
         | R::BindFailed => Code::Aborted,
-        R::ResourceInUse | R::InvalidState | R::NoBitstream | R::NotCancellable => {
-            Code::FailedPrecondition
-        }
+        R::ResourceInUse
+        | R::InvalidState
+        | R::NoBitstream
+        | R::NotCancellable
+        | R::UnderMaintenance => Code::FailedPrecondition,
         R::QuotaExceeded | R::InsufficientCapacity | R::LimitExceeded | R::Overloaded => {
             Code::ResourceExhausted
         }

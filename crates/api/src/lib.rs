@@ -9,6 +9,7 @@ pub mod error;
 pub mod names;
 pub mod page;
 pub mod render;
+pub mod trace_parent;
 
 /// What the files in `proto/snic/control/v1` define: messages, clients and servers. Its
 /// documentation is the comments of those files.

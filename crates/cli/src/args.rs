@@ -1,7 +1,10 @@
 //! The command line: nouns, verbs and what each takes.
 
+mod audit;
 mod bitstream;
+mod card;
 mod rule;
+mod system;
 mod vm;
 
 use std::path::PathBuf;
@@ -11,8 +14,11 @@ use snic_domain::{Bandwidth, ByteSize};
 
 use crate::output::Format;
 use crate::quantity;
+pub use audit::{AuditQuery, Moment};
 pub use bitstream::*;
+pub use card::{CardCommand, FairnessCommand, RegionCommand};
 pub use rule::{NewRule, RuleCommand};
+pub use system::{BackupFile, MaintenanceCommand};
 pub use vm::*;
 
 const EXIT_CODES: &str =
@@ -20,7 +26,8 @@ const EXIT_CODES: &str =
 4 conflict, 5 no capacity or over quota, 6 not authenticated or not allowed, 7 unavailable or not \
 done in time.
 
-Environment: SNICCTL_CONFIG, SNICCTL_CONTEXT, SNICCTL_ENDPOINT, SNICCTL_TENANT, NO_COLOR.";
+Environment: SNICCTL_CONFIG, SNICCTL_CONTEXT, SNICCTL_ENDPOINT, SNICCTL_TENANT, NO_COLOR,
+TRACEPARENT (the trace to go on with).";
 
 /// Tells a SmartNIC's control plane what to do with packets, and looks at what it does.
 #[derive(Debug, Parser)]
@@ -92,6 +99,21 @@ pub enum Command {
         /// Go on with what happens from now on
         #[arg(short, long)]
         watch: bool,
+    },
+    /// Prints who changed what, and who was refused to
+    Audit(AuditQuery),
+    /// Maintenance: whether new DAGs and machines are taken in
+    #[command(subcommand)]
+    Maintenance(MaintenanceCommand),
+    /// Writes all that the server has stored to a file, while it goes on; `snicd restore` takes it
+    Backup(BackupFile),
+    /// Gathers what whoever looks into a problem needs: a tar.gz without keys and secrets
+    SupportBundle(BackupFile),
+    /// Prints a manual page in roff, of the program or of one of its commands
+    #[command(hide = true)]
+    Man {
+        /// The commands: `dag create`; without them, the program
+        command: Vec<String>,
     },
     /// Contexts: which server to speak to, and as whom
     #[command(subcommand)]
@@ -352,91 +374,6 @@ pub enum KindArg {
     KnownNt,
     /// Network tasks that tenants bring
     UserNt,
-}
-
-/// Verbs of cards.
-#[derive(Debug, Subcommand)]
-pub enum CardCommand {
-    /// Lists the cards
-    List,
-    /// Shows a card and the map of its regions
-    Get {
-        /// Its id; without it, the only card
-        name: Option<String>,
-    },
-    /// Moves DAGs together, where that frees regions or spares passes
-    Optimize {
-        /// Its id; without it, the only card
-        name: Option<String>,
-        /// Only show which moves would be made
-        #[arg(long, conflicts_with = "wait")]
-        dry_run: bool,
-        /// Wait until it is done
-        #[arg(short, long)]
-        wait: bool,
-    },
-    /// Loads the role that the daemon's settings name, with all that is in it; drain the regions first
-    LoadRole {
-        /// Its id; without it, the only card
-        name: Option<String>,
-        /// Also where the card holds this role already
-        #[arg(long)]
-        force: bool,
-        /// Wait until it is done
-        #[arg(short, long)]
-        wait: bool,
-    },
-}
-
-/// Verbs of fairness.
-#[derive(Debug, Subcommand)]
-pub enum FairnessCommand {
-    /// Shows all tenants, or one with the history of the last minutes
-    Get {
-        /// The tenant; without it, all that you may see
-        tenant: Option<String>,
-    },
-}
-
-/// Verbs of regions.
-#[derive(Debug, Subcommand)]
-pub enum RegionCommand {
-    /// Lists regions
-    List {
-        /// The card; without it, all
-        card: Option<String>,
-    },
-    /// Shows a region
-    Get {
-        /// `3` on the only card, or `card0/3`
-        name: String,
-    },
-    /// Takes a region out of use and moves its DAGs elsewhere
-    Drain {
-        /// `3` on the only card, or `card0/3`
-        name: String,
-        /// Wait until it is done
-        #[arg(short, long)]
-        wait: bool,
-    },
-    /// Puts a drained region into use again
-    Undrain {
-        /// `3` on the only card, or `card0/3`
-        name: String,
-    },
-    /// Forgets a region's failures and tries it anew
-    Reset {
-        /// `3` on the only card, or `card0/3`
-        name: String,
-        /// Wait until it is done
-        #[arg(short, long)]
-        wait: bool,
-    },
-    /// Prints changes as they happen
-    Watch {
-        /// The card; without it, all
-        card: Option<String>,
-    },
 }
 
 /// Verbs of operations.

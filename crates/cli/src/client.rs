@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
+use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::classification_service_client::ClassificationServiceClient;
@@ -20,6 +21,7 @@ use snic_api::v1::fairness_service_client::FairnessServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
+use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -55,7 +57,7 @@ pub enum Repeat {
 
 type Service = InterceptedService<Channel, Caller>;
 
-/// Adds who the caller is to every request.
+/// Adds who the caller is to every request, and which trace it is of.
 #[derive(Debug, Clone)]
 pub struct Caller(Option<MetadataValue<Ascii>>);
 
@@ -64,6 +66,7 @@ impl Interceptor for Caller {
         if let Some(identity) = &self.0 {
             request.metadata_mut().insert(IDENTITY_HEADER, identity.clone());
         }
+        snic_api::trace_parent::add(request.metadata_mut());
         Ok(request)
     }
 }
@@ -106,6 +109,10 @@ services! {
     operations: OperationServiceClient,
     /// Fairness.
     fairness: FairnessServiceClient,
+    /// The audit log.
+    audit: AuditServiceClient,
+    /// The server itself.
+    system: SystemServiceClient,
     /// Events.
     events: EventServiceClient,
 }

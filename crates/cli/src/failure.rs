@@ -379,6 +379,9 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         (Some(R::BindFailed), _) => {
             "look at what was not ready: `snicctl dag get`, `snicctl card list`; then bind it again"
         }
+        (Some(R::UnderMaintenance), _) => {
+            "try again when the operator has ended it; what you have is served meanwhile"
+        }
         (Some(R::ResourceInUse), _) => "delete or change first what uses it",
         (Some(R::NoBitstream), _) => {
             "`snicctl bitstream list` shows the chains there are; upload one that fits, or reorder the DAG"

@@ -23,10 +23,9 @@ impl Controller {
         if self.usage != self.usage_recounted() {
             return Err("what tenants use is not what their DAGs and bitstreams sum up to".into());
         }
-        let drains = self
-            .operations
-            .values()
-            .filter(|o| o.ended.is_none() && matches!(o.work, Work::DrainRegion(..)));
+        let drains = self.operations.values().filter(|o| {
+            o.ended.is_none() && matches!(o.work, Work::DrainRegion(..) | Work::DrainCard(_))
+        });
         if !drains.map(|o| &o.id).eq(self.drains.keys()) {
             return Err("the pending drains are not those among the operations".into());
         }

@@ -92,6 +92,17 @@ pub enum ControlError {
         /// What to do.
         hint: String,
     },
+    /// Nothing new is taken in.
+    #[error("the server is under maintenance and takes in nothing new{}", because(.reason))]
+    Maintenance {
+        /// Why; may be empty.
+        reason: String,
+    },
+}
+
+/// A reason behind what it is for.
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 impl ControlError {
@@ -115,6 +126,7 @@ impl ControlError {
             Self::Superseded { .. } => "superseded",
             Self::RequestIdReused { .. } => "request_id",
             Self::Exhausted { .. } => "exhausted",
+            Self::Maintenance { .. } => "maintenance",
         }
     }
 

@@ -156,6 +156,26 @@ pub enum Command {
         /// Which.
         region: RegionId,
     },
+    /// The same for all regions of a card; what it serves stays.
+    DrainCard {
+        /// Which.
+        card: CardId,
+    },
+    /// Places nothing new in regions, and leaves what is there; or lets them be used again, which
+    /// ends drains of them.
+    Cordon {
+        /// Of which card.
+        card: CardId,
+        /// Which; without one all.
+        region: Option<RegionId>,
+        /// Whether nothing new is placed there.
+        on: bool,
+    },
+    /// Takes in no new DAGs and machines, for a reason; or takes them in again.
+    Maintain {
+        /// Why nothing new is taken in.
+        reason: Option<String>,
+    },
     /// Ends a drain: the region may be used again.
     UndrainRegion {
         /// Of which card.

@@ -84,6 +84,7 @@ impl Controller {
                 self.delete_bitstream(out, caller, &id, etag.as_deref())
             }
             Command::CreateDag { name, spec, validate_only } => {
+                self.check_maintenance(validate_only)?;
                 self.visible_tenant(caller, &name.tenant)?;
                 self.create_dag(out, name, spec, validate_only)
             }
@@ -101,9 +102,16 @@ impl Controller {
             Command::CreateRule(rule) => self.create_rule(out, rule),
             Command::DeleteRule { id, etag } => self.delete_rule(out, &id, etag.as_deref()),
             Command::DrainRegion { card, region } => self.drain_region(out, &card, region),
+            Command::DrainCard { card } => self.drain_card(out, &card),
+            Command::Cordon { card, region, on } => self.cordon_regions(out, &card, region, on),
+            Command::Maintain { reason } => self.maintain(out, caller, reason),
             Command::UndrainRegion { card, region } => self.undrain_region(out, &card, region),
             Command::ResetRegion { card, region } => self.reset_region(out, &card, region),
-            Command::BindVm(spec) => self.bind_vm(out, spec),
+            Command::BindVm(spec) => {
+                // One that is bound already is only told so.
+                self.check_maintenance(self.binding_view(&spec.vm).is_some())?;
+                self.bind_vm(out, spec)
+            }
             Command::UnbindVm { vm, tenant } => self.unbind_vm(out, &vm, tenant.as_ref()),
             Command::Heartbeat { vms } => Ok(self.heartbeat(out, vms)),
             Command::OptimizeCard { card, validate_only } => {
@@ -126,8 +134,14 @@ impl Controller {
         let record =
             OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
         out.batch.put(key::operation(&id), &record);
-        if let Work::DrainRegion(card, region) = &record.work {
-            self.drains.insert(id.clone(), (card.clone(), *region));
+        match &record.work {
+            Work::DrainRegion(card, region) => {
+                self.drains.insert(id.clone(), (card.clone(), Some(*region)));
+            }
+            Work::DrainCard(card) => {
+                self.drains.insert(id.clone(), (card.clone(), None));
+            }
+            _ => {}
         }
         if let Work::OptimizeCard(card) = &record.work {
             self.note_consolidation(&id, card);
@@ -174,9 +188,11 @@ impl Controller {
         out.effects.push(Effect::Emit(Change::Operation(id.clone())));
     }
 
-    /// The drains that have not ended.
+    /// The drains that have not ended, with each region that they are of.
     pub(crate) fn pending_drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, RegionId)> {
-        self.drains.iter().map(|(id, (card, region))| (id, card, *region))
+        self.drains.iter().flat_map(|(id, (card, region))| {
+            self.regions_meant(card, *region).map(move |region| (id, card, region))
+        })
     }
 
     fn visible_operation(
@@ -215,6 +231,11 @@ impl Controller {
             Work::DrainRegion(card, region) => {
                 self.end_operation(out, id, Err(ControlError::Cancelled));
                 self.uncordon(out, &card, region);
+            }
+            Work::DrainCard(card) => {
+                self.end_operation(out, id, Err(ControlError::Cancelled));
+                let regions: Vec<RegionId> = self.regions_meant(&card, None).collect();
+                regions.into_iter().for_each(|region| self.uncordon(out, &card, region));
             }
             Work::OptimizeCard(_) => self.end_operation(out, id, Err(ControlError::Cancelled)),
             _ => return Err(ControlError::precondition(resource, too_late)),

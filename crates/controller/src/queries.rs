@@ -1,6 +1,6 @@
 //! What callers may see, made from the state on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use snic_domain::{
@@ -351,6 +351,15 @@ impl Controller {
         caller.may_change(record.tenant()).then(|| self.operation_view(record))
     }
 
+    /// How far regions are drained: all and those that are empty, and how many DAGs are left.
+    fn drained(&self, id: &CardId, region: Option<RegionId>) -> Option<((u32, u32), usize)> {
+        let ledger = &self.cards.get(id)?.ledger;
+        let all: Vec<RegionId> = self.regions_meant(id, region).collect();
+        let empty = all.iter().filter(|region| ledger.is_unused(**region)).count();
+        let left: BTreeSet<&DagName> = all.iter().flat_map(|r| ledger.users(*r)).collect();
+        Some(((u32::try_from(all.len()).ok()?, u32::try_from(empty).ok()?), left.len()))
+    }
+
     pub(crate) fn operation_view(&self, record: &OperationRecord) -> OperationView {
         let entry = match &record.work {
             Work::CreateDag(name) | Work::UpdateDag(name) => self.dags.get(name),
@@ -360,6 +369,11 @@ impl Controller {
             let all = crate::placement::regions_of(placement).len() as u32;
             (all, self.regions_done(placement) as u32)
         });
+        let drained = match &record.work {
+            Work::DrainRegion(card, region) => self.drained(card, Some(*region)),
+            Work::DrainCard(card) => self.drained(card, None),
+            _ => None,
+        };
         let region = match &record.work {
             Work::DrainRegion(card, region) | Work::ResetRegion(card, region) => {
                 self.region_view(card, *region).map(Box::new)
@@ -373,15 +387,17 @@ impl Controller {
                 Work::UpdateDag(_) => {
                     !started && entry.is_some_and(|e| e.record.previous.is_some())
                 }
-                Work::DrainRegion(..) | Work::OptimizeCard(_) => true,
+                Work::DrainRegion(..) | Work::DrainCard(_) | Work::OptimizeCard(_) => true,
                 Work::DeleteDag(..) | Work::ResetRegion(..) | Work::LoadRole { .. } => false,
             };
         OperationView {
             region,
             cancellable,
             record: record.clone(),
-            regions: regions.unwrap_or_default(),
-            stage: entry.and_then(|entry| Some(entry.conditions.last()?.message.clone())),
+            regions: regions.or(drained.map(|(regions, _)| regions)).unwrap_or_default(),
+            stage: entry
+                .and_then(|entry| Some(entry.conditions.last()?.message.clone()))
+                .or(drained.map(|(_, left)| format!("{left} DAGs are still there"))),
             dag: entry
                 .filter(|_| record.ended.is_some())
                 .map(|entry| Box::new(self.view_of(entry))),

@@ -264,11 +264,11 @@ impl Controller {
     /// Operations that drain a region end when nobody is left in it.
     fn finish_drains(&mut self, out: &mut Out, id: &CardId) {
         let card = &self.cards[id];
-        let drained: Vec<_> = self
-            .pending_drains()
-            .filter(|(_, on, region)| *on == id && card.ledger.is_unused(*region))
-            .map(|(operation, _, _)| operation.clone())
-            .collect();
+        let is_empty = |of: &Option<RegionId>| {
+            self.regions_meant(id, *of).all(|region| card.ledger.is_unused(region))
+        };
+        let drains = self.drains.iter().filter(|(_, (on, of))| on == id && is_empty(of));
+        let drained: Vec<_> = drains.map(|(operation, _)| operation.clone()).collect();
         for operation in drained {
             self.end_operation(out, &operation, Ok(()));
         }

@@ -6,6 +6,7 @@
 //! | key | record |
 //! |---|---|
 //! | `meta` | [`Meta`] |
+//! | `maintenance` | [`Maintenance`], while nothing new is taken in |
 //! | `tenants/T` | [`TenantRecord`] |
 //! | `nt-types/N` | [`NtRecord`] |
 //! | `bitstreams/B` | [`BitstreamRecord`] |
@@ -42,6 +43,17 @@ pub struct Meta {
     pub secret: u64,
     /// Operations made so far.
     pub operations: u64,
+}
+
+/// Nothing new is taken in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Why, for people; tenants are told.
+    pub reason: String,
+    /// Who began it, for operators.
+    pub by: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// A tenant.
@@ -187,6 +199,8 @@ pub enum Work {
         /// Also where it is the one that the card has.
         force: bool,
     },
+    /// Moves DAGs away from all regions of a card.
+    DrainCard(CardId),
 }
 
 /// An operation.
@@ -212,6 +226,7 @@ impl OperationRecord {
                 Some(&dag.tenant)
             }
             Work::DrainRegion(..)
+            | Work::DrainCard(_)
             | Work::ResetRegion(..)
             | Work::OptimizeCard(_)
             | Work::LoadRole { .. } => None,
@@ -253,6 +268,7 @@ pub(crate) mod key {
     };
 
     pub(crate) const META: &str = "meta";
+    pub(crate) const MAINTENANCE: &str = "maintenance";
 
     pub(crate) fn tenant(id: &TenantId) -> String {
         format!("tenants/{id}")

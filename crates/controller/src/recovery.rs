@@ -12,8 +12,9 @@ use snic_planner::Catalogue;
 use crate::bindings::{BindingRecord, Bindings};
 use crate::card::{CardState, RegionEntry};
 use crate::records::{
-    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Meta, NtRecord, OperationRecord,
-    RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, key, read,
+    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
+    OperationRecord, RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, key,
+    read,
 };
 use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
@@ -22,6 +23,7 @@ use crate::state::{Controller, DagEntry, Settings, Uids};
 #[derive(Default)]
 struct Sorted {
     meta: Option<Meta>,
+    maintenance: Option<Maintenance>,
     tenants: Vec<TenantRecord>,
     nts: Vec<NtRecord>,
     bitstreams: Vec<BitstreamRecord>,
@@ -42,6 +44,7 @@ impl Sorted {
         let (kind, rest) = key.split_once('/').unwrap_or((&key, ""));
         match kind {
             "meta" => self.meta = Some(read(&key, value)?),
+            key::MAINTENANCE => self.maintenance = Some(read(&key, value)?),
             "tenants" => {
                 self.tenants.push(named(&key, value, |r: &TenantRecord| key::tenant(&r.tenant.id))?)
             }
@@ -126,6 +129,7 @@ impl Controller {
         controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
         controller.recover_operations(&mut sorted)?;
         controller.refused = RefusedDags::recover(std::mem::take(&mut sorted.refused));
+        controller.maintenance = sorted.maintenance;
         Ok(controller)
     }
 
@@ -135,6 +139,7 @@ impl Controller {
             now,
             meta,
             meta_stored: false,
+            maintenance: None,
             tenants: BTreeMap::new(),
             usage: BTreeMap::new(),
             nts: BTreeMap::new(),
@@ -314,8 +319,14 @@ impl Controller {
             {
                 entry.operation = Some(record.id.clone());
             }
-            if let (Work::DrainRegion(card, region), None) = (&record.work, &record.ended) {
-                self.drains.insert(record.id.clone(), (card.clone(), *region));
+            match (&record.work, &record.ended) {
+                (Work::DrainRegion(card, region), None) => {
+                    self.drains.insert(record.id.clone(), (card.clone(), Some(*region)));
+                }
+                (Work::DrainCard(card), None) => {
+                    self.drains.insert(record.id.clone(), (card.clone(), None));
+                }
+                _ => {}
             }
             if let (Work::OptimizeCard(card), None) = (&record.work, &record.ended) {
                 self.note_consolidation(&record.id, card);

@@ -1,4 +1,4 @@
-//! What operators do with regions: drain, undrain, reset.
+//! What operators do with regions and cards: cordon, drain, undrain, reset.
 
 use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
@@ -41,6 +41,68 @@ impl Controller {
         self.move_away(out, id, region);
         self.emit_region(out, id, region);
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    /// One region of a card, or all. None of a card that is not known.
+    pub(crate) fn regions_meant(
+        &self,
+        id: &CardId,
+        region: Option<RegionId>,
+    ) -> impl Iterator<Item = RegionId> + use<> {
+        let count = self.cards.get(id).map_or(0, |card| card.regions.len());
+        let all = (0..count).filter_map(|n| u8::try_from(n).ok()).map(RegionId);
+        all.filter(move |found| region.is_none_or(|region| region == *found))
+    }
+
+    fn check_card(&self, id: &CardId) -> Result<(), ControlError> {
+        let absent = || ControlError::not_found(format!("cards/{id}"));
+        self.cards.get(id).map(|_| ()).ok_or_else(absent)
+    }
+
+    /// Nothing new is placed on the card; what it does not serve yet goes to other cards. What it
+    /// serves stays until it is deleted: its packets come in by this card.
+    pub(crate) fn drain_card(&mut self, out: &mut Out, id: &CardId) -> Result<Reply, ControlError> {
+        self.check_card(id)?;
+        let same = |(_, drained): &(_, &(CardId, Option<RegionId>))| {
+            drained.0 == *id && drained.1.is_none()
+        };
+        if let Some((operation, _)) = self.drains.iter().find(same) {
+            return Ok(Reply::Operation(self.operation_view(&self.operations[operation])));
+        }
+        let regions: Vec<RegionId> = self.regions_meant(id, None).collect();
+        for region in &regions {
+            self.cordon(out, id, *region, true);
+        }
+        let operation = self.begin_operation(out, Work::DrainCard(id.clone()));
+        for region in regions {
+            self.move_away(out, id, region);
+            self.emit_region(out, id, region);
+        }
+        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+    }
+
+    /// Places nothing new in regions, or lets them be used again.
+    pub(crate) fn cordon_regions(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: Option<RegionId>,
+        on: bool,
+    ) -> Result<Reply, ControlError> {
+        self.check_card(id)?;
+        if let Some(region) = region {
+            self.region_entry(id, region)?;
+        }
+        let meant: Vec<RegionId> = self.regions_meant(id, region).collect();
+        for region in meant {
+            if on {
+                self.cordon(out, id, region, true);
+                self.emit_region(out, id, region);
+            } else {
+                self.undrain_region(out, id, region)?;
+            }
+        }
+        Ok(Reply::Done)
     }
 
     /// Moves the DAGs of a region elsewhere, where there is room.

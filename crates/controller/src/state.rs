@@ -20,8 +20,8 @@ use crate::log::{About, Log, LogKind};
 use crate::out::Out;
 use crate::policy::{Admission, Fairness};
 use crate::records::{
-    BitstreamRecord, DagRecord, Meta, NtRecord, OperationRecord, Placement, RequestRecord,
-    RuleRecord, TenantRecord, key,
+    BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, OperationRecord, Placement,
+    RequestRecord, RuleRecord, TenantRecord, key,
 };
 use crate::refused::RefusedDags;
 use crate::roles::RoleLoad;
@@ -182,6 +182,8 @@ pub struct Controller {
     pub(crate) meta: Meta,
     /// Whether a store has it: what is derived from its secret must not change with a restart.
     pub(crate) meta_stored: bool,
+    /// While nothing new is taken in.
+    pub(crate) maintenance: Option<Maintenance>,
     pub(crate) tenants: BTreeMap<TenantId, TenantRecord>,
     /// What each tenant uses; without an entry nothing.
     pub(crate) usage: BTreeMap<TenantId, TenantUsage>,
@@ -197,7 +199,8 @@ pub struct Controller {
     pub(crate) bindings: Bindings,
     pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
     /// The drains that have not ended.
-    pub(crate) drains: BTreeMap<OperationId, (CardId, RegionId)>,
+    /// Without a region, of all of the card.
+    pub(crate) drains: BTreeMap<OperationId, (CardId, Option<RegionId>)>,
     /// The consolidations that have not ended.
     pub(crate) consolidations: BTreeMap<OperationId, Consolidating>,
     /// When the next consolidation begins on its own.

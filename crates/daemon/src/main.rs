@@ -5,6 +5,7 @@ mod metrics;
 mod pki;
 mod policies;
 mod quickstart;
+mod restore;
 mod serving;
 mod settings;
 mod wiring;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use settings::Settings;
 
@@ -47,6 +48,20 @@ enum Command {
     /// Drives one card through XRT, for the daemon that started it. Its standard input is a socket.
     #[command(hide = true)]
     XrtWorker,
+    /// Sets the store up from a file that `snicctl backup` wrote. The daemon has to be stopped.
+    Restore {
+        /// Settings file.
+        #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
+        config: PathBuf,
+        /// Gives up what the store has.
+        #[arg(long)]
+        replace: bool,
+        /// The backup.
+        file: PathBuf,
+    },
+    /// Prints the manual page, in roff.
+    #[command(hide = true)]
+    Man,
     /// Looks at what cards through XRT need, and says what to do for each finding.
     Doctor(doctor::Options),
     /// Prints the settings in force: the defaults, or those of a file.
@@ -90,6 +105,14 @@ fn run(command: Command) -> Result<()> {
             }
             result
         }
+        Command::Restore { config, replace, file } => {
+            init_log("warn", "human")?;
+            restore::run(&Settings::read(&config)?, &file, replace)
+        }
+        Command::Man => {
+            let page = clap_mangen::Man::new(Arguments::command());
+            page.render(&mut std::io::stdout()).context("print the manual page")
+        }
         Command::Doctor(options) => doctor::run(&options),
         Command::XrtWorker => xrt::work(),
         Command::Config { config } => {
@@ -111,7 +134,10 @@ fn init_log(filter: &str, format: &str) -> Result<()> {
 }
 
 fn init(settings: &Settings) -> Result<snic_telemetry::Telemetry> {
-    let (log, otlp) = (&settings.log, settings.telemetry.otlp.as_deref());
+    let log = &settings.log;
+    let trace_one_in = settings.telemetry.trace_one_in;
+    let otlp = settings.telemetry.otlp.as_deref();
+    let otlp = otlp.map(|endpoint| snic_telemetry::Otlp { endpoint, trace_one_in });
     snic_telemetry::init(&log.filter, log.format.parse()?, otlp).context("set up log and telemetry")
 }
 

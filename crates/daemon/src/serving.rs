@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
+use snic_api::v1;
 use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
-use snic_server::{ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem, WebSettings};
+use snic_server::{
+    AuditLog, AuditSettings, DiagnosticsSource, ServerSettings, TlsSettings, Upload, UploadCheck,
+    UploadProblem, WebSettings,
+};
 use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -52,8 +56,13 @@ impl Serving {
 }
 
 /// Binds and serves.
-pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
-    let bound = snic_server::bind(server_settings(settings, daemon)?).await.context("listen")?;
+pub async fn start(
+    settings: &Settings,
+    daemon: &Daemon,
+    diagnostics: DiagnosticsSource,
+) -> Result<Serving> {
+    let with = ServerSettings { diagnostics, ..server_settings(settings, daemon)? };
+    let bound = snic_server::bind(with).await.context("listen")?;
     let port = bound.tcp_address().map(|address| address.port());
     let page = bound.web_address();
     let (stop, stopped) = oneshot::channel();
@@ -69,10 +78,13 @@ pub async fn start(settings: &Settings, daemon: &Daemon) -> Result<Serving> {
 pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let daemon = Daemon::start(settings)?;
     let page = match settings.telemetry.prometheus {
-        Some(address) => Some(metrics::start(address, telemetry, daemon.plane.clone()).await?),
+        Some(address) => {
+            let telemetry = Arc::clone(&telemetry);
+            Some(metrics::start(address, telemetry, daemon.plane.clone()).await?)
+        }
         None => None,
     };
-    let result = serve(settings, daemon).await;
+    let result = serve(settings, daemon, diagnostics(settings, &telemetry)).await;
     if let Some(page) = page {
         page.abort();
         // That it was cut is what was wanted.
@@ -81,8 +93,23 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     result
 }
 
-async fn serve(settings: &Settings, daemon: Daemon) -> Result<()> {
-    let mut server = start(settings, &daemon).await?;
+/// What support bundles have of this daemon.
+fn diagnostics(settings: &Settings, telemetry: &Arc<Telemetry>) -> DiagnosticsSource {
+    // Telemetry is stopped by who set it up, once the server has ended.
+    let telemetry = Arc::downgrade(telemetry);
+    let settings = settings.without_secrets().to_toml();
+    let started = snic_api::convert::timestamp(snic_server::shell::wall_clock());
+    DiagnosticsSource::new(move || v1::Diagnostics {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        start_time: Some(started),
+        settings: settings.clone(),
+        metrics: telemetry.upgrade().map_or(String::new(), |found| found.exposition()),
+        log_lines: snic_telemetry::last_lines(),
+    })
+}
+
+async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSource) -> Result<()> {
+    let mut server = start(settings, &daemon, diagnostics).await?;
     if let Some(port) = server.port() {
         tracing::info!(port, "snicd is up");
     }
@@ -132,6 +159,12 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         let tls = if plain_text { None } else { Some(self::tls(settings)?) };
         anyhow::Ok(WebSettings { address, tls, plain_text })
     });
+    let audit = AuditSettings {
+        folder: settings.data_dir.join("audit"),
+        file_bytes_max: settings.audit.file_bytes_max,
+        files_max: settings.audit.files_max,
+    };
+    let audit = AuditLog::open(audit).context("open the audit log")?;
     Ok(ServerSettings {
         web: web.transpose()?,
         tcp: listen.tcp,
@@ -139,6 +172,7 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         unix: listen.unix.clone(),
         plain_text: listen.insecure_plaintext,
         card_links: daemon.links.clone(),
+        audit: Some(audit),
         ..ServerSettings::new(domain, upload_check(settings)?)
     })
 }

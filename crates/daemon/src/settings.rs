@@ -10,6 +10,13 @@ use serde::{Deserialize, Serialize};
 use snic_card_xrt::CallDeadlines;
 use snic_domain::{CardId, CardModel, TenantId, VirtualFunctions};
 
+/// Smallest file of the audit log: a line has some hundreds of bytes, and in files of a few lines
+/// their number would be the limit.
+const AUDIT_FILE_BYTES_MIN: u64 = 64 << 10;
+
+/// What is shown in the place of a secret.
+const HIDDEN: &str = "(hidden)";
+
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,6 +38,8 @@ pub struct Settings {
     pub log: Log,
     /// Metrics and traces.
     pub telemetry: Telemetry,
+    /// The audit log, in `audit` of the data folder: who changed what.
+    pub audit: Audit,
     /// Whose bitstreams are taken.
     pub signatures: Signatures,
     /// The cards.
@@ -98,16 +107,43 @@ pub struct Log {
 }
 
 /// Metrics and traces; both off by default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
     /// An OpenTelemetry collector (OTLP over gRPC, such as `http://127.0.0.1:4317`), which gets
     /// metrics, traces and log lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<String>,
+    /// Of calls whose caller says nothing of a trace one in so many is traced, 1 or more: tracing
+    /// all of them takes processor time from the calls. Whoever sends `traceparent`, as `snicctl`
+    /// does, decides for its calls.
+    pub trace_one_in: u32,
     /// Where Prometheus reads `/metrics`. It needs no identity and tells names of tenants and DAGs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<SocketAddr>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self { otlp: None, trace_one_in: 100, prometheus: None }
+    }
+}
+
+/// How much of the audit log is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Audit {
+    /// Size from which on the next file is begun, in bytes: 65536 or more.
+    pub file_bytes_max: u64,
+    /// Most files that are kept; then the oldest goes. 1 or more.
+    pub files_max: usize,
+}
+
+impl Default for Audit {
+    /// Half a gigabyte: some two million changes.
+    fn default() -> Self {
+        Self { file_bytes_max: 8 << 20, files_max: 64 }
+    }
 }
 
 /// By what a card is driven.
@@ -230,6 +266,7 @@ impl Default for Settings {
             },
             log: Log::default(),
             telemetry: Telemetry::default(),
+            audit: Audit::default(),
             signatures: Signatures::default(),
             cards: vec![Card {
                 id: CardId::new("card0").expect("a label"),
@@ -318,6 +355,14 @@ impl Settings {
             }
         }
         self.check_functions()?;
+        if self.audit.file_bytes_max < AUDIT_FILE_BYTES_MIN || self.audit.files_max == 0 {
+            return Err(format!(
+                "audit: file_bytes_max has to be {AUDIT_FILE_BYTES_MIN} or more, files_max 1 or more"
+            ));
+        }
+        if self.telemetry.trace_one_in == 0 {
+            return Err("telemetry.trace_one_in: it has to be 1 or more".into());
+        }
         self.log
             .format
             .parse::<snic_telemetry::LogFormat>()
@@ -343,6 +388,23 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// The settings as they are shown to whoever looks into a problem: the values of environment
+    /// variables and what stands before the host of a URL may be secret. Keys are in files of their
+    /// own, of which only the paths are here.
+    pub fn without_secrets(&self) -> Self {
+        let mut shown = self.clone();
+        for xrt in shown.cards.iter_mut().filter_map(|card| card.xrt.as_mut()) {
+            xrt.environment.values_mut().for_each(|value| HIDDEN.clone_into(value));
+        }
+        if let Some(otlp) = &mut shown.telemetry.otlp
+            && let Some((scheme, rest)) = otlp.split_once("://")
+            && let Some((_, host)) = rest.rsplit_once('@')
+        {
+            *otlp = format!("{scheme}://{HIDDEN}@{host}");
+        }
+        shown
     }
 
     /// The settings as a file.
@@ -388,6 +450,8 @@ mod tests {
         let one = format!("{card}{functions}first_offset = 1, stride = 1 }}\n");
         let both = format!("{one}{}", one.replace("\"c\"", "\"d\""));
         assert!(error(&both).contains("cards[1].functions"), "{}", error(&both));
+        assert!(error("[telemetry]\ntrace_one_in = 0").contains("trace_one_in"));
+        assert!(error("[audit]\nfiles_max = 0").contains("audit: file_bytes_max"));
         assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
         let xrt = card.replace("sim\"\nmodel", "xrt\"\nmodel");
         assert!(error(&xrt).contains("cards[0].xrt: set at least cards.xrt.role"));
@@ -404,6 +468,18 @@ mod tests {
         assert_eq!(xrt.control, snic_card_xrt::CONTROL);
         assert_eq!(xrt.deadlines.open_ms, 120_000);
         assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
+    }
+
+    #[test]
+    fn what_may_be_secret_is_not_shown() {
+        let text = "[telemetry]\notlp = \"https://me:hunter2@collector:4317\"\n\
+                    [[cards]]\nid = \"c\"\ndriver = \"xrt\"\nmodel = \"u280\"\n\
+                    [cards.xrt]\nrole = \"/x\"\nenvironment = { LICENSE = \"hunter2\" }";
+        let shown = Settings::parse("x", text).expect("valid").without_secrets().to_toml();
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("https://(hidden)@collector:4317"), "{shown}");
+        assert!(shown.contains("LICENSE = \"(hidden)\""), "{shown}");
+        assert!(shown.contains("/etc/snic/pki/server.key"), "paths are shown: {shown}");
     }
 
     #[test]

@@ -42,71 +42,88 @@ pub struct Row {
     pub access: Access,
     /// How long it takes.
     pub span: Span,
+    /// Whether it is to change something: then each call leaves an entry in the audit log.
+    pub changes: bool,
 }
 
 const fn row(path: &'static str, access: Access, span: Span) -> Row {
-    Row { path, access, span }
+    Row { path, access, span, changes: false }
+}
+
+/// The row of a method that changes something.
+const fn change(path: &'static str, access: Access, span: Span) -> Row {
+    Row { path, access, span, changes: true }
 }
 
 use Access::{Anyone, Identified, Open, Operator, Orchestrator};
 use Span::{Short, Stream, Wait};
 
-/// All methods of all services, in the order of their paths.
+/// All methods of all services, in the order of their paths. A heartbeat is no change: it comes
+/// every few seconds from every host, and says only that nothing has changed.
 pub const TABLE: &[Row] = &[
     row("/grpc.health.v1.Health/Check", Open, Short),
     row("/grpc.health.v1.Health/Watch", Identified, Stream),
     row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Identified, Stream),
     row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Identified, Stream),
-    row("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
+    row("/snic.control.v1.AuditService/ListAuditEntries", Anyone, Short),
+    change("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/GetBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/ListBitstreams", Anyone, Short),
     row("/snic.control.v1.BitstreamService/RecommendBitstreams", Operator, Short),
-    row("/snic.control.v1.BitstreamService/UploadBitstream", Anyone, Short),
-    row("/snic.control.v1.CardService/DrainRegion", Operator, Short),
+    change("/snic.control.v1.BitstreamService/UploadBitstream", Anyone, Short),
+    change("/snic.control.v1.CardService/CordonCard", Operator, Short),
+    change("/snic.control.v1.CardService/CordonRegion", Operator, Short),
+    change("/snic.control.v1.CardService/DrainCard", Operator, Short),
+    change("/snic.control.v1.CardService/DrainRegion", Operator, Short),
     row("/snic.control.v1.CardService/GetCard", Operator, Short),
     row("/snic.control.v1.CardService/GetRegion", Operator, Short),
     row("/snic.control.v1.CardService/ListCards", Operator, Short),
     row("/snic.control.v1.CardService/ListRegions", Operator, Short),
-    row("/snic.control.v1.CardService/LoadRole", Operator, Short),
-    row("/snic.control.v1.CardService/OptimizeCard", Operator, Short),
-    row("/snic.control.v1.CardService/ResetRegion", Operator, Short),
-    row("/snic.control.v1.CardService/UndrainRegion", Operator, Short),
+    change("/snic.control.v1.CardService/LoadRole", Operator, Short),
+    change("/snic.control.v1.CardService/OptimizeCard", Operator, Short),
+    change("/snic.control.v1.CardService/ResetRegion", Operator, Short),
+    change("/snic.control.v1.CardService/UncordonCard", Operator, Short),
+    change("/snic.control.v1.CardService/UndrainRegion", Operator, Short),
     row("/snic.control.v1.CardService/WatchRegions", Operator, Stream),
-    row("/snic.control.v1.ClassificationService/CreateRule", Operator, Short),
-    row("/snic.control.v1.ClassificationService/DeleteRule", Operator, Short),
+    change("/snic.control.v1.ClassificationService/CreateRule", Operator, Short),
+    change("/snic.control.v1.ClassificationService/DeleteRule", Operator, Short),
     row("/snic.control.v1.ClassificationService/GetRule", Operator, Short),
     row("/snic.control.v1.ClassificationService/ListRules", Operator, Short),
-    row("/snic.control.v1.DagService/CreateDag", Anyone, Short),
-    row("/snic.control.v1.DagService/DeleteDag", Anyone, Short),
+    change("/snic.control.v1.DagService/CreateDag", Anyone, Short),
+    change("/snic.control.v1.DagService/DeleteDag", Anyone, Short),
     row("/snic.control.v1.DagService/ExplainDag", Anyone, Short),
     row("/snic.control.v1.DagService/GetDag", Anyone, Short),
     row("/snic.control.v1.DagService/ListDags", Anyone, Short),
-    row("/snic.control.v1.DagService/UpdateDag", Anyone, Short),
+    change("/snic.control.v1.DagService/UpdateDag", Anyone, Short),
     row("/snic.control.v1.DagService/WatchDags", Anyone, Stream),
     row("/snic.control.v1.EventService/ListEvents", Anyone, Short),
     row("/snic.control.v1.EventService/WatchEvents", Anyone, Stream),
     row("/snic.control.v1.FairnessService/GetFairness", Anyone, Short),
     row("/snic.control.v1.FairnessService/ListFairness", Anyone, Short),
-    row("/snic.control.v1.NetworkTaskService/CreateNtType", Anyone, Short),
-    row("/snic.control.v1.NetworkTaskService/DeleteNtType", Anyone, Short),
+    change("/snic.control.v1.NetworkTaskService/CreateNtType", Anyone, Short),
+    change("/snic.control.v1.NetworkTaskService/DeleteNtType", Anyone, Short),
     row("/snic.control.v1.NetworkTaskService/GetNtType", Anyone, Short),
     row("/snic.control.v1.NetworkTaskService/ListNtTypes", Anyone, Short),
-    row("/snic.control.v1.OperationService/CancelOperation", Anyone, Short),
-    row("/snic.control.v1.OperationService/DeleteOperation", Anyone, Short),
+    change("/snic.control.v1.OperationService/CancelOperation", Anyone, Short),
+    change("/snic.control.v1.OperationService/DeleteOperation", Anyone, Short),
     row("/snic.control.v1.OperationService/GetOperation", Anyone, Short),
     row("/snic.control.v1.OperationService/ListOperations", Anyone, Short),
     row("/snic.control.v1.OperationService/WaitOperation", Anyone, Wait),
-    row("/snic.control.v1.OrchestrationService/BindVm", Orchestrator, Wait),
+    change("/snic.control.v1.OrchestrationService/BindVm", Orchestrator, Wait),
     row("/snic.control.v1.OrchestrationService/GetBinding", Orchestrator, Short),
     row("/snic.control.v1.OrchestrationService/Heartbeat", Orchestrator, Short),
     row("/snic.control.v1.OrchestrationService/ListBindings", Orchestrator, Short),
-    row("/snic.control.v1.OrchestrationService/UnbindVm", Orchestrator, Short),
+    change("/snic.control.v1.OrchestrationService/UnbindVm", Orchestrator, Short),
     row("/snic.control.v1.OrchestrationService/WatchBindings", Orchestrator, Stream),
-    row("/snic.control.v1.TenantService/CreateTenant", Operator, Short),
-    row("/snic.control.v1.TenantService/DeleteTenant", Operator, Short),
+    row("/snic.control.v1.SystemService/DownloadBackup", Operator, Stream),
+    row("/snic.control.v1.SystemService/GetDiagnostics", Operator, Short),
+    row("/snic.control.v1.SystemService/GetMaintenance", Operator, Short),
+    change("/snic.control.v1.SystemService/SetMaintenance", Operator, Short),
+    change("/snic.control.v1.TenantService/CreateTenant", Operator, Short),
+    change("/snic.control.v1.TenantService/DeleteTenant", Operator, Short),
     row("/snic.control.v1.TenantService/GetTenant", Anyone, Short),
     row("/snic.control.v1.TenantService/ListTenants", Operator, Short),
-    row("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
+    change("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
 ];
 
 /// The row of a method. Time O(log methods).

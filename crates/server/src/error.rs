@@ -99,6 +99,7 @@ pub(crate) fn of_control(error: ControlError, doing: Doing, caller: &Caller) -> 
             };
             Failure::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
         }
+        ControlError::Maintenance { .. } => Failure::new(ErrorReason::UnderMaintenance, text),
         ControlError::Cancelled => Failure::new(ErrorReason::OperationCancelled, text),
         ControlError::Superseded { resource } => Failure::new(ErrorReason::Superseded, &text)
             .resource(kind_of(&resource), resource, text),

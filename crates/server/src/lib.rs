@@ -6,6 +6,7 @@
 //! ```
 
 pub mod access;
+pub mod audit;
 mod error;
 mod gate;
 mod hub;
@@ -20,10 +21,12 @@ pub mod shell;
 mod web;
 mod wire;
 
+pub use audit::{AuditLog, AuditSettings};
 pub use identity::{InvalidTrustDomain, TrustDomain};
 pub use links::{CardLink, CardLinks};
 pub use listen::ListenError;
 pub use serve::{Bound, ServeError, bind, serve};
 pub use settings::{
-    Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem, WebSettings,
+    DiagnosticsSource, Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem,
+    WebSettings,
 };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_controller::{CardHealth, CardView, Controller, DropCause};
+use snic_domain::CardId;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
 
 use crate::shell::{ControlPlane, ShellError};
@@ -30,10 +31,13 @@ fn readings(controller: &Controller) -> Vec<Reading> {
         *dags.entry(wire_dag::state_to_wire(dag.state).as_str_name()).or_default() += 1;
         rows.insert(dag.uid.row(), dag.name);
     }
+    let maintenance = f64::from(u8::from(controller.maintenance().is_some()));
+    all.push(Reading::new(M::Maintenance, maintenance, []));
     let mut ingress = 0;
     for card in controller.cards() {
         ingress += card.profile.ingress.get();
         of_card(&mut all, &card);
+        of_loop(&mut all, controller, &card.card);
         for (row, counters) in &card.counters.dags {
             let Some(name) = rows.get(row) else { continue };
             let of = || [("tenant", name.tenant.to_string()), ("dag", name.dag.to_string())];
@@ -58,6 +62,25 @@ fn readings(controller: &Controller) -> Vec<Reading> {
         all.push(Reading::new(M::Bindings, count.into(), [("state", state.to_owned())]));
     }
     all
+}
+
+fn of_loop(all: &mut Vec<Reading>, controller: &Controller, id: &CardId) {
+    let card = || ("card", id.to_string());
+    let shares = controller.dominant_shares(id);
+    for (tenant, space, time) in shares {
+        for (of, ppm) in [("space", space), ("time", time)] {
+            let of = [card(), ("tenant", tenant.to_string()), ("of", of.to_owned())];
+            all.push(Reading::new(M::DominantShare, f64::from(ppm) / 1e6, of));
+        }
+    }
+    let Some(figures) = controller.loop_figures(id) else { return };
+    all.push(Reading::new(M::Epochs, figures.epochs as f64, [card()]));
+    all.push(Reading::new(M::Overruns, figures.overruns as f64, [card()]));
+    let waited = figures.scale_outs.saturating_sub(figures.scale_outs_hidden);
+    for (hidden, count) in [("true", figures.scale_outs_hidden), ("false", waited)] {
+        let of = [card(), ("hidden", hidden.to_owned())];
+        all.push(Reading::new(M::ScaleOuts, count as f64, of));
+    }
 }
 
 fn of_card(all: &mut Vec<Reading>, card: &CardView) {

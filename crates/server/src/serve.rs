@@ -156,8 +156,7 @@ impl Bound {
     ) -> impl Future<Output = Result<(), ServeError>> + use<> {
         let Self { settings, listeners, tls, .. } = self;
         let places = Arc::new(Semaphore::new(settings.limits.connections_max));
-        let gate =
-            Gate::new(settings.trust_domain.clone(), settings.limits.clone(), stopping.clone());
+        let gate = Gate::new(&settings, stopping.clone());
         let plain_tcp = tls.is_none();
         let tcp = listeners.tcp.map(|listener| (Listener::Tcp(listener), tls, plain_tcp));
         let unix =
@@ -223,8 +222,9 @@ async fn run_until(
 }
 
 /// The names of the services, for health.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 13] = [
     "",
+    "snic.control.v1.AuditService",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.CardService",
     "snic.control.v1.ClassificationService",
@@ -234,6 +234,7 @@ const SERVICES: [&str; 11] = [
     "snic.control.v1.NetworkTaskService",
     "snic.control.v1.OperationService",
     "snic.control.v1.OrchestrationService",
+    "snic.control.v1.SystemService",
     "snic.control.v1.TenantService",
 ];
 
@@ -241,6 +242,7 @@ fn routes(
     services: Services,
     settings: &ServerSettings,
 ) -> Result<(HealthReporter, Routes), ServeError> {
+    use v1::audit_service_server::AuditServiceServer;
     use v1::bitstream_service_server::BitstreamServiceServer;
     use v1::card_service_server::CardServiceServer;
     use v1::classification_service_server::ClassificationServiceServer;
@@ -250,6 +252,7 @@ fn routes(
     use v1::network_task_service_server::NetworkTaskServiceServer;
     use v1::operation_service_server::OperationServiceServer;
     use v1::orchestration_service_server::OrchestrationServiceServer;
+    use v1::system_service_server::SystemServiceServer;
     use v1::tenant_service_server::TenantServiceServer;
     let most = settings.limits.message_bytes_max;
     let reflection = || {
@@ -265,6 +268,7 @@ fn routes(
         .add_service(health_server)
         .add_service(reflection().build_v1().map_err(ServeError::Reflection)?)
         .add_service(reflection().build_v1alpha().map_err(ServeError::Reflection)?)
+        .add_service(AuditServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(uploads)
         .add_service(CardServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(
@@ -280,6 +284,7 @@ fn routes(
         .add_service(
             OrchestrationServiceServer::new(services.clone()).max_decoding_message_size(most),
         )
+        .add_service(SystemServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(TenantServiceServer::new(services).max_decoding_message_size(most));
     Ok((health, routes.routes()))
 }

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use snic_api::v1;
 use snic_domain::{Bitstream, NtType};
 
+use crate::audit::AuditLog;
 use crate::identity::TrustDomain;
 use crate::links::CardLinks;
 
@@ -37,6 +39,10 @@ pub struct ServerSettings {
     pub upload_check: UploadCheck,
     /// How cards are reached.
     pub card_links: CardLinks,
+    /// Where it is written down who changed what; without it nowhere.
+    pub audit: Option<AuditLog>,
+    /// What support bundles have of the server.
+    pub diagnostics: DiagnosticsSource,
 }
 
 impl ServerSettings {
@@ -52,6 +58,8 @@ impl ServerSettings {
             limits: Limits::default(),
             upload_check,
             card_links: CardLinks::default(),
+            audit: None,
+            diagnostics: DiagnosticsSource::default(),
         }
     }
 }
@@ -145,6 +153,31 @@ impl Default for Limits {
             bookmark: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }
+    }
+}
+
+/// The function of a [`DiagnosticsSource`].
+type Diagnose = dyn Fn() -> v1::Diagnostics + Send + Sync;
+
+/// Says what support bundles have of the server: the daemon knows its settings and its log. Without
+/// a function there is nothing to say.
+#[derive(Clone, Default)]
+pub struct DiagnosticsSource(Option<Arc<Diagnose>>);
+
+impl DiagnosticsSource {
+    /// From a function, which must not block for long and tells no secrets.
+    pub fn new(look: impl Fn() -> v1::Diagnostics + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(look)))
+    }
+
+    pub(crate) fn look(&self) -> v1::Diagnostics {
+        self.0.as_ref().map_or_else(v1::Diagnostics::default, |look| look())
+    }
+}
+
+impl fmt::Debug for DiagnosticsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DiagnosticsSource")
     }
 }
 

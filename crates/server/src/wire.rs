@@ -252,6 +252,7 @@ fn target_of(work: &Work) -> (String, Verb) {
         Work::DeleteDag(dag, _) => (dag.to_string(), Verb::Delete),
         Work::DrainRegion(card, region) => (name::of_region(card, *region), Verb::Drain),
         Work::ResetRegion(card, region) => (name::of_region(card, *region), Verb::Reset),
+        Work::DrainCard(card) => (name::of_card(card), Verb::Drain),
         Work::OptimizeCard(card) => (name::of_card(card), Verb::Optimize),
         Work::LoadRole { card, .. } => (name::of_card(card), Verb::LoadRole),
     }
@@ -297,9 +298,10 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
             let gone = || v1::Dag { name: name.to_string(), ..v1::Dag::default() };
             any_dag(&view.dag.as_ref().map_or_else(gone, |view| dag(view, reader(caller))))
         }
-        Work::DeleteDag(..) | Work::OptimizeCard(_) | Work::LoadRole { .. } => {
-            any("google.protobuf.Empty", &())
-        }
+        Work::DeleteDag(..)
+        | Work::DrainCard(_)
+        | Work::OptimizeCard(_)
+        | Work::LoadRole { .. } => any("google.protobuf.Empty", &()),
         Work::DrainRegion(card, number) | Work::ResetRegion(card, number) => {
             let name = name::of_region(card, *number);
             let gone = || v1::Region { name, ..v1::Region::default() };
@@ -318,7 +320,6 @@ fn stage(view: &OperationView) -> String {
     }
     match (&view.record.work, &view.stage) {
         (Work::DeleteDag(..), _) => "the card's tables are being cleared of it".to_owned(),
-        (Work::DrainRegion(..), _) => "its DAGs are being moved elsewhere".to_owned(),
         (Work::OptimizeCard(_), _) => "DAGs are being moved together".to_owned(),
         (Work::LoadRole { .. }, _) => "the card is being opened with its role".to_owned(),
         (_, Some(stage)) => stage.clone(),

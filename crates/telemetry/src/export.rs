@@ -10,13 +10,23 @@ use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportCo
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use prometheus::{Registry, TextEncoder};
 
 use crate::{InvalidLog, metrics};
 
 /// How long one export may take.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Where telemetry goes, besides the page for Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Otlp<'a> {
+    /// The collector: OTLP over gRPC, such as `http://127.0.0.1:4317`.
+    pub endpoint: &'a str,
+    /// Of calls whose caller says nothing of a trace one in so many is traced; 1 or more. Whoever
+    /// sends `traceparent` decides for its calls.
+    pub trace_one_in: u32,
+}
 
 /// Telemetry that is set up.
 #[derive(Debug)]
@@ -33,7 +43,7 @@ fn failed(error: impl std::error::Error) -> InvalidLog {
 
 impl Telemetry {
     /// Sets up the readers. With an endpoint it has to be called inside of tokio.
-    pub(crate) fn new(otlp: Option<&str>) -> Result<Self, InvalidLog> {
+    pub(crate) fn new(otlp: Option<Otlp<'_>>) -> Result<Self, InvalidLog> {
         let resource = Resource::builder()
             .with_service_name("snicd")
             .with_attribute(opentelemetry::KeyValue::new(
@@ -48,10 +58,13 @@ impl Telemetry {
             .with_resource(resource.clone())
             .with_reader(exposition.map_err(failed)?);
         let (mut tracer, mut logger) = (None, None);
-        if let Some(endpoint) = otlp {
+        if let Some(Otlp { endpoint, trace_one_in }) = otlp {
+            let part = 1.0 / f64::from(trace_one_in.max(1));
+            let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(part)));
             let spans = SpanExporter::builder().with_tonic();
             let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
-            let provider = SdkTracerProvider::builder().with_resource(resource.clone());
+            let provider = SdkTracerProvider::builder().with_sampler(sampler);
+            let provider = provider.with_resource(resource.clone());
             tracer = Some(provider.with_batch_exporter(spans.map_err(failed)?).build());
             let logs = LogExporter::builder().with_tonic();
             let logs = logs.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();

@@ -5,11 +5,13 @@
 
 mod export;
 pub mod metrics;
+mod tail;
 pub mod trace;
 
 use std::str::FromStr;
 
-pub use export::Telemetry;
+pub use export::{Otlp, Telemetry};
+pub use tail::last_lines;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
@@ -69,9 +71,13 @@ pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
     set.map_err(|_| InvalidLog::Again)
 }
 
-/// Sets up logging, and metrics and traces with it. With an endpoint of an OTLP collector (gRPC,
-/// such as `http://127.0.0.1:4317`) all of it goes there too, and this is called inside of tokio.
-pub fn init(filter: &str, format: LogFormat, otlp: Option<&str>) -> Result<Telemetry, InvalidLog> {
+/// Sets up logging, and metrics and traces with it. With a collector all of it goes there too, and
+/// this is called inside of tokio.
+pub fn init(
+    filter: &str,
+    format: LogFormat,
+    otlp: Option<Otlp<'_>>,
+) -> Result<Telemetry, InvalidLog> {
     let lines = lines(filter, format)?;
     let telemetry = Telemetry::new(otlp)?;
     // What the exporter itself does is not exported.
@@ -96,7 +102,7 @@ where
     let targets: Targets = filter
         .parse()
         .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| tail::Kept).with_ansi(false);
     let lines = match format {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),

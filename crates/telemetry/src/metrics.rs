@@ -44,6 +44,16 @@ pub enum Measured {
     DagRateLimit,
     /// Share of all cards' ingress that a tenant's DAGs ask for, 0 to 1. By tenant.
     TenantShare,
+    /// Share of what a tenant takes most of, 0 to 1. By card, tenant, and `space` or `time`.
+    DominantShare,
+    /// Edges of epochs at which rates were set. By card.
+    Epochs,
+    /// Samples of counters that were skipped. By card.
+    Overruns,
+    /// DAGs that got more instances. By card, and whether that was hidden from their packets.
+    ScaleOuts,
+    /// Whether nothing new is taken in: 1 or 0.
+    Maintenance,
     /// Bindings of machines. By state.
     Bindings,
     /// Effects that wait for the store.
@@ -56,7 +66,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 15] = [
+const TABLE: [Row; 20] = [
     (Measured::CardUp, "snic.card.up", "{card}", "Whether a card answers", false),
     (
         Measured::RegionState,
@@ -75,6 +85,17 @@ const TABLE: [Row; 15] = [
     (Measured::DagServed, "snic.dag.served", "By", "What was served", true),
     (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "What is let in", false),
     (Measured::TenantShare, "snic.tenant.share", "1", "Share of ingress asked for", false),
+    (
+        Measured::DominantShare,
+        "snic.tenant.dominant_share",
+        "1",
+        "Share of what a tenant takes most of",
+        false,
+    ),
+    (Measured::Epochs, "snic.loop.epochs", "{epoch}", "Epochs at which rates were set", true),
+    (Measured::Overruns, "snic.loop.overruns", "{sample}", "Samples that were skipped", true),
+    (Measured::ScaleOuts, "snic.scale_outs", "{dag}", "DAGs that got more instances", true),
+    (Measured::Maintenance, "snic.maintenance", "1", "Whether nothing new is taken in", false),
     (Measured::Bindings, "snic.vm.bindings", "{binding}", "Bindings of machines", false),
     (Measured::QueueEffects, "snic.queue.effects", "{effect}", "Effects behind the store", false),
     (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls without an answer yet", false),
@@ -141,6 +162,7 @@ impl Queues {
 pub struct Instruments {
     reconfigurations: Histogram<f64>,
     commits: Histogram<f64>,
+    epochs: Histogram<f64>,
     refusals: Counter<u64>,
 }
 
@@ -159,6 +181,7 @@ impl Instruments {
         Self {
             reconfigurations: seconds("snic.reconfiguration.duration", "Loads of regions"),
             commits: seconds("snic.store.commit.duration", "Batches becoming durable"),
+            epochs: seconds("snic.epoch.duration", "Working out what a sample of counters means"),
             refusals: meter
                 .u64_counter("snic.admission.refusals")
                 .with_unit("{request}")
@@ -168,15 +191,25 @@ impl Instruments {
     }
 
     /// A region was loaded, or was not.
-    pub fn reconfigured(&self, card: &str, well: bool, seconds: f64) {
+    /// It was hidden where all DAGs that it was for were served meanwhile.
+    pub fn reconfigured(&self, card: &str, well: bool, hidden: bool, seconds: f64) {
         let result = if well { "ok" } else { "failed" };
-        let attributes = [KeyValue::new("card", card.to_owned()), KeyValue::new("result", result)];
+        let attributes = [
+            KeyValue::new("card", card.to_owned()),
+            KeyValue::new("result", result),
+            KeyValue::new("hidden", if hidden { "true" } else { "false" }),
+        ];
         self.reconfigurations.record(seconds, &attributes);
     }
 
     /// A batch became durable.
     pub fn committed(&self, seconds: f64) {
         self.commits.record(seconds, &[]);
+    }
+
+    /// A sample of a card's counters was worked into rates and instances.
+    pub fn sampled(&self, seconds: f64) {
+        self.epochs.record(seconds, &[]);
     }
 
     /// A request was refused.

@@ -9,7 +9,7 @@
 //! | `rpc` | a call, until its answer is sent | `rpc.system`, `rpc.method`, `rpc.grpc.status_code` |
 //! | `snic.plan` | the controller works out what an event leads to | `snic.event`, `snic.tenant` |
 //! | `snic.intent` | a batch of the store becomes durable | `snic.writes` |
-//! | `snic.reconfigure` | a region is loaded | `snic.card`, `snic.region`, `snic.result` |
+//! | `snic.reconfigure` | a region is loaded | `snic.card`, `snic.region`, `snic.hidden`, `snic.result` |
 //! | `snic.tables` | rows are written, flipped and read back | `snic.card`, `snic.words`, `snic.result` |
 //! | `snic.read_back` | a card is asked what it holds | `snic.card`, `snic.result` |
 
@@ -58,7 +58,19 @@ pub fn adopt(span: &Span, headers: &http::HeaderMap) {
     }
 }
 
-/// Which trace a step belongs to. Cheap to clone; nothing where nobody exports traces.
+/// The id of the trace that a call is of, as 32 hexadecimal digits: that of its span, or, where
+/// nobody exports traces, the one that its headers name. Empty if it is of none.
+pub fn id(span: &Span, headers: &http::HeaderMap) -> String {
+    let context = if is_on() {
+        span.context()
+    } else {
+        TraceContextPropagator::new().extract(&Headers(headers))
+    };
+    let trace = context.span().span_context().clone();
+    if trace.is_valid() { trace.trace_id().to_string() } else { String::new() }
+}
+
+/// Which trace a step belongs to. Cheap to clone; nothing where nobody exports it.
 #[derive(Debug, Clone, Default)]
 pub struct Trace(Option<Context>);
 
@@ -71,7 +83,7 @@ impl Trace {
     /// That of a span: steps of it are its children.
     pub fn of(span: &Span) -> Self {
         let context =
-            || Some(span.context()).filter(|context| context.span().span_context().is_valid());
+            || Some(span.context()).filter(|context| context.span().span_context().is_sampled());
         Self(if is_on() { context() } else { None })
     }
 

@@ -6,12 +6,14 @@
 //! cargo xtask tidy     the rules of the code base alone, in seconds
 //! cargo xtask arrows   which crate depends on which
 //! cargo xtask bench    the benchmarks, their medians as a table
+//! cargo xtask package  manual pages, completions, and the Debian package
 //! ```
 
 mod arrows;
 mod bench;
 mod command;
 mod licences;
+mod package;
 mod packages;
 mod report;
 mod suite;
@@ -51,6 +53,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build what is shipped: programs, manual pages, completions, the Debian package
+    Package,
 }
 
 fn main() -> ExitCode {
@@ -73,6 +77,7 @@ fn run(chore: Chore) -> anyhow::Result<bool> {
             print!("{}", arrows::draw(&Workspace::load()?.members));
             Ok(true)
         }
+        Chore::Package => package::run(&Workspace::load()?),
         Chore::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
     }
 }

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use hyper_util::rt::TokioIo;
 use snic_api::convert;
+use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
+use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
@@ -85,6 +87,16 @@ impl Client {
     /// Bitstreams.
     pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
         BitstreamServiceClient::new(self.transport.clone())
+    }
+
+    /// The server itself.
+    pub fn system(&self) -> SystemServiceClient<Transport> {
+        SystemServiceClient::new(self.transport.clone())
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> AuditServiceClient<Transport> {
+        AuditServiceClient::new(self.transport.clone())
     }
 
     /// Makes a tenant with large quotas.

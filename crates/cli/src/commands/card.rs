@@ -1,8 +1,8 @@
 //! `snicctl card`.
 
 use snic_api::v1::{
-    Card, GetCardRequest, ListCardsRequest, ListRegionsRequest, LoadRoleRequest,
-    OptimizeCardRequest, Region,
+    Card, CordonCardRequest, DrainCardRequest, GetCardRequest, ListCardsRequest,
+    ListRegionsRequest, LoadRoleRequest, OptimizeCardRequest, Region, UncordonCardRequest,
 };
 
 use super::{PAGE_SIZE, Session, call, pages};
@@ -10,7 +10,7 @@ use crate::args::CardCommand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::names;
-use crate::output::{Format, consolidation, text, views};
+use crate::output::{Format, Style, consolidation, text, views};
 
 pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
     let client = session.client()?;
@@ -28,6 +28,21 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             }
             let regions = regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
+        }
+        CardCommand::Cordon { name } => {
+            let request = CordonCardRequest { name: named(&client, name).await? };
+            let card = call!(client, Never, cards.cordon_card, request)?;
+            session.output.one(&card, row)
+        }
+        CardCommand::Uncordon { name } => {
+            let request = UncordonCardRequest { name: named(&client, name).await? };
+            let card = call!(client, Never, cards.uncordon_card, request)?;
+            session.output.one(&card, row)
+        }
+        CardCommand::Drain { name, wait } => {
+            let request = DrainCardRequest { name: named(&client, name).await? };
+            let operation = call!(client, Never, cards.drain_card, request)?;
+            session.finish(&client, operation, wait).await
         }
         CardCommand::Optimize { name, dry_run, wait } => {
             let name = named(&client, name).await?;
@@ -88,4 +103,8 @@ pub(super) async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>
         Ok((reply.regions, reply.next_page_token))
     })
     .await
+}
+
+fn row(card: &Card, style: Style) -> String {
+    views::cards(std::slice::from_ref(card), style)
 }

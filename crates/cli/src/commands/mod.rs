@@ -1,6 +1,8 @@
 //! The verbs: each asks the server and prints what comes back.
 
+mod audit;
 mod bitstream;
+mod bundle;
 mod card;
 mod context;
 mod dag;
@@ -10,6 +12,7 @@ mod nt;
 mod operation;
 mod region;
 mod rule;
+mod system;
 mod tenant;
 mod top;
 mod vm;
@@ -62,6 +65,11 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
         Command::Events { watch } => events::run(session, watch).await,
+        Command::Audit(query) => audit::run(session, query).await,
+        Command::Maintenance(command) => system::maintenance(session, command).await,
+        Command::Backup(to) => system::backup(session, &to.file).await,
+        Command::SupportBundle(to) => bundle::run(session, &to.file).await,
+        Command::Man { command } => session.output.raw(&manual(&command)?),
         Command::Context(command) => context::run(session, command),
         Command::Top { once: true, .. } => top::once(&session.client()?).await,
         Command::Top { interval, .. } => top::run(&session.client()?, interval.into()).await,
@@ -76,6 +84,22 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
             session.output.plain(&json!({ "version": version }), &text)
         }
     }
+}
+
+/// The manual page of the program, or of one of its commands.
+fn manual(command: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut found = Cli::command();
+    found.build();
+    for name in command {
+        let next = found.find_subcommand(name).cloned();
+        found = next.ok_or_else(|| {
+            Failure::usage(format!("{name:?} is no command"), "`snicctl --help` lists them")
+        })?;
+    }
+    let mut page = Vec::new();
+    let written = clap_mangen::Man::new(found).render(&mut page);
+    written.map_err(|source| Failure::Write { path: "standard output".into(), source })?;
+    Ok(page)
 }
 
 impl Session {

@@ -1,8 +1,8 @@
 //! `snicctl region`.
 
 use snic_api::v1::{
-    DrainRegionRequest, GetRegionRequest, ResetRegionRequest, UndrainRegionRequest,
-    WatchRegionsRequest,
+    CordonRegionRequest, DrainRegionRequest, GetRegionRequest, ResetRegionRequest,
+    UndrainRegionRequest, WatchRegionsRequest,
 };
 
 use super::{Session, call, card, watch};
@@ -28,6 +28,11 @@ pub async fn run(session: &mut Session, command: RegionCommand) -> Result<(), Fa
             let request = DrainRegionRequest { name: region(&client, &name).await? };
             let operation = call!(client, Never, cards.drain_region, request)?;
             session.finish(&client, operation, wait).await
+        }
+        RegionCommand::Cordon { name } => {
+            let request = CordonRegionRequest { name: region(&client, &name).await? };
+            let region = call!(client, Never, cards.cordon_region, request)?;
+            session.output.one(&region, views::region)
         }
         RegionCommand::Undrain { name } => {
             let request = UndrainRegionRequest { name: region(&client, &name).await? };

@@ -23,6 +23,8 @@ macro_rules! resources {
     };
 }
 resources!(
+    Maintenance,
+    AuditEntry,
     Bitstream,
     Card,
     Dag,

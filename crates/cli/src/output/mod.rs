@@ -4,6 +4,7 @@
 //! field present and 64-bit figures as numbers. A list is an array; a stream is one document a line
 //! (JSON) or one document after `---` (YAML).
 
+pub mod audit;
 pub mod consolidation;
 pub mod explain;
 pub mod fairness;

@@ -255,6 +255,10 @@ impl CardService for Services {
         undrain_region "UndrainRegion" UndrainRegionRequest => Region;
         reset_region "ResetRegion" ResetRegionRequest => Operation;
         load_role "LoadRole" LoadRoleRequest => Operation;
+        drain_card "DrainCard" DrainCardRequest => Operation;
+        cordon_region "CordonRegion" CordonRegionRequest => Region;
+        cordon_card "CordonCard" CordonCardRequest => Card;
+        uncordon_card "UncordonCard" UncordonCardRequest => Card;
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }

@@ -147,6 +147,18 @@ impl Controller {
         views.filter_map(|(id, epoch)| self.fairness_view(id, epoch, tenant)).collect()
     }
 
+    /// The shares of tenants with DAGs on a card as last written to their histories, in millionths:
+    /// of its dominant resource in space, and in time. Time O(tenants).
+    pub fn dominant_shares(&self, card: &CardId) -> impl Iterator<Item = (&TenantId, u32, u32)> {
+        let epoch = self.cards.get(card).map(|card| &card.epoch);
+        let tenants = epoch.into_iter().flat_map(|epoch| {
+            epoch.tenants.iter().filter_map(|tenant| Some((tenant, epoch.history.get(tenant)?)))
+        });
+        tenants.filter_map(|(tenant, history)| {
+            history.back().map(|point| (tenant, point.space_ppm, point.time_ppm))
+        })
+    }
+
     /// What the loop of a card did.
     pub fn loop_figures(&self, card: &CardId) -> Option<LoopFigures> {
         self.cards.get(card).map(|card| card.epoch.figures)

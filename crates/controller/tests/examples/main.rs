@@ -12,6 +12,7 @@ mod effects;
 mod elastic;
 mod faults;
 mod operations;
+mod operators;
 mod properties;
 mod recovery;
 mod regions;

@@ -90,7 +90,7 @@ pub async fn run(options: Options) -> Result<()> {
     let identities = make_identities(&dir, &mut settings, &catalogue)?;
     say!("snic quickstart in {}", dir.display());
     let daemon = Daemon::start(&settings)?;
-    let server = serving::start(&settings, &daemon).await?;
+    let server = serving::start(&settings, &daemon, Default::default()).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     if let Some(page) = server.page() {

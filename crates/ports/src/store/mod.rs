@@ -10,6 +10,7 @@
 //!  caller ──submit──▶ queue ──▶ group ──▶ durable ──▶ visible ──▶ done(Ok) in the order of submit
 //! ```
 
+pub mod backup;
 pub mod codec;
 pub mod conformance;
 pub mod memory;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use http::Response;
 use http_body::{Frame, SizeHint};
+use snic_controller::Caller;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
@@ -19,8 +20,8 @@ use super::reply::code_in;
 #[derive(Debug)]
 pub(super) struct Call {
     pub span: tracing::Span,
-    /// `operator`, `tenant`, `orchestrator` or `nobody`.
-    pub kind: &'static str,
+    /// Who calls, once that is known.
+    pub caller: Option<Caller>,
     begun: Instant,
 }
 
@@ -33,13 +34,19 @@ impl Call {
             caller = Empty,
             rpc.grpc.status_code = Empty,
         );
-        Self { span, kind: "nobody", begun: Instant::now() }
+        Self { span, caller: None, begun: Instant::now() }
     }
 
     fn end(&self, code: Option<Code>) {
         // Without a status the caller was gone before the end.
         let code = code.unwrap_or(Code::Cancelled);
-        self.span.record("caller", self.kind);
+        let kind = match &self.caller {
+            None => "nobody",
+            Some(Caller::Operator(_)) => "operator",
+            Some(Caller::Tenant(_)) => "tenant",
+            Some(Caller::Orchestrator(_)) => "orchestrator",
+        };
+        self.span.record("caller", kind);
         self.span.record("rpc.grpc.status_code", code as i32);
         let latency_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let _entered = self.span.enter();

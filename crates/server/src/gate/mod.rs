@@ -9,6 +9,7 @@
 //! without an identity takes a place, and nobody is told of a limit that may not call at all.
 
 mod admission;
+mod audited;
 mod body;
 mod deadline;
 mod reply;
@@ -29,12 +30,14 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::access::{self, Access, Row, Span};
+use crate::audit::AuditLog;
 use crate::error::{denied, shutting_down};
 use crate::identity::{self, NoIdentity, TrustDomain};
 use crate::listen::{Peer, peer_of};
-use crate::settings::{Limits, WAIT_MAX};
+use crate::settings::{Limits, ServerSettings, WAIT_MAX};
 pub(crate) use admission::overloaded;
 use admission::{Admission, Permits};
+use audited::Pending;
 use body::{Call, Tracked};
 pub(crate) use deadline::{Deadline, exceeded as out_of_time};
 pub(crate) use reply::of_transport;
@@ -48,13 +51,20 @@ struct Rules {
     domain: TrustDomain,
     limits: Limits,
     admission: Admission,
+    audit: Option<AuditLog>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Gate {
-    pub fn new(domain: TrustDomain, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
-        let admission = Admission::new(&limits);
-        Self(Arc::new(Rules { domain, limits, admission, stopping }))
+    pub fn new(settings: &ServerSettings, stopping: watch::Receiver<bool>) -> Self {
+        let admission = Admission::new(&settings.limits);
+        Self(Arc::new(Rules {
+            domain: settings.trust_domain.clone(),
+            limits: settings.limits.clone(),
+            admission,
+            audit: settings.audit.clone(),
+            stopping,
+        }))
     }
 }
 
@@ -113,6 +123,20 @@ impl Rules {
         }
     }
 
+    /// Listens to a call that is to leave an entry in the audit log.
+    fn audit(
+        &self,
+        row: Row,
+        request: Request<Body>,
+        call: &Call,
+    ) -> (Option<Pending>, Request<Body>) {
+        let Some(log) = self.audit.as_ref().filter(|_| row.changes) else { return (None, request) };
+        let (head, body) = request.into_parts();
+        let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
+        let (pending, body) = Pending::begin(log, row.path, call.caller.as_ref(), trace_id, body);
+        (Some(pending), Request::from_parts(head, body))
+    }
+
     fn pass(
         &self,
         row: Row,
@@ -120,12 +144,7 @@ impl Rules {
         call: &mut Call,
     ) -> Result<Passed, Status> {
         let caller = self.caller(row, request)?;
-        call.kind = match &caller {
-            None => "nobody",
-            Some(Caller::Operator(_)) => "operator",
-            Some(Caller::Tenant(_)) => "tenant",
-            Some(Caller::Orchestrator(_)) => "orchestrator",
-        };
+        call.caller.clone_from(&caller);
         Self::authorize(row, caller.as_ref())?;
         if *self.stopping.borrow() && row.access != Access::Open {
             return Err(shutting_down().into());
@@ -173,20 +192,34 @@ where
             let reply = reply::of_status(Status::unimplemented(text));
             return Box::pin(std::future::ready(Ok(Tracked::wrap(reply, call, None))));
         };
-        let passed = match self.rules.pass(row, &mut request, &mut call) {
+        let passed = self.rules.pass(row, &mut request, &mut call);
+        let (pending, request) = self.rules.audit(row, request, &call);
+        let span = call.span.clone();
+        let passed = match passed {
             Ok(passed) => passed,
             Err(status) => {
-                let reply = reply::of_status(status);
-                return Box::pin(std::future::ready(Ok(Tracked::wrap(reply, call, None))));
+                let refused = async move {
+                    if let Some(pending) = &pending {
+                        pending.hear(request.into_body()).await;
+                    }
+                    let reply = reply::of_status(status);
+                    if let Some(pending) = pending {
+                        pending.end(&reply);
+                    }
+                    Ok(Tracked::wrap(reply, call, None))
+                };
+                return Box::pin(refused.instrument(span));
             }
         };
-        let span = call.span.clone();
         let inner = self.inner.clone();
         let limits = self.rules.limits.message_bytes_max;
         Box::pin(
             async move {
                 let reply = run(inner, request, passed.row).await;
                 let reply = reply::complete(reply, limits);
+                if let Some(pending) = pending {
+                    pending.end(&reply);
+                }
                 Ok(Tracked::wrap(reply, call, Some(passed.permits)))
             }
             .instrument(span),

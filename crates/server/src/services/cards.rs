@@ -77,12 +77,7 @@ impl CardService for Services {
 
     async fn get_card(&self, request: Request<v1::GetCardRequest>) -> Answer<v1::Card> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
-        name::card("name", &name).map_err(Failure::from)?;
-        let links = self.0.card_links.clone();
-        let cards = self.read(&caller, move |controller, _| cards(controller, &links)).await?;
-        let card = cards.into_iter().find(|card| card.name == name);
-        Ok(Response::new(card.ok_or_else(|| absent(&name))?))
+        self.card(&caller, &request.into_inner().name).await
     }
 
     async fn list_regions(
@@ -132,6 +127,36 @@ impl CardService for Services {
         let command = Command::DrainRegion { card, region };
         let reply = self.ask(&caller, None, command, Doing::Change).await?;
         answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn drain_card(&self, request: Request<v1::DrainCardRequest>) -> Answer<v1::Operation> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let card = name::card("name", &name).map_err(Failure::from)?;
+        let command = Command::DrainCard { card };
+        let reply = self.ask(&caller, None, command, Doing::Change).await?;
+        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+    }
+
+    async fn cordon_region(&self, request: Request<v1::CordonRegionRequest>) -> Answer<v1::Region> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let command = Command::Cordon { card: card.clone(), region: Some(region), on: true };
+        self.ask(&caller, None, command, Doing::Change).await?;
+        let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
+        let view = view.await?.ok_or_else(|| absent(&name))?;
+        Ok(Response::new(wire::region(&view)))
+    }
+
+    async fn cordon_card(&self, request: Request<v1::CordonCardRequest>) -> Answer<v1::Card> {
+        let caller = caller(&request)?;
+        self.cordon(&caller, request.into_inner().name, true).await
+    }
+
+    async fn uncordon_card(&self, request: Request<v1::UncordonCardRequest>) -> Answer<v1::Card> {
+        let caller = caller(&request)?;
+        self.cordon(&caller, request.into_inner().name, false).await
     }
 
     async fn undrain_region(
@@ -199,6 +224,21 @@ impl CardService for Services {
 }
 
 impl Services {
+    async fn card(&self, caller: &Caller, name: &str) -> Answer<v1::Card> {
+        name::card("name", name).map_err(Failure::from)?;
+        let links = self.0.card_links.clone();
+        let cards = self.read(caller, move |controller, _| cards(controller, &links)).await?;
+        let card = cards.into_iter().find(|card| card.name == name);
+        Ok(Response::new(card.ok_or_else(|| absent(name))?))
+    }
+
+    async fn cordon(&self, caller: &Caller, name: String, on: bool) -> Answer<v1::Card> {
+        let card = name::card("name", &name).map_err(Failure::from)?;
+        let command = Command::Cordon { card, region: None, on };
+        self.ask(caller, None, command, Doing::Change).await?;
+        self.card(caller, &name).await
+    }
+
     /// Which card's regions a list or a watch is about.
     async fn regions_of(&self, caller: &Caller, parent: &str) -> Result<Option<CardId>, Failure> {
         let Some(card) = name::card_or_all("parent", parent)? else { return Ok(None) };

@@ -3,6 +3,7 @@
 //! Each method reads its request (`snic_api::convert`), asks the controller, and puts what it says
 //! on the wire. Nothing is decided here but what is the API's own business: pages, masks, names.
 
+mod audit;
 mod bitstreams;
 pub(crate) mod cards;
 mod consolidation;
@@ -13,6 +14,7 @@ mod nt_types;
 mod operations;
 mod orchestration;
 mod rules;
+mod system;
 mod tenants;
 pub(crate) mod watching;
 
@@ -30,10 +32,11 @@ use tonic::Status;
 
 pub(crate) use bitstreams::CHUNK_BYTES_MAX;
 
+use crate::audit::AuditLog;
 use crate::error::{Doing, failure};
 use crate::hub::Hub;
 use crate::links::CardLinks;
-use crate::settings::{Limits, ServerSettings, UploadCheck};
+use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
 use crate::shell::ControlPlane;
 
 /// Most bytes of a list's items in one reply: clients accept messages of 4 MiB.
@@ -50,6 +53,8 @@ struct Shared {
     uploads: Arc<Semaphore>,
     upload_check: UploadCheck,
     card_links: CardLinks,
+    audit: Option<AuditLog>,
+    diagnostics: DiagnosticsSource,
     stopping: watch::Receiver<bool>,
 }
 
@@ -67,6 +72,8 @@ impl Services {
             uploads: Arc::new(Semaphore::new(settings.limits.uploads_max)),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),
+            audit: settings.audit.clone(),
+            diagnostics: settings.diagnostics.clone(),
             stopping,
         }))
     }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use snic_controller::{
-    CallId, CardCommand, Change, ControlError, Controller, Effect, Event, RecordWrite, Reply,
-    Request,
+    CallId, CardCommand, CardReport, Change, ControlError, Controller, Effect, Event, RecordWrite,
+    Reply, Request,
 };
 use snic_domain::{CardId, Digest};
 use snic_ports::store::{Batch, Store, StoreError, Write};
@@ -16,6 +16,7 @@ use snic_telemetry::trace::{TARGET, Trace};
 use tokio::sync::{broadcast, oneshot};
 
 use super::card_thread::CardThread;
+use super::lines::{Line, Lines};
 use super::steps::Steps;
 use super::{Pins, wall_clock};
 
@@ -52,7 +53,7 @@ pub(super) struct Outlets {
 enum Waiting {
     Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
-    Emit(Change),
+    Emit(Change, Option<Line>),
     DropBlob(Digest),
     Late(Late),
 }
@@ -69,11 +70,13 @@ pub(super) struct Actor {
     /// Effects with the number of the batch that they wait for.
     waiting: VecDeque<(u64, Waiting)>,
     steps: Steps,
+    lines: Lines,
 }
 
 impl Actor {
     pub fn new(controller: Controller, outlets: Outlets) -> Self {
         Self {
+            lines: Lines::of(&controller),
             controller,
             outlets,
             calls: HashMap::new(),
@@ -140,7 +143,13 @@ impl Actor {
                     Event::Card { card, report } => self.steps.end(card, report),
                     _ => Trace::default(),
                 };
+                let is_sample =
+                    matches!(&event, Event::Card { report: CardReport::Sampled { .. }, .. });
+                let begun = Instant::now();
                 self.handle(event, &trace);
+                if is_sample {
+                    instruments().sampled(begun.elapsed().as_secs_f64());
+                }
             }
             Message::Read(query) => {
                 let late = query(&self.controller);
@@ -166,7 +175,10 @@ impl Actor {
                 }
                 Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
                 Effect::Reply { call, result } => Waiting::Reply(call, result),
-                Effect::Emit(change) => Waiting::Emit(change),
+                Effect::Emit(change) => {
+                    let line = self.lines.line(&change, &self.controller);
+                    Waiting::Emit(change, line)
+                }
                 Effect::DropBlob(digest) => Waiting::DropBlob(digest),
             };
             self.waiting.push_back((self.submitted, waiting));
@@ -206,7 +218,13 @@ impl Actor {
         match waiting {
             Waiting::Card(id, command, trace) => {
                 if let Some(card) = self.outlets.cards.get(&id) {
-                    self.steps.begin(&id, &command, trace);
+                    let hidden = match &command {
+                        CardCommand::Load { region, .. } => {
+                            !self.controller.is_waited_for(&id, *region)
+                        }
+                        _ => false,
+                    };
+                    self.steps.begin(&id, &command, trace, hidden);
                     card.send(command);
                 }
             }
@@ -219,7 +237,8 @@ impl Actor {
                     let _ = answer.send(result);
                 }
             }
-            Waiting::Emit(change) => {
+            Waiting::Emit(change, line) => {
+                line.into_iter().for_each(Line::tell);
                 // Without a watcher nobody is told.
                 let _ = self.outlets.changes.send(Arc::new(change));
             }

@@ -15,6 +15,7 @@
 
 mod actor;
 mod card_thread;
+mod lines;
 mod steps;
 
 use std::collections::HashMap;
@@ -105,6 +106,25 @@ impl Pins {
 
     fn is_pinned(&self, digest: Digest) -> bool {
         self.0.lock().contains_key(&digest)
+    }
+}
+
+/// Bytes of bitstreams that are kept while this is there.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pins: Arc<Pins>,
+    digests: Vec<Digest>,
+}
+
+impl Pinned {
+    pub fn digests(&self) -> &[Digest] {
+        &self.digests
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.digests.iter().for_each(|digest| self.pins.unpin(*digest));
     }
 }
 
@@ -266,6 +286,12 @@ impl ControlPlane {
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || store.get_blob(digest)).await;
         Ok(read.map_err(|_| ShellError::Stopped)??)
+    }
+
+    /// Keeps the bytes of bitstreams, also where nobody needs them any more.
+    pub(crate) fn pin(&self, digests: Vec<Digest>) -> Pinned {
+        digests.iter().for_each(|digest| self.pins.pin(*digest));
+        Pinned { pins: Arc::clone(&self.pins), digests }
     }
 
     /// The store, for backup and restore.

@@ -16,6 +16,8 @@ struct Step {
     span: Span,
     trace: Trace,
     begun: Instant,
+    /// Nobody waits for the region that is loaded.
+    hidden: bool,
 }
 
 /// The steps that cards were asked for and did not answer yet.
@@ -23,8 +25,8 @@ struct Step {
 pub(super) struct Steps(HashMap<(CardId, Ticket), Step>);
 
 impl Steps {
-    /// A card is asked for a step.
-    pub fn begin(&mut self, card: &CardId, command: &CardCommand, trace: Trace) {
+    /// A card is asked for a step. A load is hidden where nobody waits for it.
+    pub fn begin(&mut self, card: &CardId, command: &CardCommand, trace: Trace, hidden: bool) {
         let id = card.as_str();
         let (ticket, span) = match command {
             // Counters are read all the time, for nobody in particular.
@@ -40,7 +42,7 @@ impl Steps {
                 *ticket,
                 trace.step(|| {
                     tracing::debug_span!(target: TARGET, parent: None, "snic.reconfigure",
-                    snic.card = id, snic.region = region.0, snic.result = Empty)
+                    snic.card = id, snic.region = region.0, snic.hidden = hidden, snic.result = Empty)
                 }),
             ),
             CardCommand::Program { ticket, delta } => (
@@ -58,7 +60,8 @@ impl Steps {
                 }),
             ),
         };
-        self.0.insert((card.clone(), ticket), Step { span, trace, begun: Instant::now() });
+        let step = Step { span, trace, begun: Instant::now(), hidden };
+        self.0.insert((card.clone(), ticket), step);
     }
 
     /// A card answered: gives the trace that the step was of.
@@ -77,7 +80,8 @@ impl Steps {
         let Some(step) = self.0.remove(&(card.clone(), *ticket)) else { return Trace::default() };
         step.span.record("snic.result", if well { "ok" } else { "failed" });
         if matches!(report, CardReport::Loaded { .. }) {
-            instruments().reconfigured(card.as_str(), well, step.begun.elapsed().as_secs_f64());
+            let seconds = step.begun.elapsed().as_secs_f64();
+            instruments().reconfigured(card.as_str(), well, step.hidden, seconds);
         }
         step.trace
     }

@@ -276,6 +276,13 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
             return Some(vec![probe(TENANT.0, TENANT.1, request)]);
         }
         // They name nothing: what they give is looked through.
+        "ListAuditEntries" => {
+            let ask = |tenant: &str| v1::ListAuditEntriesRequest {
+                tenant: tenant.into(),
+                ..Default::default()
+            };
+            return Some(vec![probe("", "", ask("")), probe(TENANT.0, TENANT.1, ask(TENANT.0))]);
+        }
         "ListFairness" => return Some(vec![probe("", "", v1::ListFairnessRequest::default())]),
         "ListEvents" => return Some(vec![probe("", "", v1::ListEventsRequest::default())]),
         // It names nothing, and a revision so old is refused to all.
@@ -343,7 +350,8 @@ async fn absent_and_not_yours_are_the_same() {
                 shape(&nothing, name, absent),
                 "{method}: {foreign:?} is not {nothing:?}"
             );
-            let lists = ["Bitstreams", "NtTypes", "Operations", "Events", "Fairness"];
+            let lists =
+                ["AuditEntries", "Bitstreams", "NtTypes", "Operations", "Events", "Fairness"];
             let is_list = method.strip_prefix("List").is_some_and(|what| lists.contains(&what));
             assert_eq!(foreign.is_ok(), is_list, "{method}: {foreign:?}");
             if let Ok(message) = foreign {

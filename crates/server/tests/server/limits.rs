@@ -62,6 +62,54 @@ async fn watches_do_not_take_the_room_of_calls() {
     rig.stop().await;
 }
 
+/// More watchers than there is room for are told so, each of them; those within go on, and so do
+/// calls.
+#[tokio::test]
+async fn of_ten_thousand_watchers_as_many_are_served_as_there_is_room_for() {
+    const CALLERS: usize = 20;
+    const EACH: usize = 500;
+    let limits = Limits { calls_per_connection_max: EACH, ..Limits::default() };
+    let room = limits.streams_max;
+    let rig = Rig::with(limits).await;
+    let mut operator = rig.furnished().await;
+    let mut callers = Vec::new();
+    for number in 0..CALLERS {
+        callers.push(rig.client(&format!("operator/o{number}")).await);
+    }
+    let open = |mut client: Client| async move {
+        let (mut served, mut refused) = (Vec::new(), 0);
+        for _ in 0..EACH {
+            match watch(&mut client).await {
+                Ok(stream) => served.push(stream),
+                Err(status) => {
+                    assert!(is_overloaded(&status), "{status:?}");
+                    refused += 1;
+                }
+            }
+        }
+        (served, refused)
+    };
+    let tasks: Vec<_> = callers.into_iter().map(|client| tokio::spawn(open(client))).collect();
+    let (mut served, mut refused) = (Vec::new(), 0);
+    for task in tasks {
+        let (of_caller, too_many) = task.await.expect("no panic");
+        served.extend(of_caller);
+        refused += too_many;
+    }
+    assert_eq!((served.len(), refused), (room, CALLERS * EACH - room));
+    // To wait for it is one more that waits.
+    operator.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("room for calls");
+    for stream in &mut served {
+        loop {
+            let event = stream.message().await.expect("it goes on").expect("it has not ended");
+            if event.dag.is_some_and(|dag| dag.name == "tenants/acme/dags/a") {
+                break;
+            }
+        }
+    }
+    rig.stop().await;
+}
+
 impl Client {
     /// A call that answers at once has room beside all the watches.
     async fn ready_dag_without_waiting(&mut self) {

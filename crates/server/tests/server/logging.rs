@@ -30,16 +30,39 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
+/// What keeps the log of a thread.
+struct Kept {
+    _here: tracing::subscriber::DefaultGuard,
+    _other: tracing::Dispatch,
+}
+
+impl Log {
+    /// The log of this thread from now on.
+    ///
+    /// While a process has one subscriber, whichever thread comes to a line first decides for all
+    /// whether anybody wants it, and the threads of other tests have no subscriber. With two, all
+    /// subscribers are asked.
+    fn of_this_thread() -> (Self, Kept) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_writer(log.clone())
+            .finish();
+        let other = tracing::Dispatch::new(tracing_subscriber::registry());
+        (log, Kept { _here: tracing::subscriber::set_default(subscriber), _other: other })
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().expect("no panic while it is held").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+}
+
 #[tokio::test]
 async fn a_call_leaves_a_line() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
-        .with_writer(log.clone())
-        .finish();
     // The server's tasks run on the test's thread.
-    let _here = tracing::subscriber::set_default(subscriber);
+    let (log, _kept) = Log::of_this_thread();
     let rig = Rig::start().await;
     let mut acme = rig.client("tenant/acme").await;
     acme.get_dag("tenants/acme/dags/web").await.expect_err("absent");
@@ -49,8 +72,7 @@ async fn a_call_leaves_a_line() {
     let mut events = operator.dags.watch_dags(request).await.expect("a watch").into_inner();
     events.message().await.expect("no error").expect("a bookmark");
     rig.stop().await;
-    let bytes = log.0.lock().expect("no panic while it is held").clone();
-    let text = String::from_utf8(bytes).expect("text");
+    let text = log.text();
     let expected = [
         ("DagService/GetDag", "caller=\"tenant\"", "rpc.grpc.status_code=5"),
         ("TenantService/CreateTenant", "caller=\"operator\"", "rpc.grpc.status_code=0"),

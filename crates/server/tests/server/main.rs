@@ -2,6 +2,7 @@
 //! simulated card.
 
 mod access;
+mod auditing;
 mod bad_dags;
 mod bad_uploads;
 mod dags;

@@ -7,6 +7,7 @@ use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, ErrorReason, EventType};
+use snic_card_sim::Faults;
 use snic_server::access::{Access, TABLE};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -95,6 +96,27 @@ async fn what_does_not_fit_is_refused_and_undone() {
     let twice = v1::BindVmRequest { functions: 1, ..wish(OTHER) };
     let status = libvirt.bind(twice).await.expect_err("bound otherwise");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidState));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_ready_in_time_has_failed_and_is_undone() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    operator.ready_dag(WEB, chain(&["nat"])).await;
+    // From now on nothing that is written to the card takes effect.
+    rig.card.with(|card| card.set_faults(Faults { commit_hangs: 1.0, ..Faults::default() }));
+    let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
+    let mut request = wish(VM);
+    request.ready_within = Some(prost_types::Duration { seconds: 0, nanos: 200_000_000 });
+    let status = libvirt.bind(request).await.expect_err("its rules are not on the card");
+    assert_eq!(reason_of(&status), Some(ErrorReason::BindFailed), "{status:?}");
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("not ready within 200ms"), "{}", status.message());
+    let get = v1::GetBindingRequest { name: format!("vmBindings/{VM}") };
+    let binding = libvirt.0.get_binding(get).await.expect("it is remembered").into_inner();
+    assert_eq!(binding.state(), State::BindFailed);
+    assert!(binding.functions.is_empty(), "given back: {binding:?}");
     rig.stop().await;
 }
 

@@ -29,8 +29,8 @@ use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
 use snic_server::{
-    Limits, ServeError, ServerSettings, TlsSettings, TrustDomain, Upload, UploadCheck,
-    UploadProblem, WebSettings,
+    AuditLog, AuditSettings, Limits, ServeError, ServerSettings, TlsSettings, TrustDomain, Upload,
+    UploadCheck, UploadProblem, WebSettings,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -111,6 +111,11 @@ pub fn settings(limits: Limits) -> ServerSettings {
 
 /// A running control plane with one simulated card.
 pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
+    plane_of(SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile")))
+}
+
+/// A running control plane with this card.
+fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let mut controller = Controller::recover(Settings::default(), [], 7, shell::wall_clock())
         .expect("an empty store");
@@ -118,7 +123,6 @@ pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
     controller.declare_functions(card_id, functions);
-    let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
     let open = Box::new(move || -> Opened {
         let mut card = card.clone();
         card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
@@ -135,10 +139,12 @@ pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
 /// A server and what is needed to be its client.
 pub struct Rig {
     pub authority: Authority,
+    pub card: SharedSimCard,
     pub store: Arc<dyn Store>,
     pub port: u16,
     /// Of the page for browsers.
     pub web: SocketAddr,
+    _audit_folder: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
     running: Option<Running>,
@@ -150,31 +156,62 @@ impl Rig {
     }
 
     pub async fn with(limits: Limits) -> Self {
-        Self::with_page(limits, true).await
+        Self::adjusted(|settings| settings.limits = limits).await
     }
 
     /// With the page for browsers over TLS or in plain text.
     pub async fn with_page(limits: Limits, is_page_tls: bool) -> Self {
+        Self::adjusted(|settings| {
+            settings.limits = limits;
+            if let Some(web) = settings.web.as_mut().filter(|_| !is_page_tls) {
+                web.tls = None;
+                web.plain_text = true;
+            }
+        })
+        .await
+    }
+
+    /// With other settings.
+    pub async fn adjusted(adjust: impl FnOnce(&mut ServerSettings)) -> Self {
         let authority = Authority::new();
         let web = WebSettings {
             address: "127.0.0.1:0".parse().expect("an address"),
-            tls: is_page_tls.then(|| authority.server()),
-            plain_text: !is_page_tls,
+            tls: Some(authority.server()),
+            plain_text: false,
         };
-        let settings = ServerSettings {
+        let mut settings = ServerSettings {
             tcp: Some("127.0.0.1:0".parse().expect("an address")),
             tls: Some(authority.server()),
             web: Some(web),
-            ..settings(limits)
+            ..settings(Limits::default())
         };
-        let (plane, running, store) = plane();
+        let audit_folder = tempfile::tempdir().expect("a folder");
+        let audit = AuditSettings {
+            folder: audit_folder.path().into(),
+            file_bytes_max: 1 << 20,
+            files_max: 4,
+        };
+        settings.audit = Some(AuditLog::open(audit).expect("a log"));
+        adjust(&mut settings);
+        let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
+        let (plane, running, store) = plane_of(card.clone());
         let bound = snic_server::bind(settings).await.expect("bound");
         let port = bound.tcp_address().expect("an address").port();
         let web = bound.web_address().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
         let task = tokio::spawn(bound.serve(plane, shutdown));
-        Self { authority, store, port, web, stop: Some(stop), task, running: Some(running) }
+        Self {
+            authority,
+            card,
+            store,
+            port,
+            web,
+            _audit_folder: audit_folder,
+            stop: Some(stop),
+            task,
+            running: Some(running),
+        }
     }
 
     /// A connection with this certificate, or with none.

@@ -1,0 +1,83 @@
+//! The W3C header `traceparent`: which trace a call is of.
+//!
+//! Programs that export no spans of their own still begin the trace, so that all their calls and
+//! all that follows from them are found under one id, in traces and in the audit log. A program
+//! that is started as a part of a trace goes on with it: `TRACEPARENT` in its environment says
+//! which.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::LazyLock;
+
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+/// The header, and in capitals the variable of the environment.
+const NAME: &str = "traceparent";
+
+/// Which trace this program's calls are of.
+static OF_THIS_PROGRAM: LazyLock<Option<MetadataValue<Ascii>>> = LazyLock::new(|| {
+    let given = std::env::var(NAME.to_uppercase()).ok().filter(|text| is_valid(text));
+    given.unwrap_or_else(fresh).parse().ok()
+});
+
+/// Adds the header to a call, unless it has one.
+pub fn add(metadata: &mut MetadataMap) {
+    if let Some(value) = &*OF_THIS_PROGRAM
+        && !metadata.contains_key(NAME)
+    {
+        metadata.insert(NAME, value.clone());
+    }
+}
+
+/// A new trace: sampled, with numbers that nobody else has. They need not be hard to guess.
+fn fresh() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    // A zero would be no id.
+    format!("00-{:016x}{:016x}-{:016x}-01", random(), random() | 1, random() | 1)
+}
+
+/// Whether a text is of the form `00-<32>-<16>-<2>` in hexadecimal, and neither id is zero.
+fn is_valid(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let lengths = parts.iter().map(|part| part.len());
+    let hexadecimal = |part: &&str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    lengths.eq([2, 32, 16, 2])
+        && parts.iter().all(hexadecimal)
+        && parts[0] == "00"
+        && parts[1..3].iter().all(|id| id.bytes().any(|b| b != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_one_is_valid_and_new() {
+        let (one, two) = (fresh(), fresh());
+        assert!(is_valid(&one) && is_valid(&two), "{one} {two}");
+        assert_ne!(one, two);
+    }
+
+    #[test]
+    fn what_is_none_is_not_gone_on_with() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert!(is_valid(good));
+        let zero = good.replace("00f067aa0ba902b7", "0000000000000000");
+        let upper = good.replace("4bf9", "4BF9");
+        let version = good.replacen("00-", "01-", 1);
+        for wrong in ["", "x", &good[1..], &zero, &upper, &version, &format!("{good}-00")] {
+            assert!(!is_valid(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_one_header_and_keeps_its_own() {
+        let mut metadata = MetadataMap::new();
+        add(&mut metadata);
+        let first = metadata.get(NAME).cloned().expect("added");
+        assert!(is_valid(first.to_str().expect("text")));
+        metadata.insert(NAME, "own".parse().expect("text"));
+        add(&mut metadata);
+        assert_eq!(metadata.get_all(NAME).iter().count(), 1);
+        assert_eq!(metadata.get(NAME).map(|value| value.as_bytes()), Some(&b"own"[..]));
+    }
+}

@@ -1,0 +1,60 @@
+//! What `snicctl audit` takes.
+
+use clap::Args;
+
+/// Which entries of the audit log.
+#[derive(Debug, Args)]
+pub struct AuditQuery {
+    /// Only about this tenant or by it
+    #[arg(long, value_name = "TENANT")]
+    pub of: Option<String>,
+    /// Only of this caller: operator/NAME, tenant/ID or orchestrator/NAME
+    #[arg(long, value_name = "IDENTITY")]
+    pub caller: Option<String>,
+    /// Only of this method, such as CreateDag
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<String>,
+    /// Only since then: a duration back from now, such as 2h, or a time, such as
+    /// 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<Moment>,
+    /// Only before then: as with --since
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub until: Option<Moment>,
+    /// How many at most, the latest
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 100)]
+    pub limit: usize,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(pub std::time::SystemTime);
+
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(ago) = text.parse::<humantime::Duration>() {
+        let then = std::time::SystemTime::now().checked_sub(*ago);
+        return then.map(Moment).ok_or_else(|| format!("{text} is too long ago"));
+    }
+    humantime::parse_rfc3339(text).map(Moment).map_err(|_| {
+        format!("{text:?} is neither a duration (2h) nor a time (2026-01-31T12:00:00Z)")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_duration_back_or_a_time() {
+        let hour = moment("1h").expect("a duration").0;
+        let ago = SystemTime::now().duration_since(hour).expect("in the past");
+        assert!(ago >= Duration::from_secs(3_600), "{ago:?}");
+        let time = moment("1970-01-02T00:00:00Z").expect("a time").0;
+        assert_eq!(time, UNIX_EPOCH + Duration::from_secs(86_400));
+        for wrong in ["yesterday", "", "12:00"] {
+            assert!(moment(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

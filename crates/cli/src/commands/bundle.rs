@@ -1,0 +1,159 @@
+//! `snicctl support-bundle`: what whoever looks into a problem needs, in one file.
+//!
+//! All of it comes over the API, as the operator sees it; the server leaves out of its settings and
+//! its log what may be secret, and keys never leave the files that they are in. What cannot be had
+//! is in the bundle as the error that came instead: a bundle is made when things are broken.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+use snic_api::v1::{
+    GetDiagnosticsRequest, GetMaintenanceRequest, ListAuditEntriesRequest, ListBindingsRequest,
+    ListBitstreamsRequest, ListDagsRequest, ListEventsRequest, ListNtTypesRequest,
+    ListOperationsRequest, ListRulesRequest, ListTenantsRequest,
+};
+
+use super::system::Partial;
+use super::{PAGE_SIZE, Session, call, card, pages};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::message::{Resource, Shown};
+
+/// Entries of the audit log in a bundle.
+const AUDIT_ENTRIES: i32 = 1_000;
+
+/// The files of a bundle.
+struct Bundle {
+    archive: tar::Builder<GzEncoder<Vec<u8>>>,
+    time: u64,
+    names: Vec<String>,
+}
+
+impl Bundle {
+    fn new() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        Self { archive, time: since.as_secs(), names: Vec::new() }
+    }
+
+    fn add(&mut self, name: &str, content: &str) -> Result<(), Failure> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.time);
+        let path = format!("snic-support/{name}");
+        self.archive.append_data(&mut header, path, content.as_bytes())?;
+        self.names.push(name.to_owned());
+        Ok(())
+    }
+
+    /// A list as JSON, or why it could not be had.
+    fn add_list<R: Resource>(
+        &mut self,
+        name: &str,
+        list: Result<Vec<R>, Failure>,
+    ) -> Result<(), Failure> {
+        let shown = list.and_then(|list| {
+            let shown: Vec<Shown> = list.iter().map(Shown::new).collect::<Result<_, _>>()?;
+            Ok(serde_json::to_string_pretty(&shown).unwrap_or_default())
+        });
+        match shown {
+            Ok(text) => self.add(&format!("{name}.json"), &text),
+            Err(error) => self.add(&format!("{name}.error.txt"), &error.to_string()),
+        }
+    }
+
+    fn finish(self) -> Result<Vec<u8>, Failure> {
+        Ok(self.archive.into_inner()?.finish()?)
+    }
+}
+
+/// All pages of a method whose request has only a page, and a parent or nothing.
+macro_rules! list {
+    ($client:expr, $service:ident.$method:ident, $request:ident { $($field:ident: $value:expr),* },
+     $items:ident) => {
+        pages(async |page_token| {
+            #[allow(clippy::needless_update, reason = "some requests have nothing else")]
+            let request = $request {
+                page_size: PAGE_SIZE,
+                page_token,
+                $($field: $value,)*
+                ..Default::default()
+            };
+            let reply = call!($client, Safe, $service.$method, request)?;
+            Ok((reply.$items, reply.next_page_token))
+        })
+        .await
+    };
+}
+
+/// Gathers and writes the bundle.
+pub async fn run(session: &mut Session, path: &Path) -> Result<(), Failure> {
+    let client = session.client()?;
+    let mut bundle = Bundle::new();
+    server(&client, &mut bundle).await?;
+    lists(&client, &mut bundle).await?;
+    history(&client, &mut bundle).await?;
+    let names = bundle.names.clone();
+    let mut partial = Partial::create(path)?;
+    partial.write(&bundle.finish()?)?;
+    partial.finish()?;
+    let told = format!("{}: {}\n", path.display(), names.join(", "));
+    session.output.plain(&json!({ "file": path, "parts": names }), &told)
+}
+
+/// What the server says of itself.
+async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
+    let mut versions = format!("snicctl {}\n", env!("CARGO_PKG_VERSION"));
+    let found = call!(client, Safe, system.get_diagnostics, GetDiagnosticsRequest {});
+    match found {
+        Ok(found) => {
+            let started = crate::output::text::time(found.start_time.as_ref());
+            versions += &format!("snicd {}, up since {started}\n", found.version);
+            bundle.add("settings.toml", &found.settings)?;
+            bundle.add("metrics.txt", &found.metrics)?;
+            bundle.add("log.txt", &(found.log_lines.join("\n") + "\n"))?;
+        }
+        Err(error) => bundle.add("diagnostics.error.txt", &error.to_string())?,
+    }
+    let state = call!(client, Safe, system.get_maintenance, GetMaintenanceRequest {});
+    bundle.add_list("maintenance", state.map(|state| vec![state]))?;
+    bundle.add("versions.txt", &versions)
+}
+
+/// What there is, and how it is.
+async fn lists(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
+    let all = || "tenants/-".to_owned();
+    bundle.add_list("cards", card::all(client).await)?;
+    bundle.add_list("regions", card::regions(client, "cards/-").await)?;
+    bundle
+        .add_list("tenants", list!(client, tenants.list_tenants, ListTenantsRequest {}, tenants))?;
+    bundle
+        .add_list("dags", list!(client, dags.list_dags, ListDagsRequest { parent: all() }, dags))?;
+    bundle
+        .add_list("nt_types", list!(client, nts.list_nt_types, ListNtTypesRequest {}, nt_types))?;
+    bundle.add_list(
+        "bitstreams",
+        list!(client, bitstreams.list_bitstreams, ListBitstreamsRequest {}, bitstreams),
+    )?;
+    bundle.add_list("rules", list!(client, rules.list_rules, ListRulesRequest {}, rules))?;
+    bundle.add_list(
+        "bindings",
+        list!(client, machines.list_bindings, ListBindingsRequest { parent: all() }, bindings),
+    )
+}
+
+/// What happened.
+async fn history(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
+    bundle.add_list(
+        "operations",
+        list!(client, operations.list_operations, ListOperationsRequest {}, operations),
+    )?;
+    bundle.add_list("events", list!(client, events.list_events, ListEventsRequest {}, events))?;
+    let request = ListAuditEntriesRequest { page_size: AUDIT_ENTRIES, ..Default::default() };
+    let latest = call!(client, Safe, audit.list_audit_entries, request);
+    bundle.add_list("audit", latest.map(|reply| reply.entries))
+}

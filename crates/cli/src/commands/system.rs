@@ -1,0 +1,144 @@
+//! `snicctl maintenance` and `snicctl backup`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use snic_api::v1::{
+    DownloadBackupRequest, GetMaintenanceRequest, Maintenance, SetMaintenanceRequest,
+};
+
+use super::{Session, call};
+use crate::args::MaintenanceCommand;
+use crate::failure::Failure;
+use crate::output::{Style, text};
+
+/// Rights of what is written: backups have what all tenants have stored.
+const FILE_MODE: u32 = 0o600;
+
+pub async fn maintenance(
+    session: &mut Session,
+    command: MaintenanceCommand,
+) -> Result<(), Failure> {
+    let client = session.client()?;
+    let (active, reason) = match command {
+        MaintenanceCommand::Status => {
+            let request = GetMaintenanceRequest {};
+            let state = call!(client, Safe, system.get_maintenance, request)?;
+            return session.output.one(&state, line);
+        }
+        MaintenanceCommand::On { reason } => (true, reason),
+        MaintenanceCommand::Off => (false, String::new()),
+    };
+    let request = SetMaintenanceRequest { active, reason };
+    // Set twice it is as set once.
+    let state = call!(client, Safe, system.set_maintenance, request)?;
+    session.output.one(&state, line)
+}
+
+fn line(state: &Maintenance, _: Style) -> String {
+    if !state.active {
+        return "off: new DAGs and machines are taken in\n".to_owned();
+    }
+    let because = if state.reason.is_empty() { "" } else { ": " };
+    let since = text::time(state.since.as_ref());
+    format!("on since {since} by {}{because}{}\n", state.by, state.reason)
+}
+
+/// Writes the backup beside its name, and gives it the name once it is whole and on the disk.
+pub async fn backup(session: &mut Session, path: &Path) -> Result<(), Failure> {
+    let client = session.client()?;
+    let opened = client.system().download_backup(DownloadBackupRequest {}).await;
+    let mut chunks = opened.map_err(|status| client.failure(status))?.into_inner();
+    let mut partial = Partial::create(path)?;
+    let mut bytes = 0;
+    while let Some(chunk) = chunks.message().await.map_err(|status| client.failure(status))? {
+        bytes += chunk.data.len();
+        partial.write(&chunk.data)?;
+    }
+    partial.finish()?;
+    let data = json!({ "file": path, "bytes": bytes });
+    let told = format!("{}: {}\n", path.display(), text::size(bytes as u64));
+    session.output.plain(&data, &told)
+}
+
+/// A file that is not there before it is whole. Dropped before, it leaves nothing.
+pub(super) struct Partial {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    is_whole: bool,
+}
+
+impl Partial {
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(FILE_MODE).open(&temporary);
+        let file = file.map_err(|source| Failure::Write { path: path.into(), source })?;
+        Ok(Self { path: path.into(), temporary, file, is_whole: false })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let failed = |source| Failure::Write { path: self.path.clone(), source };
+        self.file.write_all(bytes).map_err(failed)
+    }
+
+    pub fn finish(mut self) -> Result<(), Failure> {
+        let done = self.file.sync_all().and_then(|()| fs::rename(&self.temporary, &self.path));
+        done.map_err(|source| Failure::Write { path: self.path.clone(), source })?;
+        self.is_whole = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            // There is nothing more to be done about it.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn maintenance_is_a_line() {
+        let style = Style { is_colour: false, now: UNIX_EPOCH };
+        assert!(line(&Maintenance::default(), style).starts_with("off"));
+        let on = Maintenance {
+            active: true,
+            reason: "new firmware".into(),
+            by: "operator:root".into(),
+            since: None,
+        };
+        assert!(line(&on, style).ends_with("by operator:root: new firmware\n"));
+    }
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole_and_not_before() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("backup");
+        let mut partial = Partial::create(&path).expect("created");
+        partial.write(b"half").expect("written");
+        drop(partial);
+        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+        let mut partial = Partial::create(&path).expect("created");
+        partial.write(b"whole").expect("written");
+        partial.finish().expect("renamed");
+        assert_eq!(fs::read(&path).expect("there"), b"whole");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, FILE_MODE);
+    }
+}

@@ -1,0 +1,63 @@
+//! What a table shows of the audit log.
+
+use snic_api::v1::AuditEntry;
+
+use super::Style;
+use super::text;
+
+/// Entries, one a line, the oldest first.
+pub fn entries(entries: &[AuditEntry], _: Style) -> String {
+    entries.iter().map(|entry| line(entry) + "\n").collect()
+}
+
+fn line(entry: &AuditEntry) -> String {
+    let time = text::time(entry.time.as_ref());
+    let method = entry.method.rsplit('/').next().unwrap_or_default();
+    let resource = if entry.resource.is_empty() { "-" } else { &entry.resource };
+    let mut line = format!("{time} {} {method} {resource}: {}", entry.caller, entry.code);
+    if !entry.reason.is_empty() && entry.reason != entry.code {
+        line += &format!(" ({})", entry.reason);
+    }
+    if entry.validate_only {
+        line += ", validation only";
+    }
+    if entry.left_out > 0 {
+        line += &format!(", and {} more without an identity before it", entry.left_out);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_says_who_what_and_how_it_ended() {
+        let entry = AuditEntry {
+            time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
+            caller: "tenant/acme".into(),
+            method: "DagService/CreateDag".into(),
+            resource: "tenants/acme/dags/web".into(),
+            code: "RESOURCE_EXHAUSTED".into(),
+            reason: "QUOTA_EXCEEDED".into(),
+            ..Default::default()
+        };
+        let style = Style { is_colour: false, now: UNIX_EPOCH };
+        let says = "tenant/acme CreateDag tenants/acme/dags/web: \
+                    RESOURCE_EXHAUSTED (QUOTA_EXCEEDED)\n";
+        assert!(entries(std::slice::from_ref(&entry), style).ends_with(says));
+        let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };
+        let nobody = AuditEntry {
+            caller: "nobody".into(),
+            resource: String::new(),
+            code: "UNAUTHENTICATED".into(),
+            left_out: 7,
+            ..fine.clone()
+        };
+        let text = entries(&[fine, nobody], style);
+        assert!(text.contains("dags/web: OK\n"), "{text}");
+        assert!(text.contains("nobody CreateDag -: UNAUTHENTICATED, and 7 more"), "{text}");
+    }
+}

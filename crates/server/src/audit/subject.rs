@@ -1,0 +1,218 @@
+//! What a request is about: read from its bytes, so that a refused one is known as well.
+
+use std::fmt::Display;
+
+use prost::Message;
+use snic_api::v1;
+
+/// Longest text of a request that goes into the log, in characters: two ids and their collections
+/// fit, and nobody fills the log with a name.
+const TEXT_CHARS_MAX: usize = 200;
+/// Before the message itself: compressed or not, and the length.
+const FRAME_HEADER_BYTES: usize = 5;
+
+/// What a request is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub resource: String,
+    /// `tenants/{tenant}`, where the request says whose it is.
+    pub tenant: String,
+    pub request_id: String,
+    pub validate_only: bool,
+}
+
+/// What the first message of a method's request, as it came over the wire, is about. Nothing where
+/// it cannot be read.
+pub(crate) fn subject(method: &str, framed: &[u8]) -> Subject {
+    let Some((header, message)) = framed.split_at_checked(FRAME_HEADER_BYTES) else {
+        return Subject::default();
+    };
+    let length = header[1..].iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
+    let read = message.get(..length).filter(|_| header[0] == 0);
+    read.and_then(|message| of_message(method, message)).map(Subject::finish).unwrap_or_default()
+}
+
+fn read<M: Message + Default>(message: &[u8]) -> Option<M> {
+    M::decode(message).ok()
+}
+
+/// A subject with this name and the id that makes it repeatable.
+fn of(resource: impl Display, request_id: &str) -> Subject {
+    Subject {
+        resource: resource.to_string(),
+        request_id: request_id.to_owned(),
+        ..Subject::default()
+    }
+}
+
+/// All messages that have nothing but a name to tell of have it in their first field.
+#[derive(Clone, PartialEq, Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+fn of_message(method: &str, message: &[u8]) -> Option<Subject> {
+    Some(match method.rsplit('/').next()? {
+        "CreateDag" => {
+            let request: v1::CreateDagRequest = read(message)?;
+            let name = format_args!("{}/dags/{}", request.parent, request.dag_id);
+            Subject { validate_only: request.validate_only, ..of(name, &request.request_id) }
+        }
+        "UpdateDag" => {
+            let request: v1::UpdateDagRequest = read(message)?;
+            let name = request.dag.unwrap_or_default().name;
+            Subject { validate_only: request.validate_only, ..of(name, &request.request_id) }
+        }
+        "CreateTenant" => {
+            let request: v1::CreateTenantRequest = read(message)?;
+            of(format_args!("tenants/{}", request.tenant_id), &request.request_id)
+        }
+        "UpdateTenant" => {
+            let request: v1::UpdateTenantRequest = read(message)?;
+            of(request.tenant.unwrap_or_default().name, "")
+        }
+        "CreateNtType" => {
+            let request: v1::CreateNtTypeRequest = read(message)?;
+            of(format_args!("ntTypes/{}", request.nt_type_id), &request.request_id)
+        }
+        "UploadBitstream" => {
+            let request: v1::UploadBitstreamRequest = read(message)?;
+            let Some(v1::upload_bitstream_request::Part::Header(header)) = request.part else {
+                return None;
+            };
+            of(format_args!("bitstreams/{}", header.bitstream_id), &header.request_id)
+        }
+        "CreateRule" => {
+            let request: v1::CreateRuleRequest = read(message)?;
+            let dag = request.rule.unwrap_or_default().dag;
+            let tenant = owner(&dag).unwrap_or_default();
+            let name = format_args!("classificationRules/{}", request.rule_id);
+            Subject { tenant, ..of(name, &request.request_id) }
+        }
+        "BindVm" => {
+            let request: v1::BindVmRequest = read(message)?;
+            let name = format_args!("vmBindings/{}", request.vm);
+            Subject { tenant: request.tenant, ..of(name, "") }
+        }
+        "UnbindVm" => {
+            let request: v1::UnbindVmRequest = read(message)?;
+            let name = format_args!("vmBindings/{}", request.vm);
+            Subject { tenant: request.tenant, ..of(name, "") }
+        }
+        "SetMaintenance" => of("maintenance", ""),
+        "OptimizeCard" => {
+            let request: v1::OptimizeCardRequest = read(message)?;
+            Subject { validate_only: request.validate_only, ..of(request.name, "") }
+        }
+        _ => of(read::<Named>(message)?.name, ""),
+    })
+}
+
+/// `tenants/{tenant}` that a resource belongs to by its name.
+fn owner(resource: &str) -> Option<String> {
+    let (collection, rest) = resource.split_once('/')?;
+    let tenant = match collection {
+        "tenants" => rest.split('/').next()?,
+        "ntTypes" | "bitstreams" => rest.split_once('.')?.0,
+        _ => return None,
+    };
+    Some(format!("tenants/{tenant}"))
+}
+
+impl Subject {
+    fn finish(mut self) -> Self {
+        if self.tenant.is_empty() {
+            self.tenant = owner(&self.resource).unwrap_or_default();
+        }
+        for text in [&mut self.resource, &mut self.tenant, &mut self.request_id] {
+            if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+                text.truncate(end);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn framed(message: &impl Message) -> Vec<u8> {
+        let bytes = message.encode_to_vec();
+        let length = u32::try_from(bytes.len()).expect("short");
+        [&[0][..], &length.to_be_bytes(), &bytes].concat()
+    }
+
+    #[test]
+    fn a_create_is_about_what_it_would_make() {
+        let request = v1::CreateDagRequest {
+            parent: "tenants/acme".into(),
+            dag_id: "web".into(),
+            request_id: "id".into(),
+            validate_only: true,
+            ..Default::default()
+        };
+        let expected = Subject {
+            resource: "tenants/acme/dags/web".into(),
+            tenant: "tenants/acme".into(),
+            request_id: "id".into(),
+            validate_only: true,
+        };
+        assert_eq!(subject("DagService/CreateDag", &framed(&request)), expected);
+    }
+
+    #[rstest]
+    #[case("tenants/acme", "tenants/acme")]
+    #[case("tenants/acme/dags/web", "tenants/acme")]
+    #[case("ntTypes/acme.filter", "tenants/acme")]
+    #[case("bitstreams/acme.filter", "tenants/acme")]
+    #[case("ntTypes/nat", "")]
+    #[case("cards/card0/regions/3", "")]
+    #[case("operations/x", "")]
+    fn a_name_says_whose_it_is(#[case] name: &str, #[case] tenant: &str) {
+        let request = Named { name: name.into() };
+        let found = subject("X/DeleteWhatever", &framed(&request));
+        assert_eq!((found.resource.as_str(), found.tenant.as_str()), (name, tenant));
+    }
+
+    #[test]
+    fn a_machine_is_of_the_tenant_that_the_request_says() {
+        let request = v1::BindVmRequest {
+            vm: "u".into(),
+            tenant: "tenants/acme".into(),
+            ..Default::default()
+        };
+        let found = subject("OrchestrationService/BindVm", &framed(&request));
+        assert_eq!(found.resource, "vmBindings/u");
+        assert_eq!(found.tenant, "tenants/acme");
+        let rule = v1::Rule { dag: "tenants/globex/dags/a".into(), ..Default::default() };
+        let request = v1::CreateRuleRequest {
+            rule_id: "r".into(),
+            rule: Some(rule),
+            request_id: String::new(),
+        };
+        let found = subject("ClassificationService/CreateRule", &framed(&request));
+        assert_eq!(found.tenant, "tenants/globex");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_about_nothing_and_long_texts_are_cut() {
+        let whole = framed(&Named { name: "é".repeat(5_000) });
+        let cut = subject("X/Delete", &whole);
+        assert_eq!(cut.resource.chars().count(), TEXT_CHARS_MAX);
+        for end in 0..20 {
+            assert_eq!(subject("X/Delete", &whole[..end]), Subject::default(), "{end}");
+        }
+        let mut compressed = framed(&Named { name: "a".into() });
+        compressed[0] = 1;
+        assert_eq!(subject("X/Delete", &compressed), Subject::default());
+        let chunk = v1::UploadBitstreamRequest {
+            part: Some(v1::upload_bitstream_request::Part::Chunk(vec![1].into())),
+        };
+        let found = subject("BitstreamService/UploadBitstream", &framed(&chunk));
+        assert_eq!(found, Subject::default());
+    }
+}

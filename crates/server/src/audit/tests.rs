@@ -1,0 +1,153 @@
+use snic_controller::Caller;
+use snic_domain::TenantId;
+
+use super::*;
+
+fn settings(folder: &std::path::Path) -> AuditSettings {
+    AuditSettings { folder: folder.join("audit"), file_bytes_max: 4_096, files_max: 3 }
+}
+
+fn entry(caller: &str, resource: &str, tenant: &str) -> Entry {
+    Entry {
+        caller: caller.into(),
+        method: "DagService/CreateDag".into(),
+        resource: resource.into(),
+        tenant: tenant.into(),
+        code: "OK".into(),
+        ..Entry::default()
+    }
+}
+
+fn operator() -> Caller {
+    Caller::Operator("root".into())
+}
+
+fn of_tenant(id: &str) -> Caller {
+    Caller::Tenant(TenantId::new(id).expect("valid"))
+}
+
+fn all(reader: Caller) -> Filter {
+    Filter {
+        reader,
+        tenant: String::new(),
+        caller: String::new(),
+        method: String::new(),
+        times: (0, u64::MAX),
+    }
+}
+
+fn numbers(log: &AuditLog, before: Option<u64>, limit: usize) -> (Vec<u64>, Option<u64>) {
+    let (entries, next) = log.read(&all(operator()), before, limit).expect("readable");
+    (entries.iter().map(|entry| entry.number).collect(), next)
+}
+
+#[test]
+fn entries_are_numbered_over_restarts_and_read_backwards() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for round in 0..3 {
+        let log = AuditLog::open(settings(folder.path())).expect("opened");
+        for _ in 0..2 {
+            log.record(entry("operator/root", &format!("tenants/t{round}"), ""));
+        }
+    }
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    assert_eq!(numbers(&log, None, 4), (vec![6, 5, 4, 3], Some(3)));
+    assert_eq!(numbers(&log, Some(3), 4), (vec![2, 1], None));
+}
+
+#[test]
+fn a_line_that_was_cut_off_goes_and_what_was_written_stays() {
+    use std::io::Write as _;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    log.record(entry("operator/root", "tenants/a", ""));
+    drop(log);
+    let file = folder.path().join("audit/audit-00000000000000000001.jsonl");
+    let mut torn = std::fs::OpenOptions::new().append(true).open(&file).expect("the file");
+    torn.write_all(b"{\"number\":2,\"time\":1,\"cal").expect("written");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    log.record(entry("operator/root", "tenants/b", ""));
+    assert_eq!(numbers(&log, None, 9), (vec![2, 1], None));
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert_eq!(text.lines().filter(|line| Entry::of_line(line).is_ok()).count(), 2, "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+
+#[test]
+fn the_oldest_files_go_and_numbers_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    for _ in 0..400 {
+        log.record(entry("operator/root", "tenants/a", "tenants/a"));
+    }
+    let files = std::fs::read_dir(folder.path().join("audit")).expect("the folder");
+    let sizes: Vec<u64> =
+        files.map(|file| file.expect("a file").metadata().expect("its size").len()).collect();
+    assert_eq!(sizes.len(), 3);
+    assert!(sizes.iter().all(|size| *size <= 4_096), "{sizes:?}");
+    let (found, next) = numbers(&log, None, 1_000);
+    assert_eq!(next, None);
+    assert_eq!(found[0], 400, "the latest");
+    let kept = found.len() as u64;
+    assert!((50..400).contains(&kept), "{kept}");
+    assert_eq!(found, ((401 - kept)..=400).rev().collect::<Vec<_>>(), "without a gap");
+}
+
+#[test]
+fn a_tenant_sees_its_own_calls_and_what_the_operator_did_to_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    let dag = "tenants/acme/dags/web";
+    log.record(entry("tenant/acme", dag, "tenants/acme"));
+    log.record(entry("operator/root", dag, "tenants/acme"));
+    log.record(entry("tenant/globex", dag, "tenants/acme"));
+    log.record(entry("tenant/globex", "tenants/globex/dags/x", "tenants/globex"));
+    log.record(entry("operator/root", "cards/card0", ""));
+    log.record(entry(NOBODY, dag, "tenants/acme"));
+    log.record(entry("tenant/acme", "tenants/globex/dags/x", "tenants/globex"));
+    let seen = |reader: Caller| {
+        let (entries, _) = log.read(&all(reader.clone()), None, 99).expect("readable");
+        let of = |entry: &Entry| (entry.number, entry.to_wire(&reader).caller);
+        entries.iter().map(of).collect::<Vec<_>>()
+    };
+    let own = [(7, "tenant/acme"), (2, "operator"), (1, "tenant/acme")];
+    assert_eq!(seen(of_tenant("acme")), own.map(|(number, who)| (number, who.to_owned())));
+    let numbers = |reader| seen(reader).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+    assert_eq!(numbers(of_tenant("globex")), [4, 3], "not what acme tried");
+    assert_eq!(numbers(operator()).len(), 7);
+    assert!(numbers(Caller::Orchestrator("libvirt".into())).is_empty());
+}
+
+#[test]
+fn filters_are_all_held_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    log.record(entry("tenant/acme", "tenants/acme/dags/a", "tenants/acme"));
+    log.record(entry("operator/root", "tenants/acme/dags/a", "tenants/acme"));
+    log.record(entry("operator/eve", "tenants/globex", "tenants/globex"));
+    let count = |filter: Filter| log.read(&filter, None, 99).expect("readable").0.len();
+    let filter = || all(operator());
+    assert_eq!(count(Filter { tenant: "tenants/acme".into(), ..filter() }), 2);
+    assert_eq!(count(Filter { caller: "operator/eve".into(), ..filter() }), 1);
+    assert_eq!(count(Filter { method: "CreateDag".into(), ..filter() }), 3);
+    assert_eq!(count(Filter { method: "DagService/CreateDag".into(), ..filter() }), 3);
+    assert_eq!(count(Filter { method: "Dag".into(), ..filter() }), 0);
+    let (entries, _) = log.read(&filter(), None, 99).expect("readable");
+    let second = entries[1].time;
+    assert_eq!(count(Filter { times: (second, u64::MAX), ..filter() }), 2);
+    assert_eq!(count(Filter { times: (0, second), ..filter() }), 1);
+    let both = Filter { tenant: "tenants/acme".into(), caller: "operator/root".into(), ..filter() };
+    assert_eq!(count(both), 1);
+}
+
+#[test]
+fn whoever_has_no_identity_does_not_fill_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    for _ in 0..1_000 {
+        log.record(entry(NOBODY, "tenants/acme", ""));
+    }
+    let (entries, _) = log.read(&all(operator()), None, 9_999).expect("readable");
+    assert!(entries.len() < 100, "{}", entries.len());
+}

@@ -1,0 +1,213 @@
+//! A call that leaves an entry in the audit log: what it is about is listened to on its way in, how
+//! it ended is told on its way out, also where the caller went away in between.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use http_body::{Body as _, Frame, SizeHint};
+use parking_lot::Mutex;
+use snic_api::error::reason_of;
+use snic_controller::Caller;
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+use tonic::{Code, Status};
+
+use crate::audit::{AuditLog, Entry, NOBODY, name_of, subject};
+
+/// Bytes that are listened to at most: the first message of a request has what is needed.
+const HEARD_BYTES_MAX: usize = 1 << 20;
+/// How long the request of a call that is refused anyway is waited for.
+const REFUSED_WAIT: Duration = Duration::from_secs(1);
+
+/// What was heard of a request.
+type Heard = Arc<Mutex<Vec<Bytes>>>;
+
+/// The request's body, listened to.
+struct Listened {
+    inner: Body,
+    heard: Heard,
+    bytes: usize,
+}
+
+impl http_body::Body for Listened {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+            && self.bytes < HEARD_BYTES_MAX
+        {
+            self.bytes += data.len();
+            // The same bytes, not a copy of them.
+            self.heard.lock().push(data.clone());
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The entry of a call under way. Dropped before its end, it says that the caller went away.
+pub(super) struct Pending {
+    log: AuditLog,
+    heard: Heard,
+    entry: Option<Entry>,
+}
+
+impl Pending {
+    /// Begins to listen to a call.
+    pub fn begin(
+        log: &AuditLog,
+        path: &str,
+        caller: Option<&Caller>,
+        trace_id: String,
+        body: Body,
+    ) -> (Self, Body) {
+        let heard = Heard::default();
+        let body = Body::new(Listened { inner: body, heard: Arc::clone(&heard), bytes: 0 });
+        let entry = Entry {
+            caller: caller.map_or_else(|| NOBODY.to_owned(), name_of),
+            method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
+            trace_id,
+            ..Entry::default()
+        };
+        (Self { log: log.clone(), heard, entry: Some(entry) }, body)
+    }
+
+    /// The call ended with this answer.
+    pub fn end(mut self, reply: &Response<Body>) {
+        // Without a status in the headers there is a message behind them.
+        let status = Status::from_header_map(reply.headers());
+        let reason = status.as_ref().and_then(reason_of);
+        let reason = reason.map_or(String::new(), |reason| reason.as_str_name().to_owned());
+        self.record(status.map_or(Code::Ok, |status| status.code()), reason);
+    }
+
+    /// The call is refused, and nobody else reads its request.
+    pub async fn hear(&self, mut body: Body) {
+        let is_known = self.entry.as_ref().is_some_and(|entry| entry.caller != NOBODY);
+        let read = async {
+            let mut bytes = 0;
+            while bytes < HEARD_BYTES_MAX {
+                let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+                let Some(Ok(frame)) = frame else { return };
+                bytes += frame.data_ref().map_or(0, Bytes::len);
+            }
+        };
+        if is_known {
+            // What has not come by then is not waited for.
+            let _ = tokio::time::timeout(REFUSED_WAIT, read).await;
+        }
+    }
+
+    fn record(&mut self, code: Code, reason: String) {
+        let Some(mut entry) = self.entry.take() else { return };
+        let subject = subject(&entry.method, &self.heard.lock().concat());
+        entry.resource = subject.resource;
+        entry.tenant = subject.tenant;
+        entry.request_id = subject.request_id;
+        entry.validate_only = subject.validate_only;
+        entry.code = word(code).to_owned();
+        entry.reason = reason;
+        self.log.record(entry);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.record(Code::Cancelled, String::new());
+    }
+}
+
+/// The code as the protocol writes it.
+const fn word(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use snic_api::v1;
+
+    use super::*;
+    use crate::audit::{AuditSettings, Filter};
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_leaves_an_entry() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings =
+            AuditSettings { folder: folder.path().into(), file_bytes_max: 1 << 20, files_max: 1 };
+        let log = AuditLog::open(settings).expect("a log");
+        let request = v1::DeleteTenantRequest { name: "tenants/acme".into(), ..Default::default() };
+        let request = request.encode_to_vec();
+        let length = u32::try_from(request.len()).expect("short").to_be_bytes();
+        let body = Body::new(Whole(Some([&[0][..], &length, &request].concat().into())));
+        let operator = Caller::Operator("root".into());
+        let path = "/snic.control.v1.TenantService/DeleteTenant";
+        let (pending, mut body) = Pending::begin(&log, path, Some(&operator), "t".into(), body);
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        assert!(frame.is_some());
+        drop(pending);
+        let all = Filter {
+            reader: operator,
+            tenant: String::new(),
+            caller: String::new(),
+            method: String::new(),
+            times: (0, u64::MAX),
+        };
+        let (entries, _) = log.read(&all, None, 9).expect("readable");
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(
+            (entry.method.as_str(), entry.code.as_str()),
+            ("TenantService/DeleteTenant", "CANCELLED")
+        );
+        assert_eq!((entry.resource.as_str(), entry.trace_id.as_str()), ("tenants/acme", "t"));
+    }
+
+    /// A body of one frame.
+    struct Whole(Option<Bytes>);
+
+    impl http_body::Body for Whole {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The audit log, read.
+
+use prost_types::Timestamp;
+use snic_api::error::Failure;
+use snic_api::names::{ResourceName as _, TenantName};
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::audit_service_server::AuditService;
+use snic_controller::Caller;
+use tonic::{Request, Response};
+
+use super::{Answer, Services, page};
+use crate::audit::{AuditLog, Entry, Filter};
+use crate::gate::caller;
+
+#[tonic::async_trait]
+impl AuditService for Services {
+    async fn list_audit_entries(
+        &self,
+        request: Request<v1::ListAuditEntriesRequest>,
+    ) -> Answer<v1::ListAuditEntriesResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let filter = filter(&caller, &request)?;
+        let query = query(&request);
+        let page = page(query.clone(), request.page_size, &request.page_token)?;
+        let before = page.after().and_then(|key| key.parse().ok());
+        let log = self.0.audit.clone().ok_or_else(none_kept)?;
+        let (entries, next) = read(log, filter, before, page.limit()).await?;
+        let token = |number: u64| query.token_after(&number.to_string());
+        Ok(Response::new(v1::ListAuditEntriesResponse {
+            entries: entries.iter().map(|entry| entry.to_wire(&caller)).collect(),
+            next_page_token: next.map_or(String::new(), token),
+        }))
+    }
+}
+
+/// Files are read on a thread for that.
+async fn read(
+    log: AuditLog,
+    filter: Filter,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<(Vec<Entry>, Option<u64>), Failure> {
+    let read = tokio::task::spawn_blocking(move || log.read(&filter, before, limit)).await;
+    match read {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the audit log cannot be read");
+            let text = "the audit log cannot be read; the server's log says why";
+            Err(Failure::new(ErrorReason::StoreUnavailable, text))
+        }
+        Err(_) => Err(Failure::internal("the audit log's reader")),
+    }
+}
+
+fn none_kept() -> Failure {
+    let text = "this server keeps no audit log";
+    Failure::new(ErrorReason::InvalidState, text)
+}
+
+fn query(request: &v1::ListAuditEntriesRequest) -> Query {
+    let time = |time: &Option<Timestamp>| time.map_or(String::new(), |time| time.to_string());
+    Query::of("ListAuditEntries")
+        .with("tenant", &request.tenant)
+        .with("caller", &request.caller)
+        .with("method", &request.method)
+        .with("start_time", &time(&request.start_time))
+        .with("end_time", &time(&request.end_time))
+}
+
+fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filter, Failure> {
+    if !request.tenant.is_empty() {
+        TenantName::parse(&request.tenant).map_err(|e| Failure::invalid_name("tenant", &e))?;
+    }
+    let nanos = |field: &str, time: Option<Timestamp>, default: u64| {
+        let Some(time) = time else { return Ok(default) };
+        let nanos = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+        u64::try_from(nanos).map_err(|_| {
+            let text = "a time between 1970 and 2554 is needed";
+            Failure::in_field(ErrorReason::InvalidField, field, text)
+        })
+    };
+    let from = nanos("start_time", request.start_time, 0)?;
+    let to = nanos("end_time", request.end_time, u64::MAX)?;
+    Ok(Filter {
+        reader: reader.clone(),
+        tenant: request.tenant.clone(),
+        caller: request.caller.clone(),
+        method: request.method.clone(),
+        times: (from, to),
+    })
+}

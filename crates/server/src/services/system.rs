@@ -1,0 +1,130 @@
+//! The server itself: maintenance, backup, diagnostics.
+
+use std::sync::Arc;
+
+use snic_api::convert::timestamp;
+use snic_api::error::Failure;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::system_service_server::SystemService;
+use snic_controller::{Caller, Command, Controller, Reply};
+use snic_ports::store::StoreError;
+use snic_ports::store::backup::Writer;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::{Answer, Services};
+use crate::error::Doing;
+use crate::gate::caller;
+use crate::shell::{ControlPlane, Pinned};
+
+/// Bytes of a part of a backup: clients accept messages of 4 MiB.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Parts that wait for a slow client.
+const CHUNKS_WAITING: usize = 4;
+
+#[tonic::async_trait]
+impl SystemService for Services {
+    async fn get_maintenance(
+        &self,
+        request: Request<v1::GetMaintenanceRequest>,
+    ) -> Answer<v1::Maintenance> {
+        let caller = caller(&request)?;
+        Ok(Response::new(self.maintenance(&caller).await?))
+    }
+
+    async fn set_maintenance(
+        &self,
+        request: Request<v1::SetMaintenanceRequest>,
+    ) -> Answer<v1::Maintenance> {
+        let caller = caller(&request)?;
+        let v1::SetMaintenanceRequest { active, reason } = request.into_inner();
+        let command = Command::Maintain { reason: active.then_some(reason) };
+        match self.ask(&caller, None, command, Doing::Change).await? {
+            Reply::Done => Ok(Response::new(self.maintenance(&caller).await?)),
+            other => Err(super::unexpected(&other).into()),
+        }
+    }
+
+    type DownloadBackupStream = ReceiverStream<Result<v1::BackupChunk, Status>>;
+
+    async fn download_backup(
+        &self,
+        _: Request<v1::DownloadBackupRequest>,
+    ) -> Answer<Self::DownloadBackupStream> {
+        let (chunks, stream) = mpsc::channel(CHUNKS_WAITING);
+        let plane = self.0.plane.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = send_backup(&plane, &chunks) {
+                tracing::error!(%error, "a backup could not be made");
+                let text = "the store could not be read; the server's log says why";
+                let failure = Failure::new(ErrorReason::StoreUnavailable, text);
+                // A client that is gone needs no error.
+                let _ = chunks.blocking_send(Err(failure.into()));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn get_diagnostics(
+        &self,
+        request: Request<v1::GetDiagnosticsRequest>,
+    ) -> Answer<v1::Diagnostics> {
+        caller(&request)?;
+        // What is measured on demand is brought up to date.
+        crate::observe::refresh(&self.0.plane).await.map_err(|_| crate::error::shutting_down())?;
+        Ok(Response::new(self.0.diagnostics.look()))
+    }
+}
+
+impl Services {
+    async fn maintenance(&self, caller: &Caller) -> Result<v1::Maintenance, Failure> {
+        let read = |controller: &Controller, _: &Caller| controller.maintenance().cloned();
+        Ok(self.read(caller, read).await?.map_or_else(v1::Maintenance::default, |record| {
+            v1::Maintenance {
+                active: true,
+                reason: record.reason,
+                by: record.by,
+                since: Some(timestamp(record.since)),
+            }
+        }))
+    }
+}
+
+type Chunks = mpsc::Sender<Result<v1::BackupChunk, Status>>;
+
+/// Sends the bytes; `false` where the client has gone.
+fn send(chunks: &Chunks, bytes: &[u8]) -> bool {
+    bytes
+        .chunks(CHUNK_BYTES)
+        .all(|part| chunks.blocking_send(Ok(v1::BackupChunk { data: part.to_vec() })).is_ok())
+}
+
+/// Bitstreams that are there are kept until the end; one that is deleted meanwhile is in the
+/// backup, and one that is uploaded after the snapshot is not.
+fn send_backup(plane: &ControlPlane, chunks: &Chunks) -> Result<(), StoreError> {
+    let store = Arc::clone(plane.store());
+    let pinned: Pinned = plane.pin(store.list_blobs()?);
+    let folder = tempfile::tempdir().map_err(|e| StoreError::io("make a folder", e))?;
+    let path = folder.path().join("snapshot");
+    store.snapshot(&path)?;
+    let snapshot = std::fs::read(&path).map_err(|e| StoreError::io("read the snapshot", e))?;
+    let more = plane.pin(store.list_blobs()?);
+    let mut digests = [pinned.digests(), more.digests()].concat();
+    digests.sort_unstable();
+    digests.dedup();
+    let (mut writer, head) = Writer::begin(&snapshot, digests.len() as u64);
+    let mut goes_on = send(chunks, &head);
+    for digest in digests {
+        if !goes_on {
+            return Ok(());
+        }
+        let bytes = store.get_blob(digest)?;
+        goes_on = send(chunks, &writer.blob(digest, bytes.len() as u64)) && send(chunks, &bytes);
+    }
+    if let Some(end) = writer.end().filter(|_| goes_on) {
+        send(chunks, &end);
+    }
+    Ok(())
+}

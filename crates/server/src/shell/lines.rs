@@ -1,0 +1,81 @@
+//! A line in the log for each state that a region or a DAG changes to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use snic_api::convert::{card as wire_card, dag as wire_dag};
+use snic_controller::{Change, Controller, RegionGlance};
+use snic_domain::{CardId, DagName, DagState, DagUid, RegionId};
+
+/// How all of them are, as far as it was told.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    dags: HashMap<DagUid, DagState>,
+    regions: BTreeMap<(CardId, RegionId), RegionGlance>,
+}
+
+/// What is to be told once it is durable.
+#[derive(Debug)]
+pub(super) enum Line {
+    Dag { name: DagName, uid: DagUid, from: &'static str, to: &'static str },
+    Region { card: CardId, region: RegionId, from: &'static str, now: RegionGlance },
+}
+
+/// What was there before the first time that it is told of.
+const NEW: &str = "NEW";
+
+impl Lines {
+    /// Knows what there is.
+    pub fn of(controller: &Controller) -> Self {
+        let dags = controller.dags_after(None, None).map(|dag| (dag.uid, dag.state)).collect();
+        Self { dags, regions: BTreeMap::new() }
+    }
+
+    /// What a change is to be told as, where it is one of state.
+    pub fn line(&mut self, change: &Change, controller: &Controller) -> Option<Line> {
+        match change {
+            Change::Dag(name, uid) => {
+                let (_, now) = controller.dag_glance(name).filter(|(found, _)| found == uid)?;
+                let before = self.dags.insert(*uid, now);
+                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).as_str_name());
+                let to = wire_dag::state_to_wire(now).as_str_name();
+                (from != to).then(|| Line::Dag { name: name.clone(), uid: *uid, from, to })
+            }
+            Change::DagDeleted(dag) => {
+                let before = self.dags.remove(&dag.uid);
+                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).as_str_name());
+                let to = "DELETED";
+                Some(Line::Dag { name: dag.name.clone(), uid: dag.uid, from, to })
+            }
+            Change::Region(card, region) => {
+                let now = controller.region_glance(card, *region)?;
+                let before = self.regions.insert((card.clone(), *region), now.clone());
+                let same = before.as_ref().is_some_and(|before| {
+                    before.state == now.state && before.cordoned == now.cordoned
+                });
+                let from = before.map_or(NEW, |before| {
+                    wire_card::region_state_to_wire(before.state).as_str_name()
+                });
+                (!same).then(|| Line::Region { card: card.clone(), region: *region, from, now })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Line {
+    pub fn tell(self) {
+        match self {
+            Self::Dag { name, uid, from, to } => {
+                tracing::info!(dag = %name, %uid, from, to, "DAG changed state");
+            }
+            Self::Region { card, region, from, now } => {
+                let bitstream = now.bitstream.as_ref().map(tracing::field::display);
+                let to = wire_card::region_state_to_wire(now.state).as_str_name();
+                tracing::info!(
+                    %card, region = region.0, from, to, cordoned = now.cordoned, bitstream,
+                    "region changed state"
+                );
+            }
+        }
+    }
+}

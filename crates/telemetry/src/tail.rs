@@ -1,0 +1,78 @@
+//! The last lines of the log, kept in memory for support bundles: what was written to standard
+//! error is with whoever started the program, and often gone.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use parking_lot::Mutex;
+
+/// Lines that are kept.
+const LINES_KEPT: usize = 2_000;
+/// Bytes of all kept lines together: long lines drive out more of the old ones.
+const BYTES_KEPT: usize = 1 << 20;
+
+#[derive(Debug)]
+struct Tail {
+    lines: VecDeque<String>,
+    bytes: usize,
+}
+
+static TAIL: Mutex<Tail> = Mutex::new(Tail { lines: VecDeque::new(), bytes: 0 });
+
+impl Tail {
+    fn push(&mut self, text: &str) {
+        for line in text.lines() {
+            self.bytes += line.len();
+            self.lines.push_back(line.to_owned());
+        }
+        while self.lines.len() > LINES_KEPT || self.bytes > BYTES_KEPT {
+            let Some(line) = self.lines.pop_front() else { return };
+            self.bytes -= line.len();
+        }
+    }
+}
+
+/// The last lines, oldest first.
+pub fn last_lines() -> Vec<String> {
+    TAIL.lock().lines.iter().cloned().collect()
+}
+
+/// Standard error, and what is kept of it.
+#[derive(Debug)]
+pub(crate) struct Kept;
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    /// An event comes whole.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        TAIL.lock().push(&String::from_utf8_lossy(bytes));
+        io::stderr().write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_no_more() {
+        let mut tail = Tail { lines: VecDeque::new(), bytes: 0 };
+        for number in 0..LINES_KEPT + 10 {
+            tail.push(&format!("line {number}\n"));
+        }
+        assert_eq!(tail.lines.len(), LINES_KEPT);
+        assert_eq!(tail.lines.front().map(String::as_str), Some("line 10"));
+        tail.push(&"x".repeat(BYTES_KEPT));
+        assert_eq!(tail.lines.len(), 1, "a long line drives out the others");
+        assert!(tail.bytes <= BYTES_KEPT);
+        tail.push("more");
+        assert_eq!((tail.lines.len(), tail.bytes), (1, 4));
+    }
+}

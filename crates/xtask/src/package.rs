@@ -1,0 +1,103 @@
+//! `cargo xtask package`: what a Debian package has beside the sources' own files, and the package
+//! itself where cargo-deb is installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::command::{self, cargo};
+use crate::workspace::Workspace;
+
+/// The shells that completions are written for, with the names of their files.
+const COMPLETIONS: [(&str, &str); 3] =
+    [("bash", "snicctl.bash"), ("zsh", "_snicctl"), ("fish", "snicctl.fish")];
+
+/// Builds the programs, writes manual pages, completions and the settings file to
+/// `target/package`, and calls cargo-deb.
+pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
+    let root = &workspace.root;
+    let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook"];
+    let build = [&["build", "--release"][..], &programs].concat();
+    ensure!(command::succeeds(&mut cargo(root, &build))?, "the programs cannot be built");
+    let (binaries, target) = (root.join("target/release"), root.join("target/package"));
+    generate(&binaries, &target)?;
+    println!("written: {}", target.display());
+    let has_deb = Command::new("cargo-deb").arg("--version").output().is_ok();
+    if !has_deb {
+        println!("no Debian package: cargo-deb is not installed (cargo install cargo-deb)");
+        return Ok(true);
+    }
+    command::succeeds(&mut cargo(root, &["deb", "--no-build", "-p", "snicd"]))
+}
+
+/// What a program prints.
+fn printed(program: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let output = Command::new(program).args(words).output();
+    let output = output.with_context(|| format!("starting {}", program.display()))?;
+    ensure!(output.status.success(), "{} {} failed", program.display(), words.join(" "));
+    Ok(output.stdout)
+}
+
+/// The commands of a program, by its manual page: `dag create` as `["dag", "create"]`.
+fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> {
+    let page = String::from_utf8(printed(program, &[&["man"], above].concat())?)?;
+    let prefix = format!("{}\\-", [&["snicctl"], above].concat().join("\\-"));
+    let names = page.lines().filter_map(|line| {
+        let name = line.strip_prefix(&prefix)?.strip_suffix("(1)")?;
+        (name != "help").then(|| name.replace("\\-", "-"))
+    });
+    let whole = |name: String| above.iter().map(|part| (*part).to_owned()).chain([name]).collect();
+    Ok(names.map(whole).collect())
+}
+
+/// Writes all that is made from the programs.
+fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
+    let man = target.join("man");
+    fs::create_dir_all(&man)?;
+    let (snicctl, snicd) = (binaries.join("snicctl"), binaries.join("snicd"));
+    fs::write(man.join("snicctl.1"), printed(&snicctl, &["man"])?)?;
+    let mut left = commands(&snicctl, &[])?;
+    while let Some(path) = left.pop() {
+        let words: Vec<&str> = path.iter().map(String::as_str).collect();
+        let file: PathBuf = man.join(format!("snicctl-{}.1", words.join("-")));
+        fs::write(file, printed(&snicctl, &[&["man"], &words[..]].concat())?)?;
+        left.extend(commands(&snicctl, &words)?);
+    }
+    fs::write(man.join("snicd.1"), printed(&snicd, &["man"])?)?;
+    for (shell, file) in COMPLETIONS {
+        fs::write(target.join(file), printed(&snicctl, &["completions", shell])?)?;
+    }
+    fs::write(target.join("snicd.toml"), printed(&snicd, &["config"])?)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of the package that are sources are there; the others are made here.
+    #[test]
+    fn every_file_of_the_package_is_there_or_is_made() {
+        let workspace = Workspace::load().expect("the workspace");
+        let daemon = workspace.root.join("crates/daemon");
+        let manifest = fs::read_to_string(daemon.join("Cargo.toml")).expect("the manifest");
+        let (_, assets) = manifest.split_once("assets = [").expect("assets");
+        let (assets, _) = assets.split_once("\n]").expect("their end");
+        let mut count = 0;
+        for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")) {
+            let (file, _) = asset.split_once('"').expect("a file");
+            count += 1;
+            if let Some(made) = file.strip_prefix("target/package/") {
+                let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
+                assert!(known || ["snicd.toml", "man/*.1"].contains(&made), "{file}");
+            } else if !file.starts_with("target/release/") {
+                assert!(daemon.join(file).exists(), "{file} is missing");
+            }
+        }
+        assert!(count >= 10, "{count} files");
+        assert!(daemon.join("package/snicd.service").exists());
+        assert!(daemon.join("package/postinst").exists());
+    }
+}
