@@ -310,7 +310,7 @@ impl<'a> State<'a> {
             self.ledger.is_unused(*region) && chain.bitstream.is_loadable_by(&name.tenant)
         });
         let loads: Vec<_> = pending.into_iter().collect();
-        let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads) else {
+        let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads, false) else {
             return false;
         };
         self.make(resident, plan);

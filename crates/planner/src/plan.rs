@@ -62,6 +62,8 @@ pub(crate) struct Job<'a> {
     /// The bits of all keys.
     pub(crate) mask: u64,
     pub(crate) kbps: u64,
+    /// Memory is short: what takes less of it comes before what leaves more headroom.
+    pub(crate) is_thrifty: bool,
     /// Rows of the tables without what the DAG holds.
     pub(crate) rows_left: TableRows,
     held: Option<&'a Reservation>,
@@ -91,7 +93,8 @@ impl<'a> Job<'a> {
         let rows_left = ledger.rows_residual().zip(own, u32::saturating_add);
         let mask = keys.iter().fold(0, |mask, key: &NtKey| mask | key.bit());
         let kbps = kbps(request.dag.bandwidth());
-        Ok(Self { ledger, catalogue, request, keys, mask, kbps, rows_left, held })
+        let is_thrifty = false;
+        Ok(Self { ledger, catalogue, request, keys, mask, kbps, is_thrifty, rows_left, held })
     }
 
     pub(crate) const fn tenant(&self) -> &'a TenantId {
@@ -168,8 +171,9 @@ pub(crate) fn plan_on(
     catalogue: &Catalogue,
     request: &Request<'_>,
     loads: &[(RegionId, &Chain)],
+    is_thrifty: bool,
 ) -> Option<Plan> {
-    let job = Job::new(ledger, catalogue, request).ok()?;
+    let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request).ok()? };
     let mut view = View::new(&job);
     let before: Vec<_> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();

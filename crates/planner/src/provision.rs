@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{RegionId, Slot, TenantId};
+use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
 use crate::candidates::fits_region;
 use crate::catalogue::{Chain, NtKey};
@@ -27,11 +27,13 @@ const UNIT: u64 = 1 << 20;
 /// What a DAG needs of each NT, in kbit/s.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Demand {
-    tenant: TenantId,
+    pub(crate) tenant: TenantId,
     /// Its bandwidth at ingress and egress.
     pub(crate) kbps: u64,
     /// By number of the NT, each once.
     nts: Vec<(usize, u64)>,
+    /// Whether one of them keeps state on the card.
+    pub(crate) has_memory: bool,
 }
 
 /// A DAG that wants a place.
@@ -96,6 +98,8 @@ pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
     catalogue: &'a Catalogue,
     keys: Vec<NtKey>,
+    /// Of each NT, what an instance keeps for a tenant, in bytes, and serves, in kbit/s.
+    states: Vec<(u64, u64)>,
     /// Tenants with bitstreams that only they can use, or have loaded.
     owners: Vec<TenantId>,
     items: Vec<Item<'a>>,
@@ -124,8 +128,10 @@ impl<'a> Provision<'a> {
             pool: Pool { public: vec![0; keys.len()], own: Vec::new() },
             needed: Pool::default(),
             steps: 0,
+            states: Vec::new(),
             keys,
         };
+        provision.states = provision.keys.iter().map(|key| state_of(catalogue, *key)).collect();
         provision.open_regions();
         provision.open_items();
         provision
@@ -220,11 +226,14 @@ impl<'a> Provision<'a> {
         let tenant = &request.name.tenant;
         let kbps = kbps(request.dag.bandwidth());
         let mut nts: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut has_memory = false;
         for node in request.dag.nodes() {
             let known = self.catalogue.usable_nt(&node.nt, tenant)?;
+            has_memory |= known.nt.memory > ByteSize::ZERO;
             *nts.entry(self.number(known.key)?).or_default() += kbps;
         }
-        Some(Demand { tenant: tenant.clone(), kbps, nts: nts.into_iter().collect() })
+        let nts = nts.into_iter().collect();
+        Some(Demand { tenant: tenant.clone(), kbps, nts, has_memory })
     }
 
     /// Whether a tenant has bitstreams that nobody else can use: then it uses those.
@@ -239,6 +248,25 @@ impl<'a> Provision<'a> {
         chain.bitstream.shareable
             && chain.bitstream.id.is_owned_by(&demand.tenant)
             && demand.nts.iter().any(|(nt, _)| chain.holds(&[self.keys[*nt]]))
+    }
+
+    /// The least memory that these take, in bytes: each tenant pays for as many instances of an NT as
+    /// serve its demand. Nothing for those that may have paid already.
+    pub(crate) fn memory_min(&self, wanted: &[&Wanted]) -> u64 {
+        let mut demands: BTreeMap<(&TenantId, usize), u64> = BTreeMap::new();
+        for Wanted { demand, .. } in wanted.iter().filter(|wanted| wanted.demand.has_memory) {
+            for (nt, kbps) in &demand.nts {
+                *demands.entry((&demand.tenant, *nt)).or_default() += kbps;
+            }
+        }
+        let is_new =
+            |tenant: &TenantId| self.ledger.reservations().all(|(name, _)| name.tenant != *tenant);
+        let of = |((tenant, nt), demand): ((&TenantId, usize), u64)| {
+            let (memory, most) = self.states[nt];
+            let instances = demand.div_ceil(most.max(1));
+            if memory > 0 && is_new(tenant) { memory.saturating_mul(instances) } else { 0 }
+        };
+        demands.into_iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// How much of the card a demand is worth, at least: by the loads that serve most of each NT.
@@ -424,4 +452,11 @@ impl<'a> Provision<'a> {
         tries.sort_by_key(|item| (std::cmp::Reverse(gain(&self.items[*item])), *item));
         Some(tries)
     }
+}
+
+/// See [`Provision::memory_min`]; all slots of an NT are alike.
+fn state_of(catalogue: &Catalogue, key: NtKey) -> (u64, u64) {
+    let slots = catalogue.holders(key).iter().flat_map(|chain| &chain.slots);
+    let slot = slots.into_iter().find(|slot| slot.key == key);
+    slot.map_or((0, 0), |slot| (slot.memory.get(), kbps(slot.bandwidth_max)))
 }

@@ -14,7 +14,8 @@ fn mask_of(keys: &[NtKey]) -> u64 {
 }
 
 /// Regions through which all of `kbps` fits one way, with what fits, the widest first. Where
-/// regions are forced, only one of them could do, and only if it is the only one.
+/// regions are forced, only one of them could do, and only if it is the only one. A thrifty plan
+/// has those first that take the least memory.
 pub(crate) fn single(
     view: &View<'_>,
     keys: &[NtKey],
@@ -32,7 +33,14 @@ pub(crate) fn single(
             found.push((region as u8, widest));
         }
     }
-    found.sort_by_key(|(region, widest)| (Reverse(*widest), *region));
+    let memory = |region: u8, widest| {
+        let path = view.path(usize::from(region), keys, widest);
+        path.map_or(0, |path| view.memory_cost(region, &path.slots))
+    };
+    match view.job.is_thrifty {
+        true => found.sort_by_key(|(r, widest)| (memory(*r, *widest), Reverse(*widest), *r)),
+        false => found.sort_by_key(|(region, widest)| (Reverse(*widest), *region)),
+    }
     found
 }
 
@@ -56,12 +64,14 @@ pub(crate) fn several(
     let memory = |path: &Path| view.memory_cost(path.region, &path.slots);
     all.sort_by_key(|path| (Reverse(is_forced(path)), Reverse(path.kbps), path.region));
     let mut found: SmallVec<[SmallVec<[Path; 2]>; 3]> = SmallVec::new();
-    found.extend(fewest(&all, kbps, forced));
-    if all.iter().any(is_spared) {
+    if !view.job.is_thrifty {
+        found.extend(fewest(&all, kbps, forced));
+    }
+    if !view.job.is_thrifty && all.iter().any(is_spared) {
         all.sort_by_key(|path| (Reverse(is_forced(path)), is_spared(path), Reverse(path.kbps)));
         found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
     }
-    if all.iter().any(|path| memory(path) > 0) {
+    if view.job.is_thrifty || all.iter().any(|path| memory(path) > 0) {
         all.sort_by_key(|path| (Reverse(is_forced(path)), memory(path), Reverse(path.kbps)));
         found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
     }

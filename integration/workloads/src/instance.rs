@@ -35,8 +35,12 @@ pub struct Instance {
 /// The instance of a seed.
 pub fn instance(seed: u64) -> Instance {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x9e37_79b9_7f4a_7c15);
-    let nts = nt_types(&mut rng);
-    let profile = profile(&mut rng);
+    let mut nts = nt_types(&mut rng);
+    let mut profile = profile(&mut rng);
+    if seed.is_multiple_of(4) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6c62_272e_07bb_0142);
+        profile.memory = memory(&mut rng, &mut nts);
+    }
     let mut catalogue = Catalogue::new();
     for bitstream in bitstreams(&mut rng, &nts, &profile) {
         catalogue.insert_bitstream(bitstream);
@@ -75,6 +79,16 @@ fn nt_types(rng: &mut ChaCha8Rng) -> Vec<NtType> {
             description: String::new(),
         })
         .collect()
+}
+
+/// Some NTs keep state on the card, and the card has less for it than all of them might take.
+fn memory(rng: &mut ChaCha8Rng, nts: &mut [NtType]) -> ByteSize {
+    for nt in nts {
+        if rng.random_ratio(1, 3) {
+            nt.memory = ByteSize::from_mib(2 * rng.random_range(1..=4));
+        }
+    }
+    ByteSize::from_mib(2 * rng.random_range(2..=16))
 }
 
 /// Regions of two sizes, now and then one for tenants' NTs.
