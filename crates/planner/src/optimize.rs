@@ -79,7 +79,7 @@ pub struct Consolidation {
 /// Looks for an arrangement that takes fewer regions, then fewer passes; changes nothing.
 ///
 /// Time: O(bitstreams × regions × NTs) sums for each round, and a plan for each DAG that moves; plans
-/// for all of them again at most [`OPTIONS_MAX`] times where memory, rows or consent are short.
+/// for all of them again a few times where memory, rows or consent are short.
 pub fn optimize(
     ledger: &Ledger,
     catalogue: &Catalogue,
