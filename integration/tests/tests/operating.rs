@@ -159,6 +159,50 @@ fn parts(home: &Home, bundle: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Gathers a support bundle, and gives its parts.
+fn support(home: &Home) -> BTreeMap<String, String> {
+    let bundle = home.path().join("support.tar.gz");
+    let words = ["support-bundle", "-f", &bundle.display().to_string()];
+    let gathered = snicctl(home, "operator/test", &words);
+    assert!(gathered.status.success(), "{}", text(&gathered));
+    let parts = parts(home, &bundle);
+    for (part, says) in [
+        ("versions.txt", "snicd 0"),
+        ("settings.toml", "data_dir"),
+        ("metrics.txt", "snic_card_up"),
+        ("log.txt", "changed state"),
+        ("dags.json", "tenants/acme/dags/web"),
+        ("regions.json", "ACTIVE"),
+        ("audit.json", "CreateDag"),
+        ("cards.json", "sim-16"),
+    ] {
+        let found = parts.get(part).unwrap_or_else(|| panic!("no {part}: {:?}", parts.keys()));
+        assert!(found.contains(says), "{part} does not say {says}: {found}");
+    }
+    assert!(parts.keys().all(|part| !part.ends_with(".error.txt")), "{:?}", parts.keys());
+    parts
+}
+
+/// Whatever is wrong with a backup, the second daemon's store is not touched.
+fn refuses_what_is_no_backup(second: &Home, bytes: &[u8]) {
+    for (what, wrong) in [
+        ("cut", bytes[..bytes.len() / 2].to_vec()),
+        ("without its end", bytes[..bytes.len() - 1].to_vec()),
+        ("foreign", b"SQLite format 3\0".to_vec()),
+        ("damaged", {
+            let mut bytes = bytes.to_vec();
+            bytes[200] ^= 1;
+            bytes
+        }),
+    ] {
+        let wrong_file = second.path().join("wrong");
+        std::fs::write(&wrong_file, wrong).expect("written");
+        let refused = restore(second, &wrong_file, &[]);
+        assert!(!refused.status.success(), "{what}");
+        assert!(text(&refused).contains("cannot be used"), "{what}: {}", text(&refused));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_running_daemon_becomes_another_one() {
     let first = home();
@@ -187,26 +231,7 @@ async fn a_backup_of_a_running_daemon_becomes_another_one() {
     let tenants_own = snicctl(&first, "tenant/acme", &["backup", "-f", "/nonexistent/x"]);
     assert_eq!(tenants_own.status.code(), Some(6), "{}", text(&tenants_own));
 
-    let bundle = first.path().join("support.tar.gz");
-    let words = ["support-bundle", "-f", &bundle.display().to_string()];
-    let gathered = snicctl(&first, "operator/test", &words);
-    assert!(gathered.status.success(), "{}", text(&gathered));
-    let parts = parts(&first, &bundle);
-    for (part, says) in [
-        ("versions.txt", "snicd 0"),
-        ("settings.toml", "data_dir"),
-        ("metrics.txt", "snic_card_up"),
-        ("log.txt", "changed state"),
-        ("dags.json", "tenants/acme/dags/web"),
-        ("regions.json", "ACTIVE"),
-        ("audit.json", "CreateDag"),
-        ("cards.json", "sim-16"),
-    ] {
-        let found = parts.get(part).unwrap_or_else(|| panic!("no {part}: {:?}", parts.keys()));
-        assert!(found.contains(says), "{part} does not say {says}: {found}");
-    }
-    assert!(parts.keys().all(|part| !part.ends_with(".error.txt")), "{:?}", parts.keys());
-
+    let parts = support(&first);
     let running = restore(&first, &file, &["--replace"]);
     assert!(!running.status.success() && text(&running).contains("in use"), "{}", text(&running));
     let (status, log) = daemon.stop();
@@ -224,22 +249,7 @@ async fn a_backup_of_a_running_daemon_becomes_another_one() {
     }
 
     let second = home();
-    for (what, wrong) in [
-        ("cut", bytes[..bytes.len() / 2].to_vec()),
-        ("without its end", bytes[..bytes.len() - 1].to_vec()),
-        ("foreign", b"SQLite format 3\0".to_vec()),
-        ("damaged", {
-            let mut bytes = bytes.clone();
-            bytes[200] ^= 1;
-            bytes
-        }),
-    ] {
-        let wrong_file = second.path().join("wrong");
-        std::fs::write(&wrong_file, wrong).expect("written");
-        let refused = restore(&second, &wrong_file, &[]);
-        assert!(!refused.status.success(), "{what}");
-        assert!(text(&refused).contains("cannot be used"), "{what}: {}", text(&refused));
-    }
+    refuses_what_is_no_backup(&second, &bytes);
     assert!(!second.path().join("store").exists(), "nothing was touched");
     let restored = restore(&second, &file, &[]);
     assert!(restored.status.success(), "{}", text(&restored));
