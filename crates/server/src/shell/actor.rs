@@ -104,6 +104,8 @@ impl Actor {
             }
             if self.controller.next_sample() <= wall_clock() && !stopping {
                 self.handle(Event::Sample, &Trace::default());
+                // Now and not with the next message, which may be the next sample's wake-up.
+                self.release();
             }
             let message = match inbox.recv_timeout(self.sleep()) {
                 Ok(message) => message,
