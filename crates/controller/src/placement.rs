@@ -70,16 +70,29 @@ impl Controller {
         dag: &Dag,
         previous: Option<&Placement>,
     ) -> Result<Choice, ControlError> {
-        self.check_admission(dag)?;
-        let refused = match self.choose(name, dag, previous) {
-            Err(ControlError::Refused(refusal)) => refusal,
-            choice => return self.within_promises(name, dag, choice?),
+        let refused = match self.without_reclaim(name, dag, previous)? {
+            Ok(choice) => return Ok(choice),
+            Err(refusal) => refusal,
         };
         if !self.reclaim(out, name) {
             return Err(refused.into());
         }
         let choice = self.choose(name, dag, previous)?;
         self.within_promises(name, dag, choice)
+    }
+
+    /// The choice within the policies with what is lent as it is, or why there is no room so.
+    fn without_reclaim(
+        &self,
+        name: &DagName,
+        dag: &Dag,
+        previous: Option<&Placement>,
+    ) -> Result<Result<Choice, Refusal>, ControlError> {
+        self.check_admission(dag)?;
+        match self.choose(name, dag, previous) {
+            Err(ControlError::Refused(refusal)) => Ok(Err(refusal)),
+            choice => self.within_promises(name, dag, choice?).map(Ok),
+        }
     }
 
     /// What [`Self::admit`] would say, without doing anything.
@@ -89,10 +102,9 @@ impl Controller {
         dag: &Dag,
         previous: Option<&Placement>,
     ) -> Result<Choice, ControlError> {
-        self.check_admission(dag)?;
-        let refused = match self.choose(name, dag, previous) {
-            Err(ControlError::Refused(refusal)) => refusal,
-            choice => return self.within_promises(name, dag, choice?),
+        let refused = match self.without_reclaim(name, dag, previous)? {
+            Ok(choice) => return Ok(choice),
+            Err(refusal) => refusal,
         };
         let fixed = previous.map(|p| &p.mapping.card);
         for id in self.cards.keys().filter(|id| fixed.is_none_or(|fixed| fixed == *id)) {

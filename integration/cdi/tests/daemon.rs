@@ -8,8 +8,7 @@ use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::{BindVmRequest, DagNames, UnbindVmRequest};
 use snic_cdi::sync::follow;
 use snic_cdi::{Folder, Host, Spec};
-use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home};
+use snic_integration::{Client, Home, furnished};
 
 const ONE: &str = "123e4567-e89b-42d3-a456-426614174000";
 const TWO: &str = "123e4567-e89b-42d3-a456-426614174001";
@@ -20,17 +19,6 @@ fn target(home: &Home) -> Target {
         identity: Some("orchestrator/cdi".into()),
         ..Target::default()
     }
-}
-
-async fn furnished(home: &Home) -> Client {
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
-    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
-    client.register(&catalogue).await;
-    client.create_tenant("acme").await.expect("a tenant");
-    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
-    let (tenant, dag) = ("acme".parse().expect("a label"), "web".parse().expect("a label"));
-    client.create_dag(&DagName { tenant, dag }, &spec).await.expect("there is room");
-    client
 }
 
 async fn bind(client: &Client, uuid: &str, functions: u32) {
@@ -72,7 +60,7 @@ async fn files_are_as_the_bindings_are() {
     assert!(absent.to_string().contains("does not answer"), "{absent}");
 
     let daemon = home.start().await;
-    let client = furnished(&home).await;
+    let client = furnished(&home, &["web"]).await;
     bind(&client, ONE, 2).await;
     // A binding that ended while nobody looked.
     std::fs::write(file(&path, TWO), "{}").expect("a file");

@@ -16,13 +16,15 @@ use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
 use snic_bitstream::catalogue::Catalogue;
-use snic_domain::{DagName, DagSpec};
+use snic_domain::{Bandwidth, DagName, DagSpec};
 use tokio::net::UnixStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+
+use crate::Home;
 
 /// Adds who is asking.
 #[derive(Clone)]
@@ -231,6 +233,24 @@ impl Client {
             None => Err("it has not ended".into()),
         }
     }
+}
+
+/// An operator's client of a daemon that has the catalogue, tenant `acme`, and these DAGs of it, which
+/// nobody waited for.
+///
+/// # Panics
+/// Where the daemon takes none of it.
+pub async fn furnished(home: &Home, dags: &[&str]) -> Client {
+    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
+    client.register(&catalogue).await;
+    client.create_tenant("acme").await.expect("a tenant");
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
+    for dag in dags {
+        let (tenant, dag) = ("acme".parse().expect("a label"), dag.parse().expect("a label"));
+        client.create_dag(&DagName { tenant, dag }, &spec).await.expect("there is room");
+    }
+    client
 }
 
 /// A spec as the API has it.

@@ -5,5 +5,5 @@
 mod client;
 mod daemon;
 
-pub use client::Client;
+pub use client::{Client, furnished};
 pub use daemon::{Daemon, Home, program};

@@ -6,8 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
-use snic_domain::{DagName, DagSpec};
-use snic_integration::{Client, Home, program};
+use snic_integration::{Client, Home, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 
@@ -78,23 +77,6 @@ impl Hook<'_> {
     }
 }
 
-async fn furnished(home: &Home) -> Client {
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
-    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
-    client.register(&catalogue).await;
-    client.create_tenant("acme").await.expect("a tenant");
-    for name in ["web", "mail"] {
-        let nat = "nat".parse().expect("an NT type");
-        let spec = DagSpec::chain(&[nat], snic_domain::Bandwidth::from_gbps(1));
-        let name = DagName {
-            tenant: "acme".parse().expect("a label"),
-            dag: name.parse().expect("a label"),
-        };
-        client.create_dag(&name, &spec).await.expect("there is room");
-    }
-    client
-}
-
 async fn binding(client: &Client) -> Option<VmBinding> {
     let request = v1::GetBindingRequest { name: format!("vmBindings/{UUID}") };
     client.machines().get_binding(request).await.ok().map(tonic::Response::into_inner)
@@ -108,7 +90,7 @@ async fn state(client: &Client) -> Option<State> {
 async fn a_domain_is_bound_before_it_runs_and_freed_after() {
     let home = Home::new();
     let daemon = home.start().await;
-    let client = furnished(&home).await;
+    let client = furnished(&home, &["web", "mail"]).await;
     let hook = Hook { home: &home };
     hook.configure("");
     let xml = wish("<s:dag name='web'/><s:dag name='mail'/>");
@@ -137,7 +119,7 @@ async fn a_domain_is_bound_before_it_runs_and_freed_after() {
 async fn what_cannot_be_is_refused_with_the_reason() {
     let home = Home::new();
     let daemon = home.start().await;
-    let client = furnished(&home).await;
+    let client = furnished(&home, &["web", "mail"]).await;
     let hook = Hook { home: &home };
     hook.configure("");
     hook.fine("prepare", "begin", &domain(""));
@@ -184,7 +166,7 @@ async fn while_the_daemon_is_down_the_policy_decides() {
     // The domain runs without its functions until the daemon is back.
     hook.configure("when_down = \"allow\"");
     let daemon = home.start().await;
-    let client = furnished(&home).await;
+    let client = furnished(&home, &["web", "mail"]).await;
     let states = home.path().join("state");
     std::fs::create_dir(&states).expect("a folder");
     let status = states.join("web1.xml");

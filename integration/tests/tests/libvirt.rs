@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
-use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home, program};
+use snic_integration::{Client, Home, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 /// How long libvirt and QEMU may take for anything.
@@ -163,18 +162,6 @@ async fn wait_for(client: &Client, state: State) {
     }
 }
 
-/// A daemon's client, with one DAG that nobody waited for.
-async fn furnished(home: &Home) -> Client {
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
-    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
-    client.register(&catalogue).await;
-    client.create_tenant("acme").await.expect("a tenant");
-    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
-    let (tenant, dag) = ("acme".parse().expect("a label"), "web".parse().expect("a label"));
-    client.create_dag(&DagName { tenant, dag }, &spec).await.expect("there is room");
-    client
-}
-
 const WISH: &str = "<snic:vm xmlns:snic='urn:snic:libvirt:vm:1' tenant='acme' functions='2'>\
                     <snic:dag name='web'/></snic:vm>";
 
@@ -201,7 +188,7 @@ async fn machines_come_and_go_with_their_functions() {
     // Up: the DAG is ready before the guest runs.
     configure(&home, "");
     let daemon = home.start().await;
-    let client = furnished(&home).await;
+    let client = furnished(&home, &["web"]).await;
     libvirt.start_machine().expect("it is bound");
     let bound = binding(&client).await.expect("it is bound");
     assert_eq!((bound.state(), bound.functions.len()), (State::Bound, 2));

@@ -102,10 +102,8 @@ impl Actor {
             if stopping && self.durable == self.submitted {
                 return Ok(());
             }
-            if self.controller.next_sample() <= wall_clock() && !stopping {
-                self.handle(Event::Sample, &Trace::default());
-                // Now and not with the next message, which may be the next sample's wake-up.
-                self.release();
+            if !stopping {
+                self.sample_when_due();
             }
             let message = match inbox.recv_timeout(self.sleep()) {
                 Ok(message) => message,
@@ -121,6 +119,14 @@ impl Actor {
                 _ if stopping => {}
                 message => self.take(message),
             }
+            self.release();
+        }
+    }
+
+    fn sample_when_due(&mut self) {
+        if self.controller.next_sample() <= wall_clock() {
+            self.handle(Event::Sample, &Trace::default());
+            // Now and not with the next message, which may be the next sample's wake-up.
             self.release();
         }
     }
@@ -257,5 +263,67 @@ impl Actor {
         if let Err(error) = self.outlets.store.delete_blob(digest) {
             tracing::warn!(%digest, %error, "a bitstream's bytes that nobody needs were kept");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_bitstream::catalogue;
+    use snic_card_sim::{SharedSimCard, SimCard};
+    use snic_controller::Settings;
+    use snic_ports::card::Card as _;
+    use snic_ports::driver::Deadlines;
+    use snic_ports::store::memory::MemoryStore;
+
+    use super::super::{CardSlot, Opened, card_thread};
+    use super::*;
+
+    /// What a message may take that comes at once: a bound for a test that would fail.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_card_is_asked_for_a_sample_without_another_message() {
+        let catalogue = catalogue::builtin().expect("valid");
+        let profile = catalogue.cards[0].clone();
+        let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
+        let open = Box::new(move || -> Opened {
+            let mut card = card.clone();
+            card.poll(wall_clock()).map_err(|error| error.to_string())?;
+            Ok((Box::new(card), profile.clone()))
+        });
+        let id: CardId = "card0".parse().expect("a label");
+        let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
+        let deadlines = Deadlines::default();
+        let slot = CardSlot { id: id.clone(), open, prepare_role, deadlines };
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let (messages, inbox) = std::sync::mpsc::channel();
+        let thread = card_thread::start(slot, Arc::clone(&store), messages.clone()).expect("one");
+        let cards = BTreeMap::from([(id, thread)]);
+        let (changes, _) = broadcast::channel(16);
+        let outlets = Outlets { store, messages, cards, changes, pins: Arc::default() };
+        let controller = Controller::recover(Settings::default(), [], 7, wall_clock());
+        let mut actor = Actor::new(controller.expect("an empty store"), outlets);
+        // Until the card was read back and all is durable.
+        let mut is_read = false;
+        while !is_read || actor.durable < actor.submitted {
+            match inbox.recv_timeout(PATIENCE).expect("the card and the store answer") {
+                Message::Durable(number, _) => actor.durable = number,
+                message => {
+                    is_read |= matches!(
+                        &message,
+                        Message::Event(Event::Card { report: CardReport::ReadBack { .. }, .. })
+                    );
+                    actor.take(message);
+                }
+            }
+            actor.release();
+        }
+        actor.sample_when_due();
+        let answer = inbox.recv_timeout(PATIENCE);
+        assert!(matches!(
+            answer,
+            Ok(Message::Event(Event::Card { report: CardReport::Sampled { .. }, .. }))
+        ));
+        std::mem::take(&mut actor.outlets.cards).into_values().for_each(CardThread::stop);
     }
 }
