@@ -169,6 +169,16 @@ fn demands_of_zero_capacities_of_zero_and_nobody() {
     assert_eq!(whole, [0, 0, 0, 0, 0, 5].into_iter().zip(limits).collect::<Vec<_>>());
 }
 
+/// A share of a resource that does not exist is no number: it once compared as equal to every
+/// other, and the user between two alike gave all to the first.
+#[test]
+fn a_user_of_what_is_not_there_does_not_come_between_two_alike() {
+    let p = problem(&[7, 0], vec![User::new(&[1, 0]), User::new(&[0, 1]), User::new(&[1, 0])]);
+    let whole: Vec<_> = whole::solve(&p).expect("few").iter().map(|o| (o.tasks, o.limit)).collect();
+    let first = Limit::Capacity(0);
+    assert_eq!(whole, [(4, first), (0, Limit::Capacity(1)), (3, first)]);
+}
+
 #[test]
 fn the_largest_amounts_do_not_overflow() {
     let most = snic_fairness::drf::AMOUNT_MAX;

@@ -62,8 +62,14 @@ pub fn solve(problem: &Problem) -> Result<Vec<WholeOutcome>, TooManyTasks> {
             user,
         })
     };
-    let mut turns: BinaryHeap<_> =
-        (0..outcomes.len()).filter_map(|user| turn(user, 0)).map(Reverse).collect();
+    // A share of nothing compares with no other: whose dominant resource has no capacity fits no
+    // task, and stands in no queue.
+    let (first, never): (Vec<_>, Vec<_>) =
+        (0..outcomes.len()).filter_map(|user| turn(user, 0)).partition(|turn| turn.whole > 0);
+    for Turn { user, .. } in never {
+        outcomes[user].limit = refusal(problem, user, 0, &free).unwrap_or(Limit::AsksNothing);
+    }
+    let mut turns: BinaryHeap<_> = first.into_iter().map(Reverse).collect();
     let mut handed_out = 0;
     while let Some(Reverse(Turn { user, .. })) = turns.pop() {
         let outcome = &mut outcomes[user];
