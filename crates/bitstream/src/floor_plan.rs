@@ -2,7 +2,8 @@
 //!
 //! The regions of one group of a card profile are alike, column by column. A bitstream is built for
 //! the first of them; the configuration controller adds the distance of the region that it loads.
-//! So a bitstream that keeps to the frames of the first keeps to those of each.
+//! So a bitstream that keeps to the frames of the first keeps to those of each. On a part of stacked
+//! dies a region's frames name their die, and a bitstream may do something on these dies only.
 //!
 //! ```text
 //!           column 0      1      2 …                    frames of a write:
@@ -16,11 +17,13 @@ use std::ops::RangeInclusive;
 use snic_domain::{CardModel, RegionKind};
 
 use crate::upload::kind_name;
-use crate::{BitFile, FrameAddress, FrameWrite};
+use crate::{BitFile, FrameWrite};
 
 /// Columns that a region's bitstream may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameRange {
+    /// The die, counted along the chain from the one that the configuration port feeds: 0 to 3.
+    pub die: u8,
     /// 0 for logic, 1 for the content of block RAM.
     pub block_type: u8,
     /// Rows, from the bottom.
@@ -32,8 +35,12 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    fn has(&self, block_type: u8, row: u8, column: u16) -> bool {
-        self.block_type == block_type && self.rows.contains(&row) && self.columns.contains(&column)
+    fn has(&self, write: &FrameWrite<'_>, column: u16) -> bool {
+        let at = write.address;
+        self.die == write.die
+            && self.block_type == at.block_type()
+            && self.rows.contains(&at.row())
+            && self.columns.contains(&column)
     }
 }
 
@@ -51,11 +58,13 @@ pub struct FloorPlan {
 pub enum OutsideRegion {
     /// A frame elsewhere.
     #[error(
-        "the bitstream writes frame {frame} of column {column} in row {row} (block type {block_type}), \
-         which is outside of the {} regions of card model {model}; it would reach into what belongs to \
+        "the bitstream writes frame {frame} of column {column} in row {row} of die {die} (block type \
+         {block_type}), which is outside of the {} regions of card model {model}; it would reach into what belongs to \
          others", kind_name(*kind)
     )]
     Frame {
+        /// Its die.
+        die: u8,
         /// 0 for logic, 1 for the content of block RAM.
         block_type: u8,
         /// Its row.
@@ -64,6 +73,19 @@ pub enum OutsideRegion {
         column: u16,
         /// Its place in the column.
         frame: u8,
+        /// For which regions it was declared.
+        kind: RegionKind,
+        /// The card.
+        model: CardModel,
+    },
+    /// Commands to a die on which the regions have nothing.
+    #[error(
+        "the bitstream commands die {die}, on which the {} regions of card model {model} have no \
+         frames; it would reach into what belongs to others", kind_name(*kind)
+    )]
+    Die {
+        /// The die.
+        die: u8,
         /// For which regions it was declared.
         kind: RegionKind,
         /// The card.
@@ -83,7 +105,14 @@ pub enum OutsideRegion {
 }
 
 impl FloorPlan {
-    /// Whether every frame that `file` writes lies in a region of this kind. The pad frame at the end
+    /// The die of the first frames of the first regions of this kind; `None` where none are listed.
+    pub(crate) fn die_of(&self, kind: RegionKind) -> Option<u8> {
+        let ranges = self.groups.iter().find(|(of, _)| *of == kind)?;
+        Some(ranges.1.first()?.die)
+    }
+
+    /// Whether every frame that `file` writes lies in a region of this kind, and every die that it
+    /// commands has some of the region's frames. The pad frame at the end
     /// of a write counts too: a device that did not drop it would write it.
     pub fn check(&self, file: &BitFile<'_>, kind: RegionKind) -> Result<(), OutsideRegion> {
         let model = self.model.clone();
@@ -92,28 +121,34 @@ impl FloorPlan {
             if *of != kind || ranges.is_empty() {
                 continue;
             }
-            match file.writes.iter().find_map(|write| outside(write, ranges)) {
+            let model = model.clone();
+            if let Some((write, column, frame)) =
+                file.writes.iter().find_map(|write| outside(write, ranges))
+            {
+                let (die, block_type, row) =
+                    (write.die, write.address.block_type(), write.address.row());
+                refused = OutsideRegion::Frame { die, block_type, row, column, frame, kind, model };
+                continue;
+            }
+            let is_foreign = |die: &&u8| ranges.iter().all(|range| range.die != **die);
+            match file.dies.iter().find(is_foreign) {
                 None => return Ok(()),
-                Some((address, column, frame)) => {
-                    let (block_type, row) = (address.block_type(), address.row());
-                    let model = model.clone();
-                    refused = OutsideRegion::Frame { block_type, row, column, frame, kind, model };
-                }
+                Some(&die) => refused = OutsideRegion::Die { die, kind, model },
             }
         }
         Err(refused)
     }
 }
 
-/// The first frame of a write that is in none of the ranges: where the write began, column, frame.
-fn outside(write: &FrameWrite<'_>, ranges: &[FrameRange]) -> Option<(FrameAddress, u16, u8)> {
+/// The first frame of a write that is in none of the ranges: the write, its column, its place there.
+fn outside<'a>(write: &FrameWrite<'a>, ranges: &[FrameRange]) -> Option<(FrameWrite<'a>, u16, u8)> {
     let at = write.address;
     let (mut left, mut column, mut minor) = (write.frames(), at.column(), at.minor());
     while left > 0 {
-        let range = ranges.iter().find(|range| range.has(at.block_type(), at.row(), column));
+        let range = ranges.iter().find(|range| range.has(write, column));
         let room = range.map_or(0, |range| range.frames_per_column.saturating_sub(minor.into()));
         if room == 0 {
-            return Some((at, column, minor));
+            return Some((*write, column, minor));
         }
         left = left.saturating_sub(room.into());
         // A column that no address has is in no range either.
@@ -129,7 +164,8 @@ mod tests {
 
     use super::*;
     use crate::catalogue::{self, Catalogue};
-    use crate::packet::{FRAME_WORDS, Register, write};
+    use crate::packet::{FRAME_WORDS, Register, command, write};
+    use crate::test_image::build_test_on;
     use crate::{build_test, parse};
 
     fn sim() -> (Catalogue, CardProfile) {
@@ -150,7 +186,7 @@ mod tests {
     }
 
     fn plan(rows: RangeInclusive<u8>, columns: RangeInclusive<u16>) -> FloorPlan {
-        let range = FrameRange { block_type: 0, rows, columns, frames_per_column: 10 };
+        let range = FrameRange { die: 0, block_type: 0, rows, columns, frames_per_column: 10 };
         FloorPlan {
             model: "sim-16".parse().expect("a label"),
             groups: vec![(RegionKind::KnownNt, vec![range])],
@@ -171,7 +207,7 @@ mod tests {
         assert_eq!(check(&plan, &image_at(far(0, 2, 5, 0), 3)), Ok(()));
         let refused =
             |raw, frames| check(&plan, &image_at(raw, frames)).expect_err("outside").to_string();
-        assert!(refused(far(0, 1, 5, 0), 3).contains("column 5 in row 1"));
+        assert!(refused(far(0, 1, 5, 0), 3).contains("column 5 in row 1 of die 0"));
         assert!(refused(far(0, 4, 5, 0), 3).contains("column 5 in row 4"));
         assert!(refused(far(0, 2, 4, 0), 3).contains("frame 0 of column 4 in row 2"));
         assert!(refused(far(1, 2, 5, 0), 3).contains("block type 1"));
@@ -179,6 +215,43 @@ mod tests {
         assert!(refused(far(0, 3, 7, 8), 3).contains("frame 0 of column 8 in row 3"));
         // A frame that the column does not have.
         assert!(refused(far(0, 3, 6, 10), 2).contains("frame 10 of column 6 in row 3"));
+    }
+
+    #[test]
+    fn a_die_is_part_of_where_a_frame_is() {
+        let (catalogue, card) = sim();
+        let size = ByteSize::from_bytes(2_000);
+        let image =
+            |die| build_test_on(die, &card, &[&catalogue.nt_types[0]], size).expect("possible");
+        let mut plan = plan(0..=0, 0..=9);
+        for (of, image_of) in [(0, 1), (1, 0), (1, 2), (2, 1), (3, 2)] {
+            plan.groups[0].1[0].die = of;
+            assert_eq!(check(&plan, &image(of)), Ok(()));
+            let error = check(&plan, &image(image_of)).expect_err("another die").to_string();
+            assert!(error.contains(&format!("row 0 of die {image_of}")), "{error}");
+        }
+    }
+
+    /// GRESTORE on a die would reset the flip-flops of everybody there.
+    #[test]
+    fn a_command_to_a_foreign_die_is_refused_also_without_frames() {
+        let (catalogue, card) = sim();
+        let size = ByteSize::from_bytes(2_000);
+        let bytes = build_test_on(1, &card, &[&catalogue.nt_types[0]], size).expect("possible");
+        let mut plan = plan(0..=0, 0..=9);
+        plan.groups[0].1[0].die = 1;
+        let reset = write(Register::CMD, 1).to_be_bytes();
+        let first = bytes.windows(4).position(|word| word == reset).expect("RCRC") + 4;
+        let with = |command: u32| {
+            let mut bytes = bytes.clone();
+            bytes[first..first + 4].copy_from_slice(&command.to_be_bytes());
+            check(&plan, &bytes)
+        };
+        assert_eq!(with(command::RCRC), Ok(()));
+        for command in [command::GRESTORE, command::START, command::URAM, command::LFRM] {
+            let error = with(command).expect_err("it acts on die 0").to_string();
+            assert!(error.contains("commands die 0"), "{error}");
+        }
     }
 
     #[test]

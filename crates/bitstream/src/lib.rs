@@ -27,5 +27,5 @@ pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
 pub use parse::{BitFile, FrameWrite, InvalidBitstream, WrongCard, parse};
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
-pub use test_image::{InvalidTestImage, build_test};
+pub use test_image::{InvalidTestImage, build_test, build_test_on};
 pub use upload::{Checked, InvalidUpload, check_upload};

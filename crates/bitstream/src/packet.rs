@@ -30,6 +30,8 @@ impl Register {
     pub(crate) const CTL0: Self = Self(5);
     pub(crate) const MASK: Self = Self(6);
     pub(crate) const IDCODE: Self = Self(12);
+    /// Its words go to the next die of a part of stacked dies, as a stream of their own.
+    pub(crate) const BOUT: Self = Self(30);
 
     /// The register's address, 0 to 31.
     pub const fn address(self) -> u8 {
@@ -90,6 +92,12 @@ pub(crate) mod command {
     /// IPROG (reboot) and the flash commands.
     pub(crate) const fn is_allowed(command: u32) -> bool {
         matches!(command, NULL | WCFG | LFRM | START | URAM | RCRC | GRESTORE | DESYNC)
+    }
+
+    /// Whether it changes what a die holds. Not: what only opens, closes or checks the stream, and
+    /// so what a die on the way to another is told.
+    pub(crate) const fn acts(command: u32) -> bool {
+        !matches!(command, NULL | RCRC | DESYNC)
     }
 }
 

@@ -3,8 +3,12 @@
 //! ```text
 //! pads ─ sync ─┬─ NOOP                                        ┌─ NOOPs and pads to the end
 //!              ├─ IDCODE, CRC, MASK, CTL0, CMD ──── DESYNC ───┘
-//!              └─ FAR ─ CMD WCFG ─ FDRI, whole frames
+//!              ├─ FAR ─ CMD WCFG ─ FDRI, whole frames
+//!              └─ BOUT: the same again, from pads to DESYNC, for the next die
 //! ```
+//!
+//! A part of stacked dies is a daisy chain: the configuration port feeds the first die, and what is
+//! written to its BOUT register is the stream of the next (UG570, "Stacked Silicon Interconnect").
 //!
 //! The walk takes one step a packet and skips frame data unseen, so it costs the same for a large
 //! region as for a small one. It keeps nothing but slices of the input and one entry a frame write,
@@ -24,6 +28,8 @@ use crate::{BitHeader, InvalidHeader};
 const LEAD_WORDS_MAX: usize = 64;
 /// Packets before the IDCODE at most: options of the whole part, about a dozen.
 const LEAD_PACKETS_MAX: usize = 256;
+/// Dies of a part at most: the largest of the family have four (public device tables).
+pub(crate) const DIES_MAX: u8 = 4;
 /// The top four bits of an IDCODE are the silicon's revision: a bitstream fits all of them.
 const IDCODE_MASK: u32 = 0x0FFF_FFFF;
 
@@ -37,12 +43,17 @@ pub struct BitFile<'a> {
     /// What is written where, in the order of the file; at least one. An address counts up by
     /// itself within a write: see [`crate::FloorPlan`].
     pub writes: Vec<FrameWrite<'a>>,
+    /// The dies that do anything, each once and in the order of the file: frames are written there,
+    /// or a command given that changes the die. 0 is the die that the configuration port feeds.
+    pub dies: Vec<u8>,
 }
 
 /// Whole frames written from one address on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameWrite<'a> {
-    /// The first frame's address.
+    /// Which die, counted along the chain from the one that the configuration port feeds, 0 to 3.
+    pub die: u8,
+    /// The first frame's address on this die.
     pub address: FrameAddress,
     data: &'a [u8],
 }
@@ -50,7 +61,7 @@ pub struct FrameWrite<'a> {
 impl fmt::Debug for FrameWrite<'_> {
     /// Without the frames: they would fill a log with megabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FrameWrite({} frames at {})", self.frames(), self.address)
+        write!(f, "FrameWrite({} frames at die {}, {})", self.frames(), self.die, self.address)
     }
 }
 
@@ -130,8 +141,14 @@ pub enum InvalidBitstream {
         /// Where.
         at: usize,
     },
+    /// A jump to a die that no part has.
+    #[error("the packet at byte {at} leads to a fifth die; parts have at most {DIES_MAX}")]
+    Dies {
+        /// Where.
+        at: usize,
+    },
     /// A type 2 packet without its type 1 packet.
-    #[error("the long packet at byte {at} does not follow an FDRI packet of 0 words")]
+    #[error("the long packet at byte {at} does not follow an FDRI or BOUT packet of 0 words")]
     LongAlone {
         /// Where.
         at: usize,
@@ -232,14 +249,11 @@ pub fn parse(bytes: &[u8]) -> Result<BitFile<'_>, InvalidBitstream> {
     if data.len() % 4 != 0 {
         return Err(InvalidBitstream::NotWords { bytes: data.len() });
     }
-    let mut walk = Walk::after_sync(data)?;
-    while !walk.is_desynced {
-        walk.step()?;
-    }
-    walk.check_rest()?;
-    match walk.idcode {
-        Some(idcode) if !walk.writes.is_empty() => {
-            Ok(BitFile { header, idcode, writes: walk.writes })
+    let mut found = Found::default();
+    Walk::after_sync(data, 0, 0)?.finish(&mut found)?;
+    match found.idcode {
+        Some(idcode) if !found.writes.is_empty() => {
+            Ok(BitFile { header, idcode, writes: found.writes, dies: found.dies })
         }
         _ => Err(InvalidBitstream::NoFrames),
     }
@@ -273,7 +287,7 @@ pub(crate) fn is_same_part(part: &str, idcode: u32, card: &CardProfile) -> Resul
 /// The IDCODE that configuration data writes first, before any frame: what it is for. The packets
 /// behind it are not looked at.
 pub(crate) fn lead_idcode(data: &[u8]) -> Result<u32, InvalidBitstream> {
-    let mut walk = Walk::after_sync(data)?;
+    let mut walk = Walk::after_sync(data, 0, 0)?;
     for _ in 0..LEAD_PACKETS_MAX {
         let at = walk.at;
         let word = walk.next().ok_or(InvalidBitstream::NoDesync)?;
@@ -291,30 +305,47 @@ pub(crate) fn lead_idcode(data: &[u8]) -> Result<u32, InvalidBitstream> {
     Err(InvalidBitstream::NotReady { missing: "IDCODE", at: walk.at })
 }
 
-/// The device's side of the walk: what its registers hold.
+/// What a walk has seen, on all dies.
+#[derive(Debug, Default)]
+struct Found<'a> {
+    idcode: Option<u32>,
+    writes: Vec<FrameWrite<'a>>,
+    dies: Vec<u8>,
+}
+
+impl Found<'_> {
+    fn acts(&mut self, die: u8) {
+        if !self.dies.contains(&die) {
+            self.dies.push(die);
+        }
+    }
+}
+
+/// One die's side of the walk: what its registers hold.
 struct Walk<'a> {
+    /// To the end of this die's stream.
     data: &'a [u8],
     /// Byte of `data` that comes next.
     at: usize,
-    idcode: Option<u32>,
+    die: u8,
+    has_idcode: bool,
     /// FAR, until frames are written there.
     address: Option<u32>,
     command: u32,
     mask: u32,
-    writes: Vec<FrameWrite<'a>>,
     is_desynced: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn after_sync(data: &'a [u8]) -> Result<Self, InvalidBitstream> {
+    fn after_sync(data: &'a [u8], at: usize, die: u8) -> Result<Self, InvalidBitstream> {
         let mut walk = Self {
             data,
-            at: 0,
-            idcode: None,
+            at,
+            die,
+            has_idcode: false,
             address: None,
             command: command::NULL,
             mask: 0,
-            writes: Vec::new(),
             is_desynced: false,
         };
         for _ in 0..LEAD_WORDS_MAX {
@@ -327,24 +358,37 @@ impl<'a> Walk<'a> {
         Err(InvalidBitstream::NoSync)
     }
 
+    /// Through DESYNC, and what may follow it.
+    fn finish(mut self, found: &mut Found<'a>) -> Result<(), InvalidBitstream> {
+        while !self.is_desynced {
+            self.step(found)?;
+        }
+        self.check_rest()
+    }
+
     fn next(&mut self) -> Option<u32> {
         let word = self.data.get(self.at..)?.first_chunk()?;
         self.at += 4;
         Some(u32::from_be_bytes(*word))
     }
 
-    fn step(&mut self) -> Result<(), InvalidBitstream> {
+    fn step(&mut self, found: &mut Found<'a>) -> Result<(), InvalidBitstream> {
         let at = self.at;
         let word = self.next().ok_or(InvalidBitstream::NoDesync)?;
         match Packet::decode(word).ok_or(InvalidBitstream::NoPacket { word, at })? {
             Packet::Noop => Ok(()),
             Packet::Read => Err(InvalidBitstream::Read { at }),
-            Packet::Write { register: Register::FDRI, count: 0 } => self.long_frames(),
-            Packet::Write { register: Register::FDRI, count } => self.frames(count, at),
+            Packet::Write { register: register @ (Register::FDRI | Register::BOUT), count } => {
+                let (count, at) = if count == 0 { self.long()? } else { (count, at) };
+                match register {
+                    Register::FDRI => self.frames(count, at, found),
+                    _ => self.next_die(count, at, found),
+                }
+            }
             Packet::Write { register, count: 1 } => {
                 let left = (self.data.len() - self.at) / 4;
                 let value = self.next().ok_or(InvalidBitstream::Cut { count: 1, left, at })?;
-                self.set(register, value, at)
+                self.set(register, value, at, found)
             }
             Packet::Write { register, count } => {
                 Err(InvalidBitstream::Count { register, count, at })
@@ -353,7 +397,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn set(&mut self, register: Register, value: u32, at: usize) -> Result<(), InvalidBitstream> {
+    fn set(
+        &mut self,
+        register: Register,
+        value: u32,
+        at: usize,
+        found: &mut Found<'a>,
+    ) -> Result<(), InvalidBitstream> {
         match register {
             // The device checks the CRC itself; a wrong one makes the load fail, no more.
             Register::CRC => {}
@@ -362,37 +412,49 @@ impl<'a> Walk<'a> {
             Register::CTL0 if self.mask & !CTL0_ALLOWED != 0 => {
                 return Err(InvalidBitstream::Control { bits: self.mask & !CTL0_ALLOWED, at });
             }
-            Register::CTL0 => {}
-            Register::IDCODE => match self.idcode.replace(value) {
-                Some(first) if first != value => {
-                    return Err(InvalidBitstream::TwoIdcodes { first, second: value, at });
+            Register::CTL0 => found.acts(self.die),
+            Register::IDCODE => {
+                self.has_idcode = true;
+                match found.idcode.replace(value) {
+                    Some(first) if first != value => {
+                        return Err(InvalidBitstream::TwoIdcodes { first, second: value, at });
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             Register::CMD if !command::is_allowed(value) => {
                 return Err(InvalidBitstream::Command { command: value, at });
             }
             Register::CMD => {
                 self.command = value;
                 self.is_desynced = value == command::DESYNC;
+                if command::acts(value) {
+                    found.acts(self.die);
+                }
             }
             _ => return Err(InvalidBitstream::Register { register, at }),
         }
         Ok(())
     }
 
-    fn long_frames(&mut self) -> Result<(), InvalidBitstream> {
+    /// The type 2 packet that has to follow: how many words, and where it stands.
+    fn long(&mut self) -> Result<(usize, usize), InvalidBitstream> {
         let at = self.at;
         let word = self.next().ok_or(InvalidBitstream::NoDesync)?;
         match Packet::decode(word) {
-            Some(Packet::Long { count }) => self.frames(count, at),
+            Some(Packet::Long { count }) => Ok((count, at)),
             _ => Err(InvalidBitstream::NoPacket { word, at }),
         }
     }
 
-    fn frames(&mut self, words: usize, at: usize) -> Result<(), InvalidBitstream> {
+    fn frames(
+        &mut self,
+        words: usize,
+        at: usize,
+        found: &mut Found<'a>,
+    ) -> Result<(), InvalidBitstream> {
         let not_ready = |missing| InvalidBitstream::NotReady { missing, at };
-        if self.idcode.is_none() {
+        if !self.has_idcode {
             return Err(not_ready("IDCODE"));
         }
         if self.command != command::WCFG {
@@ -403,13 +465,34 @@ impl<'a> Walk<'a> {
         if words == 0 || !words.is_multiple_of(FRAME_WORDS) {
             return Err(InvalidBitstream::NotFrames { words, at });
         }
+        let data = self.take(words, at)?;
+        found.writes.push(FrameWrite { die: self.die, address, data });
+        Ok(())
+    }
+
+    /// The next die's stream, whole: it ends with a DESYNC of its own.
+    fn next_die(
+        &mut self,
+        words: usize,
+        at: usize,
+        found: &mut Found<'a>,
+    ) -> Result<(), InvalidBitstream> {
+        let die = self.die + 1;
+        if die == DIES_MAX {
+            return Err(InvalidBitstream::Dies { at });
+        }
+        let start = self.at;
+        self.take(words, at)?;
+        Self::after_sync(&self.data[..self.at], start, die)?.finish(found)
+    }
+
+    fn take(&mut self, words: usize, at: usize) -> Result<&'a [u8], InvalidBitstream> {
         let rest = &self.data[self.at..];
         let left = rest.len() / 4;
         // At most 2^27 words, so that the product fits in 32 bits.
         let data = rest.get(..words * 4).ok_or(InvalidBitstream::Cut { count: words, left, at })?;
         self.at += data.len();
-        self.writes.push(FrameWrite { address, data });
-        Ok(())
+        Ok(data)
     }
 
     /// What follows DESYNC is ignored by the device until the next sync word: there must be none.

@@ -47,12 +47,25 @@ pub fn build_test(
     chain: &[&NtType],
     size: ByteSize,
 ) -> Result<Vec<u8>, InvalidTestImage> {
+    build_test_on(0, card, chain, size)
+}
+
+/// [`build_test`] for regions on a die, 0 to 3 along the chain: the streams of the dies before it
+/// carry the next one's, and nothing else.
+pub fn build_test_on(
+    die: u8,
+    card: &CardProfile,
+    chain: &[&NtType],
+    size: ByteSize,
+) -> Result<Vec<u8>, InvalidTestImage> {
     let rom = ChainRom::of(chain)?.encode();
     let mut design = chain.iter().map(|nt| nt.id.as_str()).collect::<Vec<_>>().join(" -> ");
     let header_bytes = header(card, &design).bytes();
     let (head, tail) = (head_words(card.idcode), tail_words());
-    // FDRI's two headers stand between head and frames.
-    let packets = (head.len() + 2 + tail.len()) * 4;
+    // FDRI's two headers stand between head and frames, BOUT's between a die's lead and the next.
+    let (lead, end) = (lead_words(card.idcode), end_words());
+    let (jumps, jump) = (usize::from(die), lead.len() + 2 + end.len());
+    let packets = (jumps * jump + head.len() + 2 + tail.len()) * 4;
     let least = header_bytes + packets + FRAMES_MIN * FRAME_BYTES;
     let asked = usize::try_from(size.get()).unwrap_or(usize::MAX);
     if asked < least || size > BITSTREAM_BYTES_MAX {
@@ -66,12 +79,19 @@ pub fn build_test(
     let mut out = Vec::with_capacity(asked);
     // At most 16 MiB, so that all numbers below fit in 32 bits.
     header(card, &design).write(&mut out, data_bytes as u32)?;
+    let innermost = head.len() + 2 + frames * FRAME_WORDS + tail.len();
+    for below in (0..jumps).rev() {
+        push(&mut out, &lead);
+        let words = (innermost + below * jump) as u32;
+        push(&mut out, &[write(Register::BOUT, 0), long_write(words)]);
+    }
     push(&mut out, &head);
     push(&mut out, &[write(Register::FDRI, 0), long_write((frames * FRAME_WORDS) as u32)]);
     let frames_end = out.len() + frames * FRAME_BYTES;
     push(&mut out, &rom);
     fill_with_noise(&mut out, frames_end, &rom);
     push(&mut out, &tail);
+    (0..jumps).for_each(|_| push(&mut out, &end));
     while out.len() < asked {
         push(&mut out, &[NOOP]);
     }
@@ -95,12 +115,18 @@ fn header<'a>(card: &'a CardProfile, design: &'a str) -> BitHeader<'a> {
     BitHeader { design, part: &card.part, date: "2024/01/01", time: "00:00:00" }
 }
 
-fn head_words(idcode: u32) -> Vec<u32> {
+/// Opens a die's stream.
+fn lead_words(idcode: u32) -> Vec<u32> {
     let mut words = vec![PAD; LEAD_PADS];
     words.extend(BUS_WIDTH);
     words.extend([PAD, PAD, SYNC, NOOP]);
     words.extend([write(Register::CMD, 1), command::RCRC, NOOP, NOOP]);
     words.extend([write(Register::IDCODE, 1), idcode]);
+    words
+}
+
+fn head_words(idcode: u32) -> Vec<u32> {
+    let mut words = lead_words(idcode);
     words.extend([write(Register::CMD, 1), command::WCFG, NOOP]);
     words.extend([write(Register::FAR, 1), 0, NOOP]);
     words
@@ -108,7 +134,13 @@ fn head_words(idcode: u32) -> Vec<u32> {
 
 fn tail_words() -> Vec<u32> {
     let mut words = vec![write(Register::CMD, 1), command::LFRM, NOOP];
-    words.extend([write(Register::CMD, 1), command::DESYNC]);
+    words.extend(end_words());
+    words
+}
+
+/// Closes a die's stream.
+fn end_words() -> Vec<u32> {
+    let mut words = vec![write(Register::CMD, 1), command::DESYNC];
     words.extend([NOOP; TAIL_NOOPS]);
     words
 }
@@ -203,6 +235,21 @@ mod tests {
         assert_eq!(parse(&bytes).expect("a valid file").frames(), FRAMES_MIN);
         let less = ByteSize::from_bytes(least.get() - 1);
         assert!(build_test(&card, &chain, less).is_err());
+    }
+
+    #[test]
+    fn an_image_for_another_die_writes_and_commands_that_die_alone() {
+        let (catalogue, card) = sim();
+        let chain = [&catalogue.nt_types[0]];
+        for die in 0..4 {
+            let size = ByteSize::from_bytes(4_097);
+            let bytes = build_test_on(die, &card, &chain, size).expect("possible");
+            assert_eq!(bytes.len(), 4_097);
+            let file = parse(&bytes).expect("a valid file");
+            assert_eq!((file.writes.len(), file.writes[0].die), (1, die));
+            assert_eq!(file.dies, [die]);
+            assert_eq!(identify(&bytes), Ok(ChainRom::of(&chain).expect("valid")));
+        }
     }
 
     proptest! {

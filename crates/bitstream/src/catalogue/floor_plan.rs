@@ -4,6 +4,7 @@ use snic_domain::CardModel;
 
 use super::check::{At, Checked};
 use super::raw::{RawCard, RawFrames};
+use crate::parse::DIES_MAX;
 use crate::{FloorPlan, FrameRange};
 
 /// The last row that a frame address can name.
@@ -42,8 +43,17 @@ fn range(at: &At<'_>, raw: &RawFrames) -> Checked<FrameRange> {
         (1..=FRAMES_MAX).contains(&frames),
         allowed,
     )?;
+    let die = match &raw.die {
+        None => 0,
+        Some(die) => {
+            let allowed = format_args!("0 to {}, counted along the chain, are", DIES_MAX - 1);
+            at.ensure("die", die, *die.get_ref() < DIES_MAX, allowed)?;
+            *die.get_ref()
+        }
+    };
     let block_type = raw.block_type;
     Ok(FrameRange {
+        die,
         block_type,
         rows: bottom..=top,
         columns: left..=right,

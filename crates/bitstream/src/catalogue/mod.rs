@@ -15,7 +15,8 @@ use snic_domain::{
 
 pub use error::{InvalidCatalogue, Problem};
 
-use crate::{FloorPlan, InvalidTestImage, build_test};
+use crate::test_image::build_test_on;
+use crate::{FloorPlan, InvalidTestImage};
 
 /// One file: its name, for messages, and its text.
 #[derive(Debug, Clone, Copy)]
@@ -165,7 +166,9 @@ impl Catalogue {
         let nts = chain.nts.iter().map(find).collect::<Result<Vec<_>, _>>()?;
         let regions = card.regions.iter().filter(|region| region.kind == chain.region_kind);
         let size = regions.map(|region| region.bitstream_max).max().unwrap_or_default();
-        let bytes = build_test(card, &nts, size)?;
+        let plan = self.floor_plan(&card.model);
+        let die = plan.and_then(|plan| plan.die_of(chain.region_kind)).unwrap_or_default();
+        let bytes = build_test_on(die, card, &nts, size)?;
         let record = Bitstream {
             id: chain.bitstream_id(&card.model)?,
             digest: Digest::of(&bytes),

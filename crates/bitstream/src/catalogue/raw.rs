@@ -44,6 +44,8 @@ pub(super) struct RawRegions {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFrames {
     #[serde(default)]
+    pub(super) die: Option<Spanned<u8>>,
+    #[serde(default)]
     pub(super) block_type: u8,
     pub(super) rows: Spanned<[u8; 2]>,
     pub(super) columns: Spanned<[u16; 2]>,

@@ -225,6 +225,25 @@ fn what_is_no_toml_or_has_wrong_keys_is_refused_with_line_and_key() {
 }
 
 #[test]
+fn frames_of_regions_have_a_die_and_bad_ones_are_refused() {
+    let frames = |what: &str| format!("frames = [{{ {what} }}]\n");
+    let good = frames("die = 2, rows = [1, 2], columns = [3, 4], frames_per_column = 5");
+    let catalogue = changed("card", "", &good).expect("valid");
+    let range = catalogue.floor_plans[0].groups[0].1[0].clone();
+    assert_eq!((range.die, range.rows, range.columns), (2, 1..=2, 3..=4));
+    let refused = |from: &str, to: &str, parts: [&str; 2]| {
+        assert_refused("card", "", &good.replace(from, to), parts[0], parts[1]);
+    };
+    refused("die = 2", "die = 4", ["card:19: regions[0].frames[0].die", "0 to 3"]);
+    refused("[1, 2]", "[2, 1]", ["card:19: regions[0].frames[0].rows", "first to last"]);
+    refused("[1, 2]", "[1, 64]", ["card:19: regions[0].frames[0].rows", "at most 63"]);
+    refused("[3, 4]", "[3, 1024]", ["card:19: regions[0].frames[0].columns", "at most 1023"]);
+    refused("= 5", "= 0", ["card:19: regions[0].frames[0].frames_per_column", "1 to 256"]);
+    refused("= 5", "= 257", ["card:19: regions[0].frames[0].frames_per_column", "1 to 256"]);
+    refused("die", "dye", ["card:19", "dye"]);
+}
+
+#[test]
 fn bad_cards_are_refused() {
     let zero = "give more than 0";
     assert_refused("card", "idcode = 1", "idcode = 0", "card:3: idcode", zero);

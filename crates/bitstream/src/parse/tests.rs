@@ -87,7 +87,7 @@ fn a_long_packet_writes_many_frames() {
 
 #[test]
 fn registers_and_commands_beyond_the_region_are_refused_by_name() {
-    let cases: [(u32, &str); 12] = [
+    let cases: [(u32, &str); 11] = [
         (9, "COR0"),
         (10, "MFWR"),
         (11, "CBC"),
@@ -97,7 +97,6 @@ fn registers_and_commands_beyond_the_region_are_refused_by_name() {
         (17, "TIMER"),
         (22, "BOOTSTS"),
         (24, "CTL1"),
-        (30, "BOUT (the next die)"),
         (8, "LOUT"),
         (31, "31"),
     ];
@@ -164,6 +163,61 @@ fn other_damage_has_its_error() {
     let cut = Err(InvalidBitstream::Cut { count: 1, left: 0, at: 456 });
     assert_eq!(with(115..118, &[]), cut);
     assert_eq!(with(10..108, &[]), Err(InvalidBitstream::NoFrames));
+}
+
+/// The words of a stream that leads to the next die and does nothing else, around another stream.
+fn jump(inner: &[u32]) -> Vec<u32> {
+    let long = [0x3003_C000, 0x5000_0000 | inner.len() as u32];
+    [&TINY_WORDS[..10], &long, inner, &TINY_TAIL[6..]].concat()
+}
+
+#[test]
+fn each_die_has_a_stream_of_its_own_inside_the_one_before() {
+    let mut words = tiny();
+    for die in 0..DIES_MAX {
+        let bytes = file(&words);
+        let read = parse(&bytes).expect("a valid file");
+        assert_eq!((read.writes.len(), read.writes[0].die), (1, die));
+        assert_eq!((read.writes[0].address.column(), read.frames()), (2, 1));
+        assert_eq!(read.dies, [die]);
+        words = jump(&words);
+    }
+    let at = 4 * (12 * usize::from(DIES_MAX) - 1);
+    assert_eq!(parse(&file(&words)), Err(InvalidBitstream::Dies { at }));
+    // Both dies: after the next die's stream this one's goes on.
+    let both = [&TINY_WORDS[..10], &[0x3003_C000, 0x5000_0000 | 118], &tiny(), &tiny()[10..]];
+    let bytes = file(&both.concat());
+    let read = parse(&bytes).expect("a valid file");
+    let dies: Vec<_> = read.writes.iter().map(|write| write.die).collect();
+    assert_eq!((dies, read.dies), (vec![1, 0], vec![1, 0]));
+}
+
+#[test]
+fn a_die_s_stream_is_checked_as_strictly_as_the_first() {
+    let mut other = tiny();
+    other[9] = 1;
+    let (first, second) = (0x14B3_1093, 1);
+    let two = Err(InvalidBitstream::TwoIdcodes { first, second, at: 48 + 32 });
+    assert_eq!(parse(&file(&jump(&other))), two);
+    let mut boot = tiny();
+    boot.splice(5..6, [0x3002_0001, 0]); // WBSTAR
+    let register = Register(16);
+    assert_eq!(parse(&file(&jump(&boot))), Err(InvalidBitstream::Register { register, at: 68 }));
+    assert_eq!(parse(&file(&jump(&tiny()[5..]))), Err(InvalidBitstream::NoSync));
+    assert_eq!(parse(&file(&jump(&tiny()[..114]))), Err(InvalidBitstream::NoDesync));
+    assert_eq!(parse(&file(&jump(&[]))), Err(InvalidBitstream::NoSync));
+    let behind = [tiny(), vec![SYNC]].concat();
+    let after = Err(InvalidBitstream::AfterDesync { word: SYNC, at: 48 + 472 });
+    assert_eq!(parse(&file(&jump(&behind))), after);
+    // It needs an IDCODE of its own before its frames, and says where it ends.
+    let mut bare = tiny();
+    bare.drain(8..10);
+    let missing = Err(InvalidBitstream::NotReady { missing: "IDCODE", at: 48 + 48 });
+    assert_eq!(parse(&file(&jump(&bare))), missing);
+    let mut long = jump(&tiny());
+    long[11] = 0x5000_0000 | 1_000;
+    let cut = Err(InvalidBitstream::Cut { count: 1_000, left: 122, at: 44 });
+    assert_eq!(parse(&file(&long)), cut);
 }
 
 #[test]
