@@ -237,7 +237,7 @@ impl Banks {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_tables::{ChainRow, RateLimiterRow, RowCodec, Table};
+    use snic_tables::{ChainRow, RateLimiterRow, RowCodec, Steering, Table};
 
     use super::*;
 
@@ -252,7 +252,8 @@ mod tests {
         key
     }
 
-    const CHAIN: ChainRow = ChainRow { first_instance: 4, instances: 2 };
+    const CHAIN: ChainRow =
+        ChainRow { first_instance: 4, instances: 2, steering: Steering::RoundRobin };
 
     #[test]
     fn rows_are_seen_after_the_commit_and_not_before() {

@@ -44,7 +44,7 @@ pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::{Charging, MemoryAccess, Options, Reservation, Scheduling, Steering};
+pub use plane::{Charging, MemoryAccess, Options, Scheduling};
 pub use profile::InvalidProfile;
 pub use shared::SharedSimCard;
 pub use trace::{Fate, Record};

@@ -3,6 +3,7 @@
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_ports::card::image::{ChainRom, SlotRom};
+use snic_tables::Reservation;
 use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_LOADING};
 
 use crate::time::{Clock, Meter};
@@ -77,6 +78,8 @@ pub(crate) struct Region {
     present: u8,
     /// Slots of which no credit is left.
     exhausted: u8,
+    /// For how much of its chain a packet needs them.
+    reservation: Reservation,
 }
 
 impl Region {
@@ -96,6 +99,7 @@ impl Region {
             credits: [credits; CHAIN_SLOTS_MAX],
             present: 0,
             exhausted: 0,
+            reservation: Reservation::default(),
         }
     }
 
@@ -109,9 +113,19 @@ impl Region {
         self.present & mask == mask
     }
 
+    /// Takes the credits with which a packet that uses the slots of `mask` may enter; says for which
+    /// of them. None where it has to wait.
+    #[inline]
+    pub(crate) fn admit(&mut self, mask: u8) -> u8 {
+        match self.reservation {
+            Reservation::Chain => mask * u8::from(self.reserve(mask)),
+            Reservation::Prefix => self.reserve_prefix(mask),
+        }
+    }
+
     /// Takes one credit at every slot of `mask`, or none at all.
     #[inline]
-    pub(crate) fn reserve(&mut self, mask: u8) -> bool {
+    fn reserve(&mut self, mask: u8) -> bool {
         if self.exhausted & mask != 0 {
             return false;
         }
@@ -124,7 +138,7 @@ impl Region {
     }
 
     /// Takes one credit at every slot of `mask` up to the first that has none; says of which.
-    pub(crate) fn reserve_prefix(&mut self, mask: u8) -> u8 {
+    fn reserve_prefix(&mut self, mask: u8) -> u8 {
         let missing = self.exhausted & mask;
         // All below the lowest slot that has none.
         let prefix = mask & (missing & missing.wrapping_neg()).wrapping_sub(1);
@@ -143,8 +157,9 @@ impl Region {
     }
 
     /// Changes how many credits there are; those that are held stay held.
-    pub(crate) fn set_credits(&mut self, credits: [u8; CHAIN_SLOTS_MAX]) {
+    pub(crate) fn set_credits(&mut self, credits: [u8; CHAIN_SLOTS_MAX], reservation: Reservation) {
         self.credits = credits;
+        self.reservation = reservation;
         self.note_slots();
     }
 
@@ -228,12 +243,12 @@ mod tests {
     fn fewer_credits_count_once_the_held_ones_are_back() {
         let mut region = region();
         assert!(region.reserve(1) && region.reserve(1));
-        region.set_credits([1; 8]);
+        region.set_credits([1; 8], Reservation::Chain);
         region.give_back(1);
         assert!(!region.reserve(1), "one is held, and there is one");
         region.give_back(1);
         assert!(region.reserve(1));
-        region.set_credits([3; 8]);
+        region.set_credits([3; 8], Reservation::Chain);
         assert!(region.reserve(1) && region.reserve(1) && !region.reserve(1));
     }
 

@@ -4,7 +4,7 @@
 //! With shares, each instance is owed its part of every packet's bytes, and the one that is owed
 //! most gets the packet. What is owed never grows beyond one packet for each instance.
 
-use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Table};
+use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Steering, Table};
 
 use crate::decoded::Decoded;
 
@@ -40,17 +40,22 @@ impl Spread {
         }
     }
 
-    /// The instance of `chain` that gets a packet of `bytes`.
+    /// The instance of `chain` that gets a packet of `bytes`; where the chain is steered by it,
+    /// `load` says how much a region has to do.
     #[inline]
     pub(crate) fn choose(
         &mut self,
         rows: &Decoded,
         chain: u16,
         bytes: u32,
+        load: impl Fn(u8) -> u64,
     ) -> Result<u16, DropCause> {
         let row = rows.chains.get(usize::from(chain)).copied().flatten();
         let row = row.ok_or(DropCause::NoInstance)?;
         let all = range(row);
+        if row.steering == Steering::LeastLoaded {
+            return least_loaded(rows, all, load).ok_or(DropCause::NoInstance);
+        }
         let weight = |at: usize| rows.instances[at].as_ref().map_or(0, weight);
         let first = all.clone().next().ok_or(DropCause::NoInstance)?;
         let chosen = if all.len() == 1 {
@@ -91,21 +96,19 @@ fn weight(row: &InstanceRow) -> u32 {
     row.weight_kbps
 }
 
-/// The instances' rows, as far as the table has them.
-/// The instance of `chain` whose region has the least to do, by `load`; ties to the first row.
-pub(crate) fn least_loaded(
+/// The instance whose region has the least to do, by `load`; ties to the first row.
+fn least_loaded(
     rows: &Decoded,
-    chain: u16,
+    all: std::ops::Range<usize>,
     load: impl Fn(u8) -> u64,
-) -> Result<u16, DropCause> {
-    let row = rows.chains.get(usize::from(chain)).copied().flatten();
+) -> Option<u16> {
     let usable = |at: &usize| rows.instances[*at].as_ref().is_some_and(|row| weight(row) > 0);
-    let all = range(row.ok_or(DropCause::NoInstance)?).filter(usable);
     let load_of =
         |at: &usize| rows.instances[*at].as_ref().map_or(u64::MAX, |row| load(row.region));
-    all.min_by_key(load_of).map(|at| at as u16).ok_or(DropCause::NoInstance)
+    all.filter(usable).min_by_key(load_of).map(|at| at as u16)
 }
 
+/// The instances' rows, as far as the table has them.
 fn range(chain: ChainRow) -> std::ops::Range<usize> {
     let first = usize::from(chain.first_instance);
     let end = (first + usize::from(chain.instances)).min(Table::Instance.rows());
@@ -118,9 +121,17 @@ mod tests {
 
     use super::*;
 
+    fn chain(first_instance: u16, instances: usize) -> ChainRow {
+        ChainRow { first_instance, instances: instances as u16, steering: Steering::RoundRobin }
+    }
+
+    fn idle(_: u8) -> u64 {
+        0
+    }
+
     fn rows(weights: &[u32]) -> Decoded {
         let mut rows = Decoded::default();
-        rows.chains[5] = Some(ChainRow { first_instance: 10, instances: weights.len() as u16 });
+        rows.chains[5] = Some(chain(10, weights.len()));
         for (at, &weight_kbps) in weights.iter().enumerate() {
             rows.instances[10 + at] = Some(InstanceRow { region: 0, used_mask: 1, weight_kbps });
         }
@@ -132,7 +143,7 @@ mod tests {
         let rows = rows(&[7, 7, 7]);
         let mut spread = Spread::default();
         let chosen: Vec<_> = [64, 1_500, 64, 9_216, 64, 64]
-            .map(|bytes| spread.choose(&rows, 5, bytes).expect("an instance"))
+            .map(|bytes| spread.choose(&rows, 5, bytes, idle).expect("an instance"))
             .into();
         assert_eq!(chosen, [10, 11, 12, 10, 11, 12]);
     }
@@ -141,16 +152,32 @@ mod tests {
     fn a_chain_without_a_usable_instance_has_none() {
         let mut spread = Spread::default();
         let none = Err(DropCause::NoInstance);
-        assert_eq!(spread.choose(&Decoded::default(), 5, 64), none);
-        assert_eq!(spread.choose(&rows(&[]), 5, 64), none);
-        assert_eq!(spread.choose(&rows(&[0, 0]), 5, 64), none);
-        assert_eq!(spread.choose(&rows(&[1]), 4, 64), none);
-        assert_eq!(spread.choose(&rows(&[1]), u16::MAX, 64), none);
+        assert_eq!(spread.choose(&Decoded::default(), 5, 64, idle), none);
+        assert_eq!(spread.choose(&rows(&[]), 5, 64, idle), none);
+        assert_eq!(spread.choose(&rows(&[0, 0]), 5, 64, idle), none);
+        assert_eq!(spread.choose(&rows(&[1]), 4, 64, idle), none);
+        assert_eq!(spread.choose(&rows(&[1]), u16::MAX, 64, idle), none);
         let mut gap = rows(&[1]);
         gap.instances[10] = None;
-        assert_eq!(spread.choose(&gap, 5, 64), none);
-        gap.chains[5] = Some(ChainRow { first_instance: u16::MAX, instances: 9 });
-        assert_eq!(spread.choose(&gap, 5, 64), none);
+        assert_eq!(spread.choose(&gap, 5, 64, idle), none);
+        gap.chains[5] = Some(chain(u16::MAX, 9));
+        assert_eq!(spread.choose(&gap, 5, 64, idle), none);
+    }
+
+    #[test]
+    fn where_the_chain_says_so_the_load_of_the_region_decides() {
+        let mut rows = rows(&[5, 5, 0, 5]);
+        for (at, region) in [(10, 3), (11, 1), (12, 0), (13, 1)] {
+            let row = rows.instances[at].expect("made above");
+            rows.instances[at] = Some(InstanceRow { region, ..row });
+        }
+        let by_load = ChainRow { steering: Steering::LeastLoaded, ..chain(10, 4) };
+        rows.chains[5] = Some(by_load);
+        let mut spread = Spread::default();
+        let load = |region: u8| [0, 700, 0, 900][usize::from(region)];
+        let chosen: Vec<_> = (0..3).map(|_| spread.choose(&rows, 5, 64, load)).collect();
+        assert_eq!(chosen, [Ok(11); 3], "of equals the first, and none without a weight");
+        assert_eq!(spread.choose(&rows, 5, 64, |_| 7), Ok(10));
     }
 
     #[test]
@@ -158,7 +185,7 @@ mod tests {
         let rows = rows(&[0, 3, 1]);
         let mut spread = Spread::default();
         for _ in 0..40 {
-            assert_ne!(spread.choose(&rows, 5, 64), Ok(10));
+            assert_ne!(spread.choose(&rows, 5, 64, idle), Ok(10));
         }
     }
 
@@ -172,7 +199,7 @@ mod tests {
             let mut spread = Spread::default();
             let mut bytes = vec![0_u64; weights.len()];
             for &size in &sizes {
-                let at = spread.choose(&rows, 5, size).expect("an instance");
+                let at = spread.choose(&rows, 5, size, idle).expect("an instance");
                 bytes[usize::from(at) - 10] += u64::from(size);
             }
             let total: f64 = sizes.iter().map(|&size| f64::from(size)).sum();

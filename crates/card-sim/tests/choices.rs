@@ -4,25 +4,18 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{Options, Reservation, Scheduling, Sizes, Steering, TrafficSource};
+use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile};
+use snic_tables::{ChainRow, CreditRow, Reservation, Steering};
 
-fn with(options: Options, credits: u8) -> Rig {
-    Rig::with(CardProfile { credits_initial: credits, ..profile() }, 1, options)
+fn with(reservation: Reservation, credits: u8) -> Rig {
+    let profile = CardProfile { credits_initial: credits, ..profile() };
+    Rig::with(profile, 1, Options::default()).scheduled(Steering::RoundRobin, reservation)
 }
-
-const PREFIX: Options = Options {
-    scheduling: Scheduling::Turns,
-    credits: true,
-    reservation: Reservation::Prefix,
-    steering: Steering::RoundRobin,
-    descriptor_beats: 1,
-    shaper_queue: snic_domain::ByteSize::from_bytes(64 << 10),
-};
 
 #[test]
 fn a_packet_that_finds_all_credits_passes_a_prefix_card_as_any_other() {
-    let mut rig = with(PREFIX, 8);
+    let mut rig = with(Reservation::Prefix, 8);
     rig.load(0, &[(16, 100), (32, 100), (16, 100)]);
     rig.dag(1, &[&[&[(0, 0b111, 1)]]]);
     assert_eq!(rig.latency_alone(1), 49 + 64);
@@ -30,7 +23,7 @@ fn a_packet_that_finds_all_credits_passes_a_prefix_card_as_any_other() {
 
 #[test]
 fn where_the_credits_end_a_packet_comes_back_for_another_pass() {
-    let mut rig = with(PREFIX, 1);
+    let mut rig = with(Reservation::Prefix, 1);
     // The second NT is long: whoever comes next finds a credit of the first only.
     rig.load(0, &[(4, 100), (100, 100)]);
     rig.dag(1, &[&[&[(0, 0b11, 1)]]]);
@@ -47,8 +40,8 @@ fn where_the_credits_end_a_packet_comes_back_for_another_pass() {
 }
 
 /// Gbit/s of `dags` that want more than there is, on a chain whose second NT is slow for some.
-fn served(options: Options) -> (f64, f64) {
-    let mut rig = with(options, 4);
+fn served(reservation: Reservation) -> (f64, f64) {
+    let mut rig = with(reservation, 4);
     rig.load(0, &[(4, 100), (200, 100)]);
     // One DAG uses both NTs, the other the first only.
     rig.dag(1, &[&[&[(0, 0b11, 1)]]]);
@@ -66,8 +59,8 @@ fn served(options: Options) -> (f64, f64) {
 
 #[test]
 fn whoever_needs_only_what_is_free_is_not_held_up_in_either_mode() {
-    for options in [Options::default(), PREFIX] {
-        let (both, first) = served(options);
+    for reservation in [Reservation::Chain, Reservation::Prefix] {
+        let (both, first) = served(reservation);
         // Four credits in 200 and 204 cycles of the long NT.
         assert!((9.5..10.5).contains(&both), "{both}");
         assert!((first - 20.0).abs() < 0.3, "{first}");
@@ -77,7 +70,7 @@ fn whoever_needs_only_what_is_free_is_not_held_up_in_either_mode() {
 #[test]
 fn the_least_loaded_instance_gets_the_packet() {
     let latency = |steering| {
-        let mut rig = with(Options { steering, credits: false, ..Options::default() }, 8);
+        let mut rig = Rig::without_credits().scheduled(steering, Reservation::Chain);
         // One of the two is half as fast, which turns do not see.
         rig.load(0, &[(8, 40)]);
         rig.load(1, &[(8, 20)]);
@@ -89,6 +82,39 @@ fn the_least_loaded_instance_gets_the_packet() {
     };
     let (turns, load) = (latency(Steering::RoundRobin), latency(Steering::LeastLoaded));
     assert!(load * 3.0 < turns, "by load {load}, in turns {turns}");
+}
+
+#[test]
+fn both_choices_change_in_the_middle_of_traffic_and_nothing_is_lost() {
+    let mut rig = with(Reservation::Chain, 2);
+    rig.load(0, &[(8, 40), (60, 90)]);
+    rig.load(1, &[(8, 20), (60, 90)]);
+    rig.dag(1, &[&[&[(0, 0b11, 1), (1, 0b11, 1)]]]);
+    rig.send(1, 30, Sizes::imix());
+    let choices = [
+        (Steering::LeastLoaded, Reservation::Prefix),
+        (Steering::RoundRobin, Reservation::Prefix),
+        (Steering::LeastLoaded, Reservation::Chain),
+        (Steering::RoundRobin, Reservation::Chain),
+    ];
+    for (steering, reservation) in choices.into_iter().cycle().take(40) {
+        rig.card.run_for(1_777);
+        rig.check();
+        rig.program(|image| {
+            let chain = image.get::<ChainRow>(0).expect("programmed");
+            image.set(0, &ChainRow { steering, ..chain }).expect("there");
+            for region in [0, 1] {
+                let credits = image.get::<CreditRow>(region).expect("programmed");
+                image.set(region, &CreditRow { reservation, ..credits }).expect("there");
+            }
+        });
+    }
+    rig.card.run_for(1_000);
+    rig.check();
+    let measured = rig.card.measurements();
+    let dag = measured.dag(1).expect("it sends");
+    assert_eq!(dag.drops.iter().sum::<u64>(), 0, "{measured:?}");
+    assert!(dag.counters.packets_out > 500, "{measured:?}");
 }
 
 proptest! {
@@ -104,7 +130,7 @@ proptest! {
     ) {
         let reservation = if prefix { Reservation::Prefix } else { Reservation::Chain };
         let steering = if least_loaded { Steering::LeastLoaded } else { Steering::RoundRobin };
-        let mut rig = with(Options { reservation, steering, ..Options::default() }, credits);
+        let mut rig = with(reservation, credits).scheduled(steering, reservation);
         rig.load(0, &chain);
         rig.load(1, &chain);
         let all = ((1_u16 << chain.len()) - 1) as u8;

@@ -8,7 +8,7 @@ use snic_card_sim::{FRAME_BYTES_MAX, Options, SimCard, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, ByteSize, CardProfile, Cycles, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
-use snic_tables::{DagRow, DropCause};
+use snic_tables::{CreditRow, DagRow, DropCause, Reservation};
 
 fn with(change: impl FnOnce(&mut CardProfile)) -> Rig {
     let mut profile = profile();
@@ -67,7 +67,9 @@ fn a_credit_row_changes_the_credits_in_the_middle_of_traffic() {
     rig.send(1, 120, Sizes::Fixed(64));
     for (initial, gbps) in [(2, 16.0), (6, 48.0), (1, 8.0)] {
         rig.program(|image| {
-            image.set(0, &snic_tables::CreditRow { initial: [initial; 8] }).expect("there");
+            image
+                .set(0, &CreditRow { initial: [initial; 8], reservation: Reservation::Chain })
+                .expect("there");
         });
         rig.card.run_for(5_000);
         rig.card.take_measurements();

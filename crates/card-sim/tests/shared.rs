@@ -12,8 +12,8 @@ use snic_ports::card::{Card, Registers};
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::registers::BOOT_ID;
 use snic_tables::{
-    CardCommand, CardReport, ChainRow, DagRow, DropCause, InstanceRow, NONE, StageRow, TableImage,
-    Ticket,
+    CardCommand, CardReport, ChainRow, DagRow, DropCause, InstanceRow, NONE, StageRow, Steering,
+    TableImage, Ticket,
 };
 
 /// Steps the session until it has reported on everything.
@@ -41,7 +41,9 @@ fn tables(bytes: &[u8]) -> TableImage {
     let stage = StageRow { chains: [0, NONE, NONE, NONE], join_mask: 1, next: NONE, last: true };
     image.set(5, &dag).expect("there");
     image.set(0, &stage).expect("there");
-    image.set(0, &ChainRow { first_instance: 0, instances: 1 }).expect("there");
+    image
+        .set(0, &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin })
+        .expect("there");
     let instance = InstanceRow { region: 2, used_mask: 1, weight_kbps: 1 };
     image.set(0, &instance).expect("there");
     image.set(2, &Rig::region_row(bytes, &[(9, 40)])).expect("there");

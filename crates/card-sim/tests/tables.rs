@@ -12,8 +12,8 @@ use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, DagRow, DropCause, InstanceRow, NONE, RegionRow, RowCodec, RowKey,
-    StageRow, Table,
+    ChainRow, ClassifierRow, DagRow, DropCause, InstanceRow, NONE, RegionRow, Reservation,
+    RowCodec, RowKey, StageRow, Steering, Table,
 };
 
 fn on_two_regions() -> Rig {
@@ -164,14 +164,14 @@ fn clear(table: Table, row: u16) -> BTreeMap<DropCause, u64> {
 
 #[test]
 fn a_region_that_holds_something_else_is_an_error() {
-    let other = RegionRow { user_nt: false, queue_depth: 1, bitstream_tag: 7, nts: [0; 8] };
+    let other = RegionRow { user_nt: false, bitstream_tag: 7, nts: [0; 8] };
     assert_eq!(causes(&set(0, other)), [DropCause::RegionUnavailable]);
     assert_eq!(causes(&clear(Table::Region, 0)), [DropCause::RegionUnavailable]);
     let row = |region, used_mask| InstanceRow { region, used_mask, weight_kbps: 1 };
     assert_eq!(causes(&set(0, row(5, 1))), [DropCause::RegionUnavailable], "empty region");
     assert_eq!(causes(&set(0, row(99, 1))), [DropCause::RegionUnavailable], "no region");
     assert_eq!(causes(&set(0, row(0, 0b10))), [DropCause::RegionUnavailable], "empty slot");
-    let none = snic_tables::CreditRow { initial: [0; 8] };
+    let none = snic_tables::CreditRow { initial: [0; 8], reservation: Reservation::Chain };
     assert_eq!(causes(&set(0, none)), [DropCause::RegionUnavailable], "no credit ever");
 }
 
@@ -184,7 +184,7 @@ fn a_stage_without_an_instance_is_an_error() {
     assert_eq!(causes(&set(0, no_chain)), [DropCause::NoInstance]);
     let nowhere = StageRow { chains: [0, NONE, NONE, NONE], join_mask: 1, next: 9, last: false };
     assert_eq!(causes(&set(0, nowhere)), [DropCause::NoInstance]);
-    let empty = ChainRow { first_instance: 0, instances: 0 };
+    let empty = ChainRow { first_instance: 0, instances: 0, steering: Steering::RoundRobin };
     assert_eq!(causes(&set(0, empty)), [DropCause::NoInstance]);
     let no_weight = InstanceRow { region: 0, used_mask: 1, weight_kbps: 0 };
     assert_eq!(causes(&set(0, no_weight)), [DropCause::NoInstance]);
@@ -200,7 +200,12 @@ fn rows_written_under_old_packets_are_an_error() {
         rig.send(2, 20, Sizes::Fixed(256));
         rig.card.run_for(2_000);
         rig.program(|image| {
-            image.set(900, &ChainRow { first_instance: 0, instances: 1 }).expect("there");
+            image
+                .set(
+                    900,
+                    &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin },
+                )
+                .expect("there");
         });
         assert_eq!(rig.card.read(COMMIT_STATUS), Ok(COMMIT_BUSY));
         let key = RowKey { table: Table::Region, row: 0 };
@@ -303,7 +308,9 @@ fn a_full_queue_of_a_slow_dag_does_not_hold_up_a_commit() {
     rig.card.run_for(100_000);
     assert!(rig.card.packets_in_flight() > 50);
     rig.program(|image| {
-        image.set(900, &ChainRow { first_instance: 0, instances: 1 }).expect("there");
+        image
+            .set(900, &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin })
+            .expect("there");
     });
     assert_eq!(rig.card.read(COMMIT_STATUS), Ok(COMMIT_IDLE));
     // The DAG goes while its packets wait: they are stale when their turn comes.

@@ -259,7 +259,12 @@ fn a_full_synchronisation_buffer_holds_packets_back_and_loses_none() {
     rig.load(2, &[(2, 100)]);
     rig.program(|image| {
         let initial = [127; 8];
-        image.set(0, &snic_tables::CreditRow { initial }).expect("there");
+        image
+            .set(
+                0,
+                &snic_tables::CreditRow { initial, reservation: snic_tables::Reservation::Chain },
+            )
+            .expect("there");
     });
     rig.dag(1, &[&[&[(0, 1, 1)], &[(1, 1, 1)]], &[&[(2, 1, 1)]]]);
     rig.dag(2, &[&[&[(1, 1, 1)], &[(2, 1, 1)]]]);

@@ -59,13 +59,15 @@ pub use error::{ControlError, FieldViolation};
 pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};
 pub use glance::RegionGlance;
 pub use log::{LOG_KEPT, LogEntry, LogKind};
-pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheme};
+pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheduling, Scheme};
 pub use records::{InvalidRecord, Maintenance, OperationRecord, RecordWrite, Work};
 pub use refused::RefusedRecord;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::Underfilled;
-pub use snic_tables::{CardCommand, CardCounters, CardReport, DagCounters, DropCause, Ticket};
+pub use snic_tables::{
+    CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
+};
 pub use state::{Controller, Settings};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,

@@ -1,10 +1,12 @@
 //! What operators tune while the daemon runs: `policies/*.toml` say it in words.
 
+use std::fmt;
 use std::time::Duration;
 
 use snic_domain::Bandwidth;
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_fairness::fluid::Spare;
+use snic_tables::{Reservation, Steering};
 
 /// Shortest epoch: below it the card has not answered the last one yet.
 pub const EPOCH_MIN: Duration = Duration::from_millis(1);
@@ -46,6 +48,29 @@ impl Default for Fairness {
             spare: Spare::LevelShares,
             headroom_percent: 5,
         }
+    }
+}
+
+/// How packets are scheduled on the cards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Which instance of a virtual chain a packet goes to.
+    pub steering: Steering,
+    /// For how much of its chain a packet needs credits before it enters a region.
+    pub reservation: Reservation,
+}
+
+impl fmt::Display for Scheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steering = match self.steering {
+            Steering::RoundRobin => "round-robin",
+            Steering::LeastLoaded => "least-loaded",
+        };
+        let reservation = match self.reservation {
+            Reservation::Chain => "chain",
+            Reservation::Prefix => "prefix",
+        };
+        write!(f, "steering {steering}, reservation {reservation}")
     }
 }
 

@@ -15,9 +15,6 @@ use crate::records::{Placement, key};
 use crate::rows::{self, Bucket, DagColumns};
 use crate::state::{Controller, DagEntry};
 
-/// Packets that may wait at a region's port.
-const REGION_QUEUE_DEPTH: u8 = 64;
-
 impl Controller {
     /// Looks at all that may have changed and asks the cards for the next steps.
     pub(crate) fn reconcile(&mut self, out: &mut Out) {
@@ -134,6 +131,7 @@ impl Controller {
             tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
             payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
             bucket: self.bucket_of(&self.dags[name], placement),
+            steering: self.settings.scheduling.steering,
         }
     }
 
@@ -158,6 +156,23 @@ impl Controller {
             let Some(card) = self.cards.get_mut(&id) else { continue };
             let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
             card.dirty.insert(key);
+        }
+    }
+
+    /// How packets are scheduled has changed: the rows that say so follow.
+    pub(crate) fn schedule_anew(&mut self) {
+        let served = self.dags.iter().filter(|(_, entry)| entry.target.is_some());
+        let served: Vec<_> = served.map(|(name, entry)| (name.clone(), entry.target)).collect();
+        for (name, serial) in served {
+            self.retarget(&name, serial);
+        }
+        let loaded = |(id, card): (&CardId, &CardState)| {
+            let regions = card.region_ids().zip(&card.regions).filter(|(_, r)| r.is_loaded());
+            regions.map(|(region, _)| (id.clone(), region)).collect::<Vec<_>>()
+        };
+        let loaded: Vec<_> = self.cards.iter().flat_map(loaded).collect();
+        for (id, region) in loaded {
+            self.target_region(&id, region);
         }
     }
 
@@ -250,12 +265,12 @@ impl Controller {
         }
         let row = RegionRow {
             user_nt: content.region_kind == snic_domain::RegionKind::UserNt,
-            queue_depth: REGION_QUEUE_DEPTH,
             bitstream_tag: content.digest.words()[0],
             nts,
         };
         let at = u16::from(region.0);
-        for key in [card.target.set(at, &row), card.target.set(at, &CreditRow { initial })] {
+        let credits = CreditRow { initial, reservation: self.settings.scheduling.reservation };
+        for key in [card.target.set(at, &row), card.target.set(at, &credits)] {
             let key = key.expect("a card has no more regions than the table has rows");
             card.dirty.insert(key);
         }

@@ -6,7 +6,7 @@ use snic_domain::limits::{CHAIN_ROWS, FORK_BRANCHES_MAX, INSTANCE_ROWS, STAGE_RO
 use snic_domain::{Bandwidth, DagUid, Mapping, Rule};
 use snic_tables::{
     ChainRow, ClassifierRow, DagRow, InstanceRow, InvalidRow, NONE, RateLimiterRow, RowKey,
-    StageRow, Table, TableImage,
+    StageRow, Steering, Table, TableImage,
 };
 
 use crate::records::Placement;
@@ -25,6 +25,7 @@ pub(crate) struct DagColumns {
     pub tenant: u16,
     pub payload: bool,
     pub bucket: Bucket,
+    pub steering: Steering,
 }
 
 /// What a DAG's token bucket says.
@@ -79,7 +80,8 @@ pub(crate) fn encode(
         for (column, branch) in chains.iter_mut().zip(&stage.branches) {
             *column = chain;
             let instances = u16::try_from(branch.instances.len()).unwrap_or(u16::MAX);
-            image.set(chain, &ChainRow { first_instance: instance, instances })?;
+            let steering = columns.steering;
+            image.set(chain, &ChainRow { first_instance: instance, instances, steering })?;
             for (at, way) in (instance..).zip(&branch.instances) {
                 let columns = InstanceRow {
                     region: way.region.0,

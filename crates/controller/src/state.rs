@@ -18,7 +18,7 @@ use crate::epoch::Meter;
 use crate::event::{Effect, Event, Reply};
 use crate::log::{About, Log, LogKind};
 use crate::out::Out;
-use crate::policy::{Admission, Fairness};
+use crate::policy::{Admission, Fairness, Scheduling};
 use crate::records::{
     BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, OperationRecord, Placement,
     RequestRecord, RuleRecord, TenantRecord, key,
@@ -42,6 +42,8 @@ pub struct Settings {
     pub autoscaling: snic_autoscaler::Policy,
     /// What is promised.
     pub admission: Admission,
+    /// How packets are scheduled on the cards.
+    pub scheduling: Scheduling,
     /// What moving DAGs together may cost and must bring.
     pub consolidation: ConsolidationSettings,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
             fairness: Fairness::default(),
             autoscaling: snic_autoscaler::Policy::default(),
             admission: Admission::default(),
+            scheduling: Scheduling::default(),
             consolidation: ConsolidationSettings::default(),
         }
     }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use snic_domain::limits::{CHAIN_ROWS, INSTANCE_ROWS};
 use snic_tables::{
-    ChainRow, DagRow, InstanceRow, NONE, RateLimiterRow, RowKey, StageRow, TableImage,
+    ChainRow, DagRow, InstanceRow, NONE, RateLimiterRow, RowKey, StageRow, Steering, TableImage,
 };
 
 const DAGS: u16 = 1_000;
@@ -36,7 +36,8 @@ fn write_dag(image: &mut TableImage, number: u16, rate_kbps: u32) -> [RowKey; 11
         used_mask: 0b11,
         weight_kbps: rate_kbps,
     };
-    let lead = |i: usize, instances| ChainRow { first_instance: instance(i), instances };
+    let steering = Steering::RoundRobin;
+    let lead = |i: usize, instances| ChainRow { first_instance: instance(i), instances, steering };
     let dag = DagRow {
         tenant: number % 50,
         uid: u32::from(number) | 1 << 10,

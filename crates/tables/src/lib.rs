@@ -28,5 +28,5 @@ pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{
     ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, InvalidRow, NONE, PageRow,
-    RateLimiterRow, RegionRow, RowCodec, StageRow,
+    RateLimiterRow, RegionRow, Reservation, RowCodec, StageRow, Steering,
 };

@@ -16,6 +16,8 @@ const VNI_MASK: u32 = (1 << 24) - 1;
 const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
 /// Most initial credits of a slot: the column has seven bits.
 const CREDITS_MAX: u8 = 0x7f;
+/// Of a credit row: above four columns of seven bits.
+const PREFIX_BIT: u32 = 28;
 
 /// Words that are no row of their table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -191,26 +193,55 @@ impl RowCodec for StageRow {
     }
 }
 
-/// Word 0: valid, instances (low half). Word 1: first instance. The cursor is the card's own.
+/// Which instance of a virtual chain a packet goes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// One after the other; by bytes where their weights differ (SuperNIC, 4.4).
+    #[default]
+    RoundRobin,
+    /// The one whose region has the fewest bytes to do (FlexPipe, III).
+    LeastLoaded,
+}
+
+/// For how much of its chain a packet needs credits before it enters a region.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reservation {
+    /// For all of it (SuperNIC, 4.4): then it never comes back in the middle.
+    #[default]
+    Chain,
+    /// For as many NTs from the first on as have one: it starts earlier, and comes back to the
+    /// scheduler, for another pass, where its credits end. Packets of a flow can overtake each other.
+    Prefix,
+}
+
+/// Word 0: valid, steering (bit 30: by load), instances (low half). Word 1: first instance. The
+/// cursor is the card's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainRow {
     /// Row of its first instance; the others follow.
     pub first_instance: u16,
     /// How many instances.
     pub instances: u16,
+    /// Which of them a packet goes to.
+    pub steering: Steering,
 }
 
 impl RowCodec for ChainRow {
     const TABLE: Table = Table::Chain;
 
     fn encode(&self, words: &mut [u32]) {
-        words[0] = VALID | u32::from(self.instances);
+        let by_load = u32::from(self.steering == Steering::LeastLoaded);
+        words[0] = VALID | by_load << 30 | u32::from(self.instances);
         words[1] = self.first_instance.into();
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
-        (words[0] & VALID != 0)
-            .then(|| Self { first_instance: low(words[1]), instances: low(words[0]) })
+        let by_load = words[0] >> 30 & 1 == 1;
+        (words[0] & VALID != 0).then(|| Self {
+            first_instance: low(words[1]),
+            instances: low(words[0]),
+            steering: if by_load { Steering::LeastLoaded } else { Steering::RoundRobin },
+        })
     }
 }
 
@@ -243,14 +274,12 @@ impl RowCodec for InstanceRow {
     }
 }
 
-/// Word 0: valid, kind (bit 8), queue depth (bits 0 to 7). Word 1: first word of the bitstream's
+/// Word 0: valid, kind (bit 8). Word 1: first word of the bitstream's
 /// digest. Words 4 to 11: NT codes by slot, zero where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionRow {
     /// Whether it is a region for user NTs.
     pub user_nt: bool,
-    /// Packets that may wait at its port.
-    pub queue_depth: u8,
     /// First word of the digest of the bitstream that the rows were written for: a region that
     /// holds another one takes no packets.
     pub bitstream_tag: u32,
@@ -262,7 +291,7 @@ impl RowCodec for RegionRow {
     const TABLE: Table = Table::Region;
 
     fn encode(&self, words: &mut [u32]) {
-        words[0] = VALID | u32::from(self.user_nt) << 8 | u32::from(self.queue_depth);
+        words[0] = VALID | u32::from(self.user_nt) << 8;
         words[1] = self.bitstream_tag;
         words[4..4 + CHAIN_SLOTS_MAX].copy_from_slice(&self.nts);
     }
@@ -270,18 +299,20 @@ impl RowCodec for RegionRow {
     fn decode(words: &[u32]) -> Option<Self> {
         (words[0] & VALID != 0).then(|| Self {
             user_nt: words[0] >> 8 & 1 == 1,
-            queue_depth: words[0] as u8,
             bitstream_tag: words[1],
             nts: std::array::from_fn(|slot| words[4 + slot]),
         })
     }
 }
 
-/// Two words: initial credits of slots 0 to 3 (7 bits each, valid bit on top) and 4 to 7.
+/// Two words: initial credits of slots 0 to 3 (7 bits each, valid bit on top) and 4 to 7. Bit 28 of
+/// word 0: packets may enter with the credits of a prefix of their chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreditRow {
     /// Initial credits by slot, 0 to 127; more are written as 127.
     pub initial: [u8; CHAIN_SLOTS_MAX],
+    /// For how much of its chain a packet needs them.
+    pub reservation: Reservation,
 }
 
 impl RowCodec for CreditRow {
@@ -293,7 +324,8 @@ impl RowCodec for CreditRow {
                 .enumerate()
                 .fold(0, |word, (i, &n)| word | u32::from(n.min(CREDITS_MAX)) << (7 * i))
         };
-        words[0] = VALID | pack(&self.initial[..4]);
+        let prefix = u32::from(self.reservation == Reservation::Prefix);
+        words[0] = VALID | prefix << PREFIX_BIT | pack(&self.initial[..4]);
         words[1] = pack(&self.initial[4..]);
     }
 
@@ -302,6 +334,10 @@ impl RowCodec for CreditRow {
             initial: std::array::from_fn(|slot| {
                 (words[slot / 4] >> (7 * (slot % 4))) as u8 & CREDITS_MAX
             }),
+            reservation: match words[0] >> PREFIX_BIT & 1 {
+                0 => Reservation::Chain,
+                _ => Reservation::Prefix,
+            },
         })
     }
 }

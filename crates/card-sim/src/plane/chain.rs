@@ -6,12 +6,12 @@
 //! credits is not passed over for ever, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
 //! no other pass.
 //!
-//! Whoever waits keeps its place in the packet store: that is what bounds the queues. The region
-//! row's queue depth is a port's of a card whose ports have queues of their own; here none has.
+//! Whoever waits keeps its place in the packet store: that is what bounds the queues; ports have
+//! none of their own.
 
 use snic_tables::{DropCause, Table};
 
-use super::{NIL, Options, PacketCopy, Plane, Queue, Reservation, bank_index, key};
+use super::{NIL, Options, PacketCopy, Plane, Queue, bank_index, key};
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
@@ -70,9 +70,7 @@ impl Plane {
         }
         let leg = match self.options {
             Options { credits: false, .. } => rest,
-            Options { reservation: Reservation::Chain, .. } if region.reserve(rest) => rest,
-            Options { reservation: Reservation::Chain, .. } => 0,
-            Options { reservation: Reservation::Prefix, .. } => region.reserve_prefix(rest),
+            Options { credits: true, .. } => region.admit(rest),
         };
         if leg == 0 { Entry::Wait } else { Entry::Granted(leg) }
     }

@@ -55,10 +55,6 @@ pub struct Options {
     /// Whether packets need credits. Without, regions take whatever the scheduler sends, and
     /// packets wait at the NTs (as in SuperNIC's Figures 9, 12, 13 and 14).
     pub credits: bool,
-    /// For how much of a chain a packet needs them.
-    pub reservation: Reservation,
-    /// Which instance of a virtual chain a packet goes to.
-    pub steering: Steering,
     /// Beats of the descriptor that crosses the crossbar with every packet. 1: SuperNIC's parser
     /// attaches it to the header (3.2), and its largest packets stay that much under the 128 Gbit/s of
     /// the data path (Fig. 7).
@@ -73,32 +69,11 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             credits: true,
-            reservation: Reservation::Chain,
-            steering: Steering::RoundRobin,
             descriptor_beats: 1,
             scheduling: Scheduling::Turns,
             shaper_queue: ByteSize::from_bytes(64 << 10),
         }
     }
-}
-
-/// For how much of its chain a packet needs credits before it enters a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reservation {
-    /// For all of it (SuperNIC, 4.4): then it never comes back in the middle.
-    Chain,
-    /// For as many NTs from the first on as have one: it starts earlier, and comes back to the
-    /// scheduler, for another pass, where its credits end. Packets of a flow can overtake each other.
-    Prefix,
-}
-
-/// Which instance of a virtual chain a packet goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steering {
-    /// One after the other; by bytes where their shares differ (SuperNIC, 4.4).
-    RoundRobin,
-    /// The one whose region has the fewest bytes to do (FlexPipe, III).
-    LeastLoaded,
 }
 
 /// Whose packet enters a region next, of those that wait for credits.
@@ -352,8 +327,9 @@ impl Plane {
     fn credits_changed(&mut self, row: u16) {
         let columns = self.banks.current().credits[usize::from(row)];
         let credits = columns.map_or([self.credits_initial; 8], |columns| columns.initial);
+        let reservation = columns.map(|columns| columns.reservation).unwrap_or_default();
         if let Some(region) = self.regions.get_mut(usize::from(row)) {
-            region.set_credits(credits);
+            region.set_credits(credits, reservation);
             self.serve(row as u8);
         }
     }

@@ -7,9 +7,8 @@
 use snic_domain::limits::FORK_BRANCHES_MAX;
 use snic_tables::{DropCause, InstanceRow, NONE, StageRow, Table};
 
-use super::{NIL, Packet, PacketCopy, Plane, Steering, bank_index, key, named};
+use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
 use crate::region::slots;
-use crate::spread;
 use crate::wheel::Event;
 
 /// The branches of a stage with their instances.
@@ -121,15 +120,10 @@ impl Plane {
         let Packet { bank, version, bytes, .. } = self.packets[at];
         let bank = bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
-        let instance = match self.options.steering {
-            Steering::RoundRobin => self.spread.choose(rows, chain, bytes)?,
-            Steering::LeastLoaded => {
-                let load = |region: u8| {
-                    self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
-                };
-                spread::least_loaded(rows, chain, load)?
-            }
+        let load = |region: u8| {
+            self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
         };
+        let instance = self.spread.choose(rows, chain, bytes, load)?;
         let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
         let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
         if columns.used_mask == 0 {

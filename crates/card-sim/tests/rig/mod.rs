@@ -14,7 +14,8 @@ use snic_domain::{
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
 use snic_tables::{
-    ChainRow, DagRow, InstanceRow, NONE, RateLimiterRow, RegionRow, StageRow, TableImage,
+    ChainRow, CreditRow, DagRow, InstanceRow, NONE, RateLimiterRow, RegionRow, Reservation,
+    StageRow, Steering, TableImage,
 };
 
 /// An NT: cycles of latency, Gbit/s.
@@ -56,6 +57,10 @@ pub struct Rig {
     pub card: SimCard,
     pub image: TableImage,
     pub version: u32,
+    /// How chains are steered that are programmed from now on.
+    pub steering: Steering,
+    /// What packets need to enter regions that are loaded from now on.
+    pub reservation: Reservation,
     next_stage: u16,
     next_chain: u16,
     next_instance: u16,
@@ -70,13 +75,28 @@ impl Rig {
         Self::with(profile(), 1, Options { credits: false, ..Options::default() })
     }
 
+    /// The same with other choices for what is programmed from now on.
+    pub fn scheduled(mut self, steering: Steering, reservation: Reservation) -> Self {
+        (self.steering, self.reservation) = (steering, reservation);
+        self
+    }
+
     pub fn with(profile: CardProfile, seed: u64, options: Options) -> Self {
         Self::on(SimCard::with_options(profile, seed, options).expect("valid profile"))
     }
 
     pub fn on(card: SimCard) -> Self {
         let image = TableImage::default();
-        Self { card, image, version: 0, next_stage: 0, next_chain: 0, next_instance: 0 }
+        Self {
+            card,
+            image,
+            version: 0,
+            steering: Steering::RoundRobin,
+            reservation: Reservation::Chain,
+            next_stage: 0,
+            next_chain: 0,
+            next_instance: 0,
+        }
     }
 
     pub fn nt((latency, gbps): Nt) -> NtType {
@@ -131,8 +151,11 @@ impl Rig {
         self.card.write(region(number, REGION_CONTROL), 0).expect("there");
         self.card.release(buffer).expect("staged");
         let row = Self::region_row(&bytes, chain);
+        let initial = [self.card.profile().credits_initial; 8];
+        let credits = CreditRow { initial, reservation: self.reservation };
         self.program(|image| {
             image.set(number.into(), &row).expect("there");
+            image.set(number.into(), &credits).expect("there");
         });
     }
 
@@ -140,7 +163,6 @@ impl Rig {
         let code = |slot: usize| chain.get(slot).map_or(0, |&nt| Self::nt(nt).id.code().0);
         RegionRow {
             user_nt: false,
-            queue_depth: 64,
             bitstream_tag: Digest::of(bytes).words()[0],
             nts: std::array::from_fn(code),
         }
@@ -199,7 +221,8 @@ impl Rig {
             image.set(self.next_instance, &row).expect("there");
             self.next_instance += 1;
         }
-        let row = ChainRow { first_instance, instances: instances.len() as u16 };
+        let instances = instances.len() as u16;
+        let row = ChainRow { first_instance, instances, steering: self.steering };
         image.set(self.next_chain, &row).expect("there");
         self.next_chain += 1;
         self.next_chain - 1

@@ -374,13 +374,19 @@ impl Controller {
         if before.consolidation != settings.consolidation {
             self.consolidate_by_policy();
         }
+        if before.scheduling != settings.scheduling {
+            self.schedule_anew();
+        }
         for card in self.cards.values_mut() {
             card.epoch.stale = true;
         }
         let fairness = settings.fairness;
         let text = format!(
-            "other policies are in force: scheme {:?}, epoch {:?}, monitor period {:?}",
-            fairness.scheme, fairness.epoch, settings.autoscaling.monitor_period
+            "other policies are in force: scheme {:?}, epoch {:?}, monitor period {:?}, {}",
+            fairness.scheme,
+            fairness.epoch,
+            settings.autoscaling.monitor_period,
+            settings.scheduling
         );
         self.note(out, LogKind::PoliciesApplied, About::default(), text);
     }

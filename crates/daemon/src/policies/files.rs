@@ -1,10 +1,11 @@
-//! The four files, key by key.
+//! The files, key by key.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use snic_controller::{
-    Admission, Autoscaling, ConsolidationSettings, Fairness, Scheme, Settings, Spare,
+    Admission, Autoscaling, ConsolidationSettings, Fairness, Reservation, Scheduling, Scheme,
+    Settings, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -188,6 +189,45 @@ pub(super) fn autoscaling(
         )?,
     };
     Ok(keys.enabled.map(|enabled| source.line(enabled.span().start)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SchedulingFile {
+    instances: Instances,
+    credits: Credits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Instances {
+    steering: Spanned<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Credits {
+    reservation: Spanned<String>,
+}
+
+/// Takes over `scheduling.toml`.
+pub(super) fn scheduling(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+    let SchedulingFile { instances, credits } = source.keys()?;
+    let default = Scheduling::default();
+    let steerings =
+        [("round-robin", Steering::RoundRobin), ("least-loaded", Steering::LeastLoaded)];
+    let reservations = [("chain", Reservation::Chain), ("prefix", Reservation::Prefix)];
+    let (steering, reservation) = (&instances.steering, &credits.reservation);
+    to.scheduling = Scheduling {
+        steering: source.word("instances.steering", steering, default.steering, &steerings)?,
+        reservation: source.word(
+            "credits.reservation",
+            reservation,
+            default.reservation,
+            &reservations,
+        )?,
+    };
+    Ok(())
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -13,11 +13,12 @@ pub use reload::{Reloader, watch};
 use source::Source;
 
 /// The files that ship with the program, by name.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("placement.toml", include_str!("../../../../policies/placement.toml")),
     ("fairness.toml", include_str!("../../../../policies/fairness.toml")),
     ("autoscaling.toml", include_str!("../../../../policies/autoscaling.toml")),
     ("admission.toml", include_str!("../../../../policies/admission.toml")),
+    ("scheduling.toml", include_str!("../../../../policies/scheduling.toml")),
 ];
 
 /// A policy file that is not used.
@@ -56,10 +57,8 @@ pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
     }
     let sources: Vec<Source<'_>> =
         texts.iter().map(|(path, text)| Source { path: path.clone(), text }).collect();
-    let [placement, fairness, autoscaling, admission] = &sources[..] else {
-        unreachable!("there are as many sources as files")
-    };
-    parse(placement, fairness, autoscaling, admission)
+    let sources = sources.as_array().expect("there are as many sources as files");
+    parse(sources)
 }
 
 /// A file's name for errors, and its text.
@@ -78,17 +77,14 @@ fn folder_exists(file: &Path) -> bool {
     file.parent().is_some_and(Path::is_dir)
 }
 
-fn parse(
-    placement: &Source<'_>,
-    fairness: &Source<'_>,
-    autoscaling: &Source<'_>,
-    admission: &Source<'_>,
-) -> Result<Settings, InvalidPolicy> {
+fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<Settings, InvalidPolicy> {
+    let [placement, fairness, autoscaling, admission, scheduling] = sources;
     let mut settings = Settings::default();
     files::placement(placement, &mut settings)?;
     let scheme_at = files::fairness(fairness, &mut settings)?;
     let enabled_at = files::autoscaling(autoscaling, &mut settings)?;
     files::admission(admission, &mut settings)?;
+    files::scheduling(scheduling, &mut settings)?;
     if settings.fairness.scheme != Scheme::Static || !settings.autoscaling.enabled {
         return Ok(settings);
     }
@@ -115,9 +111,7 @@ mod tests {
             let own = changed.iter().find(|(file, _)| *file == name);
             Source { path: name.to_owned(), text: own.map_or("", |(_, text)| text) }
         };
-        let names = SHIPPED.map(|(name, _)| text(name));
-        let [placement, fairness, autoscaling, admission] = &names;
-        parse(placement, fairness, autoscaling, admission).map_err(|error| error.to_string())
+        parse(&SHIPPED.map(|(name, _)| text(name))).map_err(|error| error.to_string())
     }
 
     fn error(file: &str, text: &str) -> String {
@@ -186,6 +180,18 @@ mod tests {
                 "admission.toml:2: promises.ingress_percent = 0 is not allowed: 1 to 100",
             ),
             ("admission.toml", "promises = ", "admission.toml:1: "),
+            (
+                "scheduling.toml",
+                "[instances]\nsteering = \"random\"",
+                "scheduling.toml:2: instances.steering = \"random\" is not allowed: \"round-robin\", \
+                 \"least-loaded\"",
+            ),
+            (
+                "scheduling.toml",
+                "[credits]\n\nreservation = \"none\"",
+                "scheduling.toml:3: credits.reservation = \"none\" is not allowed: \"chain\", \"prefix\"",
+            ),
+            ("scheduling.toml", "[credits]\ninitial = 4", "scheduling.toml:2: "),
         ];
         for (file, text, says) in cases {
             let error = error(file, text);

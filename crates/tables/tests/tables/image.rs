@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use snic_tables::{
-    BANK_WORDS, ChainRow, CreditRow, DagRow, RateLimiterRow, RowKey, Table, TableImage,
+    BANK_WORDS, ChainRow, CreditRow, DagRow, RateLimiterRow, RowKey, Steering, Table, TableImage,
 };
 
 use crate::strategies;
@@ -119,7 +119,7 @@ fn setting_a_row_leaves_nothing_of_the_old_one() {
 fn rows_that_a_table_does_not_have_are_refused_by_name() {
     let mut image = TableImage::default();
     let error = image
-        .set(1024, &ChainRow { first_instance: 0, instances: 1 })
+        .set(1024, &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin })
         .expect_err("the table has 1024 rows");
     assert_eq!(error.to_string(), "row 1024 of table Chain: the table has no such row");
     let key = RowKey { table: Table::Credit, row: 32 };

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 use snic_tables::{
     ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, NONE, PageRow, RateLimiterRow,
-    RegionRow, RowCodec, StageRow,
+    RegionRow, Reservation, RowCodec, StageRow, Steering,
 };
 
 use crate::strategies;
@@ -156,7 +156,10 @@ fn a_stage_row_in_words() {
 
 #[test]
 fn a_chain_row_in_words() {
-    check_golden(ChainRow { first_instance: 0x07ff, instances: 4 }, &[0x8000_0004, 0x0000_07ff]);
+    let row = ChainRow { first_instance: 0x07ff, instances: 4, steering: Steering::RoundRobin };
+    check_golden(row, &[0x8000_0004, 0x0000_07ff]);
+    let row = ChainRow { steering: Steering::LeastLoaded, ..row };
+    check_golden(row, &[0xc000_0004, 0x0000_07ff]);
 }
 
 #[test]
@@ -169,18 +172,20 @@ fn an_instance_row_in_words() {
 fn a_region_row_in_words() {
     let row = RegionRow {
         user_nt: true,
-        queue_depth: 64,
         bitstream_tag: 0xba78_16bf,
         nts: [1, 2, 3, 4, 5, 6, 7, 0x0100_0000],
     };
-    check_golden(row, &[0x8000_0140, 0xba78_16bf, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0x0100_0000]);
+    check_golden(row, &[0x8000_0100, 0xba78_16bf, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0x0100_0000]);
 }
 
 #[test]
 fn a_credit_row_in_words() {
-    let row = CreditRow { initial: [8, 1, 0, 127, 127, 0, 2, 64] };
+    let initial = [8, 1, 0, 127, 127, 0, 2, 64];
+    let row = CreditRow { initial, reservation: Reservation::Chain };
     // Seven bits each: 8, 1 << 7, 0 << 14, 127 << 21; 127, 0 << 7, 2 << 14, 64 << 21.
     check_golden(row, &[0x8fe0_0088, 0x0800_807f]);
+    let row = CreditRow { reservation: Reservation::Prefix, ..row };
+    check_golden(row, &[0x9fe0_0088, 0x0800_807f]);
 }
 
 #[test]
@@ -204,7 +209,8 @@ fn columns_that_are_too_wide_do_not_run_into_their_neighbours() {
     assert_eq!(encoded(&row)[4], 1);
     let row = StageRow { chains: [NONE; 4], join_mask: 0xff, next: 0, last: false };
     assert_eq!(encoded(&row)[0], 0x8000_0f00);
-    let row = CreditRow { initial: [128, 0, 0, 255, 0, 200, 0, 0] };
+    let initial = [128, 0, 0, 255, 0, 200, 0, 0];
+    let row = CreditRow { initial, reservation: Reservation::Chain };
     assert_eq!(encoded(&row), [0x8fe0_007f, 0x0000_3f80], "as many credits as there can be");
     let row = PageRow { tenant: 0, nt: 0, virtual_page: 0, physical_page: 0, rwx: 0xff };
     assert_eq!(encoded(&row)[0], 0x8007_0000);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use snic_tables::{
     ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, PageRow, RateLimiterRow, RegionRow,
-    StageRow,
+    Reservation, StageRow, Steering,
 };
 
 type Masked = (u32, u32);
@@ -52,8 +52,10 @@ pub fn stage() -> impl Strategy<Value = StageRow> {
 }
 
 pub fn chain() -> impl Strategy<Value = ChainRow> {
-    any::<(u16, u16)>()
-        .prop_map(|(first_instance, instances)| ChainRow { first_instance, instances })
+    any::<(u16, u16, bool)>().prop_map(|(first_instance, instances, by_load)| {
+        let steering = if by_load { Steering::LeastLoaded } else { Steering::RoundRobin };
+        ChainRow { first_instance, instances, steering }
+    })
 }
 
 pub fn instance() -> impl Strategy<Value = InstanceRow> {
@@ -65,13 +67,18 @@ pub fn instance() -> impl Strategy<Value = InstanceRow> {
 }
 
 pub fn region() -> impl Strategy<Value = RegionRow> {
-    any::<(bool, u8, u32, [u32; 8])>().prop_map(|(user_nt, queue_depth, bitstream_tag, nts)| {
-        RegionRow { user_nt, queue_depth, bitstream_tag, nts }
+    any::<(bool, u32, [u32; 8])>().prop_map(|(user_nt, bitstream_tag, nts)| RegionRow {
+        user_nt,
+        bitstream_tag,
+        nts,
     })
 }
 
 pub fn credit() -> impl Strategy<Value = CreditRow> {
-    proptest::array::uniform8(0..128u8).prop_map(|initial| CreditRow { initial })
+    (proptest::array::uniform8(0..128u8), any::<bool>()).prop_map(|(initial, prefix)| {
+        let reservation = if prefix { Reservation::Prefix } else { Reservation::Chain };
+        CreditRow { initial, reservation }
+    })
 }
 
 pub fn rate_limiter() -> impl Strategy<Value = RateLimiterRow> {

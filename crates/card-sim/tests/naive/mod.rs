@@ -1,0 +1,515 @@
+//! A second card, written from what a card does and not from the model: slowly, one cycle after the
+//! other, every queue a list, every decision looked up anew.
+//!
+//! What two things do in one and the same cycle is done in the order in which it was settled that
+//! they would: a packet that came to an NT first leaves it first.
+
+#![allow(missing_docs, reason = "a part of the tests")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use snic_domain::CardProfile;
+
+/// Cycles after which the first of a queue lets nobody pass any more.
+const PATIENCE: u64 = 4_096;
+
+/// A region and the slots that are used there, with the weight of this way.
+pub type Way = (u8, u8, u32);
+
+/// Branches, the ways of each, and whether the packet waits for it.
+pub type Stage = Vec<(Vec<Way>, bool)>;
+
+#[derive(Debug, Clone)]
+pub struct NaiveDag {
+    pub stages: Vec<Stage>,
+    pub payload: bool,
+}
+
+/// What the card is told.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub profile: CardProfile,
+    /// By region and slot: cycles, bits per second.
+    pub regions: Vec<Vec<(u64, u64)>>,
+    pub dags: Vec<NaiveDag>,
+    pub credits: bool,
+    /// Whether a packet enters with the credits of the first NTs only.
+    pub prefix: bool,
+    /// Whether it goes where least is to be done.
+    pub least_loaded: bool,
+}
+
+/// A packet that waits for the port from cycle `due` on. The DAG's number is its sender's, too.
+#[derive(Debug, Clone, Copy)]
+pub struct Offered {
+    pub dag: usize,
+    pub due: u64,
+    pub bytes: u32,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// When its first beat came in.
+    pub came_at: u64,
+    /// When its first beat went out.
+    pub left_at: u64,
+    /// Stage, branch, region and slot of every NT, with the cycles of coming and going.
+    pub visits: Vec<Visit>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visit {
+    pub stage: usize,
+    pub branch: usize,
+    pub region: u8,
+    pub slot: u8,
+    pub came: u64,
+    pub left: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Offer { packet: usize },
+    PortFree,
+    Ask { copy: usize },
+    Come { copy: usize },
+    Leave { copy: usize },
+    GiveBack { region: u8, slot: u8 },
+}
+
+/// Something with a rate: a port, an NT. Time is counted so finely that a cycle has as many parts
+/// as the rate has bits a second.
+#[derive(Debug, Clone)]
+struct Unit {
+    parts_a_cycle: u128,
+    free: u128,
+}
+
+impl Unit {
+    fn free_cycle(&self) -> u64 {
+        u64::try_from(self.free.div_ceil(self.parts_a_cycle)).expect("a short run")
+    }
+
+    /// Begins what takes `parts` in cycle `now`, in which it is free.
+    fn begin(&mut self, now: u64, parts: u128) {
+        // Whoever waited goes on within the cycle in which the one before ended.
+        let was_idle = self.free_cycle() < now;
+        let since = if was_idle { u128::from(now) * self.parts_a_cycle } else { self.free };
+        self.free = since + parts;
+    }
+}
+
+#[derive(Debug)]
+struct NaiveNt {
+    latency: u64,
+    unit: Unit,
+    waiting: VecDeque<usize>,
+    held: u8,
+}
+
+#[derive(Debug, Default)]
+struct NaiveRegion {
+    nts: Vec<NaiveNt>,
+    port_free: u64,
+    /// The ways whose packets wait, in the order of their turns.
+    turns: VecDeque<WayId>,
+    bits: u64,
+}
+
+/// DAG, stage, branch, way.
+type WayId = (usize, usize, usize, usize);
+
+#[derive(Debug)]
+struct Copy {
+    packet: usize,
+    way: WayId,
+    region: u8,
+    rest: Vec<u8>,
+    /// NTs of this entry into the region, and those of them whose credit it has.
+    entered_for: Vec<u8>,
+    credits: Vec<u8>,
+    first_since: u64,
+    /// The number with which its leaving the NT was settled.
+    settled: u64,
+    came: u64,
+    joined: bool,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    stage: usize,
+    missing: usize,
+}
+
+#[derive(Debug)]
+pub struct NaiveCard<'a> {
+    setup: &'a Setup,
+    packets: &'a [Offered],
+    now: u64,
+    settled: u64,
+    to_do: Vec<(u64, u64, Step)>,
+    regions: Vec<NaiveRegion>,
+    /// Packets that are due while the port is taken, and whether they will be called.
+    line: VecDeque<usize>,
+    called: bool,
+    progress: Vec<Progress>,
+    copies: Vec<Copy>,
+    queues: BTreeMap<WayId, VecDeque<usize>>,
+    turn: BTreeMap<(usize, usize, usize), usize>,
+    owed: BTreeMap<WayId, i128>,
+    ingress: Unit,
+    egress: Unit,
+    seen: Vec<Seen>,
+}
+
+/// Runs from cycle `from` until nothing is left to do. Each sender's packets are in their order.
+pub fn run(setup: &Setup, packets: &[Offered], from: u64) -> Vec<Seen> {
+    let mut card = NaiveCard::new(setup, packets);
+    card.now = from;
+    for dag in 0..setup.dags.len() {
+        card.announce(dag, 0);
+    }
+    while !card.is_idle() {
+        card.cycle();
+        card.now += 1;
+    }
+    card.seen
+}
+
+impl<'a> NaiveCard<'a> {
+    fn new(setup: &'a Setup, packets: &'a [Offered]) -> Self {
+        let unit = |bps: u64| Unit { parts_a_cycle: bps.into(), free: 0 };
+        let nt = |&(latency, bps): &(u64, u64)| {
+            let waiting = VecDeque::new();
+            NaiveNt { latency, unit: unit(bps), waiting, held: 0 }
+        };
+        let region = |nts: &Vec<(u64, u64)>| {
+            let nts = nts.iter().map(nt).collect();
+            NaiveRegion { nts, ..NaiveRegion::default() }
+        };
+        Self {
+            setup,
+            packets,
+            now: 0,
+            settled: 0,
+            to_do: Vec::new(),
+            regions: setup.regions.iter().map(region).collect(),
+            line: VecDeque::new(),
+            called: false,
+            progress: packets.iter().map(|_| Progress::default()).collect(),
+            copies: Vec::new(),
+            queues: BTreeMap::new(),
+            turn: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            ingress: unit(setup.profile.ingress.get()),
+            egress: unit(setup.profile.egress.get()),
+            seen: vec![Seen::default(); packets.len()],
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let waits = |nt: &NaiveNt| !nt.waiting.is_empty();
+        self.to_do.is_empty() && !self.regions.iter().flat_map(|region| &region.nts).any(waits)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.settled += 1;
+        self.settled
+    }
+
+    fn settle(&mut self, cycle: u64, step: Step) {
+        let number = self.number();
+        self.to_do.push((cycle, number, step));
+    }
+
+    /// A sender offers its next packet when it is due, and the port is free of its last one.
+    fn announce(&mut self, dag: usize, from: usize) {
+        let next = (from..self.packets.len()).find(|packet| self.packets[*packet].dag == dag);
+        if let Some(packet) = next {
+            let cycle = self.packets[packet].due.max(self.ingress.free_cycle()).max(self.now);
+            self.settle(cycle, Step::Offer { packet });
+        }
+    }
+
+    fn offer(&mut self, packet: usize) {
+        if self.ingress.free_cycle() <= self.now && self.line.is_empty() {
+            return self.arrive(packet);
+        }
+        self.line.push_back(packet);
+        self.call_next();
+    }
+
+    fn call_next(&mut self) {
+        if !self.line.is_empty() && !self.called {
+            self.called = true;
+            self.settle(self.ingress.free_cycle(), Step::PortFree);
+        }
+    }
+
+    /// A packet's first beat comes in.
+    fn arrive(&mut self, packet: usize) {
+        self.seen[packet].came_at = self.now;
+        let parts = self.parts(packet, self.ingress.parts_a_cycle);
+        self.ingress.begin(self.now, parts);
+        // Who is in line comes before the sender's next packet.
+        self.call_next();
+        self.announce(self.packets[packet].dag, packet + 1);
+        let around = self.setup.profile.core.get() - self.pass();
+        self.enter(packet, self.now + around.div_ceil(2));
+    }
+
+    /// What a packet takes at a port: by its rate, and at least a cycle for each beat.
+    fn parts(&self, packet: usize, parts_a_cycle: u128) -> u128 {
+        let bits = u128::from(self.packets[packet].bytes) * 8;
+        let by_rate = bits * u128::from(self.setup.profile.clock_hz);
+        by_rate.max(u128::from(self.beats(packet)) * parts_a_cycle)
+    }
+
+    fn beats(&self, packet: usize) -> u64 {
+        u64::from(self.packets[packet].bytes.div_ceil(self.setup.profile.width_bits / 8))
+    }
+
+    fn cycle(&mut self) {
+        for region in 0..self.regions.len() as u8 {
+            for slot in 0..self.regions[usize::from(region)].nts.len() as u8 {
+                self.work(region, slot);
+            }
+        }
+        loop {
+            let due = self.to_do.iter().enumerate().filter(|(_, (cycle, ..))| *cycle <= self.now);
+            let Some((at, _)) = due.min_by_key(|(_, (_, number, _))| *number) else { return };
+            let (.., step) = self.to_do.remove(at);
+            match step {
+                Step::Offer { packet } => self.offer(packet),
+                Step::PortFree => {
+                    self.called = false;
+                    if let Some(packet) = self.line.pop_front() {
+                        self.arrive(packet);
+                    }
+                }
+                Step::Ask { copy } => self.ask(copy),
+                Step::Come { copy } => self.come(copy),
+                Step::Leave { copy } => self.leave(copy),
+                Step::GiveBack { region, slot } => {
+                    self.regions[usize::from(region)].nts[usize::from(slot)].held -= 1;
+                    self.take_turns(region);
+                }
+            }
+        }
+    }
+
+    fn pass(&self) -> u64 {
+        self.setup.profile.scheduler_pass.get()
+    }
+
+    /// A packet comes to the scheduler, for its stage, at cycle `ready`.
+    fn enter(&mut self, packet: usize, ready: u64) {
+        let dag = self.packets[packet].dag;
+        let stage = self.progress[packet].stage;
+        let branches = &self.setup.dags[dag].stages[stage];
+        let awaited = branches.iter().filter(|(_, joined)| *joined).count();
+        self.progress[packet].missing = if awaited == 0 { branches.len() } else { awaited };
+        let chosen: Vec<usize> =
+            (0..branches.len()).map(|branch| self.choose(packet, (dag, stage, branch))).collect();
+        for (branch, way) in chosen.into_iter().enumerate() {
+            let (ways, joined) = &branches[branch];
+            let (region, mask, _) = ways[way];
+            self.regions[usize::from(region)].bits += u64::from(self.packets[packet].bytes) * 8;
+            self.copies.push(Copy {
+                packet,
+                way: (dag, stage, branch, way),
+                region,
+                rest: (0..8).filter(|slot| mask >> slot & 1 == 1).collect(),
+                entered_for: Vec::new(),
+                credits: Vec::new(),
+                first_since: 0,
+                settled: 0,
+                came: 0,
+                joined: *joined || awaited == 0,
+            });
+            let copy = self.copies.len() - 1;
+            self.settle(ready + self.pass(), Step::Ask { copy });
+        }
+    }
+
+    fn choose(&mut self, packet: usize, branch: (usize, usize, usize)) -> usize {
+        let (dag, stage, number) = branch;
+        let ways = &self.setup.dags[dag].stages[stage][number].0;
+        if self.setup.least_loaded {
+            let bits = |way: &usize| self.regions[usize::from(ways[*way].0)].bits;
+            return (0..ways.len()).min_by_key(bits).expect("a branch has a way");
+        }
+        if ways.iter().all(|(.., weight)| *weight == ways[0].2) {
+            let turn = self.turn.entry(branch).or_default();
+            *turn += 1;
+            return (*turn - 1) % ways.len();
+        }
+        let bytes = i128::from(self.packets[packet].bytes);
+        let mut all = 0;
+        for (way, (.., weight)) in ways.iter().enumerate() {
+            *self.owed.entry((dag, stage, number, way)).or_default() += i128::from(*weight) * bytes;
+            all += i128::from(*weight) * bytes;
+        }
+        let owed = |way: &usize| self.owed[&(dag, stage, number, *way)];
+        // Of equals the first.
+        let most = (0..ways.len()).rev().max_by_key(owed).expect("a branch has a way");
+        *self.owed.entry((dag, stage, number, most)).or_default() -= all;
+        most
+    }
+
+    /// A copy asks to enter its region.
+    fn ask(&mut self, copy: usize) {
+        let Copy { region, way, .. } = self.copies[copy];
+        if self.regions[usize::from(region)].turns.is_empty() && self.try_enter(copy) {
+            return;
+        }
+        self.copies[copy].first_since = self.now;
+        let queue = self.queues.entry(way).or_default();
+        queue.push_back(copy);
+        if queue.len() == 1 {
+            self.regions[usize::from(region)].turns.push_back(way);
+            self.take_turns(region);
+        }
+    }
+
+    fn take_turns(&mut self, region: u8) {
+        let mut left = self.regions[usize::from(region)].turns.len();
+        while left > 0 {
+            let turns = &mut self.regions[usize::from(region)].turns;
+            let way = turns.pop_front().expect("counted");
+            let first = self.queues[&way][0];
+            if self.try_enter(first) {
+                let queue = self.queues.get_mut(&way).expect("it waits");
+                queue.pop_front();
+                if let Some(&next) = queue.front() {
+                    self.copies[next].first_since = self.now;
+                    self.regions[usize::from(region)].turns.push_back(way);
+                }
+                left = self.regions[usize::from(region)].turns.len();
+                continue;
+            }
+            let turns = &mut self.regions[usize::from(region)].turns;
+            if self.now - self.copies[first].first_since > PATIENCE {
+                turns.push_front(way);
+                return;
+            }
+            turns.push_back(way);
+            left -= 1;
+        }
+    }
+
+    /// Lets a copy into its region, if there are credits; its beats cross the crossbar.
+    fn try_enter(&mut self, number: usize) -> bool {
+        let copy = &mut self.copies[number];
+        let region = &mut self.regions[usize::from(copy.region)];
+        let credits = self.setup.profile.credits_initial;
+        let mut granted = copy.rest.clone();
+        if self.setup.credits {
+            let missing =
+                granted.iter().position(|slot| region.nts[usize::from(*slot)].held >= credits);
+            match missing {
+                Some(_) if !self.setup.prefix => return false,
+                Some(first) => granted.truncate(first),
+                None => {}
+            }
+            if granted.is_empty() {
+                return false;
+            }
+            granted.iter().for_each(|slot| region.nts[usize::from(*slot)].held += 1);
+            copy.credits = granted.clone();
+        }
+        copy.entered_for = granted;
+        let packet = copy.packet;
+        let payload = self.setup.dags[self.packets[packet].dag].payload;
+        // The packet or its header, and the descriptor.
+        let beats = if payload { self.beats(packet) } else { 1 } + 1;
+        let region = &mut self.regions[usize::from(self.copies[number].region)];
+        let begins = region.port_free.max(self.now);
+        region.port_free = begins + beats;
+        if begins > self.now {
+            self.settle(begins, Step::Come { copy: number });
+        } else {
+            self.come(number);
+        }
+        true
+    }
+
+    /// A copy stands before the next NT.
+    fn come(&mut self, copy: usize) {
+        // Its credit's return and its leaving are settled now, whenever they are.
+        let number = self.number();
+        self.number();
+        let entry = &mut self.copies[copy];
+        (entry.settled, entry.came) = (number, self.now);
+        let (region, slot) = (entry.region, entry.rest[0]);
+        self.regions[usize::from(region)].nts[usize::from(slot)].waiting.push_back(copy);
+        self.work(region, slot);
+    }
+
+    /// An NT begins with those that wait, as far as it is free in this cycle.
+    fn work(&mut self, region: u8, slot: u8) {
+        loop {
+            let nt = &mut self.regions[usize::from(region)].nts[usize::from(slot)];
+            if nt.unit.free_cycle() > self.now {
+                return;
+            }
+            let Some(number) = nt.waiting.pop_front() else { return };
+            let copy = &mut self.copies[number];
+            let bits = u128::from(self.packets[copy.packet].bytes) * 8;
+            nt.unit.begin(self.now, bits * u128::from(self.setup.profile.clock_hz));
+            let (leaves, swallowed) = (self.now + nt.latency, nt.unit.free_cycle());
+            if swallowed > leaves && copy.credits.contains(&slot) {
+                copy.credits.retain(|held| *held != slot);
+                self.to_do.push((swallowed, copy.settled, Step::GiveBack { region, slot }));
+            }
+            self.to_do.push((leaves, copy.settled + 1, Step::Leave { copy: number }));
+        }
+    }
+
+    /// A copy's head is through the NT.
+    fn leave(&mut self, number: usize) {
+        let copy = &mut self.copies[number];
+        let slot = copy.rest.remove(0);
+        let (region, packet, (_, stage, branch, _)) = (copy.region, copy.packet, copy.way);
+        let visit = Visit { stage, branch, region, slot, came: copy.came, left: self.now };
+        self.seen[packet].visits.push(visit);
+        let returns = copy.credits.contains(&slot);
+        copy.credits.retain(|held| *held != slot);
+        if returns {
+            self.regions[usize::from(region)].nts[usize::from(slot)].held -= 1;
+        }
+        match copy.rest.first() {
+            None => self.is_through(number),
+            Some(next) if copy.entered_for.contains(next) => self.come(number),
+            Some(_) => self.settle(self.now + self.pass(), Step::Ask { copy: number }),
+        }
+        if returns {
+            self.take_turns(region);
+        }
+    }
+
+    /// A copy is through its region.
+    fn is_through(&mut self, number: usize) {
+        let Copy { packet, region, joined, .. } = self.copies[number];
+        self.regions[usize::from(region)].bits -= u64::from(self.packets[packet].bytes) * 8;
+        if !joined {
+            return;
+        }
+        self.progress[packet].missing -= 1;
+        if self.progress[packet].missing > 0 {
+            return;
+        }
+        self.progress[packet].stage += 1;
+        let stages = &self.setup.dags[self.packets[packet].dag].stages;
+        if self.progress[packet].stage < stages.len() {
+            return self.enter(packet, self.now);
+        }
+        let profile = &self.setup.profile;
+        let ready = self.now + (profile.core.get() - profile.scheduler_pass.get()) / 2;
+        let out = ready.max(self.egress.free_cycle());
+        let parts = self.parts(packet, self.egress.parts_a_cycle);
+        self.egress.begin(out, parts);
+        self.seen[packet].left_at = out;
+    }
+}
