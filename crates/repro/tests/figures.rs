@@ -13,6 +13,11 @@ fn inside(id: &str) {
 }
 
 #[test]
+fn supernic_7_has_the_shape_of_the_plot() {
+    inside("fig7");
+}
+
+#[test]
 fn supernic_8_comes_out_of_the_whole_stack_exactly() {
     inside("fig8");
 }

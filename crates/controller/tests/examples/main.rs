@@ -18,6 +18,7 @@ mod recovery;
 mod regions;
 mod roles;
 mod rules;
+mod scheduling;
 mod support;
 mod tenants;
 mod updates;

@@ -6,7 +6,10 @@ use std::time::Duration;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
-use snic_controller::{Autoscaling, Caller, Command, Event, Fairness, Request, Scheme, Settings};
+use snic_controller::{
+    Autoscaling, Caller, Command, Event, Fairness, Request, Reservation, Scheduling, Scheme,
+    Settings, Steering,
+};
 use snic_domain::{
     Bandwidth, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Node, NodeId, NtTypeId,
     Quota, RegionId, Tenant, TenantId,
@@ -187,7 +190,11 @@ impl Run {
             monitor_period: Duration::from_millis(rng.random_range(1..=20)),
             ..Autoscaling::default()
         };
-        let settings = Settings { fairness, autoscaling, ..usual };
+        let scheduling = Scheduling {
+            steering: *[Steering::RoundRobin, Steering::LeastLoaded].choose(rng).expect("two"),
+            reservation: *[Reservation::Chain, Reservation::Prefix].choose(rng).expect("two"),
+        };
+        let settings = Settings { fairness, autoscaling, scheduling, ..usual };
         self.world.note(format_args!("{settings:?}"));
         self.world.handle(Event::Settings(Box::new(settings)));
     }
