@@ -2,7 +2,8 @@
 //!
 //! The packet side: resources that work in parallel, each on one packet at a time and with a little
 //! room to queue. A packet may start when every resource it needs has room; a packet that is refused
-//! leaves half of the room at all it needs to those behind it, and keeps the other half.
+//! leaves half of the room that it sees at all it needs to those behind it, and keeps the other half:
+//! so at every resource those before always meet room sooner than those behind, however many wait.
 
 use proptest::prelude::*;
 use snic_domain::{Bandwidth, Timestamp};
@@ -21,8 +22,9 @@ struct Flow {
 
 /// Time units a resource can work off in a second; costs are in time units.
 const SECOND: u64 = 1_000_000;
-/// Room to queue before each resource, in time units: some packets of the largest cost.
-const ROOM: u64 = 4_000;
+/// Room to queue before each resource, in time units: some packets of the largest cost are left of it
+/// when as many as there are flows have halved it.
+const ROOM: u64 = 64_000;
 
 fn weight(w: u32) -> Weight {
     Weight::new(w).expect("in range")
@@ -109,14 +111,14 @@ impl Simulation {
     fn step(&mut self) {
         self.arrive();
         let (now, busy_until) = (self.now, &mut self.busy_until);
-        let mut kept = vec![false; busy_until.len()];
+        let mut kept = vec![0_u32; busy_until.len()];
         let served = self.drfq.next_where(|packet| {
             let needs = || (0..kept.len()).filter(|&k| packet.costs[k] > 0);
-            let room = |k: usize| if kept[k] { ROOM / 2 } else { ROOM };
+            let room = |k: usize| ROOM >> kept[k];
             if needs().all(|k| busy_until[k] <= now + room(k)) {
                 return true;
             }
-            needs().collect::<Vec<_>>().into_iter().for_each(|k| kept[k] = true);
+            needs().collect::<Vec<_>>().into_iter().for_each(|k| kept[k] += 1);
             false
         });
         match served {
@@ -137,8 +139,13 @@ impl Simulation {
 }
 
 fn expect_near(flows: &[Flow], charging: Charging) -> Result<(), TestCaseError> {
+    // Where ten seconds are too short a run, for what is queued counts as served, a longer one is made.
+    near_after(flows, charging, 10).or_else(|_| near_after(flows, charging, 100))
+}
+
+fn near_after(flows: &[Flow], charging: Charging, seconds: u64) -> Result<(), TestCaseError> {
     let fluid = fluid(flows);
-    let packets = Simulation::run(flows, charging, 10);
+    let packets = Simulation::run(flows, charging, seconds);
     for (i, (fluid, packets)) in fluid.iter().zip(&packets).enumerate() {
         prop_assert!(
             (fluid - packets).abs() <= 0.02 * fluid,
@@ -159,8 +166,24 @@ fn flow(resources: usize) -> impl Strategy<Value = Flow> {
         .prop_map(|(weight, costs, load)| Flow { weight, costs, load })
 }
 
+/// Found by search: the first is behind the last at one of its resources and alone before the second
+/// at the other; where those who are refused keep half of the room and no more, the second and third
+/// take what it should have.
+#[test]
+fn who_needs_two_resources_waits_for_neither_longer_than_its_share() {
+    let flow = |weight, costs: [u64; 3]| Flow { weight, costs: costs.to_vec(), load: None };
+    let flows = [
+        flow(1, [200, 200, 0]),
+        flow(1, [0, 200, 0]),
+        flow(1, [758, 0, 0]),
+        flow(1, [0, 200, 316]),
+        flow(4, [200, 0, 268]),
+    ];
+    expect_near(&flows, Charging::Memoryless).expect("near");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn long_run_rates_agree_within_two_percent(

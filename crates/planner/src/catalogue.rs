@@ -15,6 +15,8 @@ use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, Digest, NtType, NtTypeId, TenantId,
 };
 
+use crate::changes::Changes;
+
 /// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so that a
 /// ledger and a catalogue never have to agree on a numbering. To collide with another's NT a
 /// tenant would have to find an id by 2^64 tries.
@@ -115,6 +117,7 @@ pub struct Catalogue {
     bitstreams: BTreeMap<BitstreamId, Arc<Chain>>,
     /// The bitstreams that hold an NT, by id, each once.
     holders: BTreeMap<NtKey, Vec<Arc<Chain>>>,
+    changes: Changes,
 }
 
 impl Catalogue {
@@ -123,9 +126,15 @@ impl Catalogue {
         Self::default()
     }
 
+    /// How often something changed in it.
+    pub const fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
     /// Adds an NT type, or replaces the one with its id, which is returned. A ledger keeps the
     /// figures it took when a region's content was set: types are immutable once registered.
     pub fn insert_nt(&mut self, nt: NtType) -> Option<NtType> {
+        self.changes.count();
         let id = nt.id.clone();
         let key = NtKey::of(&id);
         let before = self.nts.insert(id, KnownNt { nt, key });
@@ -135,6 +144,7 @@ impl Catalogue {
 
     /// Removes an NT type. Bitstreams that hold it stay, but cannot be loaded by a plan any more.
     pub fn remove_nt(&mut self, id: &NtTypeId) -> Option<NtType> {
+        self.changes.count();
         let removed = self.nts.remove(id)?;
         self.resolve_again(removed.key);
         Some(removed.nt)
@@ -153,6 +163,7 @@ impl Catalogue {
     /// Adds a bitstream, or replaces the one with its id, which is returned. Its NTs may become
     /// known later; until then no plan loads it.
     pub fn insert_bitstream(&mut self, bitstream: Bitstream) -> Option<Bitstream> {
+        self.changes.count();
         let before = self.remove_bitstream(&bitstream.id);
         let chain = Arc::new(Chain::new(bitstream, self));
         for slot in &chain.slots {
@@ -167,6 +178,7 @@ impl Catalogue {
 
     /// Removes a bitstream. Regions that hold it are not touched.
     pub fn remove_bitstream(&mut self, id: &BitstreamId) -> Option<Bitstream> {
+        self.changes.count();
         let chain = self.bitstreams.remove(id)?;
         for slot in &chain.slots {
             if let Some(list) = self.holders.get_mut(&slot.key) {

@@ -16,6 +16,7 @@ use snic_domain::{
 };
 
 use crate::catalogue::{Chain, ChainSlot};
+use crate::changes::Changes;
 use crate::reservation::Share;
 use crate::{Catalogue, Reservation, TableRows};
 
@@ -135,6 +136,7 @@ pub struct Ledger {
     regions: Vec<RegionPage>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
+    changes: Changes,
 }
 
 impl Ledger {
@@ -147,7 +149,8 @@ impl Ledger {
     /// The same with tables of another size.
     pub fn with_rows(card: CardId, profile: CardProfile, rows_max: TableRows) -> Self {
         let regions = vec![RegionPage::default(); profile.regions.len().min(REGIONS_MAX)];
-        Self { card, profile, rows_max, regions, totals: Totals::default(), held: BTreeMap::new() }
+        let (totals, held, changes) = (Totals::default(), BTreeMap::new(), Changes::default());
+        Self { card, profile, rows_max, regions, totals, held, changes }
     }
 
     /// The card.
@@ -158,6 +161,12 @@ impl Ledger {
     /// What the card offers.
     pub const fn profile(&self) -> &CardProfile {
         &self.profile
+    }
+
+    /// How often something changed in it: while that is the same, so is the answer of every search
+    /// in it, the catalogue being the same.
+    pub const fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// Notes what a region is (to be) loaded with. Reservations must fit the new content: the same
@@ -189,6 +198,7 @@ impl Ledger {
             return Err(Unfit::InUse { region, bitstream, slot: Slot(slot), dags });
         }
         page.content = chain;
+        self.changes.count();
         Ok(())
     }
 
@@ -202,6 +212,7 @@ impl Ledger {
     pub fn set_condition(&mut self, region: RegionId, condition: RegionCondition) {
         if let Some(page) = self.regions.get_mut(region.index()) {
             page.condition = condition;
+            self.changes.count();
         }
     }
 
@@ -213,6 +224,7 @@ impl Ledger {
     /// Reserves for `dag`, in place of what it held before. No sum ever passes a maximum: on an
     /// error nothing has changed.
     pub fn hold(&mut self, dag: &DagName, reservation: Reservation) -> Result<(), Overbooked> {
+        self.changes.count();
         let before = self.take(dag);
         if let Err(overbooked) = self.admit(&dag.tenant, &reservation) {
             if let Some((name, old)) = before {
@@ -227,6 +239,7 @@ impl Ledger {
 
     /// Frees what `dag` holds, and returns it.
     pub fn release(&mut self, dag: &DagName) -> Option<Reservation> {
+        self.changes.count();
         self.take(dag).map(|(_, reservation)| reservation)
     }
 

@@ -16,6 +16,7 @@
 mod batch;
 mod candidates;
 mod catalogue;
+mod changes;
 mod cover;
 mod explain;
 mod form;

@@ -21,8 +21,23 @@ pub(crate) struct Meter {
     pub rate: Option<Bandwidth>,
     /// No scale-out is tried before: there was no place.
     pub not_before: Timestamp,
+    /// The last scale-out that found no place.
+    pub no_place: Option<NoPlace>,
+    /// When it was last logged that there is none.
+    pub no_place_told: Option<Timestamp>,
     /// The scale-out under way.
     pub scaling: Option<Scaling>,
+    /// The number of an engine, and this DAG's number in it.
+    pub flow: (u64, u32),
+}
+
+/// A scale-out that found no place, and finds none until something changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoPlace {
+    /// Changes of ledger and catalogue so far.
+    pub changes: (u64, u64),
+    /// The least that it was tried with.
+    pub least: Bandwidth,
 }
 
 /// A scale-out under way.
@@ -58,6 +73,11 @@ impl Meter {
         self.load = Some(rate(intended, span).min(line));
         self.served = rate(served, span).min(line);
         Sampled::Load
+    }
+
+    /// This DAG's number in an engine that knows it.
+    pub fn flow_of(&self, engine: u64) -> Option<usize> {
+        (self.flow.0 == engine).then_some(self.flow.1 as usize)
     }
 
     /// The counters begin anew: the card was lost, or is another one.

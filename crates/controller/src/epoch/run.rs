@@ -18,7 +18,7 @@ use crate::event::Effect;
 use crate::log::{About, LogKind};
 use crate::out::Out;
 use crate::rows::{self, Bucket};
-use crate::state::{Controller, Settings};
+use crate::state::{Controller, DagEntry, Settings};
 
 /// How often counters are read while nobody has a DAG: callers want to see them at all.
 const IDLE: Duration = Duration::from_secs(1);
@@ -60,6 +60,10 @@ pub(crate) struct Loop {
     /// By DAG: what one more instance adds.
     pub units: Vec<Bandwidth>,
     loads: Vec<Bandwidth>,
+    /// Names the engine: by it DAGs know whether the number they have is one of it.
+    pub number: u64,
+    /// Counters by the row of their DAG, while they are taken in.
+    counted: Vec<DagCounters>,
     /// What each was to get when rates were last set.
     applied: Vec<Bandwidth>,
     /// The engine is of another topology than the card's.
@@ -112,7 +116,7 @@ impl Loop {
     }
 
     /// A new entry may be logged if there was none for a while.
-    fn may_tell(told: &mut Option<Timestamp>, now: Timestamp) -> bool {
+    pub(super) fn may_tell(told: &mut Option<Timestamp>, now: Timestamp) -> bool {
         let may = told.is_none_or(|told| now.since(told) >= TROUBLE_QUIET);
         if may {
             *told = Some(now);
@@ -121,17 +125,12 @@ impl Loop {
     }
 }
 
-/// The DAGs that an engine knows, with its numbers: both lists are by name, so one walk over both
-/// finds them all.
-pub(super) fn in_step<'a, E>(
-    all: impl Iterator<Item = (&'a DagName, E)>,
-    known: &'a [DagName],
-) -> impl Iterator<Item = (usize, E)> {
-    let mut known = known.iter().enumerate().peekable();
-    all.filter_map(move |(name, entry)| {
-        while known.next_if(|(_, next)| *next < name).is_some() {}
-        known.next_if(|(_, next)| *next == name).map(|(at, _)| (at, entry))
-    })
+/// The DAGs that an engine knows, with its numbers.
+pub(super) fn of_engine(
+    dags: &mut BTreeMap<DagName, DagEntry>,
+    engine: u64,
+) -> impl Iterator<Item = (usize, &mut DagEntry)> {
+    dags.values_mut().filter_map(move |entry| Some((entry.meter.flow_of(engine)?, entry)))
 }
 
 impl Controller {
@@ -232,7 +231,9 @@ impl Controller {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
         let line = card.profile.ingress;
-        let mut counted = vec![DagCounters::default(); DAG_ROWS];
+        let mut counted = std::mem::take(&mut card.epoch.counted);
+        counted.clear();
+        counted.resize(DAG_ROWS, DagCounters::default());
         for (row, counters) in &card.counters.dags {
             if let Some(counted) = counted.get_mut(usize::from(*row)) {
                 *counted = *counters;
@@ -244,6 +245,7 @@ impl Controller {
             let counters = counted.get(row).copied().unwrap_or_default();
             odd += u64::from(entry.meter.sample(counters, span, line) == Sampled::Backwards);
         }
+        card.epoch.counted = counted;
         card.epoch.figures.odd_counters += odd;
         if odd > 0 && Loop::may_tell(&mut card.epoch.odd_told, now) {
             let text = format!(
@@ -258,10 +260,12 @@ impl Controller {
     fn compute(&mut self, id: &CardId) {
         self.renew_engine(id);
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Loop { engine: Some(engine), dags, loads, .. } = &mut card.epoch else { return };
+        let Loop { engine: Some(engine), number, dags, loads, .. } = &mut card.epoch else {
+            return;
+        };
         loads.clear();
         loads.resize(dags.len(), Bandwidth::ZERO);
-        for (at, entry) in in_step(self.dags.iter(), dags) {
+        for (at, entry) in of_engine(&mut self.dags, *number) {
             // Before its load is known a DAG counts as sending what it was promised.
             loads[at] = entry.meter.load.unwrap_or(entry.record.spec.bandwidth);
         }
@@ -276,9 +280,15 @@ impl Controller {
         }
         let Some(named) = self.topology(id) else { return };
         let engine = Engine::new(named.topology, self.settings.fairness);
+        let number = self.ticket().0;
+        for (at, name) in (0..).zip(&named.dags) {
+            if let Some(entry) = self.dags.get_mut(name) {
+                entry.meter.flow = (number, at);
+            }
+        }
         let Some(card) = self.cards.get_mut(id) else { return };
         // Limits far over what a card's tables hold: where they are passed all keep what they have.
-        card.epoch.engine = engine.ok();
+        (card.epoch.engine, card.epoch.number) = (engine.ok(), number);
         (card.epoch.dags, card.epoch.tenants) = (named.dags, named.tenants);
         card.epoch.units = named.units;
         card.epoch.applied.clear();
@@ -314,8 +324,9 @@ impl Controller {
             card.epoch.figures.epochs += 1;
         }
         let Some(engine) = &card.epoch.engine else { return };
-        let outcome = engine.outcome();
-        for (at, entry) in in_step(self.dags.iter_mut(), &card.epoch.dags) {
+        let (topology, outcome) = (engine.topology(), engine.outcome());
+        let mut moved_rows = Vec::new();
+        for (at, entry) in of_engine(&mut self.dags, card.epoch.number) {
             let Some(grant) = outcome.grants.get(at) else { continue };
             let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) else {
                 continue;
@@ -329,14 +340,16 @@ impl Controller {
             let moved = new.get().abs_diff(old.get()) > part || (new == promised && old != new);
             if moved {
                 entry.meter.rate = Some(new);
-                let tenant = self.tenants.get(&entry.record.name.tenant);
-                let weight = tenant.map_or(1, |record| record.tenant.weight);
+                let tenant = topology.flows.get(at).map(|flow| flow.tenant as usize);
+                let tenant = tenant.and_then(|tenant| topology.tenants.get(tenant));
+                let weight = tenant.map_or(1, |tenant| tenant.weight.get());
                 let bucket = rows::bucket(Bucket { rate: new, promised, weight });
                 let row = entry.record.uid.row();
                 let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
-                card.dirty.insert(key);
+                moved_rows.push(key);
             }
         }
+        card.dirty.append(&mut moved_rows.into_iter().collect());
         card.epoch.applied.clone_from(&outcome.rates);
     }
 

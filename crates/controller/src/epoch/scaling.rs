@@ -17,13 +17,20 @@ use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 use snic_planner::Ledger;
 
 use super::engine::Outcome;
-use super::meter::Scaling;
-use super::run::{Loop, in_step};
+use super::meter::{NoPlace, Scaling};
+use super::run::{Loop, of_engine};
 use crate::error::ControlError;
 use crate::log::{About, LogKind};
 use crate::out::Out;
 use crate::placement::{Choice, regions_of};
 use crate::state::{Controller, DagEntry};
+
+/// What is known while the decisions of one sample are carried out.
+struct Round {
+    period: Duration,
+    /// Who could give instances up; unknown where something has changed since.
+    givers: Option<Vec<Holder<usize>>>,
+}
 
 /// After a scale-out found no place, so many monitor periods pass before it is tried again.
 const RETRY_PERIODS: u32 = 5;
@@ -35,10 +42,10 @@ impl Controller {
         let longest = reconfiguration_max(&card.profile);
         let policy = self.settings.autoscaling;
         let (period, residency) = (policy.period(longest), policy.residency(longest));
-        let Loop { engine: Some(engine), dags, units, .. } = &card.epoch else { return };
+        let Loop { engine: Some(engine), number, dags, units, .. } = &card.epoch else { return };
         let (outcome, now) = (engine.outcome(), self.now);
-        let mut decisions: Vec<(DagName, Decision)> = Vec::new();
-        for (flow, entry) in in_step(self.dags.iter_mut(), dags) {
+        let mut decisions: Vec<(DagName, Decision, Bandwidth)> = Vec::new();
+        for (flow, entry) in of_engine(&mut self.dags, *number) {
             let Some(chain) = chain(outcome, units, flow, entry) else { continue };
             let meter = &mut entry.meter;
             let Some(load) = meter.load else { continue };
@@ -49,12 +56,18 @@ impl Controller {
                 continue;
             }
             let decision = decide(&policy, residency, &chain, &mut meter.monitor, now);
-            if decision != Decision::Keep {
-                decisions.push((dags[flow].clone(), decision));
+            let waits = match decision {
+                Decision::Keep => true,
+                Decision::ScaleOut { .. } | Decision::PreLaunch { .. } => meter.not_before > now,
+                Decision::ScaleIn { .. } => false,
+            };
+            if !waits {
+                decisions.push((dags[flow].clone(), decision, chain.capacity + chain.unit));
             }
         }
-        for (name, decision) in decisions {
-            self.carry_out(out, id, (&name, decision), period);
+        let mut round = Round { period, givers: None };
+        for (name, decision, more) in decisions {
+            self.carry_out(out, id, (&name, decision, more), &mut round);
         }
     }
 
@@ -65,31 +78,36 @@ impl Controller {
         chain(outcome, &epoch.units, flow, self.dags.get(name)?)
     }
 
+    /// `more` is what the DAG would hold with one more instance than it has.
     fn carry_out(
         &mut self,
         out: &mut Out,
         id: &CardId,
-        (name, decision): (&DagName, Decision),
-        period: Duration,
+        (name, decision, more): (&DagName, Decision, Bandwidth),
+        round: &mut Round,
     ) {
         match decision {
             Decision::Keep => {}
             Decision::ScaleOut { to, enough, why } => {
                 // What will be needed, or what is, or at least one instance more.
-                let more = self.one_more(id, name);
                 let sizes = [to, enough.min(to), more.min(enough).min(to)];
-                if !self.scale_out(out, name, &sizes, (LogKind::ScaleOut, why)) {
-                    self.no_place(out, id, name, period);
+                match self.scale_out(out, name, &sizes, (LogKind::ScaleOut, why)) {
+                    Some(true) => round.givers = None,
+                    Some(false) => self.no_place(out, id, name, round),
+                    None => {}
                 }
             }
             Decision::PreLaunch { to, why } => {
                 // What is little over so many instances is served by those.
-                let sizes = [to, self.one_more(id, name).min(to)];
-                self.scale_out(out, name, &sizes, (LogKind::PreLaunch, why));
+                let sizes = [to, more.min(to)];
+                if self.scale_out(out, name, &sizes, (LogKind::PreLaunch, why)) == Some(true) {
+                    round.givers = None;
+                }
             }
             Decision::ScaleIn { to, why } => {
                 let about = (LogKind::ScaleIn, why.to_string());
                 if self.shrink(out, name, to, about) {
+                    round.givers = None;
                     self.figures(id, |figures| figures.scale_ins += 1);
                 }
             }
@@ -102,11 +120,8 @@ impl Controller {
         }
     }
 
-    /// Whether a DAG is at rest: what is wanted is what serves, and nothing is under way.
     fn is_at_rest(&self, name: &DagName) -> bool {
-        self.dags.get(name).is_some_and(|entry| {
-            entry.record.previous.is_none() && entry.operation.is_none() && entry.is_ready()
-        })
+        self.dags.get(name).is_some_and(DagEntry::is_at_rest)
     }
 
     /// A plan for a DAG with another bandwidth, what it has now staying as it is.
@@ -119,41 +134,50 @@ impl Controller {
         Ok((dag, choice))
     }
 
-    /// What a DAG would hold with one more instance than it has.
-    fn one_more(&self, id: &CardId, name: &DagName) -> Bandwidth {
-        let flow = self.cards.get(id).and_then(|card| card.epoch.dags.binary_search(name).ok());
-        let chain = flow.and_then(|flow| self.chain_of(id, flow, name));
-        chain.map_or(Bandwidth::ZERO, |chain| chain.capacity + chain.unit)
+    /// A plan for the first of some sizes that has a place. A search that failed is not made again
+    /// while nothing has changed on the card.
+    fn first_place(&mut self, name: &DagName, sizes: &[Bandwidth]) -> Option<(Dag, Choice)> {
+        let entry = self.dags.get(name)?;
+        let ledger = &self.cards.get(entry.card()?)?.ledger;
+        let changes = (ledger.changes(), self.catalogue.changes());
+        let least = sizes.iter().copied().min()?;
+        let before = entry.meter.no_place;
+        if before.is_some_and(|before| before.changes == changes && before.least <= least) {
+            return None;
+        }
+        let found = sizes.iter().find_map(|to| self.plan_for(name, *to).ok());
+        let entry = self.dags.get_mut(name)?;
+        entry.meter.no_place = found.is_none().then_some(NoPlace { changes, least });
+        found
     }
 
-    /// More instances, by the first of some sizes that has a place; says whether there is nothing
-    /// left to do about it now.
+    /// More instances, by the first of some sizes that has a place; says whether one had, or
+    /// nothing where there is nothing to do about it now.
     fn scale_out(
         &mut self,
         out: &mut Out,
         name: &DagName,
         sizes: &[Bandwidth],
         (kind, why): (LogKind, Why),
-    ) -> bool {
-        let waits = self.dags.get(name).is_none_or(|entry| entry.meter.not_before > self.now);
+    ) -> Option<bool> {
+        let waits = self.dags.get(name)?.meter.not_before > self.now;
         if waits || !self.is_at_rest(name) {
-            return true;
+            return None;
         }
-        let mut plans = sizes.iter().filter_map(|to| self.plan_for(name, *to).ok());
-        let Some((dag, choice)) = plans.next() else { return false };
+        let Some((dag, choice)) = self.first_place(name, sizes) else { return Some(false) };
         let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
         if kind == LogKind::PreLaunch && replaces {
-            return true;
+            return None;
         }
         let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
         let card = choice.card.clone();
-        let Some(entry) = self.dags.get_mut(name) else { return true };
+        let entry = self.dags.get_mut(name)?;
         entry.record.previous = entry.record.placement.take();
         if self.install(out, name, &dag, choice).is_err() {
             if let Some(entry) = self.dags.get_mut(name) {
                 entry.record.placement = entry.record.previous.take();
             }
-            return false;
+            return Some(false);
         }
         let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
         let loads = placement.is_some_and(|placement| !self.is_loaded(placement));
@@ -166,7 +190,7 @@ impl Controller {
         self.store_dag(out, name);
         let text = format!("it is to hold {}: {why}", dag.bandwidth());
         self.note(out, kind, About { regions, ..About::dag(&card, name) }, text);
-        true
+        Some(true)
     }
 
     /// The placement of a scale-out serves now.
@@ -252,13 +276,13 @@ impl Controller {
     }
 
     /// A scale-out found no place: who is above its fair share gives instances up for it.
-    fn no_place(&mut self, out: &mut Out, id: &CardId, name: &DagName, period: Duration) {
-        let given = self.settings.autoscaling.context_switch && self.switch(out, id, name);
-        let wait = if given { Duration::ZERO } else { period * RETRY_PERIODS };
-        let not_before = self.now + wait;
+    fn no_place(&mut self, out: &mut Out, id: &CardId, name: &DagName, round: &mut Round) {
+        let given = self.settings.autoscaling.context_switch && self.switch(out, id, name, round);
+        let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
+        let now = self.now;
         let Some(entry) = self.dags.get_mut(name) else { return };
-        entry.meter.not_before = not_before;
-        if !given {
+        entry.meter.not_before = now + wait;
+        if !given && Loop::may_tell(&mut entry.meter.no_place_told, now) {
             let text = "it is overloaded, and no region is free or above somebody's fair share; \
                         it shares what there is"
                 .to_owned();
@@ -266,32 +290,47 @@ impl Controller {
         }
     }
 
-    /// Has a DAG give instances up for `asking`; says whether one did.
-    fn switch(&mut self, out: &mut Out, id: &CardId, asking: &DagName) -> bool {
-        let Some(card) = self.cards.get(id) else { return false };
-        let residency = self.settings.autoscaling.residency(reconfiguration_max(&card.profile));
-        let names = card.epoch.dags.clone();
-        let holders = names.iter().enumerate().filter_map(|(flow, name)| {
-            let chain = self.chain_of(id, flow, name)?;
+    /// Who holds more than its fair share comes to and could give instances up.
+    fn givers(&self, id: &CardId) -> Vec<Holder<usize>> {
+        let Some(card) = self.cards.get(id) else { return Vec::new() };
+        let Some(engine) = &card.epoch.engine else { return Vec::new() };
+        let (outcome, units) = (engine.outcome(), &card.epoch.units);
+        let holders = self.dags.values().filter_map(|entry| {
+            let flow = entry.meter.flow_of(card.epoch.number)?;
+            let chain = chain(outcome, units, flow, entry)?;
             let gives = fair_instances(&chain) < instances(chain.holds, chain.unit);
-            let other = gives && name.tenant != asking.tenant && self.is_at_rest(name);
-            other.then(|| Holder {
+            (gives && entry.is_at_rest()).then(|| Holder {
                 id: flow,
-                load: self.dags[name].meter.load.unwrap_or_default(),
+                load: entry.meter.load.unwrap_or_default(),
                 holds: chain.holds,
                 fair: chain.fair,
                 settled: chain.settled,
             })
         });
-        let Some(flow) = pick(holders, residency, self.now) else { return false };
-        let Some(chain) = self.chain_of(id, flow, &names[flow]) else { return false };
+        holders.collect()
+    }
+
+    /// Has a DAG give instances up for `asking`; says whether one did.
+    fn switch(&mut self, out: &mut Out, id: &CardId, asking: &DagName, round: &mut Round) -> bool {
+        let givers = round.givers.take().unwrap_or_else(|| self.givers(id));
+        let Some(card) = self.cards.get(id) else { return false };
+        let residency = self.settings.autoscaling.residency(reconfiguration_max(&card.profile));
+        let names = &card.epoch.dags;
+        let others = givers.iter().filter(|giver| names[giver.id].tenant != asking.tenant);
+        let picked = pick(others.copied(), residency, self.now);
+        let Some((flow, name)) = picked.map(|flow| (flow, names[flow].clone())) else {
+            round.givers = Some(givers);
+            return false;
+        };
+        let Some(chain) = self.chain_of(id, flow, &name) else { return false };
         let why = format!("its fair share is {}, and another DAG is below its own", chain.fair);
         let about = (LogKind::ContextSwitch, why);
         let kept = chain.unit.get().saturating_mul(fair_instances(&chain));
         let to = Bandwidth::from_bps(kept).min(chain.holds).max(chain.admitted);
-        let done = self.shrink(out, &names[flow], to, about);
-        if done {
-            self.figures(id, |figures| figures.context_switches += 1);
+        let done = self.shrink(out, &name, to, about);
+        match done {
+            true => self.figures(id, |figures| figures.context_switches += 1),
+            false => round.givers = Some(givers),
         }
         done
     }
@@ -338,6 +377,13 @@ impl Controller {
             }
         }
         any
+    }
+}
+
+impl DagEntry {
+    /// Whether it is at rest: what is wanted is what serves, and nothing is under way.
+    fn is_at_rest(&self) -> bool {
+        self.record.previous.is_none() && self.operation.is_none() && self.is_ready()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What callers see of fairness: what a tenant asks for, what it has, what keeps it from more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use snic_autoscaler::target_millis;
@@ -124,20 +125,28 @@ fn limiter(limit: drf::Limit) -> Limiter {
     }
 }
 
-/// The resource of which a tenant's flows take the largest part, and that part in millionths.
-fn busiest(engine: &Engine, tenant: usize) -> Option<(usize, u32)> {
+/// The resource of which a tenant's flows take the largest part, and that part in millionths; the
+/// first of equals. `flows` are those of the tenant: they follow each other.
+fn busiest(engine: &Engine, flows: Range<usize>) -> Option<(usize, u32)> {
     let topology = engine.topology();
-    let mut used = vec![0_u128; topology.capacities.len()];
-    let flows = topology.flows.iter().zip(&engine.outcome().rates);
-    for (flow, rate) in flows.filter(|(flow, _)| flow.tenant as usize == tenant) {
+    let mut used: BTreeMap<usize, u128> = BTreeMap::new();
+    for (flow, rate) in topology.flows[flows.clone()].iter().zip(&engine.outcome().rates[flows]) {
         for (resource, cost) in &flow.uses {
-            used[*resource] += u128::from(rate.get()) * u128::from(cost.raw());
+            *used.entry(*resource).or_default() += u128::from(rate.get()) * u128::from(cost.raw());
         }
     }
     let one = u128::from(snic_fairness::fluid::Cost::ONE.raw());
-    let parts = used.into_iter().zip(&topology.capacities).enumerate();
-    let parts = parts.map(|(k, (used, all))| (k, ppm_of(used, u128::from(*all) * one)));
+    let part =
+        |(k, used): (usize, u128)| (k, ppm_of(used, u128::from(topology.capacities[k]) * one));
+    let parts = used.into_iter().map(part);
     parts.reduce(|best, next| if next.1 > best.1 { next } else { best }).filter(|(_, p)| *p > 0)
+}
+
+/// The flows of the tenant at `at`: tenants and flows are in the order of their names.
+fn flows_of(engine: &Engine, at: usize) -> Range<usize> {
+    let flows = &engine.topology().flows;
+    let first = |tenant: usize| flows.partition_point(|flow| (flow.tenant as usize) < tenant);
+    first(at)..first(at + 1)
 }
 
 impl Controller {
@@ -172,7 +181,7 @@ impl Controller {
         let shares: Vec<Share> = engine.outcome().tenants.iter().map(|t| t.space.share).collect();
         let whole = regions::divide(&shares, u32::try_from(regions).unwrap_or(u32::MAX)).ok();
         let whole = whole.as_ref().and_then(|whole| whole.get(at));
-        let dags = epoch.dags.iter().enumerate().filter(|(_, name)| name.tenant == *tenant);
+        let dags = flows_of(engine, at).zip(&epoch.dags[flows_of(engine, at)]);
         let dominant = outcome.space.dominant;
         Some(FairnessView {
             tenant: tenant.clone(),
@@ -185,7 +194,7 @@ impl Controller {
             limiter: limiter(outcome.space.limit),
             regions_own: whole.map_or(0, |w| w.own),
             regions_shared_millis: whole.map_or(0, |w| ppm(w.shared) / 1_000),
-            busiest: busiest(engine, at).map(|(k, ppm)| (resource_name(k), ppm)),
+            busiest: busiest(engine, flows_of(engine, at)).map(|(k, ppm)| (resource_name(k), ppm)),
             dags: dags.filter_map(|(flow, name)| self.dag_fairness(epoch, flow, name)).collect(),
             history: epoch.history.get(tenant).into_iter().flatten().copied().collect(),
         })
@@ -227,12 +236,12 @@ impl Controller {
             let mut point = FairnessPoint {
                 at: now,
                 space_ppm: ppm(outcome.space.share),
-                time_ppm: busiest(engine, at).map_or(0, |(_, ppm)| ppm),
+                time_ppm: busiest(engine, flows_of(engine, at)).map_or(0, |(_, ppm)| ppm),
                 load: Bandwidth::ZERO,
                 served: Bandwidth::ZERO,
             };
-            let names = epoch.dags.iter().filter(|name| name.tenant == *tenant);
-            for entry in names.filter_map(|name| self.dags.get(name)) {
+            let names = &epoch.dags[flows_of(engine, at)];
+            for entry in names.iter().filter_map(|name| self.dags.get(name)) {
                 point.load += entry.meter.load.unwrap_or_default();
                 point.served += entry.meter.served;
             }
