@@ -223,3 +223,30 @@ fn odd_bitstreams_are_harmless() {
     let plan = world.plan(&name("t0/a"), &chain("nat", gbps(1))).expect("its first eight slots");
     assert!(plan.loads.is_empty());
 }
+
+#[test]
+fn every_change_counts_and_two_ledgers_are_not_told_apart_by_it() {
+    let mut world = world();
+    let before = world.ledger.clone();
+    let mut last = before.changes();
+    let mut counts = |ledger: &Ledger, what: &str| {
+        assert!(ledger.changes() > last, "{what}");
+        last = ledger.changes();
+    };
+    let one = reservation(&world, "firewall", &[(0, &[1], 6)]);
+    world.ledger.hold(&name("t1/b"), one).expect("fits");
+    counts(&world.ledger, "held");
+    world.ledger.release(&name("t1/b"));
+    counts(&world.ledger, "released");
+    world.ledger.set_condition(RegionId(1), RegionCondition::Cordoned);
+    counts(&world.ledger, "not usable");
+    world.ledger.set_condition(RegionId(1), before.condition(RegionId(1)));
+    counts(&world.ledger, "usable");
+    world.load(1, "a");
+    counts(&world.ledger, "loaded");
+    world.ledger.set_content(RegionId(1), None, &world.catalogue).expect("nobody uses it");
+    assert_eq!(world.ledger, before);
+    let changes = world.catalogue.changes();
+    world.catalogue.insert_bitstream(bitstream("again", "nat"));
+    assert!(world.catalogue.changes() > changes);
+}
