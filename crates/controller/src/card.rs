@@ -18,6 +18,7 @@ use snic_planner::Ledger;
 use snic_tables::{CardCounters, InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
 
 use crate::epoch::Loop;
+use crate::pages::Pages;
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
 
@@ -114,6 +115,8 @@ pub(crate) struct CardState {
     pub link: Link,
     pub regions: Vec<RegionEntry>,
     pub rows: RowPool,
+    /// The spaces of tenants' NTs in its memory.
+    pub pages: Pages,
     /// Free rows of the classifier.
     pub classifier_free: BTreeSet<u16>,
     /// The card's active bank, as read back.
@@ -154,6 +157,7 @@ impl CardState {
             profile,
             link: Link::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
+            pages: Pages::default(),
             classifier_free: (0..rows).collect(),
             active: TableImage::default(),
             target: TableImage::default(),

@@ -30,6 +30,7 @@ mod log;
 mod maintenance;
 mod operations;
 mod out;
+mod pages;
 mod placement;
 mod policy;
 mod queries;

@@ -32,6 +32,8 @@ pub enum LogKind {
     Overrun,
     /// A card's counters made no sense.
     OddCounters,
+    /// NTs reached beyond the pages of their tenants; the packets were dropped.
+    MemoryFault,
     /// Other policies are in force.
     PoliciesApplied,
     /// Policy files were refused; what was in force stays.

@@ -1,5 +1,7 @@
 //! From plans to placements: who gets which region, rows and reservation, and who gives them back.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{
     Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Refusal, RegionId, Resource, Shortage,
 };
@@ -287,6 +289,9 @@ impl Controller {
         let id = placement.mapping.card.clone();
         if let Some(card) = self.cards.get_mut(&id) {
             card.clear_rows(crate::rows::keys(uid, &placement));
+            if entry.target.is_none() {
+                card.let_go_of_pages(name, &BTreeSet::new());
+            }
             card.touched.insert(name.clone());
             card.rows.give(&placement);
             card.ledger.release(name);
@@ -432,6 +437,7 @@ impl Controller {
         if let Some(card) = self.cards.get_mut(&id) {
             if in_target {
                 card.clear_rows(crate::rows::keys(uid, &previous));
+                card.let_go_of_pages(name, &BTreeSet::new());
                 card.touched.insert(name.clone());
             }
             card.rows.give(&previous);

@@ -91,10 +91,15 @@ impl Controller {
     }
 
     /// Replaces a DAG's rows in the target tables of its card by those of the placement `serial`.
+    /// Where the pages that it needs are not free yet, what is there stays until they are.
     fn retarget(&mut self, name: &DagName, serial: Option<u64>) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
+        let Some(entry) = self.dags.get(name) else { return };
         let old = entry.target.and_then(|serial| entry.placement(serial)).cloned();
         let new = serial.and_then(|serial| entry.placement(serial)).cloned();
+        if !self.move_pages(name, old.as_ref(), new.as_ref()) {
+            return;
+        }
+        let Some(entry) = self.dags.get_mut(name) else { return };
         let uid = entry.record.uid;
         entry.target = new.as_ref().map(|p| p.serial);
         let scaled = entry.meter.scaling.is_some_and(|s| entry.target == Some(s.serial));

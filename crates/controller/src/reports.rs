@@ -12,7 +12,8 @@ use snic_tables::{
 use crate::card::{Actual, CardState, Link, Loading};
 use crate::event::Effect;
 use crate::out::Out;
-use crate::records::{CardRecord, key};
+use crate::pages::Pages;
+use crate::records::{CardRecord, Placement, key};
 use crate::rows;
 use crate::state::Controller;
 
@@ -151,6 +152,7 @@ impl Controller {
     fn rebuild_target(&mut self, id: &CardId, regions: &[RegionId]) {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.target = TableImage::default();
+        card.pages = Pages::of(&card.active);
         for &region in regions {
             if self.cards[id].region(region).is_some_and(|entry| entry.is_loaded()) {
                 self.target_region(id, region);
@@ -186,12 +188,16 @@ impl Controller {
         let Some(entry) = self.dags.get_mut(&name) else { return };
         let target = entry.target.and_then(|serial| entry.placement(serial));
         let uid = entry.record.uid;
-        match target {
-            Some(p) if rows::keys(uid, p).all(|key| !card.dirty.contains(&key)) => {
+        let is_there = |p: &&Placement| {
+            let mut keys = rows::keys(uid, p).chain(card.pages.rows_of(&name));
+            keys.all(|key| !card.dirty.contains(&key))
+        };
+        match target.filter(is_there) {
+            Some(p) => {
                 let serial = p.serial;
                 entry.set_active(Some(serial));
             }
-            _ => {
+            None => {
                 card.touched.insert(name.clone());
             }
         }
@@ -238,6 +244,9 @@ impl Controller {
         dags: Vec<(DagName, Option<u64>)>,
         removals: Vec<OperationId>,
     ) {
+        if let Some(card) = self.cards.get_mut(id) {
+            self.stale.append(&mut card.pages.waiting);
+        }
         for (name, serial) in dags {
             if let Some(entry) = self.dags.get_mut(&name)
                 && entry.card() == Some(id)

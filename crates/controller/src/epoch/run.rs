@@ -7,7 +7,7 @@ use snic_domain::limits::DAG_ROWS;
 use snic_domain::{Bandwidth, BitstreamId, CardId, DagName, TenantId, Timestamp};
 use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
-use snic_tables::{CardCommand, CardCounters, DagCounters, Ticket};
+use snic_tables::{CardCommand, CardCounters, DagCounters, DropCause, Ticket};
 
 use super::engine::Engine;
 use super::meter::Sampled;
@@ -79,6 +79,7 @@ pub(crate) struct Loop {
     pub history: BTreeMap<TenantId, VecDeque<FairnessPoint>>,
     overrun_told: Option<Timestamp>,
     odd_told: Option<Timestamp>,
+    fault_told: Option<Timestamp>,
     pub figures: LoopFigures,
     /// Chains that were scaled out.
     pub scaled: BTreeSet<BitstreamId>,
@@ -198,7 +199,9 @@ impl Controller {
     ) {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
-        card.counters = counters;
+        let before = std::mem::replace(&mut card.counters, counters);
+        self.note_faults(out, id, &before);
+        let Some(card) = self.cards.get_mut(id) else { return };
         if card.epoch.asked.take_if(|asked| *asked == ticket).is_none() || card.link != Link::Ready
         {
             return;
@@ -224,6 +227,20 @@ impl Controller {
             self.set_rates(id, false);
         }
         self.write_history(id);
+    }
+
+    /// Tells of packets that met memory faults since the counters were last read.
+    fn note_faults(&mut self, out: &mut Out, id: &CardId, before: &CardCounters) {
+        let now = self.now;
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
+        let faults = count(&card.counters).saturating_sub(count(before));
+        if faults > 0 && Loop::may_tell(&mut card.epoch.fault_told, now) {
+            let text = format!(
+                "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
+            );
+            self.note(out, LogKind::MemoryFault, About::card(id), text);
+        }
     }
 
     /// Takes the counters into the meters of the card's DAGs.

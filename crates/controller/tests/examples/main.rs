@@ -11,6 +11,7 @@ mod dags;
 mod effects;
 mod elastic;
 mod faults;
+mod memory;
 mod operations;
 mod operators;
 mod properties;

@@ -9,7 +9,7 @@ use crate::loads::Loads;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
-use snic_card_sim::{Faults, SimCard, Sizes, SourceId, TrafficSource};
+use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
     CallId, CardCommand, CardReport, ConsolidationSettings, ControlError, Controller, Effect,
     Event, RecordWrite, Reply, Settings,
@@ -20,7 +20,7 @@ use snic_domain::{
     Traffic, VirtualFunctions,
 };
 use snic_ports::driver::{Deadlines, Session};
-use snic_tables::{InstanceRow, Table, TableImage};
+use snic_tables::{DropCause, InstanceRow, Table, TableImage};
 
 /// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.
 const NTS: [(&str, u64, u64); 5] =
@@ -177,7 +177,14 @@ impl World {
         let mut profile = CATALOGUE.profile.clone();
         // Every other card is small: victims are replaced all the time.
         profile.regions.truncate(if seed.is_multiple_of(2) { 2 } else { 6 });
-        let card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
+        // And some have so little memory that pages are used again and again.
+        if seed.is_multiple_of(3) {
+            profile.memory = ByteSize::from_mib(12);
+        }
+        let mut card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
+        for nt in &CATALOGUE.nts {
+            card.set_memory_access(nt.id.code().0, MemoryAccess { pages: 1, writes: true });
+        }
         // In every other run DAGs are moved together by themselves, as fast as they come and go.
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
@@ -352,13 +359,13 @@ impl World {
         if self.controller.next_wake_up().is_some_and(|at| at <= self.now) {
             self.handle(Event::Tick);
         }
-        let errors = self.card.measurements().errors();
+        let measured = self.card.measurements();
+        let faults = measured.dropped(DropCause::MemoryFault);
+        let log = &self.log;
         assert_eq!(
-            errors,
-            0,
-            "packets met what they must not: {:?}\n{}",
-            self.card.measurements(),
-            self.log
+            (measured.errors(), faults),
+            (0, 0),
+            "packets met what they must not: {measured:?}\n{log}",
         );
     }
 

@@ -74,6 +74,7 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::NoPlace => Kind::NoPlace,
         LogKind::Overrun => Kind::Overrun,
         LogKind::OddCounters => Kind::OddCounters,
+        LogKind::MemoryFault => Kind::MemoryFault,
         LogKind::PoliciesApplied => Kind::PoliciesApplied,
         LogKind::PoliciesRefused => Kind::PoliciesRefused,
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{CardProfile, Digest, RegionId};
 use snic_tables::{
-    CardSnapshot, DagCounters, InstanceRow, LoadFailure, ProgramFailure, RegionSnapshot,
-    RegionStatus, Table, TableDelta, TableImage,
+    CardSnapshot, DagCounters, DropCause, InstanceRow, LoadFailure, PageRow, ProgramFailure,
+    RegionSnapshot, RegionStatus, Table, TableDelta, TableImage,
 };
 
 /// What a card holds, and what it is to get wrong.
@@ -28,6 +28,8 @@ pub struct TinyCard {
     pub bad_commits: VecDeque<(ProgramFailure, bool)>,
     /// Bytes that came in, by the row of the DAG.
     pub counted: BTreeMap<u16, u64>,
+    /// Packets that met a memory fault.
+    pub faults: u64,
     /// Why the next role is not loaded.
     pub bad_role: Option<String>,
     /// The card is switched off.
@@ -48,6 +50,7 @@ impl TinyCard {
             bad_digests: BTreeMap::new(),
             bad_commits: VecDeque::new(),
             counted: BTreeMap::new(),
+            faults: 0,
             bad_role: None,
             off: false,
         }
@@ -83,7 +86,8 @@ impl TinyCard {
                     (*row, DagCounters { bytes_intended: *bytes, ..DagCounters::default() })
                 };
                 let dags = self.counted.iter().map(dag).collect();
-                let counters = CardCounters { packets_in: 7, dags, ..CardCounters::default() };
+                let mut counters = CardCounters { packets_in: 7, dags, ..CardCounters::default() };
+                counters.drops[DropCause::MemoryFault as usize] = self.faults;
                 CardReport::Sampled { ticket, counters: Box::new(counters) }
             }
         }
@@ -106,6 +110,7 @@ impl TinyCard {
 
     fn program(&mut self, delta: &TableDelta) -> Result<u32, ProgramFailure> {
         assert!(!delta.is_empty(), "a commit of nothing");
+        self.check_owners(delta);
         let failure = self.bad_commits.pop_front();
         if failure.as_ref().is_none_or(|(_, takes_effect)| *takes_effect) {
             self.tables.apply(delta).expect("rows that the tables have");
@@ -120,6 +125,19 @@ impl TinyCard {
             );
         }
         failure.map_or(Ok(self.version), |(failure, _)| Err(failure))
+    }
+
+    /// Packets of the old tables are under way while a commit runs: a page that changed hands in it
+    /// would be two tenants'.
+    fn check_owners(&self, delta: &TableDelta) {
+        let mut after = self.tables.clone();
+        after.apply(delta).expect("rows that the tables have");
+        for page in 0..Table::Page.rows() as u16 {
+            let owner = |tables: &TableImage| tables.get::<PageRow>(page).map(|r| (r.tenant, r.nt));
+            if let (Some(before), Some(after)) = (owner(&self.tables), owner(&after)) {
+                assert_eq!(before, after, "page {page} goes from one to the other in one commit");
+            }
+        }
     }
 
     fn load(&mut self, region: RegionId, digest: Digest) -> Result<Duration, LoadFailure> {
