@@ -59,7 +59,11 @@ pub(crate) fn check(profile: &CardProfile) -> Result<(), InvalidProfile> {
         return wrong("credits_initial", p.credits_initial.to_string(), reason);
     }
     if p.regions.is_empty() || p.regions.len() > REGIONS_MAX {
-        return wrong("regions", p.regions.len().to_string(), "there must be 1 to 32");
+        return wrong(
+            "regions",
+            p.regions.len().to_string(),
+            "must be 1 to 32: the crossbar has no port for another",
+        );
     }
     Ok(())
 }

@@ -401,7 +401,7 @@ fn the_wall_clock_can_be_the_cards_clock() {
 #[test]
 fn profiles_that_no_card_can_have_are_refused_by_key() {
     type Change = fn(&mut CardProfile);
-    let wrong: [(&str, Change); 9] = [
+    let wrong: [(&str, Change); 10] = [
         ("clock_hz", |p| p.clock_hz = 0),
         ("width_bits", |p| p.width_bits = 12),
         ("ingress", |p| p.ingress = Bandwidth::ZERO),
@@ -411,6 +411,8 @@ fn profiles_that_no_card_can_have_are_refused_by_key() {
         ("core", |p| p.core = Cycles::new(15)),
         ("credits_initial", |p| p.credits_initial = 0),
         ("regions", |p| p.regions.clear()),
+        // The last one has no port.
+        ("regions", |p| p.regions = vec![p.regions[0].clone(); 33]),
     ];
     for (key, change) in wrong {
         let mut profile = profile();

@@ -75,6 +75,7 @@ fn tenants_that_share_an_nt_have_pages_of_their_own_and_reach_no_others() {
         let part = faults as f64 / (out + faults) as f64;
         assert!((0.45..0.55).contains(&part), "{out} packets, {faults} faults");
     }
-    let log = lab.controller.log_before(&Caller::Operator("ada".into()), None);
+    let operator = Caller::Operator("ada".into());
+    let log = lab.controller.log_before(&operator, None);
     assert_eq!(log.filter(|entry| entry.kind == LogKind::MemoryFault).count(), 1);
 }

@@ -151,7 +151,9 @@ fn regions(file: &File<'_>, raw: &Spanned<Vec<RawRegions>>) -> Checked<Vec<Regio
         let at = At { file, prefix: &format!("regions[{i}].") };
         let left = REGIONS_MAX - regions.len();
         let count = usize::from(*group.count.get_ref());
-        let allowed = format_args!("a card has at most {REGIONS_MAX} regions, {left} are left");
+        let allowed = format_args!(
+            "a card has at most {REGIONS_MAX} regions, as many as ports of its crossbar; {left} are left"
+        );
         at.ensure("count", &group.count, (1..=left).contains(&count), allowed)?;
         let area = *group.area.get_ref();
         at.ensure("area", &group.area, area.lut > 0, "give LUTs")?;

@@ -270,6 +270,7 @@ fn bad_cards_are_refused() {
         "card:12: core_cycles",
         "16 cycles",
     );
+    assert_refused("card", "core_cycles = 49", "core_cycles = -49", "card:12: core_cycles", "-49");
     assert_refused("card", "xcvu9p", "", "card:2: part", "header");
     assert_refused("card", "count = 2", "count = 33", "card:15: regions[0].count", "at most 32");
     assert_refused("card", "count = 2", "count = 0", "card:15: regions[0].count", "0 is not");
@@ -316,6 +317,7 @@ fn bad_nts_are_refused() {
         "whole kbit/s",
     );
     assert_refused("nt", "= 10\n", "= 65_536\n", "nt:5: nt-types[0].latency_cycles", "65535");
+    assert_refused("nt", "= 10\n", "= -10\n", "nt:5: latency_cycles", "`-10`");
     assert_refused("nt", "\"nat\"", "\"acme.nat\"", "nt:2: nt-types[0].id", "belongs to a tenant");
     let long = format!("description = \"{}\"", "x".repeat(1_025));
     assert_refused("nt", "description = \"\"", &long, "nt:9: nt-types[0].description", "1024");
