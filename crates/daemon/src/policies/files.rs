@@ -188,7 +188,29 @@ pub(super) fn autoscaling(
             default.residency_periods,
         )?,
     };
+    check_hysteresis(source, &to.autoscaling, calm, out)?;
     Ok(keys.enabled.map(|enabled| source.line(enabled.span().start)))
+}
+
+/// An instance that was just given back must not be launched ahead of need at the same load.
+fn check_hysteresis(
+    source: &Source<'_>,
+    policy: &Autoscaling,
+    calm: &ScaleIn,
+    out: &ScaleOut,
+) -> Result<(), InvalidPolicy> {
+    let (calm_percent, near) = (policy.scale_in_percent, policy.pre_launch_percent);
+    if !policy.pre_launch || calm_percent < near {
+        return Ok(());
+    }
+    let given = calm.percent.as_ref().or(out.pre_launch_percent.as_ref());
+    let at = given.map_or(0, |value| value.span().start);
+    let message = format!(
+        "scale_in.percent = {calm_percent} is not below scale_out.pre_launch_percent = {near}: what \
+         was just given back would be launched again; change one of them, or say \
+         scale_out.pre_launch = false"
+    );
+    Err(source.wrong(at, message))
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -2,6 +2,8 @@
 //! change.
 
 mod files;
+#[cfg(test)]
+mod keys;
 mod reload;
 mod source;
 
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     /// With these texts in place of the shipped ones.
-    fn with(changed: &[(&str, &str)]) -> Result<Settings, String> {
+    pub(super) fn with(changed: &[(&str, &str)]) -> Result<Settings, String> {
         let text = |name: &'static str| {
             let own = changed.iter().find(|(file, _)| *file == name);
             Source { path: name.to_owned(), text: own.map_or("", |(_, text)| text) }
@@ -114,7 +116,7 @@ mod tests {
         parse(&SHIPPED.map(|(name, _)| text(name))).map_err(|error| error.to_string())
     }
 
-    fn error(file: &str, text: &str) -> String {
+    pub(super) fn error(file: &str, text: &str) -> String {
         with(&[(file, text)]).expect_err(text)
     }
 
@@ -202,12 +204,21 @@ mod tests {
     #[test]
     fn policies_that_contradict_each_other_are_refused_with_both_places() {
         let fixed = ("fairness.toml", "[sharing]\nscheme = \"static\"");
-        let error = with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
-        assert!(error.starts_with("fairness.toml:2: "), "{error}");
-        assert!(error.contains("autoscaling.toml:2"), "{error}");
+        let refused = with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
+        assert!(refused.starts_with("fairness.toml:2: "), "{refused}");
+        assert!(refused.contains("autoscaling.toml:2"), "{refused}");
         let settings = with(&[fixed]).expect("nobody asked for autoscaling");
         assert!(!settings.autoscaling.enabled);
         with(&[fixed, ("autoscaling.toml", "enabled = false")]).expect("they agree");
+        let calm = "[scale_in]\npercent = 90";
+        let refused = error("autoscaling.toml", calm);
+        let says = "autoscaling.toml:2: scale_in.percent = 90 is not below \
+                    scale_out.pre_launch_percent = 90: ";
+        assert!(refused.starts_with(says), "{refused}");
+        let never = format!("[scale_out]\npre_launch = false\n{calm}");
+        with(&[("autoscaling.toml", &never)]).expect("nothing is launched ahead of need");
+        let lower = format!("[scale_out]\npre_launch_percent = 91\n{calm}");
+        with(&[("autoscaling.toml", &lower)]).expect("there is room between them");
     }
 
     #[test]

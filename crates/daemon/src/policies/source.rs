@@ -18,8 +18,27 @@ impl Source<'_> {
     pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicy> {
         toml::from_str(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            self.wrong(at, error.message().replace('\n', "; "))
+            let message = error.message().replace('\n', "; ");
+            self.wrong(at, format!("{}{message}", self.key(at)))
         })
+    }
+
+    /// The key of the line of a place in the text, with its table, to stand before a message; empty
+    /// where the line has none.
+    fn key(&self, at: usize) -> String {
+        let mut table = "";
+        for line in self.text.lines().take(self.line(at)) {
+            if let Some((header, _)) = line.trim().strip_prefix('[').and_then(|l| l.split_once(']'))
+            {
+                table = header.trim();
+            }
+        }
+        let line = self.text.lines().nth(self.line(at) - 1).unwrap_or_default();
+        match line.split_once('=') {
+            Some((key, _)) if table.is_empty() => format!("{}: ", key.trim()),
+            Some((key, _)) => format!("{table}.{}: ", key.trim()),
+            None => String::new(),
+        }
     }
 
     pub fn wrong(&self, at: usize, message: String) -> InvalidPolicy {
