@@ -3,6 +3,7 @@
 //! a test moves it. The simulation beside it looks for what nobody thought of; this says what was.
 
 mod adversaries;
+mod bad_input;
 mod bindings;
 mod cards;
 mod catalogue;

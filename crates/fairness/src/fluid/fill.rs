@@ -41,15 +41,15 @@ pub(super) struct Round {
 /// error of a sum of 2^20 floats is below 2^-32 in the worst case.
 const NEARLY: f64 = 1e-9;
 
+/// What `rates` take of `resource`: exact.
+fn taken(network: &Network, resource: usize, rates: &[u64]) -> u128 {
+    let users = network.users.of(resource).iter();
+    users.map(|&(flow, cost)| u128::from(rates[flow as usize]) * u128::from(cost)).sum()
+}
+
 /// How what `rates` take of `resource` compares with its capacity: exact.
 fn compare_exactly(network: &Network, resource: usize, rates: &[u64]) -> Ordering {
-    let taken: u128 = network
-        .users
-        .of(resource)
-        .iter()
-        .map(|&(flow, cost)| u128::from(rates[flow as usize]) * u128::from(cost))
-        .sum();
-    taken.cmp(&network.capacity_scaled(resource))
+    taken(network, resource, rates).cmp(&network.capacity_scaled(resource))
 }
 
 /// The same, in integers only where `part`, the float, leaves a doubt.
@@ -208,35 +208,42 @@ impl Fill {
         self.events.push((key(level) << 1) >> self.event_bits << self.event_bits | event);
     }
 
-    /// Takes back what rounding may have given too much: a bit per second each, from who has more
-    /// than it was given. `level` is where the sweep ended.
+    /// Takes back what rounding may have given too much: as much from each that has more than it was
+    /// given, in whole bits per second. `level` is where the sweep ended.
     fn trim(&self, network: &Network, round: &mut Round, level: f64) {
         for (k, resource) in self.resources.iter().enumerate() {
             let part = resource.rate * level + resource.base;
             if !resource.full && (!resource.followed || part < 1.0 - NEARLY) {
                 continue;
             }
-            while compare_exactly(network, k, &round.got) == Ordering::Greater {
-                if !take_back(network.users.of(k), k as u32, round) {
-                    break; // only what was given is left, and that is feasible
+            loop {
+                let excess =
+                    taken(network, k, &round.got).saturating_sub(network.capacity_scaled(k));
+                if excess == 0 || !take_back(network.users.of(k), k as u32, excess, round) {
+                    break; // it fits, or only what was given is left, and that is feasible
                 }
             }
         }
     }
 }
 
-/// Takes a bit per second from each user of `resource` that has more than it was given; whether
-/// there was one.
-fn take_back(users: &[(u32, u32)], resource: u32, round: &mut Round) -> bool {
-    let mut taken = false;
-    for flow in users.iter().map(|&(flow, _)| flow as usize) {
-        if round.got[flow] > round.given[flow] {
-            round.got[flow] -= 1;
-            round.limits[flow] = Limit::Resource(resource);
-            taken = true;
+/// Takes from each user of `resource` that has more than it was given as many bits per second as all
+/// of them can be spared without taking more than `excess`, at least one; whether there was one. Where
+/// numbers are near 2^64 the excess is millions.
+fn take_back(users: &[(u32, u32)], resource: u32, excess: u128, round: &mut Round) -> bool {
+    let more = |round: &Round, flow: u32| round.got[flow as usize] - round.given[flow as usize];
+    let those = users.iter().filter(|(flow, _)| more(round, *flow) > 0);
+    let costs: u128 = those.map(|(_, cost)| u128::from(*cost)).sum();
+    let Some(each) = excess.checked_div(costs) else { return false };
+    let each = u64::try_from(each.max(1)).unwrap_or(u64::MAX);
+    for &(flow, _) in users {
+        let less = each.min(more(round, flow));
+        if less > 0 {
+            round.got[flow as usize] -= less;
+            round.limits[flow as usize] = Limit::Resource(resource);
         }
     }
-    taken
+    true
 }
 
 /// A tenant starts to rise, or all its loads are served.
