@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn policies_that_contradict_each_other_are_refused_with_both_places() {
         let fixed = ("fairness.toml", "[sharing]\nscheme = \"static\"");
-        let refused = with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
+        let refused =
+            with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
         assert!(refused.starts_with("fairness.toml:2: "), "{refused}");
         assert!(refused.contains("autoscaling.toml:2"), "{refused}");
         let settings = with(&[fixed]).expect("nobody asked for autoscaling");
