@@ -6,7 +6,12 @@ use plotters::prelude::*;
 
 use crate::outcome::{Axis, Plot, Series, Style};
 
-const SIZE: (u32, u32) = (860, 480);
+const SIZE: (u32, u32) = (960, 480);
+/// Of the legend: its first line, from line to line, its marks, and a letter of 13 pixels' height.
+const LEGEND_TOP: i32 = 56;
+const LEGEND_LINE: i32 = 20;
+const LEGEND_MARK: u32 = 40;
+const LEGEND_LETTER: u32 = 7;
 
 /// Colours that differ also for the colour-blind (Okabe and Ito's set), and three more for the plots that
 /// have many lines.
@@ -29,10 +34,14 @@ pub fn svg(title: &str, plot: &Plot) -> Result<String> {
     {
         let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         root.fill(&WHITE).context("white")?;
+        let longest = plot.series.iter().map(|series| label(series).chars().count()).max();
+        let beside = LEGEND_MARK + LEGEND_LETTER * longest.unwrap_or(0) as u32;
+        let (chart, names) = root.split_horizontally(SIZE.0 - beside.min(SIZE.0 / 2));
         match &plot.axis {
-            Axis::Categories(names) => bars(&root, title, plot, names)?,
-            Axis::Linear | Axis::Doubling => lines(&root, title, plot)?,
+            Axis::Categories(names) => bars(&chart, title, plot, names)?,
+            Axis::Linear | Axis::Doubling => lines(&chart, title, plot)?,
         }
+        legend(&names, plot)?;
         root.present().context("the drawing ends")?;
     }
     Ok(text)
@@ -94,34 +103,21 @@ fn lines(root: &Area<'_>, title: &str, plot: &Plot) -> Result<()> {
         mesh.x_labels((high - low).round() as usize + 1);
     }
     mesh.light_line_style(WHITE).draw().context("mesh")?;
-    for series in &plot.series {
+    for (at, series) in plot.series.iter().enumerate() {
         let colour = colour(plot, series);
         let points: Vec<_> = series.points.iter().map(|&(x, y)| (x_of(plot, x), y)).collect();
-        let text = label(series);
         if series.style == Style::Ours {
-            chart
-                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
-                .context("line")?
-                .label(text)
-                .legend(move |(x, y)| {
-                    PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2))
-                });
+            let line = LineSeries::new(points.clone(), colour.stroke_width(width(plot, at)));
+            chart.draw_series(line).context("line")?;
             if points.len() < 80 {
                 let dots = points.iter().map(|&at| Circle::new(at, 3, colour.filled()));
                 chart.draw_series(dots).context("dots")?;
             }
         } else {
             let marks = points.iter().map(|&at| Circle::new(at, 6, colour.stroke_width(2)));
-            chart
-                .draw_series(marks)
-                .context("marks")?
-                .label(text)
-                .legend(move |(x, y)| Circle::new((x + 9, y), 5, colour.stroke_width(2)));
+            chart.draw_series(marks).context("marks")?;
         }
     }
-    let mut legend = chart.configure_series_labels();
-    legend.position(SeriesLabelPosition::UpperLeft).background_style(WHITE.mix(0.8));
-    legend.border_style(BLACK.mix(0.3)).label_font(("sans-serif", 13)).draw().context("legend")?;
     Ok(())
 }
 
@@ -132,8 +128,7 @@ fn bars(root: &Area<'_>, title: &str, plot: &Plot, names: &[String]) -> Result<(
         .margin(14)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        // Room for the legend above the bars.
-        .build_cartesian_2d(-0.5..count - 0.5, 0.0..y_max(plot) * 1.2)
+        .build_cartesian_2d(-0.5..count - 0.5, 0.0..y_max(plot))
         .context("axes")?;
     let x_text = |x: &f64| {
         let near = x.round();
@@ -152,31 +147,56 @@ fn bars(root: &Area<'_>, title: &str, plot: &Plot, names: &[String]) -> Result<(
     };
     for series in &plot.series {
         let (colour, left) = (colour(plot, series), left(&series.name));
-        let text = label(series);
         if series.style == Style::Ours {
             let boxes = series.points.iter().map(|&(x, y)| {
                 Rectangle::new([(x + left, 0.0), (x + left + width * 0.92, y)], colour.filled())
             });
-            chart.draw_series(boxes).context("bars")?.label(text).legend(move |(x, y)| {
-                Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled())
-            });
+            chart.draw_series(boxes).context("bars")?;
         } else {
             let middle = left + width * 0.46;
-            let marks = series
-                .points
-                .iter()
-                .map(|&(x, y)| Circle::new((x + middle, y), 5, BLACK.stroke_width(2)));
-            chart
-                .draw_series(marks)
-                .context("marks")?
-                .label(text)
-                .legend(move |(x, y)| Circle::new((x + 7, y), 5, BLACK.stroke_width(2)));
+            let points = series.points.iter();
+            let marks =
+                points.map(|&(x, y)| Circle::new((x + middle, y), 5, BLACK.stroke_width(2)));
+            chart.draw_series(marks).context("marks")?;
         }
     }
-    let mut legend = chart.configure_series_labels();
-    legend.position(SeriesLabelPosition::UpperLeft).background_style(WHITE.mix(0.8));
-    legend.border_style(BLACK.mix(0.3)).label_font(("sans-serif", 13)).draw().context("legend")?;
     Ok(())
+}
+
+/// Says which series is which, beside the plot, so that it hides nothing.
+fn legend(area: &Area<'_>, plot: &Plot) -> Result<()> {
+    for (at, series) in plot.series.iter().enumerate() {
+        let y = LEGEND_TOP + LEGEND_LINE * at as i32;
+        let is_bar = matches!(plot.axis, Axis::Categories(_));
+        let colour = colour(plot, series);
+        match series.style {
+            Style::Ours if is_bar => {
+                area.draw(&Rectangle::new([(2, y - 5), (16, y + 5)], colour.filled()))
+            }
+            Style::Ours => {
+                let line = vec![(0, y), (18, y)];
+                area.draw(&PathElement::new(line, colour.stroke_width(width(plot, at))))
+            }
+            Style::Paper if is_bar => area.draw(&Circle::new((9, y), 5, BLACK.stroke_width(2))),
+            Style::Paper => area.draw(&Circle::new((9, y), 5, colour.stroke_width(2))),
+        }
+        .context("legend")?;
+        let style = ("sans-serif", 13).into_text_style(area);
+        area.draw(&Text::new(label(series), (26, y - 7), style)).context("legend")?;
+    }
+    Ok(())
+}
+
+/// A line that others lie over for half of its way is wider, so that it is seen beside them.
+fn width(plot: &Plot, at: usize) -> u32 {
+    let (points, near) = (&plot.series[at].points, y_max(plot) / 100.0);
+    let hides = |other: &&Series| {
+        let pairs = points.iter().zip(&other.points);
+        let same = pairs.filter(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < near);
+        other.style == Style::Ours && same.count() * 2 >= points.len()
+    };
+    let over = plot.series[at + 1..].iter().filter(hides).count();
+    2 + 3 * over.min(3) as u32
 }
 
 #[cfg(test)]

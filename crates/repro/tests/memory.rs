@@ -22,7 +22,7 @@ fn pages(lab: &mut Lab) -> Vec<PageRow> {
         lab.card.read_block(active_row(key)?, &mut words).expect("the card answers");
         PageRow::decode(&words)
     };
-    keys.filter_map(|key| read(key)).collect()
+    keys.filter_map(&mut read).collect()
 }
 
 /// Packets of each DAG that went out, and that met a fault, in 10 ms.
