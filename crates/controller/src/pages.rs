@@ -1,7 +1,7 @@
 //! On-board memory: which pages of a card belong to which tenant's NT.
 //!
 //! An NT's space is each tenant's own, and one for all of the tenant's DAGs on the card and all
-//! regions that hold the NT: page rows are keyed so (SuperNIC, 4.6). The ledger has counted at least
+//! regions that hold the NT: page rows are keyed so (SuperNIC, 4: a virtual memory). The ledger has counted at least
 //! as much before anything comes here. A space is there while a DAG that uses it is in the tables, and
 //! goes with the last one.
 //!
