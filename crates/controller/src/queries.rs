@@ -36,6 +36,9 @@ fn uuid(text: &str) -> String {
     format!("{a:08x}-{b:04x}-{b_low:04x}-{c:04x}-{c_low:04x}{d:08x}")
 }
 
+/// DAGs that a drain names at most: an answer is read by people.
+const LEFT_NAMED_MAX: usize = 8;
+
 impl Controller {
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
@@ -351,13 +354,28 @@ impl Controller {
         caller.may_change(record.tenant()).then(|| self.operation_view(record))
     }
 
-    /// How far regions are drained: all and those that are empty, and how many DAGs are left.
-    fn drained(&self, id: &CardId, region: Option<RegionId>) -> Option<((u32, u32), usize)> {
+    /// How far regions are drained: all and those that are empty, and which DAGs are left and why.
+    fn drained(&self, id: &CardId, region: Option<RegionId>) -> Option<((u32, u32), String)> {
         let ledger = &self.cards.get(id)?.ledger;
         let all: Vec<RegionId> = self.regions_meant(id, region).collect();
         let empty = all.iter().filter(|region| ledger.is_unused(**region)).count();
         let left: BTreeSet<&DagName> = all.iter().flat_map(|r| ledger.users(*r)).collect();
-        Some(((u32::try_from(all.len()).ok()?, u32::try_from(empty).ok()?), left.len()))
+        let what = if region.is_none() {
+            "packets of what it serves come in by this card: delete it, or unbind its machines and \
+             bind them at another one"
+        } else {
+            "what finds no room in other regions stays: uncordon some, or delete DAGs"
+        };
+        let left = if left.is_empty() {
+            "no DAG is left".to_owned()
+        } else {
+            let named: Vec<_> = left.iter().take(LEFT_NAMED_MAX).map(|n| n.to_string()).collect();
+            let more = left.len().saturating_sub(named.len());
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let are = if left.len() == 1 { "DAG is" } else { "DAGs are" };
+            format!("{} {are} left: {}{more}; {what}", left.len(), named.join(", "))
+        };
+        Some(((u32::try_from(all.len()).ok()?, u32::try_from(empty).ok()?), left))
     }
 
     pub(crate) fn operation_view(&self, record: &OperationRecord) -> OperationView {
@@ -394,10 +412,10 @@ impl Controller {
             region,
             cancellable,
             record: record.clone(),
-            regions: regions.or(drained.map(|(regions, _)| regions)).unwrap_or_default(),
+            regions: regions.or(drained.as_ref().map(|(regions, _)| *regions)).unwrap_or_default(),
             stage: entry
                 .and_then(|entry| Some(entry.conditions.last()?.message.clone()))
-                .or(drained.map(|(_, left)| format!("{left} DAGs are still there"))),
+                .or(drained.map(|(_, left)| left)),
             dag: entry
                 .filter(|_| record.ended.is_some())
                 .map(|entry| Box::new(self.view_of(entry))),

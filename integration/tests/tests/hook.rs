@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
+use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::{Client, Home, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
@@ -143,6 +144,12 @@ async fn what_cannot_be_is_refused_with_the_reason() {
     hook.fine("prepare", "begin", &xml);
     client.create_tenant("beta").await.expect("a tenant");
     let foreign = xml.replace("acme", "beta");
+    let theirs =
+        DagName { tenant: "beta".parse().expect("a label"), dag: "web".parse().expect("") };
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_mbps(1));
+    client.create_dag(&theirs, &spec).await.expect("there is room");
+    let said = hook.refused(&foreign);
+    assert!(said.contains("bound for tenants/acme"), "a UUID of another tenant: {said}");
     hook.fine("release", "end", &foreign);
     assert_eq!(state(&client).await, Some(State::Bound), "it is not beta's to give back");
     assert!(hook.refused(&wish("<s:dag name='mail'/>")).contains("otherwise than asked"));

@@ -38,6 +38,7 @@ fn a_card_is_drained_when_what_it_serves_is_gone_and_the_rest_is_elsewhere() {
     world.settle();
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(world.operation(&id).regions, (4, 4), "all are empty");
+    assert_eq!(world.operation(&id).stage.as_deref(), Some("no DAG is left"));
 }
 
 #[test]
@@ -50,7 +51,9 @@ fn a_drain_without_another_card_says_what_is_left_and_can_be_cancelled() {
     assert_eq!(world.ended(&id), None);
     let view = world.operation(&id);
     assert_eq!(view.regions, (4, 3));
-    assert_eq!(view.stage.as_deref(), Some("1 DAGs are still there"));
+    let said = "1 DAG is left: acme/a; packets of what it serves come in by this card: delete it, or \
+                unbind its machines and bind them at another one";
+    assert_eq!(view.stage.as_deref(), Some(said));
     assert_eq!(world.state("acme/a"), DagState::Ready, "it stays where it is");
     world.restart();
     world.settle();
