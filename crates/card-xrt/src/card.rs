@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{Finding, Reply, Request, Run, to_bytes, to_words};
+use crate::protocol::{Asked, Finding, Reply, Request, Run, Work, to_bytes, to_words};
 
 /// Words that may wait: what a frame has room for many times over.
 const QUEUED_WORDS_MAX: usize = 1 << 16;
@@ -67,7 +67,12 @@ pub struct XrtCard {
     runs: Vec<Run>,
     words: Vec<u32>,
     looked: Instant,
+    parent: Option<String>,
+    tell: Option<Tell>,
 }
+
+/// Hears what the worker did for a trace, named by the header `traceparent`.
+pub type Tell = fn(&str, Work);
 
 impl XrtCard {
     /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
@@ -84,6 +89,8 @@ impl XrtCard {
             runs,
             words,
             looked: Instant::now(),
+            parent: None,
+            tell: None,
         };
         card.open_role()?;
         Ok(card)
@@ -93,11 +100,19 @@ impl XrtCard {
     pub fn examine(settings: &Settings) -> Result<Vec<Finding>, String> {
         let (device, role) = (settings.device, settings.role.clone());
         let request = Request::Examine { device, role, control: settings.control.clone() };
+        let asked = Asked { parent: None, request };
         let mut worker = start(settings)?;
-        match worker.call(&request, &[], settings.deadlines.open)? {
+        match worker.call(&asked, &[], settings.deadlines.open)? {
             (Reply::Findings(findings), _) => Ok(findings),
             (other, _) => Err(format!("the XRT worker answered {other:?}")),
         }
+    }
+
+    /// Has `tell` hear what the worker does for traces; without it nothing is passed on of them.
+    #[must_use]
+    pub fn telling(mut self, tell: Tell) -> Self {
+        self.tell = Some(tell);
+        self
     }
 
     /// What is known of the card besides its registers.
@@ -113,7 +128,7 @@ impl XrtCard {
     fn open_role(&mut self) -> Result<(), CardError> {
         let (device, role) = (self.settings.device, self.settings.role.clone());
         let (control, force) = (self.settings.control.clone(), self.settings.force_role);
-        match self.call(&Request::Open { device, role, control, force }, &[])? {
+        match self.call(Request::Open { device, role, control, force }, &[])? {
             (Reply::Opened { uuid, version, bulk }, _) => {
                 self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
                 Ok(())
@@ -123,12 +138,13 @@ impl XrtCard {
     }
 
     /// One call. Whatever goes wrong in it, the worker is gone afterwards.
-    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
-        let limit = self.settings.deadlines.of(request);
+    fn call(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
+        let limit = self.settings.deadlines.of(&request);
         let Some(worker) = &mut self.worker else {
             return Err(CardError::Lost("its XRT worker is gone".to_owned()));
         };
-        match worker.call(request, payload, limit) {
+        let asked = Asked { parent: self.parent.clone(), request };
+        match worker.call(&asked, payload, limit) {
             Ok((Reply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),
             Err(what) => Err(self.lose(what)),
@@ -142,7 +158,7 @@ impl XrtCard {
         CardError::Lost(reason)
     }
 
-    fn done(&mut self, request: &Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+    fn done(&mut self, request: Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
             (Reply::Done, payload) => Ok(payload),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
@@ -156,7 +172,7 @@ impl XrtCard {
         }
         let request = Request::Write { runs: std::mem::take(&mut self.runs) };
         let payload = to_bytes(&std::mem::take(&mut self.words));
-        self.done(&request, &payload).map(|_| ())
+        self.done(request, &payload).map(|_| ())
     }
 
     fn queue(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
@@ -214,7 +230,7 @@ impl Registers for XrtCard {
         check(at, words.len())?;
         self.flush()?;
         // The map has fewer registers than 32 bits count.
-        let bytes = self.done(&Request::Read { at, words: words.len() as u32 }, &[])?;
+        let bytes = self.done(Request::Read { at, words: words.len() as u32 }, &[])?;
         let read = to_words(&bytes);
         if read.len() != words.len() {
             let what = format!("{} words were read, not {}", read.len(), words.len());
@@ -233,7 +249,7 @@ impl Registers for XrtCard {
 impl Buffers for XrtCard {
     fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
         self.flush()?;
-        match self.call(&Request::Stage, bytes)? {
+        match self.call(Request::Stage, bytes)? {
             (Reply::Staged { address }, _) => Ok(address),
             (Reply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
@@ -242,7 +258,7 @@ impl Buffers for XrtCard {
 
     fn release(&mut self, address: u64) -> Result<(), CardError> {
         self.flush()?;
-        match self.call(&Request::Release { address }, &[])? {
+        match self.call(Request::Release { address }, &[])? {
             (Reply::Done, _) => Ok(()),
             (Reply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
@@ -267,6 +283,26 @@ impl Card for XrtCard {
         }
         Ok(())
     }
+
+    /// Writes that wait belong to what was before.
+    fn trace(&mut self, parent: Option<&str>) {
+        if self.tell.is_some() {
+            // A card that is lost by it says so at the next access.
+            let _ = self.flush();
+            self.parent = parent.map(str::to_owned);
+        }
+    }
+
+    fn trace_ended(&mut self, parent: &str) -> Result<(), CardError> {
+        let Some(tell) = self.tell else { return Ok(()) };
+        self.flush()?;
+        self.parent = None;
+        match self.call(Request::Tell { parent: parent.to_owned() }, &[])? {
+            (Reply::Told(work), _) => work.into_iter().for_each(|work| tell(parent, work)),
+            (other, _) => return Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        }
+        Ok(())
+    }
 }
 
 impl Drop for XrtCard {
@@ -274,7 +310,7 @@ impl Drop for XrtCard {
     fn drop(&mut self) {
         if self.worker.is_some() && self.flush().is_ok() {
             // A worker that does not answer is killed.
-            let _ = self.call(&Request::Close, &[]);
+            let _ = self.call(Request::Close, &[]);
         }
     }
 }

@@ -24,10 +24,10 @@ mod process;
 mod protocol;
 mod worker;
 
-pub use card::{Link, Settings, XrtCard};
+pub use card::{Link, Settings, Tell, XrtCard};
 pub use library::{LibraryError, SYMBOLS, Version, probe};
 pub use process::CallDeadlines;
-pub use protocol::Finding;
+pub use protocol::{Finding, Work};
 pub use worker::{WorkerEnd, serve};
 
 /// Bytes that the kernel with the register map has to have.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::protocol::{Reply, Request, receive, send};
+use crate::protocol::{Asked, Reply, Request, receive, send};
 
 /// How long a call may take before the worker counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl CallDeadlines {
                 self.access + self.word * words
             }
             Request::Stage | Request::Release { .. } => self.buffer,
-            Request::Close => self.access,
+            Request::Tell { .. } | Request::Close => self.access,
         }
     }
 }
@@ -83,16 +83,16 @@ impl WorkerProcess {
         Ok(Self { child: Some(child), reader: BufReader::new(socket) })
     }
 
-    /// One request, one reply. After an error the worker is killed: what it is doing is not known.
+    /// One request, for a trace where it is for one, one reply. After an error the worker is killed: what it is doing is not known.
     pub(crate) fn call(
         &mut self,
-        request: &Request,
+        asked: &Asked,
         payload: &[u8],
         limit: Duration,
     ) -> Result<(Reply, Vec<u8>), String> {
         let socket = self.reader.get_mut();
         socket.until = Instant::now() + limit;
-        let sent = send(socket, request, payload);
+        let sent = send(socket, asked, payload);
         let result = sent.and_then(|()| receive(&mut self.reader));
         result.map_err(|error| {
             let how = match error.kind() {
@@ -207,7 +207,8 @@ mod tests {
     }
 
     fn call(worker: &mut WorkerProcess) -> String {
-        worker.call(&Request::Stage, &[], Duration::from_millis(200)).expect_err("no worker")
+        let asked = Asked { parent: None, request: Request::Stage };
+        worker.call(&asked, &[], Duration::from_millis(200)).expect_err("no worker")
     }
 
     #[test]

@@ -5,12 +5,16 @@
 //! message (postcard)                  words or bytes, as they are
 //! ```
 //!
+//! A request says which trace it is for, if any, as the W3C header `traceparent`. The worker counts
+//! what it does for each trace, and tells that when the trace's step has ended.
+//!
 //! Bitstreams and table words are not part of the message, so that they are copied once, not
 //! encoded byte by byte. A frame that is longer than any can be is garbage: the other side is not
 //! what it should be.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,6 +23,13 @@ use serde::{Deserialize, Serialize};
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of what goes with a message at most: a bitstream has up to 16 MiB.
 const PAYLOAD_BYTES_MAX: usize = 32 << 20;
+
+/// A request, and the trace that it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    pub(crate) parent: Option<String>,
+    pub(crate) request: Request,
+}
 
 /// What the daemon asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +62,8 @@ pub(crate) enum Request {
     Stage,
     /// Gives a buffer back.
     Release { address: u64 },
+    /// What was done for this trace? Its step has ended.
+    Tell { parent: String },
     /// Closes the card in an orderly way.
     Close,
 }
@@ -71,6 +84,23 @@ pub struct Finding {
     pub problem: Option<String>,
 }
 
+/// What a worker did for a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// When the first request for it came, by the wall's clock.
+    pub first: SystemTime,
+    /// When the last one was answered.
+    pub last: SystemTime,
+    /// How many requests there were.
+    pub accesses: u64,
+    /// Words that were read and written.
+    pub words: u64,
+    /// Bytes that were staged.
+    pub bytes: u64,
+    /// The worker's process id.
+    pub pid: u32,
+}
+
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
@@ -89,6 +119,8 @@ pub(crate) enum Reply {
     Staged { address: u64 },
     /// How the steps of an examination went.
     Findings(Vec<Finding>),
+    /// What was done for a trace, if anything was.
+    Told(Option<Work>),
     /// The card's memory has no room.
     NoMemory,
     /// There is no buffer at that address.
@@ -156,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn frame(request: &Request, payload: &[u8]) -> Vec<u8> {
+    fn frame(request: &impl Serialize, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         send(&mut bytes, request, payload).expect("it fits");
         bytes
@@ -182,11 +214,12 @@ mod tests {
         fn what_is_sent_is_received(
             runs in prop::collection::vec((any::<u32>(), any::<u32>()), 0..50),
             payload in prop::collection::vec(any::<u8>(), 0..9_000),
+            parent in any::<Option<String>>(),
         ) {
             let runs = runs.iter().map(|&(at, words)| Run { at, words }).collect();
-            let request = Request::Write { runs };
+            let request = Asked { parent, request: Request::Write { runs } };
             let bytes = frame(&request, &payload);
-            let (got, with): (Request, _) = receive(&mut &bytes[..]).expect("just written");
+            let (got, with): (Asked, _) = receive(&mut &bytes[..]).expect("just written");
             prop_assert_eq!((got, with), (request, payload));
         }
 

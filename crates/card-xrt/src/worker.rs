@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpgrp, kill_process_group};
@@ -21,7 +21,9 @@ use snic_tables::registers::{
 
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
-use crate::protocol::{Finding, Reply, Request, Run, receive, send, to_bytes, to_words};
+use crate::protocol::{
+    Asked, Finding, Reply, Request, Run, Work, receive, send, to_bytes, to_words,
+};
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
 const BULK_BUFFER: usize = 1 << 20;
@@ -48,13 +50,13 @@ pub fn serve(socket: UnixStream) -> Result<(), WorkerEnd> {
     let mut writer = socket;
     let mut worker = Worker::default();
     loop {
-        let (request, payload) = match receive(&mut reader) {
+        let (Asked { parent, request }, payload) = match receive(&mut reader) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         let is_last = request == Request::Close;
-        let (reply, answer) = worker.answer(request, &payload);
+        let (reply, answer) = worker.answer_for(parent, request, &payload);
         send(&mut writer, &reply, &answer)?;
         if is_last {
             return Ok(());
@@ -85,6 +87,8 @@ type Answer = Result<(Reply, Vec<u8>), LibraryError>;
 struct Worker {
     xrt: Option<Rc<Xrt>>,
     card: Option<OpenCard>,
+    /// What was done for traces whose step has not ended.
+    work: BTreeMap<String, Work>,
 }
 
 /// A card whose register map is this process's own. Handles are closed in this order.
@@ -97,6 +101,35 @@ struct OpenCard {
 }
 
 impl Worker {
+    /// An answer, counted for the trace that it is for.
+    fn answer_for(
+        &mut self,
+        parent: Option<String>,
+        request: Request,
+        payload: &[u8],
+    ) -> (Reply, Vec<u8>) {
+        if let Request::Tell { parent } = &request {
+            return (Reply::Told(self.work.remove(parent)), Vec::new());
+        }
+        let Some(parent) = parent else { return self.answer(request, payload) };
+        let first = SystemTime::now();
+        let (words, bytes) = match &request {
+            Request::Read { words, .. } => (u64::from(*words), 0),
+            Request::Write { runs } => (runs.iter().map(|run| u64::from(run.words)).sum(), 0),
+            Request::Stage => (0, payload.len() as u64),
+            _ => (0, 0),
+        };
+        let answer = self.answer(request, payload);
+        let none =
+            Work { first, last: first, accesses: 0, words: 0, bytes: 0, pid: std::process::id() };
+        let work = self.work.entry(parent).or_insert(none);
+        work.accesses += 1;
+        work.words += words;
+        work.bytes += bytes;
+        work.last = SystemTime::now();
+        answer
+    }
+
     fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
         let answer = match request {
             Request::Open { device, role, control, force } => {
@@ -228,9 +261,10 @@ impl OpenCard {
                 let removed = self.buffers.remove(&address);
                 Ok((if removed.is_some() { Reply::Done } else { Reply::NoBuffer }, Vec::new()))
             }
-            Request::Open { .. } | Request::Examine { .. } | Request::Close => {
-                Ok(failed("that is not asked of an open card"))
-            }
+            Request::Open { .. }
+            | Request::Examine { .. }
+            | Request::Tell { .. }
+            | Request::Close => Ok(failed("that is not asked of an open card")),
         }
     }
 

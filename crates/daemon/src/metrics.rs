@@ -8,11 +8,21 @@ use anyhow::{Context as _, Result};
 use axum::http::StatusCode;
 use axum::routing::get;
 use snic_server::shell::ControlPlane;
-use snic_telemetry::Telemetry;
+use snic_telemetry::{METRICS_INTERVAL, Telemetry};
 use tokio::task::JoinHandle;
 
 /// The content type of the text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Reads the control plane for the metrics that are sent by themselves, until the task is aborted:
+/// twice as often as they are sent, so that none is sent twice.
+pub fn keep_fresh(plane: ControlPlane) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        while snic_server::observe::refresh(&plane).await.is_ok() {
+            tokio::time::sleep(METRICS_INTERVAL / 2).await;
+        }
+    })
+}
 
 /// Serves `/metrics` until the task is aborted.
 pub async fn start(

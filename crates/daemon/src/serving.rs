@@ -10,8 +10,8 @@ use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
 use snic_server::{
-    AuditLog, AuditSettings, DiagnosticsSource, ServerSettings, TlsSettings, Upload, UploadCheck,
-    UploadProblem, WebSettings,
+    AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, TlsSettings, Upload,
+    UploadCheck, UploadProblem, WebSettings,
 };
 use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::metrics;
+use crate::pki::write;
 use crate::settings::{Settings, Signatures};
 use crate::wiring::Daemon;
 
@@ -77,18 +78,19 @@ pub async fn start(
 /// `snicd run`: serves until a signal, then stops cleanly.
 pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let daemon = Daemon::start(settings)?;
-    let page = match settings.telemetry.prometheus {
-        Some(address) => {
-            let telemetry = Arc::clone(&telemetry);
-            Some(metrics::start(address, telemetry, daemon.plane.clone()).await?)
-        }
-        None => None,
-    };
+    let mut readers = Vec::new();
+    if let Some(address) = settings.telemetry.prometheus {
+        let telemetry = Arc::clone(&telemetry);
+        readers.push(metrics::start(address, telemetry, daemon.plane.clone()).await?);
+    }
+    if settings.telemetry.otlp.is_some() {
+        readers.push(metrics::keep_fresh(daemon.plane.clone()));
+    }
     let result = serve(settings, daemon, diagnostics(settings, &telemetry)).await;
-    if let Some(page) = page {
-        page.abort();
+    for reader in readers {
+        reader.abort();
         // That it was cut is what was wanted.
-        let _ = page.await;
+        let _ = reader.await;
     }
     result
 }
@@ -157,6 +159,8 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
     let web = settings.web.listen.map(|address| {
         let plain_text = settings.web.insecure_plaintext;
         let tls = if plain_text { None } else { Some(self::tls(settings)?) };
+        let key = plain_text.then(|| page_key(&settings.data_dir));
+        let plain_text = key.transpose()?;
         anyhow::Ok(WebSettings { address, tls, plain_text })
     });
     let audit = AuditSettings {
@@ -175,6 +179,26 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         audit: Some(audit),
         ..ServerSettings::new(domain, upload_check(settings)?)
     })
+}
+
+/// The key that opens the page where it has no TLS, made once: a browser that has it keeps it.
+pub fn page_key(data_dir: &Path) -> Result<PageKey> {
+    let path = data_dir.join("page.key");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let key = PageKey::new(text.trim().to_owned());
+            let wrong = || format!("{}: no key; remove it for a new one", path.display());
+            return key.is_strong().then_some(key).with_context(wrong);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+    }
+    let mut random = [0; 16];
+    let provider = rustls::crypto::ring::default_provider();
+    provider.secure_random.fill(&mut random).map_err(|_| anyhow!("no random numbers"))?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    write(&path, format!("{text}\n").as_bytes(), 0o600)?;
+    Ok(PageKey::new(text))
 }
 
 fn tls(settings: &Settings) -> Result<TlsSettings> {

@@ -67,7 +67,8 @@ pub struct Web {
     /// Address and port. The browser shows a certificate of an operator, as every client does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// No TLS: whoever connects may read all that an operator may. Only on loopback.
+    /// No TLS, only on loopback: whoever has the key in `data_dir/page.key` may read all that an
+    /// operator may. The page is opened by `http://<address>/?key=<key>`.
     pub insecure_plaintext: bool,
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::xclbin::{Expected, check_role};
-use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, XrtCard};
+use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, Work, XrtCard};
 use snic_domain::{CardId, CardProfile};
 use snic_ports::card::Card;
 use snic_server::CardLink;
+use snic_telemetry::trace;
 
 use crate::settings::Xrt;
 
@@ -45,6 +46,21 @@ pub fn settings(
     })
 }
 
+/// What a worker did for a step becomes a span below the step's.
+fn tell(parent: &str, work: Work) {
+    trace::record(trace::Told {
+        parent: parent.to_owned(),
+        name: "snic.xrt",
+        times: (work.first, work.last),
+        numbers: vec![
+            ("snic.accesses", work.accesses),
+            ("snic.words", work.words),
+            ("snic.bytes", work.bytes),
+            ("process.pid", work.pid.into()),
+        ],
+    });
+}
+
 /// Reads a card's role whole, as has to be done before XRT sees it.
 pub fn check(
     settings: &snic_card_xrt::Settings,
@@ -68,6 +84,7 @@ pub fn open(
     check(settings, interface, profile)?;
     let card = XrtCard::open(profile.model.clone(), settings.clone())
         .map_err(|error| error.to_string())?;
+    let card = if trace::is_on() { card.telling(tell) } else { card };
     let link = card.link();
     tracing::info!(role = %link.role, xrt = link.xrt_version, bulk = link.bulk, "card opened");
     let shown = CardLink {

@@ -30,3 +30,4 @@ pub use settings::{
     DiagnosticsSource, Limits, ServerSettings, TlsSettings, Upload, UploadCheck, UploadProblem,
     WebSettings,
 };
+pub use web::PageKey;

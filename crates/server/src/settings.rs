@@ -12,6 +12,7 @@ use snic_domain::{Bitstream, NtType};
 use crate::audit::AuditLog;
 use crate::identity::TrustDomain;
 use crate::links::CardLinks;
+use crate::web::PageKey;
 
 /// Longest wait of `WaitOperation`, whatever the caller asks for.
 pub const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -71,9 +72,9 @@ pub struct WebSettings {
     pub address: SocketAddr,
     /// Certificates. Operators are who their client certificates say.
     pub tls: Option<TlsSettings>,
-    /// Allows to do without, on loopback addresses only. Whoever reaches these may then read all
-    /// that an operator may.
-    pub plain_text: bool,
+    /// Allows to do without, on loopback addresses only, for whoever has this key. One that is easy
+    /// to guess is as good as none.
+    pub plain_text: Option<PageKey>,
 }
 
 /// The server's certificate, and the authority that clients' certificates come from; all PEM.

@@ -8,8 +8,8 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::SdkLoggerProvider;
-use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::logs::{BatchConfigBuilder, BatchLogProcessor, SdkLoggerProvider};
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use prometheus::{Registry, TextEncoder};
 
@@ -17,6 +17,14 @@ use crate::{InvalidLog, metrics};
 
 /// How long one export may take.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
+/// How often metrics are sent: as often as a collector that reads pages commonly does.
+pub const METRICS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Log lines that wait to be sent; what comes beyond is counted by the exporter and dropped. A second
+/// of as many state changes as one daemon makes.
+const LINES_QUEUED_MAX: usize = 32_768;
+/// Log lines that are sent at once: about a megabyte, of the four that a collector commonly takes.
+const LINES_SENT_MAX: usize = 4_096;
 
 /// Where telemetry goes, besides the page for Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,21 +67,28 @@ impl Telemetry {
             .with_reader(exposition.map_err(failed)?);
         let (mut tracer, mut logger) = (None, None);
         if let Some(Otlp { endpoint, trace_one_in }) = otlp {
-            let part = 1.0 / f64::from(trace_one_in.max(1));
-            let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(part)));
+            // Which calls are traced is decided before their spans are made: `trace::wants`.
+            let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOn));
             let spans = SpanExporter::builder().with_tonic();
             let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
             let provider = SdkTracerProvider::builder().with_sampler(sampler);
             let provider = provider.with_resource(resource.clone());
-            tracer = Some(provider.with_batch_exporter(spans.map_err(failed)?).build());
+            let provider = provider.with_batch_exporter(spans.map_err(failed)?).build();
+            crate::trace::switch_on(provider.tracer("snic"), trace_one_in);
+            tracer = Some(provider);
             let logs = LogExporter::builder().with_tonic();
             let logs = logs.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
             let provider = SdkLoggerProvider::builder().with_resource(resource);
-            logger = Some(provider.with_batch_exporter(logs.map_err(failed)?).build());
+            let batches = BatchConfigBuilder::default()
+                .with_max_queue_size(LINES_QUEUED_MAX)
+                .with_max_export_batch_size(LINES_SENT_MAX)
+                .build();
+            let logs = BatchLogProcessor::builder(logs.map_err(failed)?).with_batch_config(batches);
+            logger = Some(provider.with_log_processor(logs.build()).build());
             let sums = MetricExporter::builder().with_tonic();
             let sums = sums.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
-            meter = meter.with_periodic_exporter(sums.map_err(failed)?);
-            crate::trace::switch_on();
+            let sums = PeriodicReader::builder(sums.map_err(failed)?);
+            meter = meter.with_reader(sums.with_interval(METRICS_INTERVAL).build());
         }
         let meter = meter.build();
         global::set_meter_provider(meter.clone());

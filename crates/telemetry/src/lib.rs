@@ -10,12 +10,16 @@ pub mod trace;
 
 use std::str::FromStr;
 
-pub use export::{Otlp, Telemetry};
+pub use export::{METRICS_INTERVAL, Otlp, Telemetry};
 pub use tail::last_lines;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The target of lines that stay on standard error: those of calls that went well and that nobody
+/// traces. A collector has their number and their time from the metrics.
+pub const UNREMARKABLE: &str = "snic_server::unremarkable";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,15 +84,20 @@ pub fn init(
 ) -> Result<Telemetry, InvalidLog> {
     let lines = lines(filter, format)?;
     let telemetry = Telemetry::new(otlp)?;
+    let of_traces = Targets::new()
+        .with_target(trace::CALL, LevelFilter::INFO)
+        .with_target(trace::TARGET, LevelFilter::DEBUG);
+    let spans = telemetry.tracer().map(|tracer| {
+        // Where in the source a step begins and on which thread tells nobody anything.
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer);
+        layer.with_location(false).with_threads(false).with_filter(of_traces)
+    });
     // What the exporter itself does is not exported.
-    let ours = || {
-        let targets = Targets::new().with_target("snic", LevelFilter::INFO);
-        targets.with_target(trace::TARGET, LevelFilter::DEBUG)
-    };
-    let spans = telemetry
-        .tracer()
-        .map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours()));
-    let logs = telemetry.bridge().map(|bridge| bridge.with_filter(ours()));
+    let ours = Targets::new()
+        .with_target("snic", LevelFilter::INFO)
+        .with_target(trace::TARGET, LevelFilter::OFF)
+        .with_target(UNREMARKABLE, LevelFilter::OFF);
+    let logs = telemetry.bridge().map(|bridge| bridge.with_filter(ours));
     let set = tracing_subscriber::registry().with(spans).with(logs).with(lines).try_init();
     set.map_err(|_| InvalidLog::Again)?;
     Ok(telemetry)

@@ -124,12 +124,16 @@ impl Reading {
     }
 }
 
-/// What was read last.
-static READINGS: LazyLock<Arc<RwLock<Vec<Reading>>>> = LazyLock::new(Arc::default);
+/// What was read last, by [`Measured`]: each is asked for on its own.
+static READINGS: LazyLock<Arc<RwLock<[Vec<Reading>; TABLE.len()]>>> = LazyLock::new(Arc::default);
 
 /// Gives what was read from the control plane to the readers.
 pub fn publish(readings: Vec<Reading>) {
-    *READINGS.write() = readings;
+    let mut sorted = <[Vec<Reading>; TABLE.len()]>::default();
+    for reading in readings {
+        sorted[reading.of as usize].push(reading);
+    }
+    *READINGS.write() = sorted;
 }
 
 /// How long the controller's queues are, kept by its thread.
@@ -163,6 +167,7 @@ pub struct Instruments {
     reconfigurations: Histogram<f64>,
     commits: Histogram<f64>,
     epochs: Histogram<f64>,
+    calls: Histogram<f64>,
     refusals: Counter<u64>,
 }
 
@@ -182,6 +187,7 @@ impl Instruments {
             reconfigurations: seconds("snic.reconfiguration.duration", "Loads of regions"),
             commits: seconds("snic.store.commit.duration", "Batches becoming durable"),
             epochs: seconds("snic.epoch.duration", "Working out what a sample of counters means"),
+            calls: seconds("rpc.server.call.duration", "Calls, until their answer is sent"),
             refusals: meter
                 .u64_counter("snic.admission.refusals")
                 .with_unit("{request}")
@@ -212,6 +218,15 @@ impl Instruments {
         self.epochs.record(seconds, &[]);
     }
 
+    /// A call ended, of the method with this full name, with this code of gRPC.
+    pub fn called(&self, method: &'static str, code: i32, seconds: f64) {
+        let attributes = [
+            KeyValue::new("rpc.method", method),
+            KeyValue::new("rpc.grpc.status_code", i64::from(code)),
+        ];
+        self.calls.record(seconds, &attributes);
+    }
+
     /// A request was refused.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.add(1, &[KeyValue::new("reason", reason)]);
@@ -223,7 +238,7 @@ pub(crate) fn observe(meter: &Meter) {
     for (of, name, unit, description, rises) in TABLE {
         let readings = Arc::clone(&READINGS);
         let tell = move |observer: &dyn AsyncInstrument<f64>| {
-            for reading in readings.read().iter().filter(|reading| reading.of == of) {
+            for reading in &readings.read()[of as usize] {
                 observer.observe(reading.value, &reading.attributes);
             }
         };

@@ -66,6 +66,16 @@ const PACKAGES: &[Package] = &[
         why: "the test that looks at the page for operators",
     },
     Package {
+        name: "libnss3-tools",
+        sign: Sign::Program("certutil"),
+        why: "the client certificates of the browser that looks at the page for operators",
+    },
+    Package {
+        name: "openssl",
+        sign: Sign::Program("openssl"),
+        why: "the same, in the form in which a browser takes them",
+    },
+    Package {
         name: "fonts-liberation", // pictures of a page have letters of one kind
         sign: Sign::File("/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"),
         why: "the test that looks at the page for operators",

@@ -1,81 +1,85 @@
 //! What telemetry costs: two daemons side by side, one with all of it on (traces, metrics and log
-//! lines to a collector, and a page that Prometheus reads every second), one with none. Creates a
-//! second by 64 clients, and the time of an epoch, in turns.
+//! lines to a collector, and a page that Prometheus reads every 5 s), one with none. Creates a
+//! second by 64 clients, and the time of an epoch, in turns: what is said is the median of the
+//! turns, and the median of the differences between turns that followed each other.
+//!
+//! The collector is a process of its own that takes all and keeps nothing; its processor time is
+//! said apart, since it stands on the same processors here.
 //!
 //! `cargo build --release -p snicd && cargo bench -p snic-integration --bench telemetry`
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use opentelemetry_proto::tonic::collector::logs::v1 as logs;
-use opentelemetry_proto::tonic::collector::metrics::v1 as metrics;
-use opentelemetry_proto::tonic::collector::trace::v1 as trace;
 use snic_api::v1::GetDiagnosticsRequest;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_integration::{Client, Daemon, Home};
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
 
 /// Clients at once.
 const CLIENTS: u64 = 64;
 /// DAGs of a turn: a card has 1,024 rows for them.
 const CHUNK: u64 = 512;
 /// Turns of each daemon.
-const TURNS: usize = 15;
+const TURNS: usize = 60;
+/// Turns at the start that do not count: stores and caches are empty.
+const WARM_UP: usize = 4;
+/// The argument that makes this program the collector.
+const COLLECTOR: &str = "--collector";
 
-/// A collector that takes all and keeps nothing.
-#[derive(Clone)]
-struct Sink;
+/// Serves as a collector until it is killed, and says first where.
+async fn collect() {
+    let (address, task) = snic_integration::Collector::forgetting().serve().await;
+    println!("{address}");
+    task.await.expect("it serves");
+}
 
-#[tonic::async_trait]
-impl trace::trace_service_server::TraceService for Sink {
-    async fn export(
-        &self,
-        _: Request<trace::ExportTraceServiceRequest>,
-    ) -> Result<Response<trace::ExportTraceServiceResponse>, Status> {
-        Ok(Response::new(Default::default()))
+/// The collector's process.
+struct Collector {
+    process: Child,
+    address: String,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let command = command.arg(COLLECTOR).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("it starts");
+        let mut address = String::new();
+        let words = process.stdout.as_mut().expect("it is piped");
+        BufReader::new(words).read_line(&mut address).expect("it says where");
+        Self { process, address: address.trim().to_owned() }
+    }
+
+    /// Processor time so far, in seconds, by the kernel's scheduler.
+    fn busy(&self) -> f64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id()));
+        let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok()
+        };
+        tasks.expect("it runs").filter_map(of).sum::<f64>() / 1e9
     }
 }
 
-#[tonic::async_trait]
-impl metrics::metrics_service_server::MetricsService for Sink {
-    async fn export(
-        &self,
-        _: Request<metrics::ExportMetricsServiceRequest>,
-    ) -> Result<Response<metrics::ExportMetricsServiceResponse>, Status> {
-        Ok(Response::new(Default::default()))
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
-}
-
-#[tonic::async_trait]
-impl logs::logs_service_server::LogsService for Sink {
-    async fn export(
-        &self,
-        _: Request<logs::ExportLogsServiceRequest>,
-    ) -> Result<Response<logs::ExportLogsServiceResponse>, Status> {
-        Ok(Response::new(Default::default()))
-    }
-}
-
-async fn collector() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
-    let server = tonic::transport::Server::builder()
-        .add_service(trace::trace_service_server::TraceServiceServer::new(Sink))
-        .add_service(metrics::metrics_service_server::MetricsServiceServer::new(Sink))
-        .add_service(logs::logs_service_server::LogsServiceServer::new(Sink));
-    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    address
 }
 
 /// A daemon with its clients.
 struct Side {
-    home: Home,
+    _home: Home,
     _daemon: Daemon,
     clients: Vec<Client>,
     next: u64,
+    /// Creates a second, by turn.
     rates: Vec<f64>,
+    /// Time of an epoch in µs, by turn.
+    epochs: Vec<f64>,
 }
 
 fn name(number: u64) -> DagName {
@@ -97,14 +101,26 @@ impl Side {
         }
         clients[0].create_tenant("bench").await.expect("a tenant");
         clients[0].register(&snic_bitstream::catalogue::builtin().expect("the catalogue")).await;
-        Self { home, _daemon: daemon, clients, next: 0, rates: Vec::new() }
+        Self {
+            _home: home,
+            _daemon: daemon,
+            clients,
+            next: 0,
+            rates: Vec::new(),
+            epochs: Vec::new(),
+        }
     }
 
     async fn turn(&mut self) {
         let first = self.next;
         self.next += CHUNK;
+        let before = self.epoch_times().await;
         let took = self.each(first, true).await;
+        let after = self.epoch_times().await;
         self.rates.push(CHUNK as f64 / took.as_secs_f64());
+        if after.1 > before.1 {
+            self.epochs.push((after.0 - before.0) / (after.1 - before.1) * 1e6);
+        }
         self.each(first, false).await;
     }
 
@@ -133,9 +149,8 @@ impl Side {
     }
 
     /// Sum and count of the epochs so far, in seconds.
-    async fn epochs(&self) -> (f64, f64) {
-        let client = Client::connect(&self.home.socket(), "operator/bench").await;
-        let mut system = client.expect("it serves").system();
+    async fn epoch_times(&self) -> (f64, f64) {
+        let mut system = self.clients[0].system();
         let found = system.get_diagnostics(GetDiagnosticsRequest {}).await.expect("an answer");
         let metrics = found.into_inner().metrics;
         let value = |name: &str| -> f64 {
@@ -146,13 +161,28 @@ impl Side {
         (value("snic_epoch_duration_seconds_sum"), value("snic_epoch_duration_seconds_count"))
     }
 
-    fn median(&mut self) -> f64 {
-        self.rates.sort_by(f64::total_cmp);
-        self.rates[self.rates.len() / 2]
+    fn begin(&mut self) {
+        self.rates.clear();
+        self.epochs.clear();
     }
 }
 
-/// Reads the page as Prometheus does, every second.
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A line of the table: medians, and that of the differences turn by turn.
+fn print(what: &str, off: &[f64], on: &[f64]) {
+    let differences: Vec<f64> = off.iter().zip(on).map(|(off, on)| on / off - 1.0).collect();
+    let by_turn = median(&differences) * 100.0;
+    let (off, on) = (median(off), median(on));
+    let of_medians = (on / off - 1.0) * 100.0;
+    println!("{what:<18} {off:>8.1} {on:>8.1} {of_medians:>+9.1} % {by_turn:>+9.1} %");
+}
+
+/// Reads the page as Prometheus does, three times as often as is common.
 fn scrape(address: SocketAddr) {
     std::thread::spawn(move || {
         loop {
@@ -162,21 +192,31 @@ fn scrape(address: SocketAddr) {
                 // Once the daemon is gone nobody answers.
                 let _ = asked.and_then(|()| stream.read_to_end(&mut page));
             }
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_secs(5));
         }
     });
 }
 
 #[tokio::main]
 async fn main() {
-    let otlp = collector().await;
+    if std::env::args().any(|word| word == COLLECTOR) {
+        return collect().await;
+    }
+    let collector = Collector::start();
     let page = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
     let mut off = Side::start("").await;
+    let otlp = &collector.address;
     let on = format!("[telemetry]\notlp = \"http://{otlp}\"\nprometheus = \"{page}\"");
     let mut on = Side::start(&on).await;
     scrape(page);
-    let before = (off.epochs().await, on.epochs().await);
-    for turn in 0..TURNS {
+    let mut busy = collector.busy();
+    let mut begun = Instant::now();
+    for turn in 0..WARM_UP + TURNS {
+        if turn == WARM_UP {
+            off.begin();
+            on.begin();
+            (busy, begun) = (collector.busy(), Instant::now());
+        }
         // Who goes first takes turns too.
         if turn % 2 == 0 {
             off.turn().await;
@@ -186,24 +226,9 @@ async fn main() {
             off.turn().await;
         }
     }
-    let after = (off.epochs().await, on.epochs().await);
-    let mean = |before: (f64, f64), after: (f64, f64)| {
-        (after.0 - before.0) / (after.1 - before.1).max(1.0) * 1e6
-    };
-    let epochs = (mean(before.0, after.0), mean(before.1, after.1));
-    let rates = (off.median(), on.median());
-    let differs = |off: f64, on: f64| (on / off - 1.0) * 100.0;
-    println!("telemetry          off        on   difference");
-    println!(
-        "creates a second {:>6.0}    {:>6.0}   {:+.1} %",
-        rates.0,
-        rates.1,
-        differs(rates.0, rates.1)
-    );
-    println!(
-        "epoch, µs        {:>6.1}    {:>6.1}   {:+.1} %",
-        epochs.0,
-        epochs.1,
-        differs(epochs.0, epochs.1)
-    );
+    let (busy, took) = (collector.busy() - busy, begun.elapsed().as_secs_f64());
+    println!("telemetry               off       on  of medians  turn by turn");
+    print("creates a second", &off.rates, &on.rates);
+    print("epoch, µs", &off.epochs, &on.epochs);
+    println!("collector: {:.1} % of one processor", busy / took * 100.0);
 }

@@ -124,6 +124,11 @@ impl Daemon {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("it is taken only by kill and stop").id()
+    }
+
     /// `kill -9`, now.
     pub fn kill(mut self) -> String {
         let mut child = self.child.take().expect("it is taken only here and in stop");

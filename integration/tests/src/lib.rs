@@ -3,7 +3,9 @@
 //! The programs are those that `cargo test --workspace` builds beside these tests.
 
 mod client;
+mod collector;
 mod daemon;
 
 pub use client::{Client, furnished};
+pub use collector::{Collector, attribute, hex};
 pub use daemon::{Daemon, Home, program};

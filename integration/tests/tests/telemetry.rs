@@ -6,92 +6,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 
-use opentelemetry_proto::tonic::collector::logs::v1 as logs;
-use opentelemetry_proto::tonic::collector::metrics::v1 as metrics;
-use opentelemetry_proto::tonic::collector::trace::v1 as trace;
-use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+
 use snic_api::v1;
 use snic_domain::{Bandwidth, DagSpec};
-use snic_integration::{Client, Home};
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use snic_integration::{Client, Collector, Home, attribute, hex};
+use tonic::Request;
 
 /// The client's trace and span.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
-
-/// A collector, from the published protos.
-#[derive(Clone, Default)]
-struct Collector {
-    spans: Arc<Mutex<Vec<Span>>>,
-    metrics: Arc<Mutex<BTreeSet<String>>>,
-    lines: Arc<Mutex<usize>>,
-}
-
-#[tonic::async_trait]
-impl trace::trace_service_server::TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<trace::ExportTraceServiceRequest>,
-    ) -> Result<Response<trace::ExportTraceServiceResponse>, Status> {
-        let scopes = request.into_inner().resource_spans.into_iter().flat_map(|r| r.scope_spans);
-        self.spans.lock().expect("no panic").extend(scopes.flat_map(|scope| scope.spans));
-        Ok(Response::new(Default::default()))
-    }
-}
-
-#[tonic::async_trait]
-impl metrics::metrics_service_server::MetricsService for Collector {
-    async fn export(
-        &self,
-        request: Request<metrics::ExportMetricsServiceRequest>,
-    ) -> Result<Response<metrics::ExportMetricsServiceResponse>, Status> {
-        let scopes =
-            request.into_inner().resource_metrics.into_iter().flat_map(|r| r.scope_metrics);
-        let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
-        self.metrics.lock().expect("no panic").extend(names);
-        Ok(Response::new(Default::default()))
-    }
-}
-
-#[tonic::async_trait]
-impl logs::logs_service_server::LogsService for Collector {
-    async fn export(
-        &self,
-        request: Request<logs::ExportLogsServiceRequest>,
-    ) -> Result<Response<logs::ExportLogsServiceResponse>, Status> {
-        let scopes = request.into_inner().resource_logs.into_iter().flat_map(|r| r.scope_logs);
-        *self.lines.lock().expect("no panic") += scopes.map(|s| s.log_records.len()).sum::<usize>();
-        Ok(Response::new(Default::default()))
-    }
-}
-
-impl Collector {
-    async fn start() -> (Self, SocketAddr) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("it is bound");
-        let collector = Self::default();
-        let server = tonic::transport::Server::builder()
-            .add_service(trace::trace_service_server::TraceServiceServer::new(collector.clone()))
-            .add_service(metrics::metrics_service_server::MetricsServiceServer::new(
-                collector.clone(),
-            ))
-            .add_service(logs::logs_service_server::LogsServiceServer::new(collector.clone()));
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        (collector, address)
-    }
-
-    fn of_trace(&self) -> Vec<Span> {
-        let spans = self.spans.lock().expect("no panic");
-        spans.iter().filter(|span| hex(&span.trace_id) == TRACE).cloned().collect()
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// A port that was free a moment ago.
 fn free() -> SocketAddr {
@@ -162,7 +87,8 @@ fn names(text: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
-    let (collector, otlp) = Collector::start().await;
+    let collector = Collector::keeping();
+    let (otlp, _serving) = collector.serve().await;
     let home = Home::new();
     let prometheus = free();
     home.write_settings(&format!(
@@ -179,22 +105,48 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 
-    let spans = collector.of_trace();
+    let spans = collector.spans(TRACE);
     let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
-    let [rpc] = of("rpc")[..] else { panic!("one call: {spans:?}") };
+    let [rpc] = of("snic.control.v1.DagService/CreateDag")[..] else {
+        panic!("one call: {spans:?}")
+    };
     assert_eq!(hex(&rpc.parent_span_id), PARENT, "the client's span is the parent");
+    let says = |span, key, value: &str| assert_eq!(attribute(span, key).as_deref(), Some(value));
+    says(rpc, "rpc.system", "grpc");
+    says(rpc, "rpc.service", "snic.control.v1.DagService");
+    says(rpc, "rpc.method", "CreateDag");
+    says(rpc, "rpc.grpc.status_code", "0");
+    says(rpc, "snic.tenant", "acme");
+    assert_eq!(rpc.kind(), SpanKind::Server);
     for step in ["snic.plan", "snic.intent", "snic.reconfigure", "snic.tables"] {
         assert!(!of(step).is_empty(), "no {step}: {spans:?}");
         let children = of(step).iter().all(|span| span.parent_span_id == rpc.span_id);
         assert!(children, "{step} belongs to the call: {spans:?}");
+        of(step).into_iter().for_each(|span| says(span, "snic.tenant", "acme"));
     }
     let (load, tables) = (of("snic.reconfigure")[0], of("snic.tables"));
     let last = tables.last().expect("there is one");
     assert!(load.end_time_unix_nano <= last.start_time_unix_nano, "rows follow the load");
-    let keys: Vec<&str> = load.attributes.iter().map(|a| a.key.as_str()).collect();
-    assert!(keys.contains(&"snic.card") && keys.contains(&"snic.region"), "{keys:?}");
-    assert!(collector.metrics.lock().expect("no panic").contains("snic.reconfiguration.duration"));
-    assert!(*collector.lines.lock().expect("no panic") > 0, "log lines came too");
+    says(load, "snic.card", "card0");
+    assert!(attribute(load, "snic.region").is_some(), "{load:?}");
+    says(of("snic.plan")[0], "snic.event", "request");
+    let lines = collector.lines();
+    let changed = |line: &&String| line.as_str() == "DAG changed state";
+    assert!(lines.iter().filter(changed).count() >= 2, "{lines:?}");
+    // Those of the traced call, of the refused one, and of the first of a hundred that come without
+    // a trace; those of others stay on this machine.
+    let ended = lines.iter().filter(|line| line.as_str() == "call ended").count();
+    assert_eq!(ended, 3, "{lines:?}");
+    assert!(log.matches("call ended").count() > 10, "{log}");
+    let exported = collector.metrics();
+    for metric in [
+        "rpc.server.call.duration",
+        "snic.reconfiguration.duration",
+        "snic.region.state",
+        "snic.dags",
+    ] {
+        assert!(exported.contains(metric), "{metric} is not in {exported:?}");
+    }
 
     let present = names(&page);
     for needed in ["snic_region_state", "snic_dags", "snic_admission_refusals_total"] {

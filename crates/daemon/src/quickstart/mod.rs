@@ -81,7 +81,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
-        // A browser has no certificate yet.
+        // A browser has no certificate yet: the page has a key.
         web: Web { listen: Some(options.web), insecure_plaintext: true },
         // Test images, built as they are uploaded.
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
@@ -94,7 +94,8 @@ pub async fn run(options: Options) -> Result<()> {
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     if let Some(page) = server.page() {
-        say!("the page for browsers is at http://{page}");
+        let key = serving::page_key(&settings.data_dir)?.in_address();
+        say!("the page for browsers is at http://{page}/{key} (keep it for yourself)");
     }
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;

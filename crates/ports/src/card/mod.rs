@@ -76,4 +76,16 @@ pub trait Card: Registers + Buffers + Send {
     /// Says what time it is. A simulated card does what it does until then; a real one needs no
     /// telling. Time never goes backwards.
     fn poll(&mut self, now: Timestamp) -> Result<(), CardError>;
+
+    /// Says which trace the accesses from now on are for, as the W3C header `traceparent`, or that
+    /// they are for none. Only a card whose accesses are made by another process has a use for it.
+    fn trace(&mut self, _parent: Option<&str>) {}
+
+    /// Says that what was done for a trace is done.
+    ///
+    /// # Errors
+    /// The card is lost.
+    fn trace_ended(&mut self, _parent: &str) -> Result<(), CardError> {
+        Ok(())
+    }
 }

@@ -63,6 +63,10 @@ impl Load {
         Self { order, stage: Stage::Draining, since: now }
     }
 
+    pub(super) const fn ticket(&self) -> Ticket {
+        self.order.ticket
+    }
+
     pub(super) fn advance(
         &mut self,
         card: &mut dyn Card,

@@ -37,6 +37,7 @@ mod role;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,12 +45,13 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_domain::limits::DAG_ROWS;
-use snic_tables::{CardCommand, CardReport, Table, registers};
+use snic_tables::{CardCommand, CardReport, Table, Ticket, registers};
 
 use crate::card::{Card, CardError};
 use load::Load;
 use program::Program;
 use read_back::ReadBack;
+use traces::Traces;
 
 /// How long a card may take before a step counts as failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +146,7 @@ pub struct Session {
     program: Option<Program>,
     load: Option<Load>,
     read_back: Option<ReadBack>,
+    traces: Traces,
     lost: bool,
 }
 
@@ -170,7 +173,8 @@ impl Session {
             abandoned: Vec::new(),
         };
         let queue = VecDeque::new();
-        Self { context, queue, program: None, load: None, read_back: None, lost: false }
+        let traces = Traces::new();
+        Self { context, queue, program: None, load: None, read_back: None, traces, lost: false }
     }
 
     /// Queues a command; it starts in the next [`Session::step`] that finds its lane free.
@@ -186,6 +190,11 @@ impl Session {
         }
         self.lost = false;
         self.queue.push_back(Submitted { command, bytes });
+    }
+
+    /// Says that the step with this ticket, submitted next, is of a trace: see [`Card::trace`].
+    pub fn trace(&mut self, ticket: Ticket, parent: String) {
+        self.traces.add(ticket, parent);
     }
 
     /// Tells the card what time it is, does what can be done now, and says what came to an end.
@@ -227,6 +236,7 @@ impl Session {
         (self.program, self.load, self.read_back) = (None, None, None);
         self.context.known = None;
         self.context.abandoned.clear();
+        self.traces.forget();
         self.lost = true;
     }
 
@@ -235,6 +245,7 @@ impl Session {
         if self.is_idle() {
             return Ok(());
         }
+        self.traces.turn(card, None);
         self.context.recognise(card)?;
         loop {
             let before = out.len();
@@ -248,24 +259,30 @@ impl Session {
 
     /// Lets each lane go as far as it can.
     fn advance(&mut self, card: &mut dyn Card, out: &mut Vec<CardReport>) -> Result<(), CardError> {
-        let context = &mut self.context;
-        if let Some(program) = &mut self.program
-            && let Some(report) = program.advance(card, context)?
-        {
-            self.program = None;
-            out.push(report);
+        let (context, traces) = (&mut self.context, &mut self.traces);
+        if let Some(program) = &mut self.program {
+            traces.turn(card, Some(program.ticket));
+            if let Some(report) = program.advance(card, context)? {
+                traces.end(card, program.ticket)?;
+                self.program = None;
+                out.push(report);
+            }
         }
-        if let Some(load) = &mut self.load
-            && let Some(report) = load.advance(card, context)?
-        {
-            self.load = None;
-            out.push(report);
+        if let Some(load) = &mut self.load {
+            traces.turn(card, Some(load.ticket()));
+            if let Some(report) = load.advance(card, context)? {
+                traces.end(card, load.ticket())?;
+                self.load = None;
+                out.push(report);
+            }
         }
-        if let Some(read_back) = &mut self.read_back
-            && let Some(report) = read_back.advance(card, context)?
-        {
-            self.read_back = None;
-            out.push(report);
+        if let Some(read_back) = &mut self.read_back {
+            traces.turn(card, Some(read_back.ticket));
+            if let Some(report) = read_back.advance(card, context)? {
+                traces.end(card, read_back.ticket)?;
+                self.read_back = None;
+                out.push(report);
+            }
         }
         Ok(())
     }
@@ -282,6 +299,7 @@ impl Session {
             return Ok(false);
         };
         let now = self.context.now;
+        self.traces.turn(card, Some(command.ticket()));
         match command {
             CardCommand::Program { ticket, delta } => {
                 let rows = delta.rows().filter(|(key, _)| key.table == Table::Dag);
@@ -296,7 +314,10 @@ impl Session {
                 self.read_back = Some(ReadBack::start(ticket, card, &mut self.context)?);
             }
             CardCommand::LoadRole { ticket, .. } => match role::obstacle(card)? {
-                Some(reason) => out.push(CardReport::RoleRefused { ticket, reason }),
+                Some(reason) => {
+                    self.traces.end(card, ticket)?;
+                    out.push(CardReport::RoleRefused { ticket, reason });
+                }
                 None => {
                     self.forget();
                     out.push(CardReport::Released { ticket });

@@ -26,7 +26,7 @@ use crate::card::{Card, CardError};
 /// A `Program` under way.
 #[derive(Debug)]
 pub(super) struct Program {
-    ticket: Ticket,
+    pub(super) ticket: Ticket,
     delta: TableDelta,
     stage: Stage,
     since: Timestamp,

@@ -31,7 +31,7 @@ use crate::card::{Card, CardError};
 /// A `ReadBack` under way.
 #[derive(Debug)]
 pub(super) struct ReadBack {
-    ticket: Ticket,
+    pub(super) ticket: Ticket,
     since: Timestamp,
 }
 

@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::{Frame, SizeHint};
 use snic_controller::Caller;
+use snic_telemetry::UNREMARKABLE;
+use snic_telemetry::metrics::instruments;
+use snic_telemetry::trace;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
@@ -20,21 +23,44 @@ use super::reply::code_in;
 #[derive(Debug)]
 pub(super) struct Call {
     pub span: tracing::Span,
+    is_traced: bool,
+    method: &'static str,
     /// Who calls, once that is known.
     pub caller: Option<Caller>,
     begun: Instant,
 }
 
 impl Call {
-    pub fn begin(method: &'static str) -> Self {
-        let span = tracing::info_span!(
-            "rpc",
-            rpc.system = "grpc",
-            rpc.method = method,
-            caller = Empty,
-            rpc.grpc.status_code = Empty,
-        );
-        Self { span, caller: None, begun: Instant::now() }
+    /// A call of the method with this path. One that is traced has a span of its own kind: see
+    /// [`trace::wants`].
+    pub fn begin(path: &'static str, headers: &HeaderMap) -> Self {
+        let is_traced = trace::wants(headers);
+        let full_name = path.trim_start_matches('/');
+        let span = if is_traced {
+            let (service, method) = full_name.split_once('/').unwrap_or(("", full_name));
+            tracing::info_span!(
+                target: trace::CALL,
+                "rpc",
+                otel.name = full_name,
+                otel.kind = "server",
+                rpc.system = "grpc",
+                rpc.service = service,
+                rpc.method = method,
+                caller = Empty,
+                rpc.grpc.status_code = Empty,
+            )
+        } else {
+            tracing::info_span!(
+                "rpc",
+                rpc.method = path,
+                caller = Empty,
+                rpc.grpc.status_code = Empty,
+            )
+        };
+        if is_traced {
+            trace::adopt(&span, headers);
+        }
+        Self { span, is_traced, method: full_name, caller: None, begun: Instant::now() }
     }
 
     fn end(&self, code: Option<Code>) {
@@ -48,9 +74,15 @@ impl Call {
         };
         self.span.record("caller", kind);
         self.span.record("rpc.grpc.status_code", code as i32);
-        let latency_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let took = self.begun.elapsed();
+        instruments().called(self.method, code as i32, took.as_secs_f64());
+        let latency_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let _entered = self.span.enter();
-        tracing::info!(status = ?code, latency_us, "call ended");
+        if self.is_traced || code != Code::Ok {
+            tracing::info!(status = ?code, latency_us, "call ended");
+        } else {
+            tracing::info!(target: UNREMARKABLE, status = ?code, latency_us, "call ended");
+        }
     }
 }
 

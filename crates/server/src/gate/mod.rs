@@ -185,8 +185,7 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let row = access::find(request.uri().path());
-        let mut call = Call::begin(row.map_or("unknown", |row| row.path));
-        snic_telemetry::trace::adopt(&call.span, request.headers());
+        let mut call = Call::begin(row.map_or("unknown", |row| row.path), request.headers());
         let Some(row) = row else {
             let text = format!("method {:.200} does not exist", request.uri().path());
             let reply = reply::of_status(Status::unimplemented(text));

@@ -18,7 +18,7 @@ use tokio::sync::{broadcast, oneshot};
 use super::card_thread::CardThread;
 use super::lines::{Line, Lines};
 use super::steps::Steps;
-use super::{Pins, wall_clock};
+use super::{Pins, traced, wall_clock};
 
 /// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -172,7 +172,10 @@ impl Actor {
 
     /// What follows from an event is of the same trace.
     fn handle(&mut self, event: Event, trace: &Trace) {
-        let span = trace.step(|| tracing::debug_span!(target: TARGET, parent: None, "snic.plan"));
+        let span = trace.step(|| {
+            let event = traced::word(&event);
+            tracing::debug_span!(target: TARGET, parent: None, "snic.plan", snic.event = event)
+        });
         let effects = span.in_scope(|| self.controller.handle(event, wall_clock()));
         drop(span);
         for effect in effects {
@@ -232,8 +235,8 @@ impl Actor {
                         }
                         _ => false,
                     };
-                    self.steps.begin(&id, &command, trace, hidden);
-                    card.send(command);
+                    let parent = self.steps.begin(&id, &command, trace, hidden);
+                    card.send(command, parent);
                 }
             }
             Waiting::Reply(call, result) => {

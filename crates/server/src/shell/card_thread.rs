@@ -26,10 +26,13 @@ const POLL_IDLE: Duration = Duration::from_millis(100);
 /// Between two tries to open a card.
 const REOPEN: Duration = Duration::from_secs(1);
 
+/// A command, and the span that it is a step of as the header `traceparent`.
+type Order = (CardCommand, Option<String>);
+
 /// The controller's end of a card's thread.
 pub(super) struct CardThread {
     id: CardId,
-    commands: SyncSender<CardCommand>,
+    commands: SyncSender<Order>,
     messages: Sender<Message>,
     thread: JoinHandle<()>,
 }
@@ -44,8 +47,8 @@ impl CardThread {
     }
 
     /// Hands a command over. A card that takes no more is reported as lost.
-    pub fn send(&self, command: CardCommand) {
-        if self.commands.try_send(command).is_err() {
+    pub fn send(&self, command: CardCommand, parent: Option<String>) {
+        if self.commands.try_send((command, parent)).is_err() {
             let reason = "its thread does not take commands any more".to_owned();
             report(&self.messages, &self.id, CardReport::Lost { reason });
         }
@@ -81,12 +84,7 @@ pub(super) fn start(
     Ok(CardThread { id, commands, messages, thread })
 }
 
-fn run(
-    mut slot: CardSlot,
-    store: &dyn Store,
-    messages: &Sender<Message>,
-    inbox: &Receiver<CardCommand>,
-) {
+fn run(mut slot: CardSlot, store: &dyn Store, messages: &Sender<Message>, inbox: &Receiver<Order>) {
     let mut session = Session::new(slot.deadlines);
     loop {
         match (slot.open)() {
@@ -121,18 +119,21 @@ fn serve(
     slot: &mut CardSlot,
     session: &mut Session,
     card: &mut dyn Card,
-    (store, messages, inbox): (&dyn Store, &Sender<Message>, &Receiver<CardCommand>),
+    (store, messages, inbox): (&dyn Store, &Sender<Message>, &Receiver<Order>),
 ) -> End {
     loop {
         let sleep = if session.is_idle() { POLL_IDLE } else { POLL_BUSY };
         match inbox.recv_timeout(sleep) {
-            Ok(CardCommand::LoadRole { ticket, force }) => match (slot.prepare_role)(force) {
+            Ok((CardCommand::LoadRole { ticket, force }, _)) => match (slot.prepare_role)(force) {
                 Ok(()) => session.submit(CardCommand::LoadRole { ticket, force }, None),
                 Err(reason) => {
                     report(messages, &slot.id, CardReport::RoleRefused { ticket, reason });
                 }
             },
-            Ok(command) => submit(session, command, store),
+            Ok((command, parent)) => {
+                parent.into_iter().for_each(|parent| session.trace(command.ticket(), parent));
+                submit(session, command, store);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return End::Stopped,
         }

@@ -17,6 +17,7 @@ mod actor;
 mod card_thread;
 mod lines;
 mod steps;
+mod traced;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use parking_lot::Mutex;
 use snic_controller::{
     Caller, Change, Command, ControlError, Controller, Event, Reply, Request, Settings,
 };
-use snic_domain::{Bitstream, CardId, CardProfile, Digest, Timestamp};
+use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId, Timestamp};
 use snic_ports::card::Card;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Store, StoreError};
@@ -215,7 +216,10 @@ impl ControlPlane {
     /// Asks for a change. What the reply promises is durable when it arrives.
     pub async fn request(&self, request: Request) -> Result<Reply, ShellError> {
         let (answer, answered) = oneshot::channel();
-        let message = Message::Request(Box::new(request), answer, Trace::current());
+        let trace = Trace::current();
+        let tenant = trace.is_some().then(|| traced::tenant_of(&request)).flatten();
+        let trace = trace.for_tenant(tenant.map(TenantId::as_str));
+        let message = Message::Request(Box::new(request), answer, trace);
         self.messages.send(message).map_err(|_| ShellError::Stopped)?;
         Ok(answered.await.map_err(|_| ShellError::Stopped)??)
     }

@@ -25,12 +25,19 @@ struct Step {
 pub(super) struct Steps(HashMap<(CardId, Ticket), Step>);
 
 impl Steps {
-    /// A card is asked for a step. A load is hidden where nobody waits for it.
-    pub fn begin(&mut self, card: &CardId, command: &CardCommand, trace: Trace, hidden: bool) {
+    /// A card is asked for a step. A load is hidden where nobody waits for it. Gives the step as a
+    /// parent of what is done for it elsewhere.
+    pub fn begin(
+        &mut self,
+        card: &CardId,
+        command: &CardCommand,
+        trace: Trace,
+        hidden: bool,
+    ) -> Option<String> {
         let id = card.as_str();
         let (ticket, span) = match command {
             // Counters are read all the time, for nobody in particular.
-            CardCommand::Sample { .. } => return,
+            CardCommand::Sample { .. } => return None,
             CardCommand::LoadRole { ticket, force } => (
                 *ticket,
                 trace.step(|| {
@@ -60,8 +67,10 @@ impl Steps {
                 }),
             ),
         };
+        let parent = snic_telemetry::trace::parent(&span);
         let step = Step { span, trace, begun: Instant::now(), hidden };
         self.0.insert((card.clone(), ticket), step);
+        parent
     }
 
     /// A card answered: gives the trace that the step was of.

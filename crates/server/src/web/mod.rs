@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  services ──watch, read──► feed (one for all browsers) ──frames──► each browser, as it reads
-//!  browser ──TLS, certificate──► connection ──► routes (operator? this host?) ──► assets, stream
+//!  browser ──TLS, certificate──► connection ──► routes (operator? key?) ──► assets, stream
 //! ```
 //!
 //! The page reads and changes nothing. It is told nothing that the services do not tell an operator:
@@ -14,6 +14,7 @@
 mod connection;
 mod feed;
 mod json;
+mod key;
 mod routes;
 
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ use crate::serve::ServeError;
 use crate::services::Services;
 use crate::settings::{ServerSettings, WebSettings};
 use feed::Feed;
+pub use key::PageKey;
 
 /// What the kernel keeps for a browser that does not read, bytes: it is to be noticed soon.
 const SEND_BUFFER_BYTES: u32 = 64 << 10;
@@ -44,19 +46,23 @@ const BACKLOG: u32 = 128;
 pub(crate) struct Listening {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
+    key: Option<PageKey>,
 }
 
 /// Binds the page's address.
 pub(crate) fn bind(settings: &WebSettings) -> Result<Listening, ServeError> {
     let at = settings.address;
     match &settings.tls {
-        None if !settings.plain_text => Err(ListenError::PlainText { at: at.to_string() })?,
+        None if !settings.plain_text.as_ref().is_some_and(PageKey::is_strong) => {
+            Err(ListenError::PlainText { at: at.to_string() })?
+        }
         None if !at.ip().is_loopback() => Err(ListenError::NotLoopback { at })?,
         _ => {}
     }
     let tls = settings.tls.as_ref().map(connection::tls).transpose()?;
     let listener = listen(at).map_err(|source| ListenError::Bind { at: at.to_string(), source })?;
-    Ok(Listening { listener, tls })
+    let key = settings.plain_text.clone().filter(|_| tls.is_none());
+    Ok(Listening { listener, tls, key })
 }
 
 fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -89,7 +95,7 @@ impl Listening {
             browsers_max,
             unread_max: settings.limits.unread_max,
             domain: settings.trust_domain.clone(),
-            is_plain: self.tls.is_none(),
+            key: self.key,
         });
         let limit = settings.limits.connections_max;
         let tls = self.tls.map(TlsAcceptor::from);
@@ -109,8 +115,8 @@ struct Web {
     browsers_max: usize,
     unread_max: Duration,
     domain: TrustDomain,
-    /// Whether whoever can connect is taken for an operator.
-    is_plain: bool,
+    /// What opens the page where there is no TLS.
+    key: Option<PageKey>,
 }
 
 impl Web {

@@ -1,9 +1,9 @@
 //! What a browser may ask for, and who may ask.
 //!
 //! Over TLS the certificate says who calls, as for every other method, and operators are served.
-//! In plain text whoever can connect is taken for an operator, on loopback only; there the name that
-//! the browser asked for is checked too, so that no page of somebody else, under a name of its own
-//! that leads here, can read this one.
+//! In plain text, on loopback only, whoever has the page's key is ([`super::key`]); there the name
+//! that the browser asked for is checked too, so that no page of somebody else, under a name of its
+//! own that leads here, can read this one.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, REFERRER_POLICY,
-    RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, LOCATION,
+    REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
@@ -76,12 +76,23 @@ async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let mut reply = match admitted(&web, &who, request.headers()) {
-        Ok(caller) => {
+    let headers = request.headers();
+    let opening = web.key.as_ref().filter(|key| key.opens(request.uri().query()));
+    let mut reply = match (admitted(&web, &who, headers), opening) {
+        _ if web.key.is_some() && !asks_for_loopback(headers) => {
+            let text = "in plain text this page is served as localhost, 127.0.0.1 or [::1] only\n";
+            (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+        }
+        (_, Some(key)) => {
+            // From here on the browser has it, and its address line does not.
+            let headers = [(LOCATION, "/".to_owned()), (SET_COOKIE, key.cookie(headers))];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }
+        (Ok(caller), None) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err((status, text)) => (status, text + "\n").into_response(),
+        (Err((status, text)), None) => (status, text + "\n").into_response(),
     };
     let set = [
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -98,9 +109,12 @@ async fn admit(
 }
 
 fn admitted(web: &Web, who: &Who, headers: &HeaderMap) -> Result<Caller, (StatusCode, String)> {
-    if web.is_plain && !asks_for_loopback(headers) {
-        let text = "in plain text this page is served as localhost, 127.0.0.1 or [::1] only";
-        return Err((StatusCode::MISDIRECTED_REQUEST, text.into()));
+    if let Some(key) = &web.key
+        && !key.is_in(headers)
+    {
+        let text = "this page is for operators: open it once by the address that has its key, \
+                    /?key=<key>; the daemon keeps the key in its data_dir, in page.key";
+        return Err((StatusCode::FORBIDDEN, text.into()));
     }
     match who {
         Ok(caller @ Caller::Operator(_)) => Ok(caller.clone()),

@@ -29,8 +29,8 @@ use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
 use snic_server::{
-    AuditLog, AuditSettings, Limits, ServeError, ServerSettings, TlsSettings, TrustDomain, Upload,
-    UploadCheck, UploadProblem, WebSettings,
+    AuditLog, AuditSettings, Limits, PageKey, ServeError, ServerSettings, TlsSettings, TrustDomain,
+    Upload, UploadCheck, UploadProblem, WebSettings,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -150,6 +150,13 @@ pub struct Rig {
     running: Option<Running>,
 }
 
+/// What opens the page where it has no TLS.
+pub const PAGE_KEY: &str = "0123456789abcdef0123456789abcdef";
+
+pub fn page_key() -> PageKey {
+    PageKey::new(PAGE_KEY.into())
+}
+
 impl Rig {
     pub async fn start() -> Self {
         Self::with(Limits::default()).await
@@ -165,7 +172,7 @@ impl Rig {
             settings.limits = limits;
             if let Some(web) = settings.web.as_mut().filter(|_| !is_page_tls) {
                 web.tls = None;
-                web.plain_text = true;
+                web.plain_text = Some(page_key());
             }
         })
         .await
@@ -177,7 +184,7 @@ impl Rig {
         let web = WebSettings {
             address: "127.0.0.1:0".parse().expect("an address"),
             tls: Some(authority.server()),
-            plain_text: false,
+            plain_text: None,
         };
         let mut settings = ServerSettings {
             tcp: Some("127.0.0.1:0".parse().expect("an address")),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use snic_server::{Limits, ListenError, ServeError, WebSettings};
+use snic_server::{Limits, ListenError, PageKey, ServeError, WebSettings};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
 };
@@ -14,7 +14,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::rig::{self, DOMAIN, Rig, dag};
+use crate::rig::{self, DOMAIN, PAGE_KEY, Rig, dag, page_key};
 
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ async fn tls(rig: &Rig, who: Option<&str>) -> TlsStream<TcpStream> {
 }
 
 fn head(method: &str, path: &str) -> String {
-    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    let key = format!("cookie: snic-page-80={PAGE_KEY}\r\n");
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{key}connection: close\r\n\r\n")
 }
 
 /// One request; all of the reply.
@@ -140,8 +141,38 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
 }
 
 #[tokio::test]
+async fn in_plain_text_it_is_for_who_has_its_key() {
+    let rig = Rig::with_page(Limits::default(), false).await;
+    let ask = async |path: &str, headers: &str| {
+        let mut io = plain(&rig).await;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}");
+        io.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await.expect("sent");
+        let mut reply = String::new();
+        in_time(io.read_to_string(&mut reply)).await.expect("text");
+        reply
+    };
+    for path in ["/", "/page.js", "/stream", "/history/tenants/acme", "/?key=guess", "/?key="] {
+        for cookie in ["", "cookie: snic-page-80=guess\r\n"] {
+            let reply = ask(path, cookie).await;
+            assert!(reply.starts_with("HTTP/1.1 403 ") && reply.contains("page.key"), "{reply}");
+        }
+    }
+    let opened = ask(&format!("/?key={PAGE_KEY}"), "").await;
+    assert!(opened.starts_with("HTTP/1.1 303 ") && opened.contains("location: /\r\n"), "{opened}");
+    let (_, cookie) = opened.split_once("set-cookie: ").expect("a cookie");
+    let (cookie, _) = cookie.split_once("\r\n").expect("a line");
+    for kept in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(kept), "{cookie}");
+    }
+    let (cookie, _) = cookie.split_once(';').expect("attributes");
+    let page = ask("/", &format!("cookie: theme=dark; {cookie}\r\n")).await;
+    assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn plain_text_is_for_loopback_and_only_if_allowed() {
-    let page = |address: &str, plain_text| {
+    let page = |address: &str, plain_text: Option<PageKey>| {
         let address = address.parse().expect("an address");
         let mut settings = rig::settings(Limits::default());
         settings.tcp = Some("127.0.0.1:0".parse().expect("an address"));
@@ -149,13 +180,19 @@ async fn plain_text_is_for_loopback_and_only_if_allowed() {
         settings.web = Some(WebSettings { address, tls: None, plain_text });
         snic_server::bind(settings)
     };
-    let error = page("127.0.0.1:0", false).await.expect_err("not allowed");
+    let error = page("127.0.0.1:0", None).await.expect_err("not allowed");
     assert!(matches!(error, ServeError::Listen(ListenError::PlainText { .. })), "{error}");
-    let error = page("0.0.0.0:0", true).await.expect_err("not loopback");
+    let error = page("127.0.0.1:0", Some(PageKey::new("guess".into()))).await.expect_err("weak");
+    assert!(matches!(error, ServeError::Listen(ListenError::PlainText { .. })), "{error}");
+    let error = page("0.0.0.0:0", Some(page_key())).await.expect_err("not loopback");
     assert!(matches!(error, ServeError::Listen(ListenError::NotLoopback { .. })), "{error}");
-    let taken = page("127.0.0.1:0", true).await.expect("bound").web_address().expect("an address");
+    let taken = page("127.0.0.1:0", Some(page_key()))
+        .await
+        .expect("bound")
+        .web_address()
+        .expect("an address");
     let held = std::net::TcpListener::bind(taken).expect("it is free again");
-    let error = page(&taken.to_string(), true).await.expect_err("taken");
+    let error = page(&taken.to_string(), Some(page_key())).await.expect_err("taken");
     assert!(matches!(error, ServeError::Listen(ListenError::Bind { .. })), "{error}");
     drop(held);
 }
@@ -171,7 +208,7 @@ async fn certificates_that_are_none_are_refused_at_the_start() {
         settings.tcp = Some("127.0.0.1:0".parse().expect("an address"));
         settings.plain_text = true;
         let address = "127.0.0.1:0".parse().expect("an address");
-        settings.web = Some(WebSettings { address, tls: Some(tls), plain_text: false });
+        settings.web = Some(WebSettings { address, tls: Some(tls), plain_text: None });
         let error = snic_server::bind(settings).await.expect_err("broken");
         assert!(matches!(error, ServeError::WebTls(_)), "{error}");
     }

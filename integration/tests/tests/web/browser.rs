@@ -14,11 +14,13 @@ use tungstenite::{Message, WebSocket};
 /// How long anything may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const PROGRAM: &str = "chromium";
+/// Where a home has the browser's profile.
+pub const PROFILE: &str = "profile";
 
 /// A browser with one page.
 pub struct Browser {
     child: Child,
-    _profile: tempfile::TempDir,
+    _home: tempfile::TempDir,
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: Option<String>,
     last: u64,
@@ -37,12 +39,17 @@ impl Drop for Browser {
 impl Browser {
     /// Starts one. `None`, with a word about it, where there is none on this machine.
     pub fn start() -> Option<Self> {
-        let profile = tempfile::tempdir().expect("a temporary folder");
+        Self::start_at(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// The same for a user with this home; the profile is in [`PROFILE`] of it.
+    pub fn start_at(home: tempfile::TempDir) -> Option<Self> {
         let child = Command::new(PROGRAM)
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"])
             .args(["--remote-debugging-port=0", "--hide-scrollbars", "--disable-extensions"])
             .args(["--force-device-scale-factor=1", "--font-render-hinting=none"])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(format!("--user-data-dir={}", home.path().join(PROFILE).display()))
+            .env("HOME", home.path())
             .arg("about:blank")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -61,14 +68,8 @@ impl Browser {
         // Somebody has to read on, or it would stop.
         std::thread::spawn(move || lines.for_each(drop));
         let (socket, _) = tungstenite::connect(address).expect("it listens there");
-        let mut browser = Self {
-            child,
-            _profile: profile,
-            socket,
-            session: None,
-            last: 0,
-            complaints: Vec::new(),
-        };
+        let mut browser =
+            Self { child, _home: home, socket, session: None, last: 0, complaints: Vec::new() };
         browser.open_page();
         Some(browser)
     }

@@ -5,6 +5,7 @@
 //! with a folder puts whole pictures there, for eyes.
 
 mod browser;
+mod certificates;
 mod picture;
 
 use std::time::Duration;
@@ -62,7 +63,9 @@ impl Rig {
         for tenant in ["acme", "globex"] {
             client.create_tenant(tenant).await.expect("a tenant");
         }
-        let rig = Self { daemon, home, client, url: format!("http://{address}/") };
+        let key = std::fs::read_to_string(home.path().join("store/page.key")).expect("a key");
+        let url = format!("http://{address}/?key={}", key.trim());
+        let rig = Self { daemon, home, client, url };
         for sample in &catalogue.dags {
             rig.create(&sample.name, &sample.spec).await;
         }

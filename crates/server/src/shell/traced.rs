@@ -1,0 +1,40 @@
+//! What spans say of events and requests.
+
+use snic_controller::{CardReport, Command, Event, Request};
+use snic_domain::TenantId;
+
+/// What happened, in a word or two.
+pub(super) const fn word(event: &Event) -> &'static str {
+    match event {
+        Event::Request { .. } => "request",
+        Event::CardAppeared { .. } => "card appeared",
+        Event::CardAbsent { .. } => "card absent",
+        Event::Card { report, .. } => match report {
+            CardReport::Loaded { .. } => "region loaded",
+            CardReport::Programmed { .. } => "tables programmed",
+            CardReport::ReadBack { .. } => "card read back",
+            CardReport::Sampled { .. } => "counters sampled",
+            CardReport::Released { .. } => "card released",
+            CardReport::RoleRefused { .. } => "role refused",
+            CardReport::Lost { .. } => "card lost",
+        },
+        Event::Tick => "tick",
+        Event::Sample => "sample due",
+        Event::Settings(_) | Event::SettingsRefused { .. } => "policies",
+    }
+}
+
+/// The tenant that a request is for: the one whose it is what is changed, else the caller.
+pub(super) fn tenant_of(request: &Request) -> Option<&TenantId> {
+    match &request.command {
+        Command::CreateTenant(tenant) => Some(&tenant.id),
+        Command::UpdateTenant { id, .. } | Command::DeleteTenant { id, .. } => Some(id),
+        Command::CreateDag { name, .. }
+        | Command::UpdateDag { name, .. }
+        | Command::DeleteDag { name, .. } => Some(&name.tenant),
+        Command::CreateRule(rule) => Some(&rule.dag.tenant),
+        Command::BindVm(binding) => Some(&binding.tenant),
+        Command::UnbindVm { tenant: Some(tenant), .. } => Some(tenant),
+        _ => request.caller.tenant(),
+    }
+}

@@ -1,0 +1,97 @@
+//! The key of a page without TLS: loopback is open to everybody on the machine, and the page is for
+//! operators. It comes once in the address, is kept by the browser as a cookie that no script sees
+//! and no other site sends, and is asked for with every request.
+
+use http::HeaderMap;
+use http::header::{COOKIE, HOST};
+
+/// What the page's address has, `?key=…`.
+const IN_ADDRESS: &str = "key=";
+
+/// The secret that opens a page without TLS. It does not show in logs.
+#[derive(Clone)]
+pub struct PageKey(String);
+
+impl std::fmt::Debug for PageKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PageKey(..)")
+    }
+}
+
+impl PageKey {
+    /// A key of letters and digits, hard to guess: [`PageKey::is_strong`].
+    pub const fn new(key: String) -> Self {
+        Self(key)
+    }
+
+    /// Whether it is of letters and digits only, 32 at least: 128 bits in hexadecimal.
+    pub fn is_strong(&self) -> bool {
+        self.0.len() >= 32 && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    }
+
+    /// What is added to the page's address to open it.
+    pub fn in_address(&self) -> String {
+        format!("?{IN_ADDRESS}{}", self.0)
+    }
+
+    /// Whether this is the query of an address that opens the page.
+    pub(super) fn opens(&self, query: Option<&str>) -> bool {
+        query.and_then(|query| query.strip_prefix(IN_ADDRESS)).is_some_and(|key| self.is(key))
+    }
+
+    /// The cookie that keeps it.
+    pub(super) fn cookie(&self, headers: &HeaderMap) -> String {
+        format!("{}={}; Path=/; HttpOnly; SameSite=Strict", name(headers), self.0)
+    }
+
+    /// Whether the browser has it.
+    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+        let name = name(headers);
+        let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|c| c.split_once('='));
+        pairs.any(|(of, key)| of.trim() == name && self.is(key.trim()))
+    }
+
+    /// Compares in a time that does not depend on where they differ.
+    fn is(&self, other: &str) -> bool {
+        let pairs = self.0.bytes().zip(other.bytes());
+        self.0.len() == other.len() && pairs.fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+/// Cookies are by host and not by port: a daemon's is named by its port.
+fn name(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let authority = host.and_then(|host| host.parse::<http::uri::Authority>().ok());
+    let port = authority.and_then(|authority| authority.port_u16()).unwrap_or(80);
+    format!("snic-page-{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(host: &'static str, cookie: &'static str) -> HeaderMap {
+        let value = http::HeaderValue::from_static;
+        HeaderMap::from_iter([(HOST, value(host)), (COOKIE, value(cookie))])
+    }
+
+    #[test]
+    fn only_the_whole_key_under_its_name_opens() {
+        let key = PageKey::new("0123456789abcdef0123456789abcdef".into());
+        assert!(key.is_strong() && !PageKey::new("short".into()).is_strong());
+        assert!(!PageKey::new("0123456789abcdef; Domain=example".into()).is_strong());
+        assert!(key.opens(key.in_address().strip_prefix('?')));
+        for query in [None, Some(""), Some("key="), Some("key=0123456789abcdef0123456789abcdee")] {
+            assert!(!key.opens(query), "{query:?}");
+        }
+        let here = "localhost:7444";
+        let kept = "a=b; snic-page-7444=0123456789abcdef0123456789abcdef";
+        assert!(key.is_in(&headers(here, kept)));
+        assert!(!key.is_in(&headers("localhost:7445", kept)), "that of another daemon");
+        assert!(!key.is_in(&headers(here, "snic-page-7444=0123456789abcdef")));
+        assert!(!key.is_in(&HeaderMap::new()));
+        assert!(key.cookie(&headers(here, "")).starts_with("snic-page-7444=0123"));
+        assert_eq!(format!("{key:?}"), "PageKey(..)");
+    }
+}

@@ -1,0 +1,85 @@
+//! One trace from the client to the process that calls XRT.
+
+use snic_api::v1;
+use snic_bitstream::catalogue;
+use snic_domain::{Bandwidth, DagSpec};
+use snic_integration::{Client, Collector, Home, attribute, hex};
+use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
+use snic_integration_xrt::emulation;
+
+/// The client's trace and span.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// Bytes of a bitstream are more than this.
+const BITSTREAM_BYTES_MIN: u64 = 1 << 20;
+
+/// A DAG that needs a load, asked for as a part of the client's trace.
+async fn create(client: &Client) {
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
+    let dag = v1::Dag {
+        nodes: snic_api::convert::dag::nodes_to_wire(&spec),
+        bandwidth_bps: spec.bandwidth.get(),
+        ..Default::default()
+    };
+    let mut request = tonic::Request::new(v1::CreateDagRequest {
+        parent: "tenants/acme".into(),
+        dag_id: "web".into(),
+        dag: Some(dag),
+        ..Default::default()
+    });
+    let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
+    request.metadata_mut().insert("traceparent", header);
+    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
+    client.wait(&operation).await.expect("it is ready");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_worker_does_is_below_the_steps_that_it_is_for() {
+    if !emulation::is_there() {
+        return;
+    }
+    let catalogue = catalogue::builtin().expect("the built-in catalogue");
+    let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
+    let card = XrtCardProcess::new(profile);
+    let collector = Collector::keeping();
+    let (otlp, _serving) = collector.serve().await;
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let telemetry = format!("{text}[telemetry]\notlp = \"http://{otlp}\"\n");
+    std::fs::write(home.settings(), telemetry).expect("settings");
+    let daemon = home.start().await;
+    let snicd = daemon.id();
+    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    client.register(&catalogue).await;
+    client.create_tenant("acme").await.expect("a tenant");
+    create(&client).await;
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+
+    let spans = collector.spans(TRACE);
+    let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let number = |span, key| -> u64 {
+        attribute(span, key).and_then(|text| text.parse().ok()).expect("a number")
+    };
+    let [rpc] = of("snic.control.v1.DagService/CreateDag")[..] else { panic!("{spans:#?}") };
+    assert_eq!(hex(&rpc.parent_span_id), PARENT);
+    let work = of("snic.xrt");
+    for (step, numbers) in [("snic.reconfigure", "snic.bytes"), ("snic.tables", "snic.words")] {
+        let of_step = of(step);
+        assert!(!of_step.is_empty(), "no {step}: {spans:#?}");
+        for step in of_step {
+            assert_eq!(step.parent_span_id, rpc.span_id);
+            let below = work.iter().filter(|work| work.parent_span_id == step.span_id);
+            let [work] = below.collect::<Vec<_>>()[..] else { panic!("{spans:#?}") };
+            assert!(number(work, numbers) > 0 && number(work, "snic.accesses") > 0, "{work:?}");
+            assert!(work.start_time_unix_nano <= work.end_time_unix_nano);
+            assert!(work.start_time_unix_nano >= step.start_time_unix_nano, "{work:?} {step:?}");
+            assert_ne!(number(work, "process.pid"), u64::from(snicd), "another process");
+        }
+    }
+    let load = work.iter().find(|work| number(work, "snic.bytes") > 0).expect("a load");
+    assert!(number(load, "snic.bytes") > BITSTREAM_BYTES_MIN, "{load:?}");
+    assert!(work.iter().all(|work| work.parent_span_id != rpc.span_id), "it is of a step");
+}
