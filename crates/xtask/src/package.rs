@@ -14,14 +14,18 @@ use crate::workspace::Workspace;
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "snicctl.bash"), ("zsh", "_snicctl"), ("fish", "snicctl.fish")];
 
+/// What the packaged settings have that is not a default: the policies of the package.
+const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
+
 /// Builds the programs, writes manual pages, completions and the settings file to
-/// `target/package`, and calls cargo-deb.
+/// `target/release/package`, and calls cargo-deb.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let root = &workspace.root;
     let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook"];
     let build = [&["build", "--release"][..], &programs].concat();
     ensure!(command::succeeds(&mut cargo(root, &build))?, "the programs cannot be built");
-    let (binaries, target) = (root.join("target/release"), root.join("target/package"));
+    let binaries = root.join("target/release");
+    let target = binaries.join("package");
     generate(&binaries, &target)?;
     println!("written: {}", target.display());
     let has_deb = Command::new("cargo-deb").arg("--version").output().is_ok();
@@ -69,7 +73,11 @@ fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
     for (shell, file) in COMPLETIONS {
         fs::write(target.join(file), printed(&snicctl, &["completions", shell])?)?;
     }
-    fs::write(target.join("snicd.toml"), printed(&snicd, &["config"])?)?;
+    let settings = target.join("snicd.toml");
+    fs::write(&settings, SETTINGS)?;
+    let words = ["config", "--config", settings.to_str().context("a path that is text")?];
+    let whole = printed(&snicd, &words)?;
+    fs::write(settings, whole)?;
     Ok(())
 }
 
@@ -89,9 +97,15 @@ mod tests {
         for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")) {
             let (file, _) = asset.split_once('"').expect("a file");
             count += 1;
-            if let Some(made) = file.strip_prefix("target/package/") {
+            if let Some(made) = file.strip_prefix("target/release/package/") {
                 let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
                 assert!(known || ["snicd.toml", "man/*.1"].contains(&made), "{file}");
+            } else if let Some(folder) = file.strip_suffix("/*.toml") {
+                for entry in fs::read_dir(daemon.join(folder)).expect("a folder") {
+                    let name = entry.expect("a file").file_name().into_string().expect("text");
+                    let listed = format!("\"/etc/snic/policies/{name}\"");
+                    assert!(manifest.contains(&listed), "{name} is no file of the settings");
+                }
             } else if !file.starts_with("target/release/") {
                 assert!(daemon.join(file).exists(), "{file} is missing");
             }
