@@ -15,7 +15,7 @@ impl Controller {
         for (id, card) in &self.cards {
             card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
-            self.check_pages(card).map_err(|broken| format!("card {id}: {broken}"))?;
+            self.check_pages(id, card).map_err(|broken| format!("card {id}: {broken}"))?;
             card.epoch.check().map_err(|broken| format!("card {id}: {broken}"))?;
         }
         for entry in self.dags.values() {

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::{PAGE_ROWS, PAGE_SIZE};
-use snic_domain::{CardProfile, DagName, NtType};
+use snic_domain::{CardId, CardProfile, DagName, NtType};
 use snic_tables::{PageRow, RowKey, Table, TableImage};
 
 use crate::card::CardState;
@@ -77,6 +77,22 @@ impl Pages {
         Self { found: named.collect(), ..Self::default() }
     }
 
+    /// Every space has users, and the tables name its pages and no others.
+    fn check(&self, target: &TableImage) -> Result<(), String> {
+        let mut rows = 0;
+        for (space, Space { pages, users }) in &self.spaces {
+            for (virtual_page, page) in (0..).zip(pages) {
+                let expected = Some(row(*space, virtual_page, *page));
+                if target.get(*page) != expected || users.is_empty() {
+                    return Err(format!("page {page} is not in the tables as {space:?} has it"));
+                }
+                rows += 1;
+            }
+        }
+        let all = target.rows_used(Table::Page) == rows;
+        if all { Ok(()) } else { Err("the tables name pages of no space".into()) }
+    }
+
     /// The rows of a DAG's spaces.
     pub fn rows_of(&self, name: &DagName) -> impl Iterator<Item = RowKey> {
         let of = self.spaces.values().filter(move |space| space.users.contains(name));
@@ -120,35 +136,27 @@ impl Controller {
         nts.map(need).filter(|need| need.pages > 0).collect()
     }
 
-    /// A DAG in the target tables has the spaces that its placement needs, no other DAG has its
-    /// pages, and every page row is of a space.
-    pub(crate) fn check_pages(&self, card: &CardState) -> Result<(), String> {
-        for (name, entry) in &self.dags {
+    /// A DAG in the target tables has the spaces that its placement needs and no others, and the
+    /// tables name the pages of these spaces and no others.
+    pub(crate) fn check_pages(&self, id: &CardId, card: &CardState) -> Result<(), String> {
+        let mut held: BTreeMap<&DagName, BTreeSet<SpaceKey>> = BTreeMap::new();
+        for (key, space) in &card.pages.spaces {
+            for name in &space.users {
+                held.entry(name).or_default().insert(*key);
+            }
+        }
+        for (name, entry) in self.dags.iter().filter(|(_, entry)| entry.card() == Some(id)) {
             let target = entry.target.and_then(|serial| entry.placement(serial));
-            let here = target
-                .filter(|p| self.cards.get(&p.mapping.card).is_some_and(|c| std::ptr::eq(c, card)));
-            let needs = here.map(|p| self.page_needs(name, p)).unwrap_or_default();
+            let needs = target.map(|target| self.page_needs(name, target)).unwrap_or_default();
             let needed: BTreeSet<SpaceKey> = needs.iter().map(|need| need.space).collect();
-            let spaces = card.pages.spaces.iter();
-            let held = spaces.filter(|(_, s)| s.users.contains(name)).map(|(key, _)| *key);
-            if needed != held.collect() {
+            if needed != held.remove(name).unwrap_or_default() {
                 return Err(format!("{name} has not the pages that it needs"));
             }
         }
-        let mut rows = 0;
-        for (space, Space { pages, users }) in &card.pages.spaces {
-            for (virtual_page, page) in (0..).zip(pages) {
-                let expected = Some(row(*space, virtual_page, *page));
-                if card.target.get(*page) != expected || users.is_empty() {
-                    return Err(format!("page {page} is not in the tables as {space:?} has it"));
-                }
-                rows += 1;
-            }
+        if let Some(name) = held.keys().next() {
+            return Err(format!("{name} has pages and is not in the tables"));
         }
-        if rows == card.target.rows_used(Table::Page) {
-            return Ok(());
-        }
-        Err("the tables name pages of no space".into())
+        card.pages.check(&card.target)
     }
 }
 
