@@ -92,6 +92,10 @@ impl Controller {
         }
         self.forget_refused(out, &name);
         self.charge_dag(&name.tenant, dag.spec());
+        if self.dags.is_empty() {
+            // Samples were far apart so far: none was missed.
+            self.sampled = self.now;
+        }
         self.dags.insert(name.clone(), entry);
         if let Err(error) = self.install(out, &name, &dag, choice) {
             self.dags.remove(&name);

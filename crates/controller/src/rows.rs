@@ -11,9 +11,10 @@ use snic_tables::{
 
 use crate::records::Placement;
 
-/// Least depth of a token bucket: two jumbo frames of 9,216 bytes, so that one may arrive while
-/// another leaves.
-const BURST_BYTES_MIN: u32 = 18_432;
+/// Least depth of a token bucket: 43 packets of 1,500 bytes. Who sends at random at nine tenths of its
+/// rate has more than that at once in one of ten thousand cases (e^(-2·43·(1-ρ)/ρ) at ρ = 0.9), so what
+/// was promised does not wait in its own bucket when a neighbour takes the spare.
+const BURST_BYTES_MIN: u32 = 65_536;
 /// How long a full bucket lasts at the DAG's rate: long enough for the bursts that a sender's own
 /// batching makes, short against the packet store.
 const BURST_MICROS: u64 = 10;
@@ -273,9 +274,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_holds_two_jumbo_frames_or_ten_microseconds() {
+    fn a_bucket_holds_forty_packets_or_ten_microseconds() {
         let of = |rate| bucket(Bucket { rate, promised: Bandwidth::from_mbps(1), weight: 2 });
-        assert_eq!(of(Bandwidth::from_mbps(1)).burst_bytes, 18_432);
+        assert_eq!(of(Bandwidth::from_mbps(1)).burst_bytes, 65_536);
         let fast = of(Bandwidth::from_gbps(100));
         assert_eq!((fast.promised_kbps, fast.weight), (1_000, 2));
         assert_eq!((fast.rate_kbps, fast.burst_bytes), (100_000_000, 125_000));

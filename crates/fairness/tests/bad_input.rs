@@ -150,9 +150,9 @@ proptest! {
         for outcome in &allocation.outcomes {
             prop_assert!(outcome.share <= Share::ONE && outcome.share.as_f64().is_finite());
         }
-        for k in 0..2 {
+        for (k, capacity) in capacities.iter().enumerate() {
             let amounts = (0..users.len()).map(|user| u128::from(allocation.amount(&problem, user, k)));
-            prop_assert!(amounts.sum::<u128>() <= capacities[k].into());
+            prop_assert!(amounts.sum::<u128>() <= u128::from(*capacity));
         }
     }
 

@@ -52,7 +52,9 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     let series = vec![Series::ours("user 1, both chains", first), Series::ours("user 2", second)];
     outcome.plot = Some(Plot { x, y, axis: Axis::Linear, series });
     outcome.note(
-        "User 1's 8 Gbit/s are taken for both of its chains together, 4 for each: were they for each, \
+        "The paper gives one requested ingress bandwidth for each user: 8 Gbit/s for user 1, who has \
+         two chains, and 14 for user 2. How user 1's are divided over its chains it does not say. Here \
+         its 8 Gbit/s are what it sends into both together, 4 for each: were they for each, \
          NT2 and NT4, which serve 20 Gbit/s together in three regions, would have 12 left, and user \
          2's 14 could not be promised. User 2's packets pass its own chain and, beyond the 10 Gbit/s \
          of that, what user 1's chains leave of NT2 and NT4.",
