@@ -130,6 +130,12 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     says(load, "snic.card", "card0");
     assert!(attribute(load, "snic.region").is_some(), "{load:?}");
     says(of("snic.plan")[0], "snic.event", "request");
+    check_lines(&collector, &log);
+    check_page(&page);
+}
+
+/// Log lines and metrics that came to the collector, beside the log on standard error.
+fn check_lines(collector: &Collector, log: &str) {
     let lines = collector.lines();
     let changed = |line: &&String| line.as_str() == "DAG changed state";
     assert!(lines.iter().filter(changed).count() >= 2, "{lines:?}");
@@ -147,15 +153,18 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     ] {
         assert!(exported.contains(metric), "{metric} is not in {exported:?}");
     }
+}
 
-    let present = names(&page);
+/// The page for Prometheus, with what is made of it.
+fn check_page(page: &str) {
+    let present = names(page);
     for needed in ["snic_region_state", "snic_dags", "snic_admission_refusals_total"] {
         assert!(present.contains(needed), "{needed} is not in {page}");
     }
     let load = "snic_reconfiguration_duration_seconds_count{card=\"card0\",";
     assert!(page.contains(load), "{page}");
     assert!(page.contains("snic_admission_refusals_total{") && page.contains("\"exists\""));
-    if let Some((fine, said)) = promtool(&["check", "metrics"], &page) {
+    if let Some((fine, said)) = promtool(&["check", "metrics"], page) {
         assert!(fine, "{said}\n{page}");
     }
     // What rules and dashboard ask for is there, but for packets that nobody sent.
