@@ -6,12 +6,13 @@
 //! ```text
 //! word 0        magic "SNIC"
 //! word 1        version << 16 | number of slots (1 to 8)
-//! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload)
+//! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload;
+//!               bits 8 to 31: state for one DAG, in units of 64 bytes)
 //! last word     CRC-32 of all words before it
 //! ```
 
-use snic_domain::limits::CHAIN_SLOTS_MAX;
-use snic_domain::{Bandwidth, Cycles, NtCode, NtType, NtTypeId, Traffic};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, STATE_UNIT};
+use snic_domain::{Bandwidth, ByteSize, Cycles, NtCode, NtType, NtTypeId, Traffic};
 
 use crate::crc::crc32;
 use crate::{InvalidBitstream, parse};
@@ -21,6 +22,8 @@ const VERSION: u32 = 1;
 const HEAD_WORDS: usize = 2;
 const SLOT_WORDS: usize = 4;
 const FLAG_PAYLOAD: u32 = 1;
+const STATE_SHIFT: u32 = 8;
+const STATE_UNITS_MAX: u32 = u32::MAX >> STATE_SHIFT;
 
 /// What a loaded chain says of itself: its slots, in the order packets pass; 1 to 8.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct SlotRom {
     pub bandwidth_kbps: u32,
     /// Whether it reads payloads; else headers only.
     pub payload: bool,
+    /// State that it keeps for one DAG, in units of 64 bytes; under 2^24. More is cut off.
+    pub state_units: u32,
 }
 
 /// What is wrong with a chain ROM, or with a chain that should be written into one.
@@ -91,7 +96,7 @@ pub enum InvalidRom {
     Nt {
         /// Which.
         nt: NtTypeId,
-        /// What of it: `code`, `latency` or `bandwidth`.
+        /// What of it: `code`, `latency`, `bandwidth` or `state`.
         field: &'static str,
     },
 }
@@ -113,13 +118,17 @@ impl SlotRom {
         let invalid = |field| InvalidRom::Nt { nt: nt.id.clone(), field };
         let code = nt.id.code();
         let kbps = nt.bandwidth_max.get() / Bandwidth::GRANULARITY.get();
+        let units = nt.state.get().div_ceil(STATE_UNIT.get());
+        let Some(state_units) = u32::try_from(units).ok().filter(|n| *n <= STATE_UNITS_MAX) else {
+            return Err(invalid("state"));
+        };
         match (u32::try_from(nt.latency.get()), u32::try_from(kbps)) {
             _ if code.0 == 0 => Err(invalid("code")),
             (Err(_), _) => Err(invalid("latency")),
             (_, Err(_) | Ok(0)) => Err(invalid("bandwidth")),
             (Ok(latency_cycles), Ok(bandwidth_kbps)) => {
                 let payload = nt.traffic == Traffic::Payload;
-                Ok(Self { code, latency_cycles, bandwidth_kbps, payload })
+                Ok(Self { code, latency_cycles, bandwidth_kbps, payload, state_units })
             }
         }
     }
@@ -127,6 +136,11 @@ impl SlotRom {
     /// Cycles a packet spends in it.
     pub const fn latency(&self) -> Cycles {
         Cycles::new(self.latency_cycles as u64)
+    }
+
+    /// State that it keeps for one DAG.
+    pub const fn state(&self) -> ByteSize {
+        ByteSize::from_bytes((self.state_units & STATE_UNITS_MAX) as u64 * STATE_UNIT.get())
     }
 
     /// What it serves at most.
@@ -145,11 +159,11 @@ impl SlotRom {
         if bandwidth_kbps == 0 {
             return Err(invalid("bandwidth"));
         }
-        if flags & !FLAG_PAYLOAD != 0 {
+        if flags & !FLAG_PAYLOAD & ((1 << STATE_SHIFT) - 1) != 0 {
             return Err(invalid("flags"));
         }
-        let payload = flags & FLAG_PAYLOAD != 0;
-        Ok(Self { code: NtCode(code), latency_cycles, bandwidth_kbps, payload })
+        let (payload, state_units) = (flags & FLAG_PAYLOAD != 0, flags >> STATE_SHIFT);
+        Ok(Self { code: NtCode(code), latency_cycles, bandwidth_kbps, payload, state_units })
     }
 }
 
@@ -185,6 +199,7 @@ impl ChainRom {
         let mut words = vec![MAGIC, VERSION << 16 | self.slots.len() as u32];
         for slot in &self.slots {
             let flags = if slot.payload { FLAG_PAYLOAD } else { 0 };
+            let flags = flags | slot.state_units << STATE_SHIFT;
             words.extend([slot.code.0, slot.latency_cycles, slot.bandwidth_kbps, flags]);
         }
         words.push(crc32(&words));
@@ -246,8 +261,13 @@ mod tests {
     use crate::packet::FRAME_WORDS;
 
     fn slot() -> impl Strategy<Value = SlotRom> {
-        (1u32.., any::<u32>(), 1u32.., any::<bool>()).prop_map(|(code, latency, kbps, payload)| {
-            SlotRom { code: NtCode(code), latency_cycles: latency, bandwidth_kbps: kbps, payload }
+        let words = (1u32.., any::<u32>(), 1u32.., any::<bool>(), 0..=STATE_UNITS_MAX);
+        words.prop_map(|(code, latency_cycles, bandwidth_kbps, payload, state_units)| SlotRom {
+            code: NtCode(code),
+            latency_cycles,
+            bandwidth_kbps,
+            payload,
+            state_units,
         })
     }
 
@@ -257,7 +277,32 @@ mod tests {
             latency_cycles: 44,
             bandwidth_kbps: 30_000_000,
             payload: true,
+            state_units: 0,
         }
+    }
+
+    #[test]
+    fn state_is_counted_in_whole_beats_and_has_its_limit() {
+        let nt = |bytes| NtType {
+            id: NtTypeId::new("kv").expect("valid"),
+            shareable: true,
+            bandwidth_max: Bandwidth::from_gbps(1),
+            latency: Cycles::new(1),
+            area: snic_domain::Area::default(),
+            memory: ByteSize::ZERO,
+            state: ByteSize::from_bytes(bytes),
+            traffic: Traffic::Payload,
+            description: String::new(),
+        };
+        let slot = SlotRom::of(&nt(65)).expect("it fits");
+        assert_eq!((slot.state_units, slot.state().get()), (2, 128));
+        let rom = ChainRom::new(vec![slot]).expect("valid");
+        assert_eq!(rom.encode()[5], 2 << 8 | 1);
+        assert_eq!(ChainRom::decode(&rom.encode()), Ok(rom));
+        let most = 64 * u64::from(STATE_UNITS_MAX);
+        assert!(SlotRom::of(&nt(most)).is_ok());
+        let error = SlotRom::of(&nt(most + 1)).expect_err("no bits for it");
+        assert!(matches!(error, InvalidRom::Nt { field: "state", .. }), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_domain::{CardModel, CardProfile, Timestamp};
+use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
@@ -12,9 +12,10 @@ use crate::configuration::{Controller, Load, identify};
 use crate::faults::{Dice, Faults};
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{MemoryAccess, Options, Plane};
+use crate::plane::{Ended, MemoryAccess, Options, Plane};
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
+use crate::states::Wrapper;
 use crate::trace::Record;
 use crate::traffic::{Generator, InvalidSource, TrafficSource};
 use crate::wheel::Event;
@@ -47,6 +48,8 @@ pub struct SimCard {
     pub(crate) plane: Plane,
     pub(crate) controller: Controller,
     pub(crate) memory: Memory,
+    /// By region.
+    pub(crate) wrappers: Vec<Wrapper>,
     pub(crate) boot_id: u32,
     pub(crate) dice: Dice,
     pub(crate) accesses: Accesses,
@@ -71,7 +74,8 @@ impl SimCard {
         let mut card = Self {
             plane: Plane::new(&profile, options, 0),
             controller: Controller::default(),
-            memory: Memory::new(profile.memory),
+            memory: Memory::new(profile.memory, profile.save_area.bytes),
+            wrappers: vec![Wrapper::default(); profile.regions.len()],
             boot_id: 0,
             dice: Dice::new(seed),
             accesses: Accesses::default(),
@@ -102,6 +106,7 @@ impl SimCard {
         self.plane.power_cycle(&self.profile);
         self.controller = Controller::default();
         self.memory.clear();
+        self.wrappers.fill(Wrapper::default());
         self.draw_boot_id();
         self.lost = false;
     }
@@ -154,9 +159,13 @@ impl SimCard {
     }
 
     fn run_until(&mut self, cycle: u64) {
-        while let Some(generation) = self.plane.run(cycle) {
-            if generation == self.controller.generation {
-                self.finish_load();
+        while let Some(ended) = self.plane.run(cycle) {
+            match ended {
+                Ended::Load(generation) if generation == self.controller.generation => {
+                    self.finish_load();
+                }
+                Ended::Load(_) => {}
+                Ended::State(region, generation) => self.finish_state(region, generation),
             }
         }
     }
@@ -199,6 +208,22 @@ impl SimCard {
     /// The records that were kept.
     pub fn take_trace(&mut self) -> Vec<Record> {
         self.plane.trace.take()
+    }
+
+    /// Packets that the NT in a slot of a region has counted for a DAG since it keeps state for it.
+    pub fn packets_kept(&self, region: RegionId, slot: usize, uid: DagUid) -> u64 {
+        let region = self.plane.regions.get(region.index());
+        region.map_or(0, |region| region.contexts.packets(slot, uid.raw()))
+    }
+
+    /// Packets that NTs with state counted for a DAG since power-up, wherever.
+    pub fn packets_counted(&self, uid: DagUid) -> u64 {
+        self.plane.counted.get(&uid.raw()).copied().unwrap_or(0)
+    }
+
+    /// A part of the save area, as it stands in memory.
+    pub fn save_area(&self, offset: u32, length: u32) -> Vec<u8> {
+        self.memory.saved(offset, length)
     }
 
     /// Packets on the card.

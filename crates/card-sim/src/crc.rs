@@ -32,6 +32,11 @@ const fn shift(mut crc: u32, bits: u32) -> u32 {
     crc
 }
 
+/// The CRC of bytes as the standard has it, for what is in memory.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize])
+}
+
 fn add(crc: u32, register: u32, word: u32) -> u32 {
     let crc = word
         .to_le_bytes()

@@ -10,6 +10,10 @@ pub struct Faults {
     pub load_fails: f64,
     /// A load never ends: until its region is reset or the card loses power.
     pub load_hangs: f64,
+    /// A wrapper that moves state gives up (`STATE_ERROR_ENDED`).
+    pub state_fails: f64,
+    /// A wrapper that moves state never ends, until it is told to or the card loses power.
+    pub state_hangs: f64,
     /// A commit never ends, until the card loses power.
     pub commit_hangs: f64,
     /// An access to a register finds the card lost; it stays so until it is opened again.
@@ -37,6 +41,14 @@ impl Dice {
 
     pub(crate) fn load_hangs(&mut self) -> bool {
         self.hit(self.faults.load_hangs)
+    }
+
+    pub(crate) fn state_fails(&mut self) -> bool {
+        self.hit(self.faults.state_fails)
+    }
+
+    pub(crate) fn state_hangs(&mut self) -> bool {
+        self.hit(self.faults.state_hangs)
     }
 
     pub(crate) fn commit_hangs(&mut self) -> bool {

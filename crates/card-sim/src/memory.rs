@@ -1,4 +1,5 @@
-//! Buffers in the card's memory: bounded by what the card has, named by their device address.
+//! The card's memory: buffers of the host, bounded by what NTs have too and named by their device
+//! address, and behind all that the save area, which no page of an NT reaches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +15,46 @@ const ALIGNMENT: u64 = 4_096;
 pub(crate) struct Memory {
     size: u64,
     buffers: BTreeMap<u64, Arc<[u8]>>,
+    save_area: u64,
+    /// The save area as far as it was written.
+    saved: Vec<u8>,
 }
 
 impl Memory {
-    pub(crate) const fn new(size: ByteSize) -> Self {
-        Self { size: size.get(), buffers: BTreeMap::new() }
+    pub(crate) const fn new(size: ByteSize, save_area: ByteSize) -> Self {
+        let (size, save_area) = (size.get(), save_area.get());
+        Self { size, buffers: BTreeMap::new(), save_area, saved: Vec::new() }
+    }
+
+    /// Where the save area begins: the first byte that no page has.
+    pub(crate) const fn save_area_base(&self) -> u64 {
+        self.size
+    }
+
+    /// Writes into the save area; the part was checked to be in it.
+    pub(crate) fn write_saved(&mut self, offset: u32, bytes: &[u8]) {
+        let range = offset as usize..offset as usize + bytes.len();
+        debug_assert!(range.end as u64 <= self.save_area, "outside of the save area: {range:?}");
+        if self.saved.len() < range.end {
+            self.saved.resize(range.end, 0);
+        }
+        self.saved[range].copy_from_slice(bytes);
+    }
+
+    /// Reads from the save area; what was never written is zero.
+    pub(crate) fn saved(&self, offset: u32, length: u32) -> Vec<u8> {
+        let from = self.saved.get(offset as usize..).unwrap_or_default();
+        let mut bytes = from[..from.len().min(length as usize)].to_vec();
+        bytes.resize(length as usize, 0);
+        bytes
+    }
+
+    /// Zeros over a part of the save area.
+    pub(crate) fn erase(&mut self, offset: u32, length: u32) {
+        let end = self.saved.len().min(offset as usize + length as usize);
+        if let Some(range) = self.saved.get_mut(offset as usize..end) {
+            range.fill(0);
+        }
     }
 
     /// Puts bytes into the first gap that is large enough.
@@ -54,6 +90,7 @@ impl Memory {
 
     pub(crate) fn clear(&mut self) {
         self.buffers.clear();
+        self.saved.clear();
     }
 }
 
@@ -70,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_full_memory_refuses_and_a_freed_gap_is_used() {
-        let mut memory = Memory::new(ByteSize::from_bytes(3 * ALIGNMENT));
+        let mut memory = Memory::new(ByteSize::from_bytes(3 * ALIGNMENT), ByteSize::ZERO);
         let first = memory.stage(&[1; 5_000]).expect("two units");
         let second = memory.stage(&[2]).expect("one unit");
         assert_eq!((first, second), (0, 2 * ALIGNMENT));
@@ -85,7 +122,7 @@ mod tests {
     proptest! {
         #[test]
         fn buffers_never_overlap(steps in prop::collection::vec((0_usize..20_000, any::<u8>()), 1..60)) {
-            let mut memory = Memory::new(ByteSize::from_bytes(40 * ALIGNMENT));
+            let mut memory = Memory::new(ByteSize::from_bytes(40 * ALIGNMENT), ByteSize::ZERO);
             for (bytes, drop) in steps {
                 let before = memory.buffers();
                 match memory.stage(&vec![0; bytes]) {

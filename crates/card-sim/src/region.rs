@@ -6,6 +6,7 @@ use snic_ports::card::image::{ChainRom, SlotRom};
 use snic_tables::Reservation;
 use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_LOADING};
 
+use crate::context::Contexts;
 use crate::time::{Clock, Meter};
 
 /// What is in a region.
@@ -34,6 +35,8 @@ impl Content {
 pub(crate) struct Nt {
     pub(crate) code: u32,
     pub(crate) latency: u64,
+    /// What it keeps for one UID.
+    pub(crate) state_bytes: u32,
     /// Serves its bandwidth and not a bit more.
     pub(crate) meter: Meter,
 }
@@ -42,7 +45,8 @@ impl Nt {
     fn of(rom: &SlotRom, clock: Clock) -> Option<Self> {
         let rate = clock.rate(rom.bandwidth_max().get())?;
         let latency = u64::from(rom.latency_cycles);
-        Some(Self { code: rom.code.0, latency, meter: Meter::new(rate) })
+        let state_bytes = u32::try_from(rom.state().get()).unwrap_or(u32::MAX);
+        Some(Self { code: rom.code.0, latency, state_bytes, meter: Meter::new(rate) })
     }
 }
 
@@ -64,6 +68,8 @@ pub(crate) struct Region {
     pub(crate) digest_next: [u32; 8],
     pub(crate) nts: [Option<Nt>; CHAIN_SLOTS_MAX],
     pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
+    /// What its NTs keep between packets.
+    pub(crate) contexts: Contexts,
     /// Copies in it or on the way to it.
     pub(crate) in_flight: u32,
     /// Their bits.
@@ -92,6 +98,7 @@ impl Region {
             digest_next: [0; 8],
             nts: [None; CHAIN_SLOTS_MAX],
             load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
+            contexts: Contexts::default(),
             in_flight: 0,
             bits_waiting: 0,
             port,
@@ -177,6 +184,7 @@ impl Region {
         for nt in self.nts.iter_mut().flatten() {
             nt.meter = nt.meter.fresh();
         }
+        self.contexts.clear_all();
     }
 
     /// What it held is gone.
@@ -185,6 +193,7 @@ impl Region {
         self.content = content;
         self.digest = [0; 8];
         self.nts = [None; CHAIN_SLOTS_MAX];
+        self.contexts = Contexts::default();
         self.note_slots();
     }
 
@@ -195,6 +204,7 @@ impl Region {
         for (nt, slot) in self.nts.iter_mut().zip(rom.slots()) {
             *nt = Nt::of(slot, clock);
         }
+        self.contexts = Contexts::of(&self.nts);
         self.note_slots();
     }
 }

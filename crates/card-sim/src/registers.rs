@@ -21,11 +21,11 @@ fn word(at: Address, first: Address, count: usize) -> Option<usize> {
     (index < count).then_some(index)
 }
 
-/// The page of the regions that `at` is in, and the place in it.
-fn page(at: Address) -> Option<(u8, Address)> {
-    let offset = at.checked_sub(REGIONS)?;
-    let number = offset / REGION_PAGE;
-    (number < Table::Region.rows() as u32).then_some((number as u8, offset % REGION_PAGE))
+/// The region's page, of pages of `bytes` from `first` on, that `at` is in, and the place in it.
+fn page(at: Address, first: Address, bytes: Address) -> Option<(u8, Address)> {
+    let offset = at.checked_sub(first)?;
+    let number = offset / bytes;
+    (number < Table::Region.rows() as u32).then_some((number as u8, offset % bytes))
 }
 
 impl SimCard {
@@ -49,7 +49,10 @@ impl SimCard {
         if let Some([value]) = self.bank_words(at, 1) {
             return Some(*value);
         }
-        if let Some((number, register)) = page(at) {
+        if let Some((number, register)) = page(at, STATES, STATE_PAGE) {
+            return is_register(at).then(|| self.state_value(number, register));
+        }
+        if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             return region_value(self.plane.regions.get(usize::from(number)), register);
         }
         self.control_value(at).or_else(|| self.counter_value(at))
@@ -79,8 +82,21 @@ impl SimCard {
             LOAD_STATUS => controller.status(),
             LOAD_PROGRESS => controller.progress(self.plane.now),
             LOAD_ERROR => controller.error(),
+            SAVE_AREA_LOW | SAVE_AREA_HIGH => {
+                half(self.memory.save_area_base(), if at == SAVE_AREA_LOW { 0 } else { 4 })
+            }
+            SAVE_AREA_BYTES => self.profile.save_area.bytes.get() as u32,
             _ => return None,
         })
+    }
+
+    fn state_value(&self, number: u8, register: Address) -> u32 {
+        let at = usize::from(number);
+        match (self.wrappers.get(at), register) {
+            (None, _) => 0,
+            (Some(_), STATE_BYTES) => self.plane.regions[at].contexts.bytes(),
+            (Some(wrapper), _) => wrapper.value(register),
+        }
     }
 
     fn counter_value(&self, at: Address) -> Option<u32> {
@@ -106,7 +122,9 @@ impl SimCard {
         if let Some(index) = word(at, SHADOW_BANK, BANK_WORDS) {
             self.accesses.table_words += 1;
             self.plane.banks.write_shadow(index, value);
-        } else if let Some((number, register)) = page(at) {
+        } else if let Some((number, register)) = page(at, STATES, STATE_PAGE) {
+            self.write_state(number, register, value);
+        } else if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             self.write_region(number, register, value);
         } else {
             self.write_control(at, value);

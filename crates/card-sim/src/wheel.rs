@@ -63,6 +63,13 @@ pub(crate) enum Event {
         /// Which load, so that an event of one that was aborted is none.
         generation: u32,
     },
+    /// A wrapper has moved the last byte of a context.
+    StateEnds {
+        /// Of which region.
+        region: u8,
+        /// Which command, so that an event of one that was ended is none.
+        generation: u16,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use snic_ports::card::conformance::Fixture;
 /// Two images of 20 µs each at 800 MB/s.
 fn images() -> [Arc<[u8]>; 2] {
     let rig = Rig::new();
-    [&[(4, 100), (5, 100)][..], &[(6, 40)]].map(|chain| rig.image(chain, 16_000).into())
+    [&[(4, 100), (1_005, 100)][..], &[(6, 40)]].map(|chain| rig.image(chain, 16_000).into())
 }
 
 /// One bit in the middle is enough: the CRC of the configuration packets does not fit any more.

@@ -335,6 +335,9 @@ pub struct NewNt {
     /// On-board memory of one copy, such as 64MiB
     #[arg(long, value_parser = quantity::size, default_value = "0")]
     pub memory: ByteSize,
+    /// State that one copy keeps in its region for one DAG, such as 64KiB
+    #[arg(long, value_parser = quantity::size, default_value = "0")]
+    pub state: ByteSize,
     /// What of a packet goes through it
     #[arg(long)]
     pub traffic: TrafficArg,

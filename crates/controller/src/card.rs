@@ -21,6 +21,7 @@ use crate::epoch::Loop;
 use crate::pages::Pages;
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
+use crate::states::States;
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,10 @@ pub(crate) struct RegionEntry {
     pub last_error_at: Option<Timestamp>,
     /// Loads that ended, well or not.
     pub loads: u64,
+    /// Nothing was kept in it since it was loaded but what its guests keep.
+    pub fresh: bool,
+    /// Why what is kept in it cannot be saved.
+    pub unsavable: Option<String>,
 }
 
 impl RegionEntry {
@@ -78,6 +83,8 @@ impl RegionEntry {
             last_error: None,
             last_error_at: None,
             loads: 0,
+            fresh: false,
+            unsavable: None,
         }
     }
 
@@ -144,6 +151,8 @@ pub(crate) struct CardState {
     pub counters: CardCounters,
     /// The loop that keeps it fair and elastic.
     pub epoch: Loop,
+    /// What its chains keep.
+    pub states: States,
 }
 
 impl CardState {
@@ -175,6 +184,7 @@ impl CardState {
             words_written: 0,
             counters: CardCounters::default(),
             epoch: Loop::default(),
+            states: States::default(),
         }
     }
 
@@ -221,6 +231,7 @@ impl CardState {
             .regions
             .iter()
             .filter(|r| self.loading.is_none() && r.wanted.is_some() && !r.is_loaded());
-        loads.map(|r| r.not_before).chain(program).filter(|&at| at > now).min()
+        let times = loads.map(|r| r.not_before).chain(program).chain(self.states.next_wake_up());
+        times.filter(|&at| at > now).min()
     }
 }

@@ -16,6 +16,13 @@ impl Controller {
             card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
             self.check_pages(id, card).map_err(|broken| format!("card {id}: {broken}"))?;
+            let mut guests = card.regions.iter().flat_map(|entry| &entry.record.guests);
+            if let Some(guest) = guests.find(|guest| !self.dags.contains_key(&guest.dag)) {
+                return Err(format!("card {id}: {} is gone and has state in a region", guest.dag));
+            }
+            card.states
+                .check(card.profile.save_area)
+                .map_err(|broken| format!("card {id}: {broken}"))?;
             card.epoch.check().map_err(|broken| format!("card {id}: {broken}"))?;
         }
         for entry in self.dags.values() {
@@ -73,6 +80,10 @@ impl Controller {
 
     fn check_dag(&self, entry: &DagEntry) -> Result<(), String> {
         let name = &entry.record.name;
+        let served = entry.target.and_then(|serial| entry.placement(serial));
+        if served.is_some_and(|placement| !self.is_welcome(name, placement)) {
+            return Err(format!("{name}: its rows lead where its state is not"));
+        }
         let card = entry.card().and_then(|id| self.cards.get(id));
         let held = card.and_then(|card| card.ledger.held(name));
         if held.is_some() != (entry.placements().next().is_some()) {

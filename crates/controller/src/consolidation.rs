@@ -113,12 +113,13 @@ fn residents(places: &[Place]) -> Vec<Resident<'_>> {
 
 impl Controller {
     /// The DAGs that a card serves and that nothing is under way for. What is lent to a DAG stays
-    /// where it is until the loop takes it back.
+    /// where it is until the loop takes it back; who keeps state stays too: to move it, its traffic
+    /// would have to stop, and nobody asked for that.
     fn places(&self, id: &CardId) -> Vec<Place> {
         let settled = self.dags.values().filter(|e| e.is_ready() && e.record.previous.is_none());
         settled
             .filter_map(|entry| {
-                let placement = entry.record.placement.as_ref()?;
+                let placement = entry.record.placement.as_ref().filter(|p| !self.keeps_state(p))?;
                 let dag =
                     Dag::new(placement.spec.clone()).ok().filter(|_| placement.lent.is_none())?;
                 let (name, mapping) = (entry.record.name.clone(), placement.mapping.clone());

@@ -45,6 +45,7 @@ mod roles;
 mod rows;
 mod rules;
 mod state;
+mod states;
 mod status;
 mod tenants;
 mod view;
@@ -70,6 +71,7 @@ pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
 pub use state::{Controller, Settings};
+pub use states::{Guest, Phase, StateFigures, StatePlace, StateRecord, StateView};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
     RuleView, SlotView, TenantUsage, TenantView,

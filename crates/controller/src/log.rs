@@ -28,6 +28,14 @@ pub enum LogKind {
     Scaled,
     /// No place was found for more instances.
     NoPlace,
+    /// What a chain keeps for a DAG is saved: its region is needed, or the DAG serves from another.
+    StateSaved,
+    /// What was saved is in a region again, before a packet came there.
+    StateRestored,
+    /// What a chain kept for a DAG is lost: it begins empty.
+    StateLost,
+    /// A region is not switched: what is kept in it cannot be saved.
+    StateKept,
     /// An epoch was skipped.
     Overrun,
     /// A card's counters made no sense.

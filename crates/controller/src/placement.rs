@@ -488,6 +488,7 @@ impl Controller {
     pub(crate) fn evict(&mut self, out: &mut Out, name: &DagName) -> Option<CardId> {
         let uid = self.dags.get(name)?.record.uid;
         let card = self.dags.get(name)?.card().cloned();
+        self.forget_states(out, name);
         self.drop_previous(out, name);
         self.uninstall(name);
         self.uids.give(uid);

@@ -183,6 +183,7 @@ impl Controller {
             latency: record.placement.as_ref().map_or(Cycles::ZERO, |p| self.latency(p)),
             explanation: entry.explanation.clone(),
             rate: entry.rate(active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth)),
+            states: self.states_of(&record.name),
             etag: self.dag_etag(entry),
             created: record.created,
             updated: record.updated,
@@ -265,6 +266,7 @@ impl Controller {
             failures: entry.failures,
             last_error: entry.record.faulty.clone().or_else(|| entry.last_error.clone()),
             last_error_at: entry.last_error_at,
+            states: self.states_in(id, region),
         })
     }
 

@@ -3,7 +3,8 @@
 //! The order of the steps for a region that gets another content: rows that lead to it leave the
 //! tables (commit), packets leave it, it is decoupled, loaded, coupled (load), then rows that lead
 //! to it are written (commit). Nothing here remembers that order: a load is only asked for while
-//! no row leads to the region, and rows are only written while it holds what they need.
+//! no row leads to the region, and rows are only written while it holds what they need. What chains
+//! keep for DAGs is saved before a load and restored before rows are written: see `states`.
 
 use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
@@ -29,6 +30,7 @@ impl Controller {
                 if self.cards[&id].link == Link::Ready {
                     self.follow_at_once(&id);
                     self.program(out, &id);
+                    self.keep_states(out, &id);
                     self.load(out, &id);
                 }
             }
@@ -61,6 +63,7 @@ impl Controller {
     /// Chooses which of a DAG's placements is to be in the tables, and writes its rows into the
     /// target.
     fn refresh(&mut self, out: &mut Out, name: &DagName) {
+        self.look_for_newcomer(name);
         self.refresh_rows(name);
         self.settle(out, name);
     }
@@ -74,10 +77,15 @@ impl Controller {
         }
     }
 
-    /// The placement that can serve now: the wanted one as soon as all it needs is loaded, until
-    /// then the one before.
+    /// The placement that can serve now: the wanted one as soon as all it needs is loaded and its
+    /// state is there, until then the one before. Where the state is in a region that the DAG leaves,
+    /// none serves while it is moved.
     fn serving<'a>(&self, entry: &'a DagEntry) -> Option<&'a Placement> {
-        entry.placements().find(|p| self.is_loaded(p))
+        if self.hands_over(entry) {
+            return None;
+        }
+        let name = &entry.record.name;
+        entry.placements().find(|p| self.is_loaded(p) && self.is_welcome(name, p))
     }
 
     /// Whether every region of a placement holds what it needs.
@@ -233,11 +241,17 @@ impl Controller {
             return;
         }
         let routed = card.routed();
-        let next = candidates.filter(|region| routed >> region.0 & 1 == 0).min_by_key(|region| {
+        let free =
+            |region: &RegionId| routed >> region.0 & 1 == 0 && !card.states.holds_back(*region);
+        let next = candidates.filter(free).min_by_key(|region| {
             (!is_used(*region), card.region(*region).map(|e| e.not_before), *region)
         });
         if let Some(region) = next {
-            self.start_load(out, id, region);
+            match self.make_loadable(out, id, region) {
+                true => self.start_load(out, id, region),
+                // It is saved first.
+                false => self.keep_states(out, id),
+            }
         }
     }
 

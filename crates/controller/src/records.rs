@@ -14,12 +14,15 @@
 //! | `explanations/T/D` | [`Explanation`] of the current placement |
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
+//! | `states/C/OOOOOOOOOO` | [`crate::StateRecord`], by its offset in the save area |
 //! | `bindings/V` | [`crate::BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |
 //! | `operations/O` | [`OperationRecord`] |
 //! | `requests/CALLER/ID` | [`RequestRecord`] |
 //! | `refused/T/D` | [`crate::RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use snic_domain::{
@@ -29,6 +32,7 @@ use snic_domain::{
 };
 
 use crate::error::ControlError;
+use crate::states::Guest;
 
 /// The layout of the records; a store with another one is refused.
 pub(crate) const SCHEMA: u32 = 1;
@@ -158,6 +162,9 @@ pub struct RegionRecord {
     pub cordoned: bool,
     /// Why it is given up, if it is.
     pub faulty: Option<String>,
+    /// DAGs that may have state in it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub guests: BTreeSet<Guest>,
 }
 
 /// A classification rule.
@@ -290,6 +297,9 @@ pub(crate) mod key {
     }
     pub(crate) fn region(card: &CardId, region: RegionId) -> String {
         format!("regions/{card}/{:02}", region.0)
+    }
+    pub(crate) fn state(card: &CardId, offset: u32) -> String {
+        format!("states/{card}/{offset:010}")
     }
     pub(crate) fn rule(id: &RuleId) -> String {
         format!("rules/{id}")

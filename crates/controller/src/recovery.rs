@@ -18,6 +18,7 @@ use crate::records::{
 };
 use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
+use crate::states::StateRecord;
 
 /// The records by kind, with their keys.
 #[derive(Default)]
@@ -31,6 +32,7 @@ struct Sorted {
     explanations: BTreeMap<String, Explanation>,
     cards: Vec<(String, CardRecord)>,
     regions: Vec<(String, RegionRecord)>,
+    states: Vec<(String, StateRecord)>,
     rules: Vec<(String, RuleRecord)>,
     bindings: Vec<(String, BindingRecord)>,
     operations: Vec<OperationRecord>,
@@ -62,6 +64,7 @@ impl Sorted {
             }
             "cards" => self.cards.push((rest.to_owned(), read(&key, value)?)),
             "regions" => self.regions.push((rest.to_owned(), read(&key, value)?)),
+            "states" => self.states.push((rest.to_owned(), read(&key, value)?)),
             "rules" => {
                 let record = named(&key, value, |r: &RuleRecord| key::rule(&r.rule.id))?;
                 self.rules.push((key, record));
@@ -125,6 +128,7 @@ impl Controller {
         controller.recover_catalogue(&mut sorted);
         controller.recover_cards(&mut sorted)?;
         controller.recover_dags(&mut sorted)?;
+        controller.recover_states(&mut sorted)?;
         controller.recover_rules(&mut sorted)?;
         controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
         controller.recover_operations(&mut sorted)?;
@@ -289,6 +293,21 @@ impl Controller {
         {
             card.ledger.hold(name, held).map_err(|e| contradiction(key, e.to_string()))?;
         }
+        Ok(())
+    }
+
+    fn recover_states(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (rest, record) in std::mem::take(&mut sorted.states) {
+            let key = format!("states/{rest}");
+            let id = rest.split_once('/').and_then(|(card, _)| CardId::new(card).ok());
+            let card = id.as_ref().and_then(|id| self.cards.get_mut(id));
+            let card = card.ok_or_else(|| contradiction(&key, "no such card"))?;
+            if !card.states.recover(record) {
+                return Err(contradiction(&key, "its place belongs to another state"));
+            }
+        }
+        let ids: Vec<CardId> = self.cards.keys().cloned().collect();
+        ids.iter().for_each(|id| self.refresh_kept(id));
         Ok(())
     }
 

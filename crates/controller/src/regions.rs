@@ -203,6 +203,7 @@ impl Controller {
                 entry.actual = Actual::Broken;
             }
         }
+        self.settle_guests(out, id, region);
         let operation = self.begin_operation(out, Work::ResetRegion(id.clone(), region));
         self.end_operation(out, &operation, Ok(()));
         self.emit_region(out, id, region);

@@ -21,9 +21,12 @@ impl Controller {
     /// A card was opened: it is asked what it holds.
     pub(crate) fn card_appeared(&mut self, out: &mut Out, id: CardId, profile: CardProfile) {
         self.absent.remove(&id);
-        let known = self.cards.get(&id).map(|card| card.profile == profile);
+        // The save area is no part of any plan.
+        let known = self.cards.get(&id).map(|card| {
+            card.profile == CardProfile { save_area: card.profile.save_area, ..profile.clone() }
+        });
         match known {
-            Some(true) => {}
+            Some(true) => self.note_save_area(out, &id, profile),
             Some(false) => {
                 let reason = "it has another profile than the one its DAGs were planned for; \
                               give it another id in the settings";
@@ -36,6 +39,16 @@ impl Controller {
             }
         }
         self.read_back(out, &id);
+    }
+
+    /// A card whose save area is another one than it was is the same card.
+    fn note_save_area(&mut self, out: &mut Out, id: &CardId, profile: CardProfile) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        if card.profile.save_area != profile.save_area {
+            card.profile.save_area = profile.save_area;
+            out.batch.put(key::card(id), &CardRecord { profile });
+            self.lose_outside(out, id);
+        }
     }
 
     /// A card could not be opened.
@@ -59,6 +72,7 @@ impl Controller {
                 self.program_ended(out, id, ticket, result);
             }
             CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
+            CardReport::State { ticket, result, .. } => self.state_ended(out, id, ticket, result),
             CardReport::Sampled { ticket, counters } => self.sampled(out, id, ticket, *counters),
             CardReport::Lost { reason } => self.lose_card(out, id, reason),
             // It was taken as lost when it was asked, and appears again.
@@ -138,6 +152,7 @@ impl Controller {
             };
         }
         let regions: Vec<RegionId> = card.region_ids().collect();
+        self.adopt_states(out, id, snapshot);
         for &region in &regions {
             self.keep_as_victim(out, id, region);
         }
@@ -277,6 +292,7 @@ impl Controller {
                     entry.failures = 0;
                     entry.last_error = None;
                     entry.loads += 1;
+                    (entry.fresh, entry.unsavable) = (true, None);
                 }
                 self.load_suspects.remove(&load.bitstream);
                 self.region_changed(out, id, load.region);
@@ -321,6 +337,7 @@ impl Controller {
             LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {}
         }
         let unknown = entry.actual == Actual::Unknown;
+        entry.fresh = false;
         // Missing bytes are not the region's fault: another region would fare no better.
         let blamed = exhausted && !matches!(failure, LoadFailure::NoBytes(_));
         if blamed {
@@ -392,5 +409,6 @@ impl CardState {
         }
         self.regions.iter_mut().for_each(|entry| entry.actual = Actual::Unknown);
         self.epoch.forget();
+        self.states.forget();
     }
 }

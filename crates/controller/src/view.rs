@@ -10,6 +10,7 @@ use snic_domain::{
 use snic_tables::CardCounters;
 
 use crate::records::OperationRecord;
+use crate::states::StateView;
 
 /// A tenant with what it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub struct DagView {
     pub explanation: Option<Explanation>,
     /// What its token bucket lets in.
     pub rate: Bandwidth,
+    /// What its chains keep for it.
+    pub states: Vec<StateView>,
     /// For guarded updates.
     pub etag: String,
     /// When it was made.
@@ -159,6 +162,8 @@ pub struct RegionView {
     pub last_error: Option<String>,
     /// When a load last failed since the daemon started.
     pub last_error_at: Option<Timestamp>,
+    /// What it keeps for DAGs, or is being saved from it.
+    pub states: Vec<StateView>,
 }
 
 /// How a card is.

@@ -34,8 +34,22 @@ pub struct CardProfile {
     pub core: Cycles,
     /// Credits of each NT at the start (SuperNIC, 5.1: 8 fill 100 Gbps).
     pub credits_initial: u8,
+    /// Where the state of chains waits that gave their region up.
+    #[serde(default)]
+    pub save_area: SaveArea,
     /// The regions, by number.
     pub regions: Vec<RegionProfile>,
+}
+
+/// A part of the on-board memory that no NT has: it lies behind [`CardProfile::memory`], so that no
+/// page of a tenant can be in it. By default there is none, and no state is saved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaveArea {
+    /// Its size; given out in units of [`crate::limits::SAVE_UNIT`].
+    pub bytes: ByteSize,
+    /// What the memory moves, in bytes per second: how long a save or a restore takes.
+    pub bytes_per_second: u64,
 }
 
 /// One region of a card.

@@ -19,7 +19,7 @@ mod tenant;
 mod units;
 
 pub use binding::{BindingSpec, BindingState, BoundFunction, Chains, InvalidVmId, VmId};
-pub use card::{CardProfile, RegionProfile, RegionState};
+pub use card::{CardProfile, RegionProfile, RegionState, SaveArea};
 pub use condition::{Condition, ConditionType, DagState, Truth};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};

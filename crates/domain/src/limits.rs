@@ -33,6 +33,12 @@ pub const SYNC_ROWS: usize = 256;
 pub const PAGE_ROWS: usize = 8192;
 /// A page of on-board memory.
 pub const PAGE_SIZE: ByteSize = ByteSize::from_mib(2);
+/// What the save area is given out in: whole units of what DMA engines move at once.
+pub const SAVE_UNIT: ByteSize = ByteSize::from_bytes(4_096);
+/// What an NT's state is counted in: a beat of the data path, which is what a wrapper moves at once.
+pub const STATE_UNIT: ByteSize = ByteSize::from_bytes(64);
+/// Most state of one NT: four times what the block RAM of a whole region holds.
+pub const NT_STATE_MAX: ByteSize = ByteSize::from_mib(16);
 /// Largest bitstream that is taken: a region's is under 5 MB; a whole role may be larger.
 pub const BITSTREAM_BYTES_MAX: ByteSize = ByteSize::from_mib(16);
 /// Heaviest tenant: weights are ratios, and exact arithmetic on them must not overflow.

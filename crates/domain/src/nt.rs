@@ -31,6 +31,10 @@ pub struct NtType {
     pub area: Area,
     /// On-board memory one instance needs.
     pub memory: ByteSize,
+    /// State that one instance keeps in its region for one DAG, in bytes: what a load of the region
+    /// would lose, and so what is saved before and restored after. Zero: it keeps none.
+    #[serde(default)]
+    pub state: ByteSize,
     /// What of a packet it reads.
     pub traffic: Traffic,
     /// For people.

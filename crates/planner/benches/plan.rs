@@ -9,7 +9,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId, RegionKind,
-    RegionProfile, TenantId, Traffic,
+    RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{
     Budget, Catalogue, Ledger, Request, Resident, TableRows, optimize, plan, plan_batch,
@@ -61,6 +61,7 @@ fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        save_area: SaveArea::default(),
         regions: vec![region; REGIONS.into()],
     }
 }
@@ -76,6 +77,7 @@ fn catalogue() -> Catalogue {
             latency: Cycles::new(20),
             area: Area { lut: 4_000, ramb36: 0, dsp: 0 },
             memory: ByteSize::from_mib(2),
+            state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),
         });

@@ -99,6 +99,7 @@ struct SlotUse {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct RegionPage {
     condition: RegionCondition,
+    kept: bool,
     content: Option<Arc<Chain>>,
     slots: [SlotUse; CHAIN_SLOTS_MAX],
     users: BTreeSet<Arc<DagName>>,
@@ -221,6 +222,27 @@ impl Ledger {
         self.regions.get(region.index()).map_or(RegionCondition::Unknown, |page| page.condition)
     }
 
+    /// Notes that a region must keep what it is loaded with: it may be shared, and not loaded with
+    /// anything else. A region that the card has not is ignored.
+    pub fn set_kept(&mut self, region: RegionId, kept: bool) {
+        if let Some(page) = self.regions.get_mut(region.index())
+            && std::mem::replace(&mut page.kept, kept) != kept
+        {
+            self.changes.count();
+        }
+    }
+
+    /// Whether a region must keep what it is loaded with.
+    pub fn is_kept(&self, region: RegionId) -> bool {
+        self.regions.get(region.index()).is_some_and(|page| page.kept)
+    }
+
+    /// Whether a region may be loaded with something else: nobody uses it, and nothing says that it
+    /// must keep what it holds.
+    pub fn is_replaceable(&self, region: RegionId) -> bool {
+        self.is_unused(region) && !self.is_kept(region)
+    }
+
     /// Reserves for `dag`, in place of what it held before. No sum ever passes a maximum: on an
     /// error nothing has changed.
     pub fn hold(&mut self, dag: &DagName, reservation: Reservation) -> Result<(), Overbooked> {
@@ -309,7 +331,7 @@ impl Ledger {
         };
         for (page, old) in again.regions.iter_mut().zip(&self.regions) {
             page.content.clone_from(&old.content);
-            page.condition = old.condition;
+            (page.condition, page.kept) = (old.condition, old.kept);
         }
         for (name, reservation) in &self.held {
             again

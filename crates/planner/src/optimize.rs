@@ -241,7 +241,7 @@ impl<'a> State<'a> {
     fn loads(&self) -> Vec<Pending<'a>> {
         let ledger = &self.ledger;
         let mut unused: Vec<RegionId> =
-            self.usable.iter().copied().filter(|r| ledger.is_unused(*r)).collect();
+            self.usable.iter().copied().filter(|r| ledger.is_replaceable(*r)).collect();
         unused.sort_by_key(|region| (ledger.chain(*region).is_some(), *region));
         let place = |chain: &&'a Chain| {
             let fits = |r: &&RegionId| {

@@ -173,7 +173,7 @@ impl<'a> Provision<'a> {
                 owner = tenant.map(|tenant| self.owner(&tenant));
                 self.pool.add(owner, &loses);
             }
-            if ledger.is_unused(region) {
+            if ledger.is_replaceable(region) {
                 self.add_place(region, loses, owner);
             }
         }

@@ -84,7 +84,7 @@ impl<'a> View<'a> {
         if ledger.condition(region) != RegionCondition::Usable {
             return;
         }
-        if ledger.is_unused(region) && !self.job.previous_uses(region) {
+        if ledger.is_replaceable(region) && !self.job.previous_uses(region) {
             self.loadable |= 1 << region.0;
         }
         let Some(chain) = ledger.chain(region) else { return };

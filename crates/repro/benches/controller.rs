@@ -103,6 +103,7 @@ impl Card {
                     CardCounters { dags: self.counted.clone(), ..CardCounters::default() };
                 CardReport::Sampled { ticket, counters: Box::new(counters) }
             }
+            CardCommand::State { .. } => panic!("no NT here keeps state"),
             CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
         }
     }

@@ -50,6 +50,7 @@ pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
         latency: Cycles::new(latency),
         area: Area { lut: 1_000, ramb36: 0, dsp: 0 },
         memory: ByteSize::ZERO,
+        state: ByteSize::ZERO,
         traffic: Traffic::Payload,
         description: "An NT of an experiment".into(),
     })

@@ -73,6 +73,15 @@ fn of_loop(all: &mut Vec<Reading>, controller: &Controller, id: &CardId) {
             all.push(Reading::new(M::DominantShare, f64::from(ppm) / 1e6, of));
         }
     }
+    if let Some(figures) = controller.state_figures(id) {
+        let moves =
+            [("saved", figures.saved), ("restored", figures.restored), ("lost", figures.lost)];
+        for (result, count) in moves {
+            let of = [card(), ("result", result.to_owned())];
+            all.push(Reading::new(M::StateMoves, count as f64, of));
+        }
+        all.push(Reading::new(M::SaveArea, figures.bytes as f64, [card()]));
+    }
     let Some(figures) = controller.loop_figures(id) else { return };
     all.push(Reading::new(M::Epochs, figures.epochs as f64, [card()]));
     all.push(Reading::new(M::Overruns, figures.overruns as f64, [card()]));

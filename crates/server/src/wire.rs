@@ -3,10 +3,11 @@
 use snic_api::convert::dag::{self, Content, Reader};
 use snic_api::convert::{bitstream, card, explanation, name, nt_type, rule, tenant, timestamp};
 use snic_api::v1;
+use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
     BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagView, DropCause,
-    NtView, OperationView, RegionView, RuleView, TenantView, Work,
+    NtView, OperationView, RegionView, RuleView, StatePlace, StateView, TenantView, Work,
 };
 use snic_domain::RegionState;
 
@@ -86,6 +87,7 @@ pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
         conditions: view.conditions.iter().map(dag::condition_to_wire).collect(),
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
+        states: view.states.iter().map(chain_state).collect(),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
@@ -230,6 +232,23 @@ pub(crate) fn region(view: &RegionView) -> v1::Region {
         reconfigurations: view.loads,
         last_error: view.last_error.clone().unwrap_or_default(),
         last_error_time: error_at.map(timestamp),
+        states: view.states.iter().map(chain_state).collect(),
+    }
+}
+
+fn chain_state(view: &StateView) -> v1::ChainState {
+    let (place, region) = match view.place {
+        StatePlace::Region(region) => (Place::InRegion, Some(region)),
+        StatePlace::Saving(region) => (Place::BeingSaved, Some(region)),
+        StatePlace::Saved(_) => (Place::Saved, None),
+    };
+    v1::ChainState {
+        dag: view.dag.to_string(),
+        bitstream: name::of_bitstream(&view.bitstream),
+        place: place.into(),
+        region: region.map(|region| region.0.into()),
+        bytes: view.bytes.get(),
+        since: view.since.map(timestamp),
     }
 }
 

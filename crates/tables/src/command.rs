@@ -5,9 +5,13 @@
 
 use std::time::Duration;
 
-use snic_domain::{Digest, RegionId};
+use snic_domain::{DagUid, Digest, RegionId};
 
 use crate::image::{TableDelta, TableImage};
+use crate::registers::{
+    STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
+    STATE_ERROR_RANGE, STATE_ERROR_REGION,
+};
 
 /// Names a command in its report; the controller's, never reused within a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +44,16 @@ pub enum CardCommand {
         /// Which bitstream, by the digest of its bytes.
         digest: Digest,
     },
+    /// Has a region's wrapper do something with the state that its chain keeps for one DAG. No
+    /// table row may lead packets of that DAG to the region.
+    State {
+        /// Its name in the report.
+        ticket: Ticket,
+        /// Which region.
+        region: RegionId,
+        /// What.
+        order: StateOrder,
+    },
     /// Reads the counters.
     Sample {
         /// Its name in the report.
@@ -62,10 +76,62 @@ impl CardCommand {
             Self::ReadBack { ticket }
             | Self::Program { ticket, .. }
             | Self::Load { ticket, .. }
+            | Self::State { ticket, .. }
             | Self::LoadRole { ticket, .. }
             | Self::Sample { ticket } => *ticket,
         }
     }
+}
+
+/// What a wrapper is to do with a context: what a chain keeps for one DAG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateOrder {
+    /// Copy it to the save area. The context stays in the region.
+    Save {
+        /// Whose.
+        uid: DagUid,
+        /// Where to.
+        slot: SaveSlot,
+    },
+    /// Copy it back.
+    Restore {
+        /// Whose.
+        uid: DagUid,
+        /// Where from.
+        slot: SaveSlot,
+        /// CRC-32C that it had when it was saved.
+        check: u32,
+    },
+    /// Empty it: the DAG begins anew there.
+    Clear {
+        /// Whose.
+        uid: DagUid,
+    },
+    /// Write zeros over a part of the save area, whatever the region holds.
+    Erase {
+        /// Which.
+        slot: SaveSlot,
+    },
+}
+
+/// A part of the save area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaveSlot {
+    /// From its beginning, in bytes.
+    pub offset: u32,
+    /// How many bytes.
+    pub length: u32,
+}
+
+/// What came of a [`StateOrder`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateDone {
+    /// Bytes that were moved, the head of a saved context included.
+    pub bytes: u32,
+    /// CRC-32C of the context, after a save and a restore.
+    pub check: u32,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// What a card says.
@@ -93,6 +159,15 @@ pub enum CardReport {
         region: RegionId,
         /// How long the load took, or why it failed.
         result: Result<Duration, LoadFailure>,
+    },
+    /// The answer to [`CardCommand::State`].
+    State {
+        /// Which command.
+        ticket: Ticket,
+        /// Which region.
+        region: RegionId,
+        /// What came of it.
+        result: Result<StateDone, StateFailure>,
     },
     /// The answer to [`CardCommand::Sample`].
     Sampled {
@@ -165,6 +240,34 @@ pub enum LoadFailure {
     /// It did not end in time. What the region holds is unknown.
     #[error("the load did not end within {0:?}")]
     Timeout(Duration),
+}
+
+/// Why a wrapper did not do what was asked. Where it was to save, the context is as it was; where it
+/// was to restore, it is empty or as it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateFailure {
+    /// The wrapper refused, with its code.
+    #[error("the region's wrapper refuses: {}", refusal(*code))]
+    Refused {
+        /// One of the `STATE_ERROR_…` values.
+        code: u32,
+    },
+    /// It did not end in time, and was ended.
+    #[error("the region's wrapper was not done within {0:?}")]
+    Timeout(Duration),
+}
+
+/// A wrapper's code in words.
+fn refusal(code: u32) -> String {
+    match code {
+        STATE_ERROR_RANGE => "the place is not in the save area, or too small".to_owned(),
+        STATE_ERROR_REGION => "the region holds no chain that keeps state".to_owned(),
+        STATE_ERROR_FOREIGN => "what is saved there is of another DAG or bitstream".to_owned(),
+        STATE_ERROR_DAMAGED => "what is saved there is damaged or gone".to_owned(),
+        STATE_ERROR_BUSY => "it is busy".to_owned(),
+        STATE_ERROR_ENDED => "it was ended".to_owned(),
+        code => format!("code {code}"),
+    }
 }
 
 /// Everything a card holds.

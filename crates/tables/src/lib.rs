@@ -22,7 +22,8 @@ mod rows;
 
 pub use command::{
     CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DropCause, LoadFailure,
-    ProgramFailure, RegionSnapshot, RegionStatus, Ticket,
+    ProgramFailure, RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure, StateOrder,
+    Ticket,
 };
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};

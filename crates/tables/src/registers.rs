@@ -5,6 +5,7 @@
 //! 0x00_0000  control     identity, table commit, configuration controller, bulk transfers
 //! 0x00_1000  regions     32 pages of 256 bytes
 //! 0x00_4000  counters    packets, drops by cause, errors
+//! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
 //! 0x08_0000  active bank read only
 //! 0x10_0000  shadow bank read and write
@@ -113,6 +114,13 @@ pub const BULK_DONE: u32 = 2;
 /// there.
 pub const BULK_REFUSED: u32 = 3;
 
+/// Device address of the save area, low word; read only. No page of an NT lies in it.
+pub const SAVE_AREA_LOW: Address = 0x0a0;
+/// Device address of the save area, high word; read only.
+pub const SAVE_AREA_HIGH: Address = 0x0a4;
+/// Bytes of the save area, in whole units of 4096; read only. Zero: the card saves no state.
+pub const SAVE_AREA_BYTES: Address = 0x0a8;
+
 /// First page of the regions.
 pub const REGIONS: Address = 0x1000;
 /// Bytes of a region's page.
@@ -153,6 +161,75 @@ pub const PACKETS_OUT: Address = 0x4008;
 /// First of the drop and error counters, 64 bits each, in the order of `DropCause::ALL`.
 pub const DROPS: Address = 0x4010;
 
+/// First page of the wrappers' handshake for state.
+///
+/// An NT keeps its state by the UID of a packet's DAG. What a chain keeps for one UID is a context:
+/// the states of its slots, one behind the other. A wrapper copies a context to the save area and
+/// back; the host says whose and where, and rings. A saved context is a head of [`STATE_HEAD`] bytes
+/// and the context's own. The head says, in words, little endian: [`STATE_MAGIC`], the UID, the
+/// bytes that follow, their CRC-32C, and (words 4 to 11) the digest of the bitstream whose state it
+/// is; the rest is zero.
+pub const STATES: Address = 0x5000;
+/// Bytes of a page.
+pub const STATE_PAGE: Address = 0x40;
+/// In a page: the doorbell, one of the `STATE_…` commands below. Anything but [`STATE_END`] is refused
+/// while one is under way.
+pub const STATE_COMMAND: Address = 0x00;
+/// Ends the command under way ([`STATE_ERROR_ENDED`]): what it wrote of a saved context is none, and
+/// a context that it wrote is empty.
+pub const STATE_END: u32 = 0;
+/// Copies the context of [`STATE_UID`] to the save area; zeros where no packet came. No packet of
+/// that UID may be in the region. The context stays.
+pub const STATE_SAVE: u32 = 1;
+/// Copies it back. Refused, before anything is changed, where what stands there is another UID's or
+/// another bitstream's, or is damaged, or has another CRC than [`STATE_CHECK`].
+pub const STATE_RESTORE: u32 = 2;
+/// Empties the context of [`STATE_UID`].
+pub const STATE_CLEAR: u32 = 3;
+/// Writes zeros over the named part of the save area.
+pub const STATE_ERASE: u32 = 4;
+/// In a page: one of the `STATE_…` states below; read only.
+pub const STATE_STATUS: Address = 0x04;
+/// Nothing was asked since power-up.
+pub const STATE_IDLE: u32 = 0;
+/// A command is under way.
+pub const STATE_BUSY: u32 = 1;
+/// The last command ended well.
+pub const STATE_DONE: u32 = 2;
+/// The last command was refused or ended: see [`STATE_ERROR`].
+pub const STATE_REFUSED: u32 = 3;
+/// In a page: why, one of the `STATE_ERROR_…` values; read only.
+pub const STATE_ERROR: Address = 0x08;
+/// The named part is not in the save area, or too short for the context.
+pub const STATE_ERROR_RANGE: u32 = 1;
+/// The region is not loaded, or what it holds keeps no state.
+pub const STATE_ERROR_REGION: u32 = 2;
+/// What stands there is the state of another DAG or of another bitstream.
+pub const STATE_ERROR_FOREIGN: u32 = 3;
+/// What stands there is no saved context, or its CRC is not the right one.
+pub const STATE_ERROR_DAMAGED: u32 = 4;
+/// Another command was under way.
+pub const STATE_ERROR_BUSY: u32 = 5;
+/// The host ended it, or the region was reset or loaded meanwhile.
+pub const STATE_ERROR_ENDED: u32 = 6;
+/// In a page: whose context.
+pub const STATE_UID: Address = 0x0c;
+/// In a page: where in the save area, in bytes from its beginning.
+pub const STATE_OFFSET: Address = 0x10;
+/// In a page: how many bytes there are for it.
+pub const STATE_LENGTH: Address = 0x14;
+/// In a page: CRC-32C of the context's bytes. The wrapper writes it at the end of a save; the host
+/// writes before a restore what it must be.
+pub const STATE_CHECK: Address = 0x18;
+/// In a page: bytes that the last command moved, the head included; read only.
+pub const STATE_MOVED: Address = 0x1c;
+/// In a page: bytes of a context of what the region holds; zero where it keeps no state; read only.
+pub const STATE_BYTES: Address = 0x20;
+/// First word of a saved context: "STAT".
+pub const STATE_MAGIC: u32 = 0x5354_4154;
+/// Bytes of the head of a saved context.
+pub const STATE_HEAD: u32 = 64;
+
 /// First row of the DAG load counters.
 pub const DAG_LOAD: Address = 0x1_0000;
 /// Bytes of a row: packets in, bytes intended, bytes served, packets out; 64 bits each.
@@ -170,6 +247,11 @@ const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overla
 /// A register of a region's page.
 pub const fn region(region: u8, register: Address) -> Address {
     REGIONS + region as u32 * REGION_PAGE + register
+}
+
+/// A register of the page by which a region's wrapper saves and restores state.
+pub const fn state(region: u8, register: Address) -> Address {
+    STATES + region as u32 * STATE_PAGE + register
 }
 
 /// Where a row of the shadow bank begins; `None` where the table has no such row.
@@ -194,7 +276,8 @@ pub const fn is_register(at: Address) -> bool {
     let last_slot = REGION_LOAD + 16 * CHAIN_SLOTS_MAX as u32;
     let is_known = match at {
         MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS | LOAD_REGION..=LOAD_ERROR => true,
-        BULK_BUFFER_LOW..=BULK_STATUS => true,
+        BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
+        STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,
         REGIONS..REGIONS_END => {
             let register = (at - REGIONS) % REGION_PAGE;
             register <= REGION_IN_FLIGHT
@@ -209,6 +292,7 @@ pub const fn is_register(at: Address) -> bool {
 }
 
 const REGIONS_END: Address = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
+const STATES_END: Address = STATES + REGIONS_MAX as u32 * STATE_PAGE;
 const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
 const ACTIVE_BANK_END: Address = ACTIVE_BANK + BANK_BYTES;
@@ -227,6 +311,8 @@ mod tests {
         assert!(named.iter().all(|at| is_register(*at)));
         assert!(of_region.iter().all(|register| is_register(region(last, *register))));
         assert!(is_register(SHADOW_BANK_END - 4) && is_register(ACTIVE_BANK));
+        assert!(is_register(state(last, STATE_BYTES)) && is_register(SAVE_AREA_BYTES));
+        assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
         let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
         assert!(gaps.iter().all(|at| !is_register(*at)));
         assert!(!is_register(region(0, REGION_IN_FLIGHT + 4)));

@@ -52,6 +52,10 @@ pub enum Measured {
     Overruns,
     /// DAGs that got more instances. By card, and whether that was hidden from their packets.
     ScaleOuts,
+    /// States of chains that were saved, restored or lost. By card and which of these.
+    StateMoves,
+    /// Bytes of the save area that are taken. By card.
+    SaveArea,
     /// Whether nothing new is taken in: 1 or 0.
     Maintenance,
     /// Bindings of machines. By state.
@@ -66,7 +70,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 20] = [
+const TABLE: [Row; 22] = [
     (Measured::CardUp, "snic.card.up", "{card}", "Whether a card answers", false),
     (
         Measured::RegionState,
@@ -95,6 +99,8 @@ const TABLE: [Row; 20] = [
     (Measured::Epochs, "snic.loop.epochs", "{epoch}", "Epochs at which rates were set", true),
     (Measured::Overruns, "snic.loop.overruns", "{sample}", "Samples that were skipped", true),
     (Measured::ScaleOuts, "snic.scale_outs", "{dag}", "DAGs that got more instances", true),
+    (Measured::StateMoves, "snic.state.moves", "{state}", "States saved, restored, lost", true),
+    (Measured::SaveArea, "snic.card.save_area", "By", "Bytes of the save area in use", false),
     (Measured::Maintenance, "snic.maintenance", "1", "Whether nothing new is taken in", false),
     (Measured::Bindings, "snic.vm.bindings", "{binding}", "Bindings of machines", false),
     (Measured::QueueEffects, "snic.queue.effects", "{effect}", "Effects behind the store", false),

@@ -10,6 +10,7 @@
 //! | `snic.plan` | the controller works out what an event leads to | `snic.event` |
 //! | `snic.intent` | a batch of the store becomes durable | `snic.writes` |
 //! | `snic.reconfigure` | a region is loaded | `snic.card`, `snic.region`, `snic.hidden`, `snic.result` |
+//! | `snic.state` | a region's wrapper saves, restores, clears or erases state | `snic.card`, `snic.region`, `snic.order`, `snic.result` |
 //! | `snic.tables` | rows are written, flipped and read back | `snic.card`, `snic.words`, `snic.result` |
 //! | `snic.load_role` | a card is closed for another role | `snic.card`, `snic.forced`, `snic.result` |
 //! | `snic.read_back` | a card is asked what it holds | `snic.card`, `snic.result` |

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagName, Digest, NtType, NtTypeId, RegionKind, RegionProfile, Traffic,
+    DagName, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea, Traffic,
 };
 use snic_planner::{Catalogue, Ledger};
 
@@ -75,6 +75,7 @@ fn nt_types(rng: &mut ChaCha8Rng) -> Vec<NtType> {
             latency: Cycles::new(rng.random_range(10..60)),
             area: Area { lut, ramb36: 0, dsp: 0 },
             memory: ByteSize::ZERO,
+            state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),
         })
@@ -115,6 +116,7 @@ fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        save_area: SaveArea::default(),
         regions,
     }
 }

@@ -1,6 +1,6 @@
 //! NT types.
 
-use snic_domain::limits::DESCRIPTION_BYTES_MAX;
+use snic_domain::limits::{DESCRIPTION_BYTES_MAX, NT_STATE_MAX};
 use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
 
 use super::card::{area, area_to_wire};
@@ -33,6 +33,10 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         let rule = format!("it has {bytes} bytes; at most {DESCRIPTION_BYTES_MAX} are allowed");
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.description", rule)));
     }
+    if nt.state_bytes > NT_STATE_MAX.get() {
+        let rule = format!("{} bytes are too many; {NT_STATE_MAX} are the most", nt.state_bytes);
+        problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.state_bytes", rule)));
+    }
     Some(NtType {
         id,
         shareable: nt.shareable,
@@ -40,6 +44,7 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         latency: Cycles::new(nt.latency_cycles),
         area: area?,
         memory: ByteSize::from_bytes(nt.memory_bytes),
+        state: ByteSize::from_bytes(nt.state_bytes),
         traffic: traffic?,
         description: nt.description.clone(),
     })
@@ -71,6 +76,7 @@ pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
         latency_cycles: nt.latency.get(),
         area: Some(area_to_wire(nt.area)),
         memory_bytes: nt.memory.get(),
+        state_bytes: nt.state.get(),
         traffic: traffic.into(),
         description: nt.description.clone(),
         code: nt.id.code().0,

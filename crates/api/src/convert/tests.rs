@@ -232,6 +232,7 @@ fn an_nt_type_comes_back_as_it_went() {
         latency: Cycles::new(12),
         area: Area { lut: 1, ramb36: 2, dsp: 3 },
         memory: ByteSize::from_mib(2),
+        state: ByteSize::from_bytes(4_096),
         traffic: Traffic::Payload,
         description: "filters".into(),
     };

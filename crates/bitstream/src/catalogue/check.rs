@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use snic_domain::limits::{
-    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DAG_BANDWIDTH_MAX, DESCRIPTION_BYTES_MAX, PAGE_ROWS,
-    PAGE_SIZE, REGIONS_MAX, TENANT_WEIGHT_MAX,
+    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DAG_BANDWIDTH_MAX, DESCRIPTION_BYTES_MAX, NT_STATE_MAX,
+    PAGE_ROWS, PAGE_SIZE, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
 };
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
-    FormPreference, InvalidDag, Node, NtType, NtTypeId, Quota, RegionKind, RegionProfile, Tenant,
+    FormPreference, InvalidDag, Node, NtType, NtTypeId, Quota, RegionKind, RegionProfile, SaveArea,
+    Tenant,
 };
 use toml::Spanned;
 
@@ -22,6 +23,8 @@ use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
 /// What the page table can address: 8,192 pages of 2 MB.
 const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
+/// Most of a save area: offsets in it have 32 bits.
+const SAVE_AREA_MAX: u64 = 1 << 31;
 /// Slowest NT that is taken: a quarter of a millisecond at 250 MHz. Beyond it, a figure is more
 /// likely a mistake in its unit.
 const LATENCY_CYCLES_MAX: u64 = 65_535;
@@ -141,8 +144,28 @@ fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
         scheduler_pass: Cycles::new(pass),
         core: Cycles::new(core),
         credits_initial: *raw.credits_initial.get_ref(),
+        save_area: save_area(at, &raw.save_area_bytes, &raw.memory_bytes_per_second)?,
         regions: regions(at.file, &raw.regions)?,
     })
+}
+
+/// Both of it, or neither.
+fn save_area(
+    at: &At<'_>,
+    bytes: &Option<Spanned<u64>>,
+    rate: &Option<Spanned<u64>>,
+) -> Checked<SaveArea> {
+    let Some(size) = bytes.as_ref().filter(|size| *size.get_ref() > 0) else {
+        return Ok(SaveArea::default());
+    };
+    let unit = SAVE_UNIT.get();
+    let is_whole = size.get_ref().is_multiple_of(unit) && *size.get_ref() <= SAVE_AREA_MAX;
+    let allowed = format_args!("whole units of {unit} bytes, at most {SAVE_AREA_MAX}, are");
+    at.ensure("save_area_bytes", size, is_whole, allowed)?;
+    let given = rate.as_ref().map_or(0, |rate| *rate.get_ref());
+    let allowed = "a save area needs memory_bytes_per_second";
+    at.ensure("memory_bytes_per_second", rate.as_ref().unwrap_or(size), given > 0, allowed)?;
+    Ok(SaveArea { bytes: ByteSize::from_bytes(*size.get_ref()), bytes_per_second: given })
 }
 
 fn regions(file: &File<'_>, raw: &Spanned<Vec<RawRegions>>) -> Checked<Vec<RegionProfile>> {
@@ -213,10 +236,18 @@ fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
         latency: Cycles::new(latency),
         area: *raw.area.get_ref(),
         memory: at.memory("memory_bytes", &raw.memory_bytes)?,
+        state: state(at, &raw.state_bytes)?,
         traffic: raw.traffic,
         description: description.clone(),
         id,
     })
+}
+
+fn state(at: &At<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {
+    let Some(bytes) = bytes else { return Ok(ByteSize::ZERO) };
+    let (given, most) = (*bytes.get_ref(), NT_STATE_MAX.get());
+    at.ensure("state_bytes", bytes, given <= most, format_args!("at most {most} bytes are"))?;
+    Ok(ByteSize::from_bytes(given))
 }
 
 pub(super) fn chains(file: File<'_>, cards: &[CardProfile], nts: &[NtType]) -> Checked<Vec<Chain>> {

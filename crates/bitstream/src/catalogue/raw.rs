@@ -23,6 +23,10 @@ pub(super) struct RawCard {
     pub(super) scheduler_pass_cycles: Spanned<u64>,
     pub(super) core_cycles: Spanned<u64>,
     pub(super) credits_initial: Spanned<u8>,
+    /// Without one no state is saved.
+    pub(super) save_area_bytes: Option<Spanned<u64>>,
+    /// Needed where there is a save area.
+    pub(super) memory_bytes_per_second: Option<Spanned<u64>>,
     pub(super) regions: Spanned<Vec<RawRegions>>,
 }
 
@@ -68,6 +72,7 @@ pub(super) struct RawNtType {
     pub(super) latency_cycles: Spanned<u64>,
     pub(super) area: Spanned<Area>,
     pub(super) memory_bytes: Spanned<u64>,
+    pub(super) state_bytes: Option<Spanned<u64>>,
     pub(super) traffic: Traffic,
     pub(super) description: Spanned<String>,
 }

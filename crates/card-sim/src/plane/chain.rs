@@ -12,6 +12,7 @@
 use snic_tables::{DropCause, Table};
 
 use super::{NIL, Options, PacketCopy, Plane, Queue, bank_index, key};
+use crate::context::Counted;
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
@@ -199,6 +200,12 @@ impl Plane {
         let slot = copy.rest.trailing_zeros();
         let bit = 1u8 << slot;
         region.load[slot as usize].served += copy.bits / 8;
+        if region.contexts.keeps(slot) {
+            let packet = &self.packets[copy.packet];
+            let (uid, bytes) = (packet.uid.raw(), copy.bits / 8);
+            region.contexts.count(slot, Counted { uid, flow: packet.source, bytes });
+            *self.counted.entry(uid).or_default() += 1;
+        }
         let returned = copy.held & bit;
         copy.held &= !bit;
         copy.rest &= !bit;

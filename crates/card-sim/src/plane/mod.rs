@@ -86,6 +86,15 @@ pub enum Scheduling {
     Drfq(Charging),
 }
 
+/// What came to an end that is not the data plane's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended {
+    /// A load, by its generation.
+    Load(u32),
+    /// What a region's wrapper did with state, by its generation.
+    State(u8, u16),
+}
+
 /// What the profile says, in cycles.
 #[derive(Debug, Clone, Copy)]
 struct Timing {
@@ -224,6 +233,8 @@ pub(crate) struct Plane {
     /// What NTs do with memory, by code.
     accesses: BTreeMap<u32, MemoryAccess>,
     memory_pages: u64,
+    /// Packets that NTs with state counted, by UID, since power-up: what all contexts sum up to.
+    pub(crate) counted: BTreeMap<u32, u64>,
 }
 
 impl Plane {
@@ -271,6 +282,7 @@ impl Plane {
             sync_serving: false,
             accesses: BTreeMap::new(),
             memory_pages: access::pages(profile.memory),
+            counted: BTreeMap::new(),
         }
     }
 
@@ -291,9 +303,9 @@ impl Plane {
         }
     }
 
-    /// Does what happens until the end of cycle `until`; hands out the end of a load, which is not
-    /// the data plane's.
-    pub(crate) fn run(&mut self, until: u64) -> Option<u32> {
+    /// Does what happens until the end of cycle `until`; hands out the end of a load or of a move of
+    /// state, which are not the data plane's.
+    pub(crate) fn run(&mut self, until: u64) -> Option<Ended> {
         while let Some((cycle, event)) = self.wheel.next(until) {
             self.now = cycle;
             match event {
@@ -305,7 +317,10 @@ impl Plane {
                 Event::Leave { copy } => self.leave(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Depart { packet } => self.depart(packet),
-                Event::LoadEnds { generation } => return Some(generation),
+                Event::LoadEnds { generation } => return Some(Ended::Load(generation)),
+                Event::StateEnds { region, generation } => {
+                    return Some(Ended::State(region, generation));
+                }
             }
         }
         self.now = self.now.max(until);
@@ -370,6 +385,8 @@ impl Plane {
             let over = self.options.credits
                 && region.credits_held.iter().any(|held| *held > CREDITS_HELD_MAX);
             ensure(!over, || format!("region {number} gave more credits than a row can name"))?;
+            let torn = region.contexts.torn;
+            ensure(!torn, || format!("a packet changed state in region {number} while it moved"))?;
         }
         if self.packets.len() == 0 {
             self.check_rest()?;

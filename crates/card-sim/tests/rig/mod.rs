@@ -9,7 +9,7 @@ use snic_bitstream::build_test;
 use snic_card_sim::{Options, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, DagUid, Digest, NtType, NtTypeId,
-    RegionKind, RegionProfile, Traffic,
+    RegionKind, RegionProfile, SaveArea, Traffic,
 };
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
@@ -42,6 +42,7 @@ pub fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        save_area: SaveArea { bytes: ByteSize::from_mib(1), bytes_per_second: 19_200_000_000 },
         regions: vec![region; 16],
     }
 }
@@ -107,6 +108,8 @@ impl Rig {
             latency: Cycles::new(latency),
             area: Area { lut: 1, ramb36: 0, dsp: 0 },
             memory: ByteSize::ZERO,
+            // Those of a latency over 1000 keep a table of flows.
+            state: ByteSize::from_bytes(if latency > 1_000 { 4_096 } else { 0 }),
             traffic: Traffic::Payload,
             description: String::new(),
         }

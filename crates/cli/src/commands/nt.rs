@@ -55,6 +55,7 @@ fn resource(new: NewNt) -> NtType {
         latency_cycles: new.latency_cycles,
         area: Some(Area { lut: new.lut, ramb36: new.ramb36, dsp: new.dsp }),
         memory_bytes: new.memory.get(),
+        state_bytes: new.state.get(),
         traffic: traffic.into(),
         description: new.description,
         ..NtType::default()

@@ -87,6 +87,7 @@ pub fn web() -> Dag {
             ("firewall", "aes"),
             ("kv-cache", "aes"),
         ]),
+        states: Vec::new(),
         bandwidth_bps: 10 * GBPS,
         form: dag::Form::Unspecified.into(),
         state: dag::State::Ready.into(),

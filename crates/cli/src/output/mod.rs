@@ -11,6 +11,7 @@ pub mod fairness;
 #[cfg(test)]
 pub mod fixtures;
 pub mod message;
+pub mod state_views;
 pub mod table;
 pub mod text;
 pub mod views;

@@ -11,6 +11,7 @@ use snic_api::v1::{
 };
 
 use super::Style;
+use super::state_views::states;
 use super::table::{properties, section, table};
 use super::text::{self, age, id, rate, size, yes};
 
@@ -74,6 +75,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
     let places = mapping.map(|mapping| places(mapping, style)).unwrap_or_default();
     head + &section("Conditions", &conditions(&dag.conditions, style))
         + &section("Mapping", &places)
+        + &states("State", &dag.states, style)
 }
 
 fn tasks(dag: &Dag) -> String {
@@ -256,6 +258,7 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("Latency", format!("{} cycles", nt.latency_cycles)),
             ("Area", area(nt.area)),
             ("Memory", size(nt.memory_bytes)),
+            ("State", size(nt.state_bytes)),
             ("Traffic", traffic_word(nt.traffic()).to_owned()),
             ("Code", format!("{:#010x}", nt.code)),
             ("Etag", nt.etag.clone()),
@@ -434,10 +437,12 @@ pub fn region(region: &Region, style: Style) -> String {
         ]
     });
     let slots: Vec<_> = slots.collect();
+    let kept = states("State", &region.states, style);
     if slots.is_empty() {
-        return head;
+        return head + &kept;
     }
-    head + &section("Slots", &table(style, &["SLOT", "TASK", "RESERVED", "TAKEN BY"], slots))
+    let heading = ["SLOT", "TASK", "RESERVED", "TAKEN BY"];
+    head + &section("Slots", &table(style, &heading, slots)) + &kept
 }
 
 /// Rules, one a row.

@@ -21,6 +21,7 @@ mod regions;
 mod roles;
 mod rules;
 mod scheduling;
+mod states;
 mod support;
 mod tenants;
 mod updates;

@@ -15,8 +15,8 @@ use snic_controller::{
     LoopFigures, Request, Settings,
 };
 use snic_domain::{
-    Bandwidth, CardProfile, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota, Tenant,
-    TenantId, Timestamp,
+    Bandwidth, ByteSize, CardProfile, DagId, DagName, DagSpec, DagState, DagUid, NtType, NtTypeId,
+    Quota, Tenant, TenantId, Timestamp,
 };
 use snic_tables::{
     CardSnapshot, ChainRow, DagCounters, DagRow, InstanceRow, RateLimiterRow, RegionSnapshot,
@@ -138,6 +138,7 @@ impl Card {
                 let report = CardReport::Loaded { ticket, region, result: Ok(LOAD) };
                 self.say(self.port_free, report);
             }
+            CardCommand::State { .. } => panic!("no NT here keeps state"),
             CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
             CardCommand::Sample { ticket } => {
                 let dags = self.counted.iter().map(|(row, counters)| (*row, *counters)).collect();
@@ -246,7 +247,9 @@ impl Churn {
         };
         let profile = Box::new(churn.card.profile.clone());
         churn.handle(Event::CardAppeared { card: card_id(), profile });
-        let nts = CATALOGUE.nts.iter().cloned().map(Command::CreateNtType);
+        // Its card serves a fluid: there is nothing to keep.
+        let stateless = |nt: &NtType| NtType { state: ByteSize::ZERO, ..nt.clone() };
+        let nts = CATALOGUE.nts.iter().map(stateless).map(Command::CreateNtType);
         let bitstreams = CATALOGUE.bitstreams.iter().cloned().map(Command::CreateBitstream);
         for command in nts.chain(bitstreams).collect::<Vec<_>>() {
             assert!(churn.ask(command), "the catalogue is valid");

@@ -23,6 +23,8 @@ struct Sender {
 #[derive(Debug, Default)]
 pub struct Loads {
     senders: BTreeMap<DagUid, Sender>,
+    /// What DAGs mean to send, where it is not drawn.
+    pub fixed: BTreeMap<DagUid, Bandwidth>,
     /// Nobody sends any more.
     pub silent: bool,
 }
@@ -42,6 +44,8 @@ impl Loads {
             let sender = self.senders.entry(*uid).or_default();
             if self.silent {
                 sender.rate = Bandwidth::ZERO;
+            } else if let Some(rate) = self.fixed.get(uid) {
+                sender.rate = *rate;
             } else if rng.random_ratio(1, 6) {
                 // Heavy-tailed: most are small, some are many times what any NT serves.
                 let small: f64 = rng.random_range(0.01..1.0);
@@ -49,7 +53,7 @@ impl Loads {
             }
             let bytes = u128::from(sender.rate.get()) * time.as_nanos() / 8 / 1_000_000_000;
             sender.counted = sender.counted.saturating_add(bytes as u64);
-            if !self.silent && rng.random_ratio(1, 200) {
+            if !self.silent && self.fixed.is_empty() && rng.random_ratio(1, 200) {
                 // It began anew, or jumped.
                 sender.counted = if rng.random_ratio(1, 2) { 0 } else { u64::MAX - 7 };
             }

@@ -12,6 +12,8 @@ mod machines;
 mod model;
 mod moves;
 mod scenario;
+mod states;
+mod switching;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

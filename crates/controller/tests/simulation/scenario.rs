@@ -129,6 +129,7 @@ impl Run {
         self.world.keep_traffic();
         self.check_mappings();
         self.machines.check(&self.world);
+        self.world.card.check().expect("the card's invariants");
     }
 
     fn request(&mut self) {
@@ -204,6 +205,8 @@ impl Run {
         let faults = Faults {
             load_fails: odds(0.3),
             load_hangs: odds(0.1),
+            state_fails: odds(0.2),
+            state_hangs: odds(0.1),
             commit_hangs: odds(0.02),
             card_lost: odds(0.0005),
         };
@@ -315,6 +318,7 @@ impl Run {
             }
         }
         Machines::check_quiet(&self.world);
+        crate::states::check_quiet(&self.world);
         for operation in self.world.controller.operations(&Caller::Operator("x".into())) {
             let drain = matches!(operation.record.work, snic_controller::Work::DrainRegion(..));
             assert!(operation.is_done() || drain, "{:?} has not ended", operation.record);

@@ -6,18 +6,19 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::loads::Loads;
+use crate::states::States;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, CardCommand, CardReport, ConsolidationSettings, ControlError, Controller, Effect,
-    Event, RecordWrite, Reply, Settings,
+    CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
+    Effect, Event, RecordWrite, Reply, Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagUid, Digest, NtType, NtTypeId, PciAddress, RegionId, RegionKind, RegionProfile, Timestamp,
-    Traffic, VirtualFunctions,
+    DagUid, Digest, NtType, NtTypeId, PciAddress, RegionId, RegionKind, RegionProfile, SaveArea,
+    Timestamp, Traffic, VirtualFunctions,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{DropCause, InstanceRow, Table, TableImage};
@@ -78,6 +79,8 @@ fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        // Of three contexts: less than there may be at times.
+        save_area: SaveArea { bytes: ByteSize::from_bytes(3 * 4_096), bytes_per_second: 1_000_000 },
         regions: vec![region; 6],
     }
 }
@@ -93,6 +96,12 @@ fn catalogue() -> Catalogue {
             latency: Cycles::new(latency),
             area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
             memory: ByteSize::from_mib(2),
+            // The others are moved while they serve.
+            state: ByteSize::from_bytes(match name {
+                "cache" => 320,
+                "lb" => 64,
+                _ => 0,
+            }),
             traffic: Traffic::Payload,
             description: String::new(),
         })
@@ -152,6 +161,8 @@ pub struct World {
     tables: TableImage,
     /// What tenants mean to send.
     pub loads: Loads,
+    /// What must be true of what chains keep.
+    pub states: States,
     /// When the card last told its counters.
     counted: Timestamp,
     pub log: String,
@@ -173,12 +184,16 @@ fn deadlines() -> Deadlines {
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        // Every other card is small: victims are replaced all the time.
+        Self::with_regions(seed, if seed.is_multiple_of(2) { 2 } else { 6 })
+    }
+
+    pub fn with_regions(seed: u64, regions: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut profile = CATALOGUE.profile.clone();
-        // Every other card is small: victims are replaced all the time.
-        profile.regions.truncate(if seed.is_multiple_of(2) { 2 } else { 6 });
+        profile.regions.truncate(regions);
         // And some have so little memory that pages are used again and again.
-        if seed.is_multiple_of(3) {
+        if seed.is_multiple_of(3) && regions != 4 {
             profile.memory = ByteSize::from_mib(12);
         }
         let mut card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
@@ -208,6 +223,7 @@ impl World {
             sources: BTreeMap::new(),
             tables: TableImage::default(),
             loads: Loads::default(),
+            states: States::default(),
             counted: Timestamp::ZERO,
             log: String::new(),
         };
@@ -235,6 +251,12 @@ impl World {
                 }
                 Effect::Card { command, .. } => Waiting::Card(command),
                 Effect::Reply { call, result } => Waiting::Reply(call, Box::new(result)),
+                Effect::Emit(Change::Logged(entry)) => {
+                    let about = entry.dag.as_ref().and_then(|dag| self.controller.dag_view(dag));
+                    self.states.heard(&entry, about.map(|dag| dag.uid));
+                    self.note(format_args!("{:?}: {}", entry.kind, entry.text));
+                    continue;
+                }
                 Effect::Emit(_) | Effect::DropBlob(_) => continue,
             };
             self.waiting.push_back((self.submitted, waiting));
@@ -280,6 +302,10 @@ impl World {
             CardCommand::Load { region, .. } => {
                 self.note(format_args!("-> load {region}"));
                 self.check_unrouted(*region);
+            }
+            CardCommand::State { region, order, .. } => {
+                self.states.asked(&self.tables, *region, order);
+                self.note(format_args!("-> {order:?} in {region}"));
             }
             CardCommand::ReadBack { .. } => self.note("-> read back"),
             CardCommand::LoadRole { .. } => self.note("-> load the role"),
@@ -329,6 +355,9 @@ impl World {
                     }
                     CardReport::Loaded { region, result, .. } => {
                         self.note(format_args!("<- loaded {region}: {result:?}"));
+                    }
+                    CardReport::State { region, result, .. } => {
+                        self.note(format_args!("<- state in {region}: {result:?}"));
                     }
                     CardReport::Programmed { result, .. } => {
                         self.note(format_args!("<- programmed: {result:?}"));

@@ -8,7 +8,7 @@ pub mod validate;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagId, DagName, DagSpec, Digest, Edge, FormPreference, Mapping, Node, NodeId, NtType, NtTypeId,
-    Refusal, RegionId, RegionKind, RegionProfile, TenantId, Traffic,
+    Refusal, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
 
@@ -50,6 +50,7 @@ pub fn nt(text: &str) -> NtType {
         latency: Cycles::new(10),
         area: lut(100),
         memory: ByteSize::ZERO,
+        state: ByteSize::ZERO,
         traffic: Traffic::HeaderOnly,
         description: String::new(),
     }
@@ -92,6 +93,7 @@ pub fn profile(regions: usize) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        save_area: SaveArea::default(),
         regions: vec![known_region(); regions],
     }
 }

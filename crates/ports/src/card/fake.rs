@@ -28,6 +28,10 @@ pub struct Faults {
     /// A load that is done has left garbage.
     pub done_but_broken: bool,
     pub no_memory: bool,
+    /// A wrapper that is asked for something never ends.
+    pub state_hangs: bool,
+    /// A wrapper does not look whose state it restores.
+    pub restores_anything: bool,
     /// Loads fail where the bytes are not one of [`image`]'s; otherwise any bytes are loaded.
     pub checks_images: bool,
     /// The access at which the card restarts.
@@ -51,6 +55,13 @@ fn is_image(bytes: &[u8]) -> bool {
         && bytes.iter().fold(0, |sum, byte| sum ^ byte) == 0
 }
 
+/// What a loaded region keeps for a DAG, in bytes; there is nothing in it.
+const STATE_BYTES_OF_FAKE: u32 = 128;
+const STATES_END_OF_FAKE: Address = STATES + REGIONS_OF_FAKE as u32 * STATE_PAGE;
+const SAVE_AREA_OF_FAKE: u32 = 65_536;
+/// The CRC of a context of zeros, as far as the fake is concerned.
+const STATE_CHECK_OF_FAKE: u32 = 0x5eed;
+
 pub struct FakeCard {
     model: CardModel,
     now: Timestamp,
@@ -65,6 +76,8 @@ pub struct FakeCard {
     /// Register writes, in order.
     pub writes: Vec<(Address, u32)>,
     pub buffers: BTreeMap<u64, Vec<u8>>,
+    /// Saved contexts by their place: whose, and of which bitstream.
+    pub saved: BTreeMap<u32, (u32, [u32; 8])>,
     /// A counter (address of its low word) that counts at every access to it.
     pub ticking: Option<(Address, u64)>,
     pub accesses: u64,
@@ -77,6 +90,7 @@ impl FakeCard {
             (LAYOUT, LAYOUT_VALUE),
             (REGION_COUNT, REGIONS_OF_FAKE.into()),
             (IDCODE, 0x1234_5093),
+            (SAVE_AREA_BYTES, SAVE_AREA_OF_FAKE),
             (BOOT_ID, 77),
             (TABLE_VERSION, 5),
         ]);
@@ -93,6 +107,7 @@ impl FakeCard {
             faults: Faults::default(),
             writes: Vec::new(),
             buffers: BTreeMap::new(),
+            saved: BTreeMap::new(),
             ticking: None,
             accesses: 0,
         }
@@ -178,6 +193,8 @@ impl FakeCard {
     fn show(&mut self, number: u8, status: u32, digest: [u32; 8]) {
         self.poke(region(number, REGION_STATUS), status);
         self.poke(region(number, REGION_NTS), u32::from(status == REGION_LOADED));
+        let keeps = if status == REGION_LOADED { STATE_BYTES_OF_FAKE } else { 0 };
+        self.poke(state(number, STATE_BYTES), keeps);
         for (at, word) in (region(number, REGION_DIGEST)..).step_by(4).zip(digest) {
             self.poke(at, word);
         }
@@ -189,6 +206,62 @@ impl FakeCard {
             self.poke(LOAD_ERROR, LOAD_ERROR_PACKETS);
             self.show(number, REGION_BROKEN, [0; 8]);
         }
+    }
+
+    fn command_state(&mut self, number: u8, command: u32) {
+        if command == STATE_END {
+            return self.end_state(number, Err(STATE_ERROR_ENDED));
+        }
+        self.poke(state(number, STATE_STATUS), STATE_BUSY);
+        if !self.faults.state_hangs {
+            let outcome = self.do_state(number, command);
+            self.end_state(number, outcome);
+        }
+    }
+
+    fn end_state(&mut self, number: u8, outcome: Result<u32, u32>) {
+        let (status, moved, code) = match outcome {
+            Ok(moved) => (STATE_DONE, moved, 0),
+            Err(code) => (STATE_REFUSED, 0, code),
+        };
+        self.poke(state(number, STATE_STATUS), status);
+        self.poke(state(number, STATE_MOVED), moved);
+        self.poke(state(number, STATE_ERROR), code);
+    }
+
+    fn do_state(&mut self, number: u8, command: u32) -> Result<u32, u32> {
+        let [uid, offset, length, check] = [STATE_UID, STATE_OFFSET, STATE_LENGTH, STATE_CHECK]
+            .map(|r| self.peek(state(number, r)));
+        let keeps = self.peek(state(number, STATE_BYTES));
+        let needs = if command == STATE_ERASE { length } else { STATE_HEAD + keeps };
+        if keeps == 0 && command != STATE_ERASE {
+            return Err(STATE_ERROR_REGION);
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= SAVE_AREA_OF_FAKE);
+        if command != STATE_CLEAR && (end.is_none() || length < needs) {
+            return Err(STATE_ERROR_RANGE);
+        }
+        let digest =
+            std::array::from_fn(|word| self.peek(region(number, REGION_DIGEST + 4 * word as u32)));
+        match command {
+            STATE_SAVE => {
+                self.saved.insert(offset, (uid, digest));
+                self.poke(state(number, STATE_CHECK), STATE_CHECK_OF_FAKE);
+            }
+            STATE_RESTORE => match self.saved.get(&offset) {
+                None => return Err(STATE_ERROR_DAMAGED),
+                Some(_) if self.faults.restores_anything => {}
+                Some(saved) if *saved != (uid, digest) => return Err(STATE_ERROR_FOREIGN),
+                Some(_) if check != STATE_CHECK_OF_FAKE => return Err(STATE_ERROR_DAMAGED),
+                Some(_) => {}
+            },
+            STATE_ERASE => {
+                self.saved.remove(&offset);
+            }
+            STATE_CLEAR => {}
+            _ => return Err(STATE_ERROR_RANGE),
+        }
+        Ok(needs)
     }
 
     fn load_error(&self) -> Option<u32> {
@@ -289,6 +362,14 @@ impl Registers for FakeCard {
             }
             LOAD_REGION..LOAD_START => self.poke(at, value),
             LOAD_START => self.start_load(),
+            STATES..STATES_END_OF_FAKE => {
+                let (number, register) = ((at - STATES) / STATE_PAGE, (at - STATES) % STATE_PAGE);
+                match register {
+                    STATE_COMMAND => self.command_state(number as u8, value),
+                    STATE_UID | STATE_OFFSET | STATE_LENGTH | STATE_CHECK => self.poke(at, value),
+                    _ => {}
+                }
+            }
             _ if is_writable_in_a_region(at) && at % REGION_PAGE == REGION_CONTROL => {
                 self.poke(at, value & !REGION_RESET);
                 if value & REGION_RESET != 0 && !self.faults.ignores_resets {

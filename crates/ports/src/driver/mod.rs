@@ -15,6 +15,9 @@
 //!                     │                    └──► failed, still coupled          └──► failed, decoupled
 //!                     │                                                             (late: reset)
 //!                     │
+//!                     ├─► state lane     ──whose, where, command──► Busy ──check──► State
+//!                     │                                               │ refused, late: ended
+//!                     │
 //!                     ├─► Sample         at once
 //!                     │
 //!                     ├─► ReadBack       alone: Settling ──ABORT, couple, read all──► snapshot
@@ -27,7 +30,9 @@
 //! One `Program` and one `Load` run at a time, each kind in the order submitted, and side by side:
 //! a load takes milliseconds in which tables are still programmed. A `Load` waits for every
 //! `Program` submitted before it, because one of them may take away the rows that lead to its
-//! region; a `Program` does not wait for loads. A `ReadBack` and a `LoadRole` wait for everything
+//! region; a `Program` does not wait for loads. A `State` waits for every `Program` and `Load`
+//! submitted before it, and every `Load` for every `State`: what is saved is what packets left behind,
+//! and it is saved before it is lost. A `ReadBack` and a `LoadRole` wait for everything
 //! before them, and everything behind them waits for them.
 
 mod load;
@@ -35,6 +40,7 @@ mod program;
 mod read_back;
 mod role;
 mod sample;
+mod state;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -51,6 +57,7 @@ use crate::card::{Card, CardError};
 use load::Load;
 use program::Program;
 use read_back::ReadBack;
+use state::State;
 use traces::Traces;
 
 /// How long a card may take before a step counts as failed.
@@ -63,6 +70,9 @@ pub struct Deadlines {
     pub commit: Duration,
     /// What every load may take, whatever its size. 100 ms: start and identification.
     pub load_margin: Duration,
+    /// What a region's wrapper may take to save or restore state. 100 ms: 16 MiB, the most that an NT
+    /// keeps, at a hundredth of what one channel of DDR4 moves.
+    pub state: Duration,
     /// The slowest configuration port that counts as working, in bytes per second.
     /// 100 MB/s: an eighth of what a 32-bit port at 200 MHz does (SuperNIC, 4.1).
     pub load_bytes_per_second: u64,
@@ -74,6 +84,7 @@ impl Default for Deadlines {
             drain: Duration::from_millis(200),
             commit: Duration::from_millis(200),
             load_margin: Duration::from_millis(100),
+            state: Duration::from_millis(100),
             load_bytes_per_second: 100_000_000,
         }
     }
@@ -104,6 +115,8 @@ pub struct Statistics {
     pub loads_failed: u64,
     /// Bytes of the bitstreams of the loads started.
     pub bytes_loaded: u64,
+    /// Contexts saved and restored.
+    pub states_moved: u64,
     /// Snapshots read.
     pub read_backs: u64,
     /// Counters read.
@@ -145,6 +158,7 @@ pub struct Session {
     queue: VecDeque<Submitted>,
     program: Option<Program>,
     load: Option<Load>,
+    state: Option<State>,
     read_back: Option<ReadBack>,
     traces: Traces,
     lost: bool,
@@ -160,6 +174,7 @@ impl Session {
             loads: 0,
             loads_failed: 0,
             bytes_loaded: 0,
+            states_moved: 0,
             read_backs: 0,
             samples: 0,
         };
@@ -174,7 +189,16 @@ impl Session {
         };
         let queue = VecDeque::new();
         let traces = Traces::new();
-        Self { context, queue, program: None, load: None, read_back: None, traces, lost: false }
+        Self {
+            context,
+            queue,
+            program: None,
+            load: None,
+            state: None,
+            read_back: None,
+            traces,
+            lost: false,
+        }
     }
 
     /// Queues a command; it starts in the next [`Session::step`] that finds its lane free.
@@ -223,6 +247,7 @@ impl Session {
         self.queue.is_empty()
             && self.program.is_none()
             && self.load.is_none()
+            && self.state.is_none()
             && self.read_back.is_none()
     }
 
@@ -233,7 +258,7 @@ impl Session {
 
     fn forget(&mut self) {
         self.queue.clear();
-        (self.program, self.load, self.read_back) = (None, None, None);
+        (self.program, self.load, self.state, self.read_back) = (None, None, None, None);
         self.context.known = None;
         self.context.abandoned.clear();
         self.traces.forget();
@@ -276,6 +301,14 @@ impl Session {
                 out.push(report);
             }
         }
+        if let Some(state) = &mut self.state {
+            traces.turn(card, Some(state.ticket));
+            if let Some(report) = state.advance(card, context)? {
+                traces.end(card, state.ticket)?;
+                self.state = None;
+                out.push(report);
+            }
+        }
         if let Some(read_back) = &mut self.read_back {
             traces.turn(card, Some(read_back.ticket));
             if let Some(report) = read_back.advance(card, context)? {
@@ -310,6 +343,9 @@ impl Session {
             CardCommand::Load { ticket, region, digest } => {
                 self.load = Some(Load::new(load::Order { ticket, region, digest, bytes }, now));
             }
+            CardCommand::State { ticket, region, order } => {
+                self.state = Some(State::new(ticket, region, order, now));
+            }
             CardCommand::ReadBack { ticket } => {
                 self.read_back = Some(ReadBack::start(ticket, card, &mut self.context)?);
             }
@@ -338,16 +374,24 @@ impl Session {
             return None;
         }
         let (mut program_ahead, mut load_ahead) = (self.program.is_some(), self.load.is_some());
+        let mut state_ahead = self.state.is_some();
         for (at, Submitted { command, .. }) in self.queue.iter().enumerate() {
             match command {
                 CardCommand::Sample { .. } => return Some(at),
                 CardCommand::ReadBack { .. } | CardCommand::LoadRole { .. } => {
-                    return (at == 0 && !program_ahead && !load_ahead).then_some(at);
+                    let busy = program_ahead || load_ahead || state_ahead;
+                    return (at == 0 && !busy).then_some(at);
                 }
                 CardCommand::Program { .. } if !program_ahead => return Some(at),
                 CardCommand::Program { .. } => program_ahead = true,
-                CardCommand::Load { .. } if !load_ahead && !program_ahead => return Some(at),
+                CardCommand::Load { .. } if !load_ahead && !program_ahead && !state_ahead => {
+                    return Some(at);
+                }
                 CardCommand::Load { .. } => load_ahead = true,
+                CardCommand::State { .. } if !load_ahead && !program_ahead && !state_ahead => {
+                    return Some(at);
+                }
+                CardCommand::State { .. } => state_ahead = true,
             }
         }
         None

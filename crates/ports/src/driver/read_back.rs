@@ -9,7 +9,8 @@
 //! 3. `ABORT` only then (see [`super::program`]): rows that were written but not committed go.
 //! 4. Regions that are loaded but decoupled are coupled: the daemon ended between the two, and what
 //!    the region holds is whole, the new bitstream or the old one. Broken ones stay decoupled.
-//! 5. Everything is read. That the boot id is still the same at the end says that it is one card's
+//! 5. What a wrapper does with state is ended: nobody knows of it any more.
+//! 6. Everything is read. That the boot id is still the same at the end says that it is one card's
 //!    state and not half of two.
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
@@ -18,7 +19,7 @@ use snic_tables::registers::{
     ABORT, ACTIVE_BANK, BOOT_ID, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE,
     LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT,
     REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS,
-    TABLE_VERSION, region,
+    STATE_BUSY, STATE_COMMAND, STATE_END, STATE_STATUS, TABLE_VERSION, region, state,
 };
 use snic_tables::{
     BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
@@ -49,7 +50,7 @@ impl ReadBack {
         Ok(Self { ticket, since: context.now })
     }
 
-    /// Steps 2 to 5.
+    /// Steps 2 to 6.
     pub(super) fn advance(
         &mut self,
         card: &mut dyn Card,
@@ -120,8 +121,11 @@ fn snapshot(card: &mut dyn Card) -> Result<CardSnapshot, CardError> {
     })
 }
 
-/// Couples the region where it is only left decoupled, and says how it is.
+/// Ends what its wrapper does, couples the region where it is only left decoupled, and says how it is.
 fn region_snapshot(card: &mut dyn Card, number: u8) -> Result<RegionSnapshot, CardError> {
+    if card.read(state(number, STATE_STATUS))? == STATE_BUSY {
+        card.write(state(number, STATE_COMMAND), STATE_END)?;
+    }
     let status = match card.read(region(number, REGION_STATUS))? {
         REGION_EMPTY => RegionStatus::Empty,
         REGION_LOADING => RegionStatus::Loading,

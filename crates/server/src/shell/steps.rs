@@ -52,6 +52,13 @@ impl Steps {
                     snic.card = id, snic.region = region.0, snic.hidden = hidden, snic.result = Empty)
                 }),
             ),
+            CardCommand::State { ticket, region, order } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.state",
+                    snic.card = id, snic.region = region.0, snic.order = ?order, snic.result = Empty)
+                }),
+            ),
             CardCommand::Program { ticket, delta } => (
                 *ticket,
                 trace.step(|| {
@@ -78,6 +85,7 @@ impl Steps {
         let (ticket, well) = match report {
             CardReport::Loaded { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::Programmed { ticket, result } => (ticket, result.is_ok()),
+            CardReport::State { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::ReadBack { ticket, .. } | CardReport::Released { ticket } => (ticket, true),
             CardReport::RoleRefused { ticket, .. } => (ticket, false),
             CardReport::Lost { .. } => {

@@ -77,6 +77,10 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::MemoryFault => Kind::MemoryFault,
         LogKind::PoliciesApplied => Kind::PoliciesApplied,
         LogKind::PoliciesRefused => Kind::PoliciesRefused,
+        LogKind::StateSaved => Kind::StateSaved,
+        LogKind::StateRestored => Kind::StateRestored,
+        LogKind::StateLost => Kind::StateLost,
+        LogKind::StateKept => Kind::StateKept,
     };
     v1::Event {
         number: entry.number,

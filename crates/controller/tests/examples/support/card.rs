@@ -4,11 +4,69 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardCounters, CardReport};
-use snic_domain::{CardProfile, Digest, RegionId};
+use snic_domain::{CardProfile, DagUid, Digest, RegionId};
 use snic_tables::{
     CardSnapshot, DagCounters, DropCause, InstanceRow, LoadFailure, PageRow, ProgramFailure,
-    RegionSnapshot, RegionStatus, Table, TableDelta, TableImage,
+    RegionSnapshot, RegionStatus, StateDone, StateFailure, StateOrder, Table, TableDelta,
+    TableImage,
 };
+
+/// Contexts: a number for each region and UID.
+#[derive(Default)]
+pub struct TinyStates {
+    pub kept: BTreeMap<(RegionId, DagUid), u64>,
+    /// By offset: whose, of which bitstream, and what.
+    pub saved: BTreeMap<u32, (DagUid, Digest, u64)>,
+    /// What wrappers were asked, in order.
+    pub asked: Vec<(RegionId, StateOrder)>,
+    /// How the next saves fail.
+    pub failing: VecDeque<StateFailure>,
+    /// How the next restores fail.
+    pub failing_restores: VecDeque<StateFailure>,
+}
+
+impl TinyStates {
+    fn answer(
+        &mut self,
+        status: RegionStatus,
+        region: RegionId,
+        order: StateOrder,
+    ) -> Result<StateDone, StateFailure> {
+        self.asked.push((region, order));
+        let done = |bytes| Ok(StateDone { bytes, check: 7, took: Duration::from_micros(10) });
+        if let StateOrder::Erase { slot } = order {
+            self.saved.remove(&slot.offset);
+            return done(slot.length);
+        }
+        let RegionStatus::Loaded(digest) = status else { panic!("{order:?} in {status:?}") };
+        let failure = match order {
+            StateOrder::Save { .. } => self.failing.pop_front(),
+            StateOrder::Restore { .. } => self.failing_restores.pop_front(),
+            StateOrder::Clear { .. } | StateOrder::Erase { .. } => None,
+        };
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match order {
+            StateOrder::Save { uid, slot } => {
+                let kept = self.kept.get(&(region, uid)).copied().unwrap_or(0);
+                self.saved.insert(slot.offset, (uid, digest, kept));
+                done(slot.length)
+            }
+            StateOrder::Restore { uid, slot, check } => {
+                let (whose, of, kept) = self.saved[&slot.offset];
+                assert_eq!((whose, of, check), (uid, digest, 7), "the state of somebody else");
+                self.kept.insert((region, uid), kept);
+                done(slot.length)
+            }
+            StateOrder::Clear { uid } => {
+                self.kept.remove(&(region, uid));
+                done(64)
+            }
+            StateOrder::Erase { .. } => unreachable!("it was answered above"),
+        }
+    }
+}
 
 /// What a card holds, and what it is to get wrong.
 pub struct TinyCard {
@@ -30,6 +88,10 @@ pub struct TinyCard {
     pub counted: BTreeMap<u16, u64>,
     /// Packets that met a memory fault.
     pub faults: u64,
+    /// What regions keep, and what is saved.
+    pub states: TinyStates,
+    /// Drawn at power-up.
+    pub boot_id: u32,
     /// Why the next role is not loaded.
     pub bad_role: Option<String>,
     /// The card is switched off.
@@ -51,6 +113,8 @@ impl TinyCard {
             bad_commits: VecDeque::new(),
             counted: BTreeMap::new(),
             faults: 0,
+            states: TinyStates::default(),
+            boot_id: 1,
             bad_role: None,
             off: false,
         }
@@ -61,6 +125,8 @@ impl TinyCard {
         self.tables = TableImage::default();
         self.version = 0;
         self.regions.fill(RegionStatus::Empty);
+        self.states = TinyStates::default();
+        self.boot_id += 1;
     }
 
     pub fn answer(&mut self, command: CardCommand) -> CardReport {
@@ -77,6 +143,11 @@ impl TinyCard {
             CardCommand::Load { ticket, region, digest } => {
                 CardReport::Loaded { ticket, region, result: self.load(region, digest) }
             }
+            CardCommand::State { ticket, region, order } => CardReport::State {
+                ticket,
+                region,
+                result: self.states.answer(self.regions[region.index()], region, order),
+            },
             CardCommand::LoadRole { ticket, .. } => match self.bad_role.take() {
                 Some(reason) => CardReport::RoleRefused { ticket, reason },
                 None => CardReport::Released { ticket },
@@ -100,7 +171,7 @@ impl TinyCard {
             decoupled: self.decoupled.contains(&id),
         });
         CardSnapshot {
-            boot_id: 1,
+            boot_id: self.boot_id,
             idcode: self.profile.idcode,
             version: self.version,
             tables: self.tables.clone(),
@@ -149,6 +220,7 @@ impl TinyCard {
         match failure {
             None => {
                 *status = RegionStatus::Loaded(digest);
+                self.states.kept.retain(|(of, _), _| *of != region);
                 self.decoupled.remove(&region);
                 return Ok(Duration::from_millis(4));
             }

@@ -4,7 +4,7 @@ use snic_controller::{Caller, Command};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
     DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionKind,
-    RegionProfile, Tenant, TenantId, Traffic, VirtualFunctions,
+    RegionProfile, SaveArea, Tenant, TenantId, Traffic, VirtualFunctions,
 };
 
 /// NT types: name, Gbit/s.
@@ -81,6 +81,8 @@ pub fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        // Of four contexts.
+        save_area: SaveArea { bytes: ByteSize::from_bytes(16_384), bytes_per_second: 1_000_000 },
         regions: vec![region; REGIONS],
     }
 }
@@ -99,6 +101,7 @@ pub fn nt(id: &str, gbps: u64) -> NtType {
         latency: Cycles::new(20),
         area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
         memory: ByteSize::from_mib(2),
+        state: ByteSize::ZERO,
         traffic: Traffic::HeaderOnly,
         description: String::new(),
     }

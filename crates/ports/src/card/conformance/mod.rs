@@ -8,6 +8,7 @@
 mod loads;
 mod registers;
 mod sessions;
+mod states;
 mod tables;
 
 use std::sync::Arc;
@@ -23,14 +24,15 @@ use crate::driver::{Deadlines, Session};
 pub use loads::*;
 pub use registers::*;
 pub use sessions::*;
+pub use states::*;
 pub use tables::*;
 
 /// A card under test, and what can be loaded on it.
 pub struct Fixture {
     /// As after power-up: no region loaded, all tables empty, no packets. It has two regions at
-    /// least.
+    /// least, and a save area of 64 KiB or more.
     pub card: Box<dyn Card>,
-    /// Two different valid bitstreams: for region 0 and for region 1.
+    /// Two different valid bitstreams: for region 0 and for region 1. The first keeps state.
     pub images: [Arc<[u8]>; 2],
     /// The first of them with damage that the card finds, by its packets or by what the region
     /// says of itself afterwards.
@@ -85,6 +87,14 @@ macro_rules! card_conformance {
             a_region_that_was_left_decoupled_is_coupled_again
             a_broken_region_stays_decoupled
             a_sample_of_a_quiet_card_has_no_errors
+            a_fresh_wrapper_is_idle_and_keeps_nothing
+            a_saved_state_comes_back
+            a_state_comes_back_after_a_load
+            a_state_is_not_restored_for_another_dag
+            a_state_is_not_restored_into_another_bitstream
+            a_state_that_was_erased_is_not_restored
+            a_place_outside_of_the_save_area_is_refused
+            registers_of_wrappers_keep_what_the_host_writes
         }
     };
     (@each $fixture:expr => $($case:ident)*) => {
@@ -297,6 +307,13 @@ mod tests {
         fn that_corrupt_a_row() {
             let faults = Faults { corrupt_word: Some(0), ..Faults::default() };
             suite::shadow_writes_are_invisible_until_the_commit(bad(faults));
+        }
+
+        #[test]
+        #[should_panic(expected = "it was not refused")]
+        fn that_restore_for_anybody() {
+            let faults = Faults { restores_anything: true, ..Faults::default() };
+            suite::a_state_is_not_restored_for_another_dag(bad(faults));
         }
 
         #[test]

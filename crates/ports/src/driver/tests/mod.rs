@@ -5,6 +5,7 @@ mod losing;
 mod programming;
 mod reading;
 mod roles;
+mod states;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ const DEADLINES: Deadlines = Deadlines {
     drain: Duration::from_millis(20),
     commit: Duration::from_millis(10),
     load_margin: Duration::from_millis(30),
+    state: Duration::from_millis(15),
     load_bytes_per_second: 1_000_000,
 };
 
@@ -169,6 +171,7 @@ fn ticket_of(report: &CardReport) -> Option<Ticket> {
         CardReport::ReadBack { ticket, .. }
         | CardReport::Programmed { ticket, .. }
         | CardReport::Loaded { ticket, .. }
+        | CardReport::State { ticket, .. }
         | CardReport::Sampled { ticket, .. }
         | CardReport::Released { ticket }
         | CardReport::RoleRefused { ticket, .. } => Some(*ticket),

@@ -1,0 +1,258 @@
+//! Who has a context where, and who waits for one.
+
+use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
+
+use super::{Guest, Phase};
+use crate::card::{Actual, CardState, Link};
+use crate::out::Out;
+use crate::records::{Placement, key};
+use crate::state::{Controller, DagEntry};
+
+/// Contexts that are spoken for: those at offsets of the save area, and those in regions.
+type Used = (Vec<u32>, Vec<RegionId>);
+
+/// What a region lacks before rows may lead a DAG there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Need {
+    /// What stands at this offset.
+    Restore(u32),
+    /// What another region keeps, or is being saved: it is waited for.
+    Wait,
+    /// To be saved from a region that the DAG leaves.
+    SaveFrom(RegionId),
+    /// A context that is empty.
+    Clear,
+    /// Nothing: the region was just loaded.
+    Nothing,
+}
+
+impl Controller {
+    pub(super) fn digest_of(&self, bitstream: &BitstreamId) -> Option<Digest> {
+        self.bitstreams.get(bitstream).map(|record| record.bitstream.digest)
+    }
+
+    /// The instances of a placement that keep state: region and bitstream, each region once.
+    fn stateful<'a>(&self, placement: &'a Placement) -> Vec<(RegionId, &'a BitstreamId)> {
+        let instances = placement.mapping.instances();
+        let keeps = instances.filter(|i| self.uses_state(i));
+        let mut all: Vec<_> = keeps.map(|i| (i.region, &i.bitstream)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether an instance uses an NT that keeps state.
+    fn uses_state(&self, instance: &Instance) -> bool {
+        let nts = self.bitstreams.get(&instance.bitstream).map(|record| &record.bitstream.nts);
+        let nt = |slot: &Slot| nts.and_then(|nts| self.nts.get(nts.get(slot.index())?));
+        instance.slots.iter().filter_map(nt).any(|record| record.nt.state > ByteSize::ZERO)
+    }
+
+    /// Whether a DAG has a place where it keeps state.
+    pub(crate) fn keeps_state(&self, placement: &Placement) -> bool {
+        !self.stateful(placement).is_empty()
+    }
+
+    /// Whether a DAG's contexts are where a placement needs them.
+    pub(crate) fn is_welcome(&self, name: &DagName, placement: &Placement) -> bool {
+        let Some(card) = self.cards.get(&placement.mapping.card) else { return false };
+        self.stateful(placement).into_iter().all(|(region, b)| card.has_guest(region, b, name))
+    }
+
+    /// Whether a DAG has to stop for its state: its new place is loaded, and what it lacks is in a
+    /// region that the old place uses and the new one does not.
+    pub(crate) fn hands_over(&self, entry: &DagEntry) -> bool {
+        let (Some(new), Some(old)) = (&entry.record.placement, &entry.record.previous) else {
+            return false;
+        };
+        let name = &entry.record.name;
+        let Some(card) = self.cards.get(&new.mapping.card) else { return false };
+        let lacks = |b: &BitstreamId| {
+            self.stateful(new).iter().any(|(r, of)| *of == b && !card.has_guest(*r, b, name))
+        };
+        new.mapping.card == old.mapping.card
+            && self.is_loaded(new)
+            && self.stateful(old).into_iter().any(|(region, b)| {
+                !new.mapping.uses(region) && card.has_guest(region, b, name) && lacks(b)
+            })
+    }
+
+    /// A DAG whose regions are loaded may have to wait for its state.
+    pub(crate) fn look_for_newcomer(&mut self, name: &DagName) {
+        let wanted = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let Some(wanted) = wanted else { return };
+        let waits = self.is_loaded(wanted) && !self.is_welcome(name, wanted);
+        let id = wanted.mapping.card.clone();
+        if let Some(card) = self.cards.get_mut(&id).filter(|_| waits) {
+            card.states.newcomers.insert(name.clone());
+        }
+    }
+
+    /// What each region of a DAG's wanted placement lacks.
+    pub(super) fn needs(&self, id: &CardId, name: &DagName) -> Vec<(RegionId, BitstreamId, Need)> {
+        let Some(card) = self.cards.get(id) else { return Vec::new() };
+        let wanted = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let Some(wanted) = wanted.filter(|p| p.mapping.card == *id && self.is_loaded(p)) else {
+            return Vec::new();
+        };
+        let mut used = Used::default();
+        let mut needs = Vec::new();
+        for (region, bitstream) in self.stateful(wanted) {
+            if card.has_guest(region, bitstream, name) {
+                continue;
+            }
+            let need = self.need(card, (name, bitstream, region), wanted, &mut used);
+            needs.push((region, bitstream.clone(), need));
+        }
+        needs
+    }
+
+    /// What one region lacks; `used` are contexts that regions before it get.
+    fn need(
+        &self,
+        card: &CardState,
+        (name, bitstream, region): (&DagName, &BitstreamId, RegionId),
+        wanted: &Placement,
+        used: &mut Used,
+    ) -> Need {
+        if changes(card, name) {
+            return Need::Wait;
+        }
+        let mut waiting =
+            card.states.records.values().filter(|record| {
+                record.waits_for(name, bitstream) && !used.0.contains(&record.offset)
+            });
+        if let Some(record) = waiting.next() {
+            used.0.push(record.offset);
+            return match record.phase {
+                Phase::Saved(_) => Need::Restore(record.offset),
+                Phase::Saving(_) | Phase::Erasing => Need::Wait,
+            };
+        }
+        let left = |r: &RegionId| {
+            !wanted.mapping.uses(*r) && card.has_guest(*r, bitstream, name) && !used.1.contains(r)
+        };
+        if let Some(from) = card.region_ids().find(left) {
+            used.1.push(from);
+            return match self.leads(card, name, from) {
+                true => Need::Wait,
+                false => Need::SaveFrom(from),
+            };
+        }
+        match card.region(region).is_some_and(|entry| entry.fresh) {
+            true => Need::Nothing,
+            false => Need::Clear,
+        }
+    }
+
+    /// Whether rows may lead a DAG's packets to a region, or packets that they led there may be on
+    /// their way.
+    fn leads(&self, card: &CardState, name: &DagName, region: RegionId) -> bool {
+        let Some(entry) = self.dags.get(name) else { return false };
+        let uses = |serial: u64| entry.placement(serial).is_none_or(|p| p.mapping.uses(region));
+        changes(card, name) || entry.active.is_some_and(uses) || entry.target.is_some_and(uses)
+    }
+
+    /// A DAG has a context in a region from now on, as far as anybody knows.
+    pub(super) fn add_guest(&mut self, out: &mut Out, id: &CardId, region: RegionId, guest: Guest) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        self.stale.insert(guest.dag.clone());
+        if entry.record.guests.insert(guest) {
+            self.store_region(out, id, region);
+            self.refresh_kept(id);
+        }
+    }
+
+    pub(super) fn remove_guest(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        region: RegionId,
+        guest: &Guest,
+    ) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        if entry.record.guests.remove(guest) {
+            self.store_region(out, id, region);
+            self.refresh_kept(id);
+        }
+    }
+
+    /// A DAG goes: nobody needs its contexts any more. Those in regions go with the next load: no
+    /// other DAG ever has its UID.
+    pub(crate) fn forget_states(&mut self, out: &mut Out, name: &DagName) {
+        let cards: Vec<CardId> = self.cards.keys().cloned().collect();
+        for id in cards {
+            let Some(card) = self.cards.get_mut(&id) else { continue };
+            card.states.newcomers.remove(name);
+            let of_dag = card.states.records.values_mut().filter(|record| record.dag == *name);
+            for record in of_dag {
+                record.phase = Phase::Erasing;
+                out.batch.put(key::state(&id, record.offset), record);
+            }
+            for region in card.region_ids() {
+                let entry = &mut card.regions[region.index()];
+                let before = entry.record.guests.len();
+                entry.record.guests.retain(|guest| guest.dag != *name);
+                if entry.record.guests.len() < before {
+                    out.batch.put(key::region(&id, region), &entry.record);
+                }
+            }
+            self.refresh_kept(&id);
+        }
+    }
+
+    /// Guests whose context the region still has, though it is to hold something else: they are to be
+    /// saved before it is loaded.
+    pub(super) fn to_be_saved(&self, card: &CardState, region: RegionId) -> Vec<Guest> {
+        let Some(entry) = card.region(region) else { return Vec::new() };
+        let guests = entry.record.guests.iter();
+        guests.filter(|guest| self.is_there(entry.actual, guest)).cloned().collect()
+    }
+
+    /// Whether a region that holds `actual` has a guest's context.
+    pub(super) fn is_there(&self, actual: Actual, guest: &Guest) -> bool {
+        self.digest_of(&guest.bitstream).is_some_and(|digest| actual == Actual::Holds(digest))
+    }
+
+    /// Which regions must not be loaded with anything else, for what is in them has nowhere to go.
+    pub(crate) fn refresh_kept(&mut self, id: &CardId) {
+        let Some(card) = self.cards.get(id) else { return };
+        let kept = card.region_ids().map(|region| {
+            let guests = card.region(region).map(|entry| &entry.record.guests);
+            let lengths: Vec<u32> =
+                guests.into_iter().flatten().map(|g| self.length_of(&g.bitstream)).collect();
+            let unsavable = card.region(region).is_some_and(|entry| entry.unsavable.is_some());
+            let area = card.profile.save_area;
+            let has_room =
+                || super::area::places(&card.states.records, area, lengths.clone()).is_some();
+            !lengths.is_empty() && (unsavable || !has_room())
+        });
+        let kept: Vec<bool> = kept.collect();
+        let Some(card) = self.cards.get_mut(id) else { return };
+        for (region, kept) in card.region_ids().zip(kept) {
+            self.freed |= card.ledger.is_kept(region) && !kept;
+            card.ledger.set_kept(region, kept);
+        }
+    }
+
+    /// Whether a card can be asked.
+    pub(super) fn answers(&self, id: &CardId) -> bool {
+        self.cards.get(id).is_some_and(|card| card.link == Link::Ready)
+    }
+}
+
+/// Whether rows of a DAG are on their way to the card, or to be: where they lead is not known.
+fn changes(card: &CardState, name: &DagName) -> bool {
+    let mut under_way = card.programming.iter().flat_map(|p| &p.dags);
+    card.touched.contains(name) || under_way.any(|(dag, _)| dag == name)
+}
+
+impl CardState {
+    fn has_guest(&self, region: RegionId, bitstream: &BitstreamId, dag: &DagName) -> bool {
+        self.region(region).is_some_and(|entry| {
+            entry.record.guests.iter().any(|g| g.dag == *dag && g.bitstream == *bitstream)
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! State that is lost, and regions that keep what they hold so that it is not.
+
+use snic_domain::{CardId, RegionId};
+use snic_tables::CardSnapshot;
+
+use super::{Guest, Phase, StateRecord};
+use crate::card::Actual;
+use crate::log::{About, LogKind};
+use crate::out::Out;
+use crate::records::key;
+use crate::state::Controller;
+
+impl Controller {
+    /// A card said what it holds: contexts that its memory and its regions do not have are lost.
+    pub(crate) fn adopt_states(&mut self, out: &mut Out, id: &CardId, snapshot: &CardSnapshot) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        card.states.boot_id = snapshot.boot_id;
+        card.regions.iter_mut().for_each(|entry| (entry.fresh, entry.unsavable) = (false, None));
+        let records: Vec<_> = card.states.records.values().cloned().collect();
+        for record in records {
+            let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+            if record.boot_id != snapshot.boot_id {
+                self.drop_record(out, id, &record, "the card has lost its memory");
+            } else if let Phase::Saving(from) = record.phase
+                && !self.actual(id, from).is_some_and(|actual| self.is_there(actual, &guest))
+            {
+                self.set_phase(out, id, record.offset, Phase::Erasing);
+                self.tell_lost(out, (id, from), &guest, "the region does not hold it any more");
+            }
+        }
+        let regions: Vec<RegionId> = self.cards[id].region_ids().collect();
+        for region in regions {
+            self.settle_guests(out, id, region);
+        }
+        self.refresh_kept(id);
+    }
+
+    /// The save area is smaller than it was: what does not fit is lost.
+    pub(crate) fn lose_outside(&mut self, out: &mut Out, id: &CardId) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let most = card.profile.save_area.bytes.get();
+        let outside = |r: &&StateRecord| u64::from(r.offset) + u64::from(r.length) > most;
+        let outside: Vec<_> = card.states.records.values().filter(outside).cloned().collect();
+        for record in outside {
+            self.drop_record(out, id, &record, "the save area is smaller than it was");
+        }
+    }
+
+    /// What a record stands for is gone.
+    fn drop_record(&mut self, out: &mut Out, id: &CardId, record: &StateRecord, why: &str) {
+        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        if record.phase != Phase::Erasing {
+            self.tell_lost_on(out, id, &guest, why);
+        }
+        if let Some(card) = self.cards.get_mut(id) {
+            card.states.records.remove(&record.offset);
+        }
+        out.batch.delete(key::state(id, record.offset));
+    }
+
+    fn actual(&self, id: &CardId, region: RegionId) -> Option<Actual> {
+        Some(self.cards.get(id)?.region(region)?.actual)
+    }
+
+    /// Contexts of a region that holds something else by now are lost.
+    pub(crate) fn settle_guests(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+        let Some(entry) = self.cards.get(id).and_then(|card| card.region(region)) else { return };
+        if entry.actual == Actual::Unknown {
+            return;
+        }
+        let gone = entry.record.guests.iter().filter(|guest| !self.is_there(entry.actual, guest));
+        let gone: Vec<Guest> = gone.cloned().collect();
+        for guest in gone {
+            self.lose(out, (id, region), &guest, "the region does not hold it any more");
+        }
+    }
+
+    /// A guest's context is lost.
+    pub(super) fn lose(
+        &mut self,
+        out: &mut Out,
+        (id, region): (&CardId, RegionId),
+        guest: &Guest,
+        why: &str,
+    ) {
+        self.remove_guest(out, id, region, guest);
+        self.tell_lost(out, (id, region), guest, why);
+    }
+
+    pub(super) fn tell_lost(
+        &mut self,
+        out: &mut Out,
+        (id, region): (&CardId, RegionId),
+        guest: &Guest,
+        why: &str,
+    ) {
+        let text =
+            format!("what {} kept for it in region {region} is lost: {why}", guest.bitstream);
+        self.note_lost(out, id, guest, (vec![region], text));
+    }
+
+    pub(super) fn tell_lost_on(&mut self, out: &mut Out, id: &CardId, guest: &Guest, why: &str) {
+        let text = format!("what {} kept for it is lost: {why}", guest.bitstream);
+        self.note_lost(out, id, guest, (Vec::new(), text));
+    }
+
+    fn note_lost(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        guest: &Guest,
+        (regions, text): (Vec<RegionId>, String),
+    ) {
+        if !self.dags.contains_key(&guest.dag) {
+            return;
+        }
+        if let Some(card) = self.cards.get_mut(id) {
+            card.states.figures.lost += 1;
+        }
+        self.stale.insert(guest.dag.clone());
+        let about = About { regions, ..About::dag(id, &guest.dag) };
+        self.note(out, LogKind::StateLost, about, text);
+        self.emit_dag(out, &guest.dag);
+    }
+
+    /// A region stays what it is: what is kept in it cannot be saved. Who was to get it is planned
+    /// anew.
+    pub(super) fn keep_region(&mut self, out: &mut Out, id: &CardId, region: RegionId, why: &str) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        let wanted = entry.record.bitstream.clone();
+        entry.unsavable = Some(why.to_owned());
+        card.states.figures.kept += 1;
+        self.refresh_kept(id);
+        self.abandon_content(out, id, region);
+        self.keep_as_victim(out, id, region);
+        let wanted = wanted.map_or_else(|| "another chain".to_owned(), |b| b.to_string());
+        let text = format!(
+            "region {region} is not loaded with {wanted}: state that is kept in it cannot be saved: {why}"
+        );
+        let about = About { regions: vec![region], ..About::card(id) };
+        self.note(out, LogKind::StateKept, about, text);
+    }
+
+    /// A region is to be loaded: says whether nothing is kept in it that has to be saved first. Where
+    /// there is no room for it the region stays what it is.
+    pub(crate) fn make_loadable(&mut self, out: &mut Out, id: &CardId, region: RegionId) -> bool {
+        self.settle_guests(out, id, region);
+        let Some(card) = self.cards.get(id) else { return false };
+        let guests = self.to_be_saved(card, region);
+        if guests.is_empty() {
+            return true;
+        }
+        if !self.answers(id) || !self.begin_saving(out, id, region, guests) {
+            self.keep_region(out, id, region, "the save area has no room for it");
+        }
+        false
+    }
+}

@@ -1,0 +1,312 @@
+//! State of chains that give their region up: saved to the card's save area, restored where the
+//! same bitstream serves the same DAG again.
+//!
+//! What a chain keeps for one DAG is a *context*. A region's record says which DAGs may have one
+//! there (its *guests*), a [`StateRecord`] which one stands in the save area; a context is in one of
+//! the two, never in both. What is moved is moved by one rule each:
+//!
+//! ```text
+//!  region is to hold something else ──┐
+//!  DAG serves from another region ────┴► no row leads there ─► Saving ─► Saved     guest no more
+//!                                                           (intent)      │
+//!          DAG has a new region with that bitstream, loaded ──────────────┴► restored: guest
+//!                                                                              └► Erasing ─► gone
+//! ```
+//!
+//! Rows lead to a region only when the DAG is its guest: what was saved is back by then, or it is
+//! said that it is lost, or what an earlier time left there is cleared. A victim keeps its contexts
+//! as long as nobody needs its region, and nothing is copied. Where the save area has no room, or
+//! the wrapper does not save, the region is not switched ([`LogKind::StateKept`]): state that somebody
+//! has is worth more than an instance that somebody would have beyond its promise.
+//!
+//! After a crash the records say what was under way; whether the context is still in its region the
+//! card says. A save is made again: the context stays in the region until a load, which waits. A
+//! restore is made again: no packet came before it was noted. When the card's boot id is another one,
+//! its memory is empty, and all that was in it is lost.
+//!
+//! [`LogKind::StateKept`]: crate::LogKind::StateKept
+
+mod area;
+mod guests;
+mod lost;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use snic_domain::limits::STATE_UNIT;
+use snic_domain::{
+    BitstreamId, ByteSize, CardId, DagName, DagUid, Digest, RegionId, SaveArea, Timestamp,
+};
+use snic_tables::registers::STATE_HEAD;
+use snic_tables::{SaveSlot, Ticket};
+
+use crate::state::Controller;
+
+/// A DAG that may have a context in a region, by the bitstream that keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Guest {
+    /// What the region held.
+    pub bitstream: BitstreamId,
+    /// Whose it is.
+    pub dag: DagName,
+}
+
+/// How far a context in the save area is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// It is to be copied from this region; as long as it is not, the region keeps it.
+    Saving(RegionId),
+    /// It is there, with this CRC.
+    Saved(u32),
+    /// It is needed no more: its bytes are written over, then the place is free.
+    Erasing,
+}
+
+/// A context in the save area of a card, or on its way to or out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRecord {
+    /// Whose it is.
+    pub dag: DagName,
+    /// What the DAG's packets carry.
+    pub uid: DagUid,
+    /// What kept it.
+    pub bitstream: BitstreamId,
+    /// The digest of that bitstream.
+    pub digest: Digest,
+    /// Where it stands, in bytes from the beginning of the save area.
+    pub offset: u32,
+    /// How many bytes, the head included.
+    pub length: u32,
+    /// The card's boot id: when it is another one, the memory is empty.
+    pub boot_id: u32,
+    /// How far it is.
+    pub phase: Phase,
+    /// When it was begun or saved.
+    pub since: Timestamp,
+    /// Steps that failed in a row since the daemon started.
+    #[serde(skip)]
+    pub attempts: u32,
+}
+
+impl StateRecord {
+    const fn slot(&self) -> SaveSlot {
+        SaveSlot { offset: self.offset, length: self.length }
+    }
+
+    /// Whether it is of this DAG and bitstream, and waits for a region or is on its way to wait.
+    fn waits_for(&self, dag: &DagName, bitstream: &BitstreamId) -> bool {
+        self.phase != Phase::Erasing && self.dag == *dag && self.bitstream == *bitstream
+    }
+}
+
+/// What was done with state on a card, since the daemon started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StateFigures {
+    /// Contexts saved.
+    pub saved: u64,
+    /// Contexts restored.
+    pub restored: u64,
+    /// Contexts lost.
+    pub lost: u64,
+    /// Switches that were not made because state could not be saved.
+    pub kept: u64,
+    /// Contexts in the save area now.
+    pub waiting: u64,
+    /// Bytes of the save area that are taken now.
+    pub bytes: u64,
+}
+
+/// Where a context is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatePlace {
+    /// In a region that the DAG uses, or that still holds the chain.
+    Region(RegionId),
+    /// On its way to the save area.
+    Saving(RegionId),
+    /// In the save area, at this offset in bytes.
+    Saved(u32),
+}
+
+/// A context as callers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateView {
+    /// Whose it is.
+    pub dag: DagName,
+    /// What keeps it.
+    pub bitstream: BitstreamId,
+    /// Where it is.
+    pub place: StatePlace,
+    /// How large it is, without the head.
+    pub bytes: ByteSize,
+    /// Since when it is saved or being saved.
+    pub since: Option<Timestamp>,
+}
+
+/// What a wrapper was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    /// To save what this offset is for.
+    Save(u32),
+    /// To restore what stands at this offset.
+    Restore(u32),
+    /// To begin anew with a DAG.
+    Clear(Guest),
+    /// To erase what stands at this offset.
+    Erase(u32),
+}
+
+/// A wrapper's work under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    ticket: Ticket,
+    region: RegionId,
+    asked: Asked,
+}
+
+/// The state of chains of one card.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    /// By offset.
+    records: BTreeMap<u32, StateRecord>,
+    /// DAGs whose regions are loaded and that wait for their state.
+    newcomers: BTreeSet<DagName>,
+    step: Option<Step>,
+    /// Steps that failed in a row.
+    failures: u32,
+    /// No step before.
+    not_before: Timestamp,
+    /// The card's, as last read.
+    boot_id: u32,
+    figures: StateFigures,
+}
+
+impl States {
+    /// What the card was asked counts no more.
+    pub fn forget(&mut self) {
+        self.step = None;
+        self.failures = 0;
+        self.not_before = Timestamp::ZERO;
+    }
+
+    /// A record of the store; says whether its place was free.
+    pub fn recover(&mut self, record: StateRecord) -> bool {
+        let is_free = area::is_free(&self.records, record.offset, record.length);
+        self.records.insert(record.offset, record);
+        is_free
+    }
+
+    /// Whether something is to be done that waits for nothing but its time.
+    fn is_pending(&self) -> bool {
+        let to_do = |record: &StateRecord| !matches!(record.phase, Phase::Saved(_));
+        self.step.is_none() && (!self.newcomers.is_empty() || self.records.values().any(to_do))
+    }
+
+    /// When a wait ends.
+    pub fn next_wake_up(&self) -> Option<Timestamp> {
+        self.is_pending().then_some(self.not_before)
+    }
+
+    /// What was done, and what is there.
+    pub fn figures(&self) -> StateFigures {
+        StateFigures {
+            waiting: self.records.len() as u64,
+            bytes: self.records.values().map(|record| u64::from(record.length)).sum(),
+            ..self.figures
+        }
+    }
+
+    /// Whether a region keeps what is being saved of it.
+    pub fn holds_back(&self, region: RegionId) -> bool {
+        self.records.values().any(|record| record.phase == Phase::Saving(region))
+            || self
+                .step
+                .as_ref()
+                .is_some_and(|step| step.region == region && !matches!(step.asked, Asked::Erase(_)))
+    }
+
+    /// No two contexts in one place, and all in the save area.
+    pub fn check(&self, area: SaveArea) -> Result<(), String> {
+        let mut end = 0;
+        for record in self.records.values() {
+            if record.offset < end {
+                return Err(format!("two states stand at {}", record.offset));
+            }
+            end = record.offset.saturating_add(record.length);
+        }
+        match u64::from(end) > area.bytes.get() {
+            true => Err(format!("a state ends at {end}, the save area at {}", area.bytes)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Controller {
+    /// Bytes of a context of a bitstream, as its region's wrapper counts them; zero where it keeps
+    /// no state.
+    pub(crate) fn state_bytes(&self, bitstream: &BitstreamId) -> u32 {
+        let nts = self.bitstreams.get(bitstream).map_or(&[][..], |record| &record.bitstream.nts);
+        let units = nts.iter().filter_map(|nt| self.nts.get(nt));
+        let units = units.map(|record| record.nt.state.get().div_ceil(STATE_UNIT.get()));
+        u32::try_from(units.sum::<u64>() * STATE_UNIT.get()).unwrap_or(u32::MAX)
+    }
+
+    /// What a context takes of the save area.
+    fn length_of(&self, bitstream: &BitstreamId) -> u32 {
+        self.state_bytes(bitstream).saturating_add(STATE_HEAD)
+    }
+
+    /// The contexts of a DAG: those in regions first.
+    pub fn states_of(&self, name: &DagName) -> Vec<StateView> {
+        self.cards.keys().flat_map(|id| self.states_where(id, |of, _| of == name)).collect()
+    }
+
+    /// The contexts on a card: those in regions first.
+    pub fn states_on(&self, id: &CardId) -> Vec<StateView> {
+        self.states_where(id, |_, _| true)
+    }
+
+    /// The contexts in a region, or being saved from it.
+    pub(crate) fn states_in(&self, id: &CardId, region: RegionId) -> Vec<StateView> {
+        self.states_where(id, |_, place| match place {
+            StatePlace::Region(of) | StatePlace::Saving(of) => of == region,
+            StatePlace::Saved(_) => false,
+        })
+    }
+
+    fn states_where(
+        &self,
+        id: &CardId,
+        is_meant: impl Fn(&DagName, StatePlace) -> bool,
+    ) -> Vec<StateView> {
+        let Some(card) = self.cards.get(id) else { return Vec::new() };
+        let in_regions = card.region_ids().zip(&card.regions).flat_map(|(region, entry)| {
+            let guests = entry.record.guests.iter();
+            guests.map(move |g| (&g.dag, &g.bitstream, StatePlace::Region(region), None))
+        });
+        let saved = card.states.records.values().filter_map(|record| {
+            let place = match record.phase {
+                Phase::Saving(region) => StatePlace::Saving(region),
+                Phase::Saved(_) => StatePlace::Saved(record.offset),
+                Phase::Erasing => return None,
+            };
+            Some((&record.dag, &record.bitstream, place, Some(record.since)))
+        });
+        let meant = in_regions.chain(saved).filter(|(dag, _, place, _)| is_meant(dag, *place));
+        meant
+            .map(|(dag, bitstream, place, since)| StateView {
+                dag: dag.clone(),
+                bitstream: bitstream.clone(),
+                place,
+                bytes: ByteSize::from_bytes(self.state_bytes(bitstream).into()),
+                since,
+            })
+            .collect()
+    }
+
+    /// What was done with state on a card.
+    pub fn state_figures(&self, card: &CardId) -> Option<StateFigures> {
+        self.cards.get(card).map(|card| card.states.figures())
+    }
+}

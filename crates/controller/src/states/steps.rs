@@ -1,0 +1,303 @@
+//! What wrappers are asked, one at a time for each card, and what came of it.
+
+use snic_domain::{CardId, DagName, RegionId};
+use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
+
+use super::guests::Need;
+use super::{Asked, Guest, Phase, StateRecord, Step, area};
+use crate::event::Effect;
+use crate::log::{About, LogKind};
+use crate::out::Out;
+use crate::records::key;
+use crate::state::Controller;
+
+impl Controller {
+    /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
+    /// wait for it; then what DAGs wait for; then what is to be erased.
+    pub(crate) fn keep_states(&mut self, out: &mut Out, id: &CardId) {
+        self.serve_newcomers(out, id);
+        let Some(card) = self.cards.get(id) else { return };
+        let states = &card.states;
+        if states.step.is_some() || states.not_before > self.now {
+            return;
+        }
+        let saving = states.records.values().find_map(|record| match record.phase {
+            Phase::Saving(from) => Some((from, Asked::Save(record.offset))),
+            _ => None,
+        });
+        let erasing = || {
+            let record = states.records.values().find(|r| r.phase == Phase::Erasing)?;
+            Some((RegionId(0), Asked::Erase(record.offset)))
+        };
+        let next = saving.or_else(|| self.next_for_newcomers(id)).or_else(erasing);
+        if let Some((region, asked)) = next {
+            self.ask(out, id, region, asked);
+        }
+    }
+
+    /// Lets in who lacks nothing, and begins to save what they left behind.
+    fn serve_newcomers(&mut self, out: &mut Out, id: &CardId) {
+        let names = self.cards.get(id).map(|card| card.states.newcomers.clone());
+        for name in names.unwrap_or_default() {
+            let needs = self.needs(id, &name);
+            if needs.is_empty()
+                && let Some(card) = self.cards.get_mut(id)
+            {
+                card.states.newcomers.remove(&name);
+            }
+            for (region, bitstream, need) in needs {
+                let guest = Guest { bitstream, dag: name.clone() };
+                match need {
+                    Need::Nothing => self.add_guest(out, id, region, guest),
+                    Need::SaveFrom(from) => {
+                        if !self.begin_saving(out, id, from, vec![guest.clone()]) {
+                            let why = "the save area has no room for it";
+                            self.lose(out, (id, from), &guest, why);
+                        }
+                    }
+                    Need::Restore(_) | Need::Wait | Need::Clear => {}
+                }
+            }
+        }
+    }
+
+    fn next_for_newcomers(&self, id: &CardId) -> Option<(RegionId, Asked)> {
+        let newcomers = &self.cards.get(id)?.states.newcomers;
+        let needs = newcomers.iter().flat_map(|name| {
+            self.needs(id, name)
+                .into_iter()
+                .map(|(region, b, need)| (name.clone(), region, b, need))
+        });
+        let mut asked = needs.filter_map(|(dag, region, bitstream, need)| match need {
+            Need::Restore(offset) => Some((region, Asked::Restore(offset))),
+            Need::Clear => Some((region, Asked::Clear(Guest { bitstream, dag }))),
+            Need::Nothing | Need::Wait | Need::SaveFrom(_) => None,
+        });
+        asked.next()
+    }
+
+    fn ask(&mut self, out: &mut Out, id: &CardId, region: RegionId, asked: Asked) {
+        let Some(order) = self.order(id, &asked) else { return };
+        let ticket = self.ticket();
+        let Some(card) = self.cards.get_mut(id) else { return };
+        if !matches!(asked, Asked::Clear(_) | Asked::Erase(_))
+            && let Some(entry) = card.regions.get_mut(region.index())
+        {
+            // What is copied from or to it may stay there.
+            entry.fresh = false;
+        }
+        card.states.step = Some(Step { ticket, region, asked });
+        let command = CardCommand::State { ticket, region, order };
+        out.effects.push(Effect::Card { card: id.clone(), command });
+    }
+
+    fn order(&self, id: &CardId, asked: &Asked) -> Option<StateOrder> {
+        let card = self.cards.get(id)?;
+        let of = |offset: &u32| card.states.records.get(offset).map(|r| (r, r.uid, r.slot()));
+        Some(match asked {
+            Asked::Save(offset) => {
+                of(offset).map(|(_, uid, slot)| StateOrder::Save { uid, slot })?
+            }
+            Asked::Restore(offset) => {
+                let (record, uid, slot) = of(offset)?;
+                let Phase::Saved(check) = record.phase else { return None };
+                StateOrder::Restore { uid, slot, check }
+            }
+            Asked::Clear(guest) => StateOrder::Clear { uid: self.dags.get(&guest.dag)?.record.uid },
+            Asked::Erase(offset) => {
+                let slot: SaveSlot = of(offset)?.2;
+                StateOrder::Erase { slot }
+            }
+        })
+    }
+
+    /// Notes that contexts are to be saved from a region: from now on they are in the records. Says
+    /// whether there is room; without, nothing is changed.
+    pub(super) fn begin_saving(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        from: RegionId,
+        guests: Vec<Guest>,
+    ) -> bool {
+        let Some(card) = self.cards.get(id) else { return false };
+        let lengths: Vec<u32> = guests.iter().map(|g| self.length_of(&g.bitstream)).collect();
+        let places =
+            area::places(&card.states.records, card.profile.save_area, lengths.iter().copied());
+        let Some(places) = places else { return false };
+        for ((guest, offset), length) in guests.into_iter().zip(places).zip(lengths) {
+            self.remove_guest(out, id, from, &guest);
+            let uid = self.dags.get(&guest.dag).map(|entry| entry.record.uid);
+            let digest = self.digest_of(&guest.bitstream);
+            let (Some(uid), Some(digest)) = (uid, digest) else { continue };
+            let Some(card) = self.cards.get_mut(id) else { return false };
+            let record = StateRecord {
+                dag: guest.dag,
+                uid,
+                bitstream: guest.bitstream,
+                digest,
+                offset,
+                length,
+                boot_id: card.states.boot_id,
+                phase: Phase::Saving(from),
+                since: self.now,
+                attempts: 0,
+            };
+            out.batch.put(key::state(id, offset), &record);
+            card.states.records.insert(offset, record);
+        }
+        self.refresh_kept(id);
+        true
+    }
+
+    /// A wrapper answered.
+    pub(crate) fn state_ended(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        ticket: Ticket,
+        result: Result<StateDone, StateFailure>,
+    ) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let Some(step) = card.states.step.take_if(|step| step.ticket == ticket) else { return };
+        match &result {
+            Ok(_) => card.states.failures = 0,
+            Err(_) => {
+                card.states.failures += 1;
+                card.states.not_before = self.now + self.settings.wait(card.states.failures);
+            }
+        }
+        match (step.asked, result) {
+            (Asked::Save(offset), Ok(done)) => self.saved(out, (id, step.region), offset, done),
+            (Asked::Save(offset), Err(e)) => self.not_saved(out, (id, step.region), offset, &e),
+            (Asked::Restore(offset), Ok(_)) => self.restored(out, (id, step.region), offset),
+            (Asked::Restore(offset), Err(e)) => self.not_restored(out, id, offset, &e),
+            (Asked::Clear(guest), Ok(_)) => {
+                if self.dags.contains_key(&guest.dag) {
+                    self.add_guest(out, id, step.region, guest);
+                }
+            }
+            // They are tried again.
+            (Asked::Clear(_) | Asked::Erase(_), Err(_)) => {}
+            (Asked::Erase(offset), Ok(_)) => {
+                if let Some(card) = self.cards.get_mut(id) {
+                    card.states.records.remove(&offset);
+                }
+                out.batch.delete(key::state(id, offset));
+                self.refresh_kept(id);
+            }
+        }
+    }
+
+    /// The record at an offset, if its context is needed yet.
+    fn needed(&mut self, id: &CardId, offset: u32) -> Option<&mut StateRecord> {
+        let record = self.cards.get_mut(id)?.states.records.get_mut(&offset)?;
+        (record.phase != Phase::Erasing).then_some(record)
+    }
+
+    /// Notes another phase of a record.
+    pub(super) fn set_phase(&mut self, out: &mut Out, id: &CardId, offset: u32, phase: Phase) {
+        let now = self.now;
+        let Some(record) = self.needed(id, offset) else { return };
+        (record.phase, record.since, record.attempts) = (phase, now, 0);
+        out.batch.put(key::state(id, offset), record);
+    }
+
+    fn saved(
+        &mut self,
+        out: &mut Out,
+        (id, from): (&CardId, RegionId),
+        offset: u32,
+        done: StateDone,
+    ) {
+        let Some(record) = self.needed(id, offset) else { return };
+        let (dag, bitstream) = (record.dag.clone(), record.bitstream.clone());
+        self.set_phase(out, id, offset, Phase::Saved(done.check));
+        let Some(card) = self.cards.get_mut(id) else { return };
+        card.states.figures.saved += 1;
+        let next = card.region(from).and_then(|entry| entry.record.bitstream.clone());
+        let why = match next.filter(|next| *next != bitstream) {
+            Some(next) => format!("region {from} is needed for {next}"),
+            None => "it serves from another region".to_owned(),
+        };
+        let text = format!("{} bytes that {bitstream} keeps for it are saved: {why}", done.bytes);
+        self.note(
+            out,
+            LogKind::StateSaved,
+            About { regions: vec![from], ..About::dag(id, &dag) },
+            text,
+        );
+        self.tell_states(out, id, from, &dag);
+    }
+
+    /// What a context stands for: a DAG and a region of which callers see it.
+    fn tell_states(&mut self, out: &mut Out, id: &CardId, region: RegionId, dag: &DagName) {
+        self.emit_region(out, id, region);
+        self.emit_dag(out, dag);
+    }
+
+    fn not_saved(
+        &mut self,
+        out: &mut Out,
+        (id, from): (&CardId, RegionId),
+        offset: u32,
+        failure: &StateFailure,
+    ) {
+        let attempts_max = self.settings.load_attempts;
+        let Some(record) = self.needed(id, offset) else { return };
+        record.attempts += 1;
+        let exhausted = record.attempts >= attempts_max;
+        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        let Some(entry) = self.cards.get(id).and_then(|card| card.region(from)) else { return };
+        if !self.is_there(entry.actual, &guest) {
+            self.set_phase(out, id, offset, Phase::Erasing);
+            return self.tell_lost(out, (id, from), &guest, &failure.to_string());
+        }
+        if !exhausted {
+            return;
+        }
+        let is_needed = !entry.is_loaded();
+        self.set_phase(out, id, offset, Phase::Erasing);
+        if !is_needed && self.waits_elsewhere(id, &guest) {
+            return self.tell_lost(out, (id, from), &guest, &failure.to_string());
+        }
+        self.add_guest(out, id, from, guest);
+        if is_needed {
+            self.keep_region(out, id, from, &failure.to_string());
+        }
+    }
+
+    /// Whether a DAG has stopped for what is to be saved, to serve from another region.
+    fn waits_elsewhere(&self, id: &CardId, guest: &Guest) -> bool {
+        self.needs(id, &guest.dag).iter().any(|(_, bitstream, _)| *bitstream == guest.bitstream)
+    }
+
+    fn restored(&mut self, out: &mut Out, (id, to): (&CardId, RegionId), offset: u32) {
+        let Some(record) = self.needed(id, offset) else { return };
+        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        let bytes = record.length;
+        self.set_phase(out, id, offset, Phase::Erasing);
+        if let Some(card) = self.cards.get_mut(id) {
+            card.states.figures.restored += 1;
+        }
+        let (dag, bitstream) = (guest.dag.clone(), guest.bitstream.clone());
+        self.add_guest(out, id, to, guest);
+        let text = format!("{bytes} bytes that {bitstream} kept for it are in region {to} again");
+        self.note(
+            out,
+            LogKind::StateRestored,
+            About { regions: vec![to], ..About::dag(id, &dag) },
+            text,
+        );
+        self.tell_states(out, id, to, &dag);
+    }
+
+    /// It begins empty instead.
+    fn not_restored(&mut self, out: &mut Out, id: &CardId, offset: u32, failure: &StateFailure) {
+        let Some(record) = self.needed(id, offset) else { return };
+        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        self.set_phase(out, id, offset, Phase::Erasing);
+        let why = format!("it could not be restored: {failure}");
+        self.tell_lost_on(out, id, &guest, &why);
+    }
+}
