@@ -13,6 +13,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
             CardReport::Loaded { .. } => "region loaded",
             CardReport::Programmed { .. } => "tables programmed",
             CardReport::ReadBack { .. } => "card read back",
+            CardReport::State { .. } => "state moved",
             CardReport::Sampled { .. } => "counters sampled",
             CardReport::Released { .. } => "card released",
             CardReport::RoleRefused { .. } => "role refused",
