@@ -51,8 +51,8 @@ fn a_drain_without_another_card_says_what_is_left_and_can_be_cancelled() {
     assert_eq!(world.ended(&id), None);
     let view = world.operation(&id);
     assert_eq!(view.regions, (4, 3));
-    let said = "1 DAG is left: acme/a; packets of what it serves come in by this card: delete it, or \
-                unbind its machines and bind them at another one";
+    let said = "1 DAG is left: tenants/acme/dags/a; packets of what it serves come in by this card: \
+                delete it, or unbind its machines and bind them at another one";
     assert_eq!(view.stage.as_deref(), Some(said));
     assert_eq!(world.state("acme/a"), DagState::Ready, "it stays where it is");
     world.restart();
