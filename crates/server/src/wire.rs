@@ -87,7 +87,7 @@ pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
         conditions: view.conditions.iter().map(dag::condition_to_wire).collect(),
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
-        states: view.states.iter().map(chain_state).collect(),
+        states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
@@ -232,22 +232,24 @@ pub(crate) fn region(view: &RegionView) -> v1::Region {
         reconfigurations: view.loads,
         last_error: view.last_error.clone().unwrap_or_default(),
         last_error_time: error_at.map(timestamp),
-        states: view.states.iter().map(chain_state).collect(),
+        states: view.states.iter().map(|state| chain_state(state, Reader::Operator)).collect(),
     }
 }
 
-fn chain_state(view: &StateView) -> v1::ChainState {
+fn chain_state(view: &StateView, reader: Reader<'_>) -> v1::ChainState {
     let (place, region) = match view.place {
         StatePlace::Region(region) => (Place::InRegion, Some(region)),
         StatePlace::Saving(region) => (Place::BeingSaved, Some(region)),
         StatePlace::Saved(_) => (Place::Saved, None),
     };
+    let bitstream = reader.bitstream(&view.bitstream);
     v1::ChainState {
         dag: view.dag.to_string(),
-        bitstream: name::of_bitstream(&view.bitstream),
+        // The size is that of all its NTs.
+        bytes: if bitstream.is_empty() { 0 } else { view.bytes.get() },
+        bitstream,
         place: place.into(),
         region: region.map(|region| region.0.into()),
-        bytes: view.bytes.get(),
         since: view.since.map(timestamp),
     }
 }

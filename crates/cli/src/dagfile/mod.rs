@@ -39,7 +39,7 @@ use crate::quantity;
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What the server says of a DAG and takes from nobody.
-const OUTPUT_ONLY: [&str; 9] = [
+const OUTPUT_ONLY: [&str; 10] = [
     "uid",
     "state",
     "generation",
@@ -47,6 +47,7 @@ const OUTPUT_ONLY: [&str; 9] = [
     "conditions",
     "mapping",
     "rate_limit_bps",
+    "states",
     "create_time",
     "update_time",
 ];

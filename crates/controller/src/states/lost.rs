@@ -3,7 +3,7 @@
 use snic_domain::{CardId, RegionId};
 use snic_tables::CardSnapshot;
 
-use super::{Guest, Phase, StateRecord};
+use super::{Guest, Phase, StateRecord, as_told};
 use crate::card::Actual;
 use crate::log::{About, LogKind};
 use crate::out::Out;
@@ -94,13 +94,14 @@ impl Controller {
         guest: &Guest,
         why: &str,
     ) {
-        let text =
-            format!("what {} kept for it in region {region} is lost: {why}", guest.bitstream);
+        let keeper = as_told(&guest.bitstream, &guest.dag);
+        let text = format!("what {keeper} kept for it in region {region} is lost: {why}");
         self.note_lost(out, id, guest, (vec![region], text));
     }
 
     pub(super) fn tell_lost_on(&mut self, out: &mut Out, id: &CardId, guest: &Guest, why: &str) {
-        let text = format!("what {} kept for it is lost: {why}", guest.bitstream);
+        let keeper = as_told(&guest.bitstream, &guest.dag);
+        let text = format!("what {keeper} kept for it is lost: {why}");
         self.note_lost(out, id, guest, (Vec::new(), text));
     }
 

@@ -52,6 +52,14 @@ pub struct Guest {
     pub dag: DagName,
 }
 
+/// A chain in words for whose DAG it is: another tenant's has no name there.
+fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
+    match bitstream.owner() {
+        Some(owner) if owner != dag.tenant => "a chain of others".to_owned(),
+        _ => bitstream.to_string(),
+    }
+}
+
 /// How far a context in the save area is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -308,5 +316,22 @@ impl Controller {
     /// What was done with state on a card.
     pub fn state_figures(&self, card: &CardId) -> Option<StateFigures> {
         self.cards.get(card).map(|card| card.states.figures())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{DagId, TenantId};
+
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_not_told_the_name_of_anothers_chain() {
+        let tenant = TenantId::new("globex").expect("an id");
+        let dag = DagName { tenant, dag: DagId::new("mine").expect("an id") };
+        let told = |id: &str| as_told(&BitstreamId::new(id).expect("an id"), &dag);
+        assert_eq!(told("aes"), "aes");
+        assert_eq!(told("globex.own"), "globex.own");
+        assert_eq!(told("acme.secret"), "a chain of others");
     }
 }

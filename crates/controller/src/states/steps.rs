@@ -4,7 +4,7 @@ use snic_domain::{CardId, DagName, RegionId};
 use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
 
 use super::guests::Need;
-use super::{Asked, Guest, Phase, StateRecord, Step, area};
+use super::{Asked, Guest, Phase, StateRecord, Step, area, as_told};
 use crate::event::Effect;
 use crate::log::{About, LogKind};
 use crate::out::Out;
@@ -217,10 +217,11 @@ impl Controller {
         card.states.figures.saved += 1;
         let next = card.region(from).and_then(|entry| entry.record.bitstream.clone());
         let why = match next.filter(|next| *next != bitstream) {
-            Some(next) => format!("region {from} is needed for {next}"),
+            Some(next) => format!("region {from} is needed for {}", as_told(&next, &dag)),
             None => "it serves from another region".to_owned(),
         };
-        let text = format!("{} bytes that {bitstream} keeps for it are saved: {why}", done.bytes);
+        let keeper = as_told(&bitstream, &dag);
+        let text = format!("{} bytes that {keeper} keeps for it are saved: {why}", done.bytes);
         self.note(
             out,
             LogKind::StateSaved,
@@ -282,7 +283,8 @@ impl Controller {
         }
         let (dag, bitstream) = (guest.dag.clone(), guest.bitstream.clone());
         self.add_guest(out, id, to, guest);
-        let text = format!("{bytes} bytes that {bitstream} kept for it are in region {to} again");
+        let keeper = as_told(&bitstream, &dag);
+        let text = format!("{bytes} bytes that {keeper} kept for it are in region {to} again");
         self.note(
             out,
             LogKind::StateRestored,
