@@ -19,7 +19,7 @@ use uuid::Uuid;
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Files of each kind where nobody says otherwise: ten million in all, about ten seconds.
+/// Files of each kind where nobody says otherwise: ten million in all.
 const FILES: u64 = 3_500_000;
 /// Numbers at which lengths, counts and offsets go wrong.
 const INTERESTING: [u64; 12] =

@@ -253,6 +253,29 @@ pub async fn furnished(home: &Home, dags: &[&str]) -> Client {
     client
 }
 
+/// The trace and the span that [`create_in_trace`] asks from.
+pub const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+/// See [`TRACE`].
+pub const PARENT: &str = "00f067aa0ba902b7";
+
+/// Makes a DAG of acme that needs a load, asked for as a part of a trace of the client.
+///
+/// # Panics
+/// Where the daemon does not take it.
+pub async fn create_in_trace(client: &Client) {
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
+    let mut request = Request::new(v1::CreateDagRequest {
+        parent: "tenants/acme".into(),
+        dag_id: "web".into(),
+        dag: Some(dag(&spec)),
+        ..Default::default()
+    });
+    let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
+    request.metadata_mut().insert("traceparent", header);
+    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
+    client.wait(&operation).await.expect("it is ready");
+}
+
 /// A spec as the API has it.
 fn dag(spec: &DagSpec) -> Dag {
     Dag {

@@ -6,6 +6,6 @@ mod client;
 mod collector;
 mod daemon;
 
-pub use client::{Client, furnished};
+pub use client::{Client, PARENT, TRACE, create_in_trace, furnished};
 pub use collector::{Collector, attribute, hex};
 pub use daemon::{Daemon, Home, program};

@@ -9,14 +9,7 @@ use std::process::{Command, Stdio};
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use snic_api::v1;
-use snic_domain::{Bandwidth, DagSpec};
-use snic_integration::{Client, Collector, Home, attribute, hex};
-use tonic::Request;
-
-/// The client's trace and span.
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00f067aa0ba902b7";
+use snic_integration::{Client, Collector, Home, PARENT, TRACE, attribute, create_in_trace, hex};
 
 /// A port that was free a moment ago.
 fn free() -> SocketAddr {
@@ -32,26 +25,6 @@ fn page(address: SocketAddr) -> String {
     let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
     assert!(head.contains("200") && head.contains("version=0.0.4"), "{head}");
     body.to_owned()
-}
-
-/// A DAG that needs a load, asked for as part of the client's trace.
-async fn create(client: &Client) {
-    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
-    let dag = v1::Dag {
-        nodes: snic_api::convert::dag::nodes_to_wire(&spec),
-        bandwidth_bps: spec.bandwidth.get(),
-        ..Default::default()
-    };
-    let mut request = Request::new(v1::CreateDagRequest {
-        parent: "tenants/acme".into(),
-        dag_id: "web".into(),
-        dag: Some(dag),
-        ..Default::default()
-    });
-    let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
-    request.metadata_mut().insert("traceparent", header);
-    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
-    client.wait(&operation).await.expect("it is ready");
 }
 
 fn folder() -> PathBuf {
@@ -100,7 +73,7 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     client.register(&catalogue).await;
     client.create_tenant("acme").await.expect("a tenant");
     client.create_tenant("acme").await.expect_err("it exists");
-    create(&client).await;
+    create_in_trace(&client).await;
     let page = page(prometheus);
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");

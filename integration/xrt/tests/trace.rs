@@ -1,38 +1,12 @@
 //! One trace from the client to the process that calls XRT.
 
-use snic_api::v1;
 use snic_bitstream::catalogue;
-use snic_domain::{Bandwidth, DagSpec};
-use snic_integration::{Client, Collector, Home, attribute, hex};
+use snic_integration::{Client, Collector, Home, PARENT, TRACE, attribute, create_in_trace, hex};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::emulation;
 
-/// The client's trace and span.
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00f067aa0ba902b7";
-
 /// Bytes of a bitstream are more than this.
 const BITSTREAM_BYTES_MIN: u64 = 1 << 20;
-
-/// A DAG that needs a load, asked for as a part of the client's trace.
-async fn create(client: &Client) {
-    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
-    let dag = v1::Dag {
-        nodes: snic_api::convert::dag::nodes_to_wire(&spec),
-        bandwidth_bps: spec.bandwidth.get(),
-        ..Default::default()
-    };
-    let mut request = tonic::Request::new(v1::CreateDagRequest {
-        parent: "tenants/acme".into(),
-        dag_id: "web".into(),
-        dag: Some(dag),
-        ..Default::default()
-    });
-    let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
-    request.metadata_mut().insert("traceparent", header);
-    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
-    client.wait(&operation).await.expect("it is ready");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_worker_does_is_below_the_steps_that_it_is_for() {
@@ -54,7 +28,7 @@ async fn what_the_worker_does_is_below_the_steps_that_it_is_for() {
     let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
     client.register(&catalogue).await;
     client.create_tenant("acme").await.expect("a tenant");
-    create(&client).await;
+    create_in_trace(&client).await;
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 
