@@ -21,7 +21,7 @@ use crate::epoch::Loop;
 use crate::pages::Pages;
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
-use crate::states::States;
+use crate::states::{Guest, States};
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(crate) enum Actual {
 #[derive(Debug, Clone)]
 pub(crate) struct RegionEntry {
     pub record: RegionRecord,
+    /// DAGs that may have state in it, records of their own.
+    pub guests: BTreeSet<Guest>,
     /// Digest of the bitstream of the record.
     pub wanted: Option<Digest>,
     pub actual: Actual,
@@ -75,6 +77,7 @@ impl RegionEntry {
     pub fn new(record: RegionRecord, wanted: Option<Digest>) -> Self {
         Self {
             record,
+            guests: BTreeSet::new(),
             wanted,
             actual: Actual::Unknown,
             spare: false,

@@ -16,7 +16,7 @@ impl Controller {
             card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
             self.check_pages(id, card).map_err(|broken| format!("card {id}: {broken}"))?;
-            let mut guests = card.regions.iter().flat_map(|entry| &entry.record.guests);
+            let mut guests = card.regions.iter().flat_map(|entry| &entry.guests);
             if let Some(guest) = guests.find(|guest| !self.dags.contains_key(&guest.dag)) {
                 return Err(format!("card {id}: {} is gone and has state in a region", guest.dag));
             }

@@ -14,6 +14,7 @@
 //! | `explanations/T/D` | [`Explanation`] of the current placement |
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
+//! | `guests/C/NN/T/D/B` | [`Guest`] of a region |
 //! | `states/C/OOOOOOOOOO` | [`crate::StateRecord`], by its offset in the save area |
 //! | `bindings/V` | [`crate::BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |
@@ -21,8 +22,6 @@
 //! | `requests/CALLER/ID` | [`RequestRecord`] |
 //! | `refused/T/D` | [`crate::RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
-
-use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use snic_domain::{
@@ -162,9 +161,6 @@ pub struct RegionRecord {
     pub cordoned: bool,
     /// Why it is given up, if it is.
     pub faulty: Option<String>,
-    /// DAGs that may have state in it.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub guests: BTreeSet<Guest>,
 }
 
 /// A classification rule.
@@ -271,7 +267,8 @@ pub enum Made {
 /// Keys of records.
 pub(crate) mod key {
     use super::{
-        BitstreamId, CardId, DagName, NtTypeId, OperationId, RegionId, RuleId, TenantId, VmId,
+        BitstreamId, CardId, DagName, Guest, NtTypeId, OperationId, RegionId, RuleId, TenantId,
+        VmId,
     };
 
     pub(crate) const META: &str = "meta";
@@ -297,6 +294,10 @@ pub(crate) mod key {
     }
     pub(crate) fn region(card: &CardId, region: RegionId) -> String {
         format!("regions/{card}/{:02}", region.0)
+    }
+    pub(crate) fn guest(card: &CardId, region: RegionId, guest: &Guest) -> String {
+        let Guest { bitstream, dag: DagName { tenant, dag } } = guest;
+        format!("guests/{card}/{:02}/{tenant}/{dag}/{bitstream}", region.0)
     }
     pub(crate) fn state(card: &CardId, offset: u32) -> String {
         format!("states/{card}/{offset:010}")

@@ -18,7 +18,7 @@ use crate::records::{
 };
 use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
-use crate::states::StateRecord;
+use crate::states::{Guest, StateRecord};
 
 /// The records by kind, with their keys.
 #[derive(Default)]
@@ -32,6 +32,7 @@ struct Sorted {
     explanations: BTreeMap<String, Explanation>,
     cards: Vec<(String, CardRecord)>,
     regions: Vec<(String, RegionRecord)>,
+    guests: Vec<(String, Guest)>,
     states: Vec<(String, StateRecord)>,
     rules: Vec<(String, RuleRecord)>,
     bindings: Vec<(String, BindingRecord)>,
@@ -64,6 +65,7 @@ impl Sorted {
             }
             "cards" => self.cards.push((rest.to_owned(), read(&key, value)?)),
             "regions" => self.regions.push((rest.to_owned(), read(&key, value)?)),
+            "guests" => self.guests.push((rest.to_owned(), read(&key, value)?)),
             "states" => self.states.push((rest.to_owned(), read(&key, value)?)),
             "rules" => {
                 let record = named(&key, value, |r: &RuleRecord| key::rule(&r.rule.id))?;
@@ -90,6 +92,15 @@ impl Sorted {
 
 pub(crate) fn contradiction(key: &str, reason: impl Into<String>) -> InvalidRecord {
     InvalidRecord::Contradiction { key: key.to_owned(), reason: reason.into() }
+}
+
+/// The card and the region of a key `C/NN`.
+fn region_in(key: &str, rest: &str) -> Result<(CardId, RegionId), InvalidRecord> {
+    let (card, region) =
+        rest.split_once('/').ok_or_else(|| contradiction(key, "no card in its key"))?;
+    let id = CardId::new(card).map_err(|e| contradiction(key, e.to_string()))?;
+    let number = region.parse().map_err(|_| contradiction(key, "no region in its key"))?;
+    Ok((id, RegionId(number)))
 }
 
 /// A record that says itself which it is, under the key that it should have.
@@ -128,6 +139,7 @@ impl Controller {
         controller.recover_catalogue(&mut sorted);
         controller.recover_cards(&mut sorted)?;
         controller.recover_dags(&mut sorted)?;
+        controller.recover_guests(&mut sorted)?;
         controller.recover_states(&mut sorted)?;
         controller.recover_rules(&mut sorted)?;
         controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
@@ -201,11 +213,8 @@ impl Controller {
         }
         for (rest, record) in std::mem::take(&mut sorted.regions) {
             let key = format!("regions/{rest}");
-            let (card, region) =
-                rest.split_once('/').ok_or_else(|| contradiction(&key, "no card in its key"))?;
-            let id = CardId::new(card).map_err(|e| contradiction(&key, e.to_string()))?;
-            let number = region.parse().map_err(|_| contradiction(&key, "no region in its key"))?;
-            self.recover_region(&key, &id, RegionId(number), record)?;
+            let (id, region) = region_in(&key, &rest)?;
+            self.recover_region(&key, &id, region, record)?;
         }
         Ok(())
     }
@@ -292,6 +301,27 @@ impl Controller {
             && let Some(card) = self.cards.get_mut(&placement.mapping.card)
         {
             card.ledger.hold(name, held).map_err(|e| contradiction(key, e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn recover_guests(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (rest, guest) in std::mem::take(&mut sorted.guests) {
+            let key = format!("guests/{rest}");
+            let (card, number) = rest.split_once('/').unwrap_or((&rest, ""));
+            let (number, _) = number.split_once('/').unwrap_or((number, ""));
+            let (id, region) = region_in(&key, &format!("{card}/{number}"))?;
+            let own = key::guest(&id, region, &guest);
+            if own != key {
+                return Err(contradiction(&key, format!("what it holds belongs under {own}")));
+            }
+            if !self.dags.contains_key(&guest.dag) {
+                return Err(contradiction(&key, "no such DAG"));
+            }
+            let card = self.cards.get_mut(&id);
+            let entry = card.and_then(|card| card.regions.get_mut(region.index()));
+            let entry = entry.ok_or_else(|| contradiction(&key, "no such region"))?;
+            entry.guests.insert(guest);
         }
         Ok(())
     }

@@ -22,7 +22,8 @@ pub(super) fn is_free(records: &BTreeMap<u32, StateRecord>, offset: u32, length:
 }
 
 /// Where so many contexts of so many bytes have room, one place each; `None` where not all have.
-/// Time O(records · contexts).
+/// Time O(states + contexts) where none is shorter than the one before it, as contexts of one chain
+/// are; else O(states · contexts).
 pub(super) fn places(
     records: &BTreeMap<u32, StateRecord>,
     area: SaveArea,
@@ -31,20 +32,24 @@ pub(super) fn places(
     let mut taken: Vec<(u64, u64)> =
         records.values().map(|r| (r.offset.into(), whole(r.length))).collect();
     let mut offsets = Vec::new();
-    for length in lengths {
-        let (mut at, mut index) = (0, taken.len());
-        for (i, (offset, length_taken)) in taken.iter().enumerate() {
-            if offset - at >= whole(length) {
-                index = i;
-                break;
-            }
-            at = offset + length_taken;
+    // Where the last one was placed: what is not shorter has no room before.
+    let (mut index, mut at, mut last) = (0, 0, 0);
+    for length in lengths.into_iter().map(whole) {
+        if length < last {
+            (index, at) = (0, 0);
         }
-        if at + whole(length) > area.bytes.get() {
+        while let Some((offset, length_taken)) = taken.get(index)
+            && offset - at < length
+        {
+            at = offset + length_taken;
+            index += 1;
+        }
+        if at + length > area.bytes.get() {
             return None;
         }
-        taken.insert(index, (at, whole(length)));
         offsets.push(u32::try_from(at).ok()?);
+        taken.insert(index, (at, length));
+        (index, at, last) = (index + 1, at + length, length);
     }
     Some(offsets)
 }
@@ -89,7 +94,35 @@ mod tests {
         assert_eq!(places(&records, area(0), []), Some(Vec::new()));
     }
 
+    /// Each one alone, from the beginning of the area.
+    fn one_by_one(taken: &[(u64, u64)], area: SaveArea, lengths: &[u32]) -> Option<Vec<u32>> {
+        let mut taken = taken.to_vec();
+        let place = |length: &u32| {
+            let length = whole(*length);
+            let is_free = |at: u64| taken.iter().all(|(o, l)| at + length <= *o || o + l <= at);
+            let at =
+                (0..=area.bytes.get() / 4_096).map(|unit| unit * 4_096).find(|at| is_free(*at))?;
+            taken.push((at, length));
+            (at + length <= area.bytes.get()).then(|| u32::try_from(at).expect("a small area"))
+        };
+        lengths.iter().map(place).collect()
+    }
+
     proptest! {
+        /// Many at once get the places that they would get one by one.
+        #[test]
+        fn places_are_the_first_that_are_free(
+            taken in prop::collection::btree_set(0u64..30, 0..12),
+            lengths in prop::collection::vec(1u32..12_000, 0..12),
+            units in 1u64..40,
+        ) {
+            let taken: Vec<(u64, u64)> = taken.into_iter().map(|at| (at * 4_096, 4_096)).collect();
+            let offsets = taken.iter().map(|(at, _)| u32::try_from(*at).expect("a small area"));
+            let records = offsets.map(|at| (at, record(at, 4_096))).collect();
+            let found = places(&records, area(units), lengths.iter().copied());
+            prop_assert_eq!(found, one_by_one(&taken, area(units), &lengths));
+        }
+
         /// Places given out never overlap, and a gap that is large enough is found.
         #[test]
         fn places_are_free(lengths in prop::collection::vec(1u32..20_000, 1..20), units in 1u64..40) {

@@ -1,5 +1,7 @@
 //! Who has a context where, and who waits for one.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
 
 use super::{Guest, Phase};
@@ -158,25 +160,28 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
         self.stale.insert(guest.dag.clone());
-        if entry.record.guests.insert(guest) {
-            self.store_region(out, id, region);
-            self.refresh_kept(id);
+        if !entry.guests.contains(&guest) {
+            out.batch.put(key::guest(id, region, &guest), &guest);
+            entry.guests.insert(guest);
+            self.refresh_kept_in(id, region);
         }
     }
 
-    pub(super) fn remove_guest(
+    /// DAGs have no context in a region any more, as far as anybody needs it.
+    pub(super) fn remove_guests<'a>(
         &mut self,
         out: &mut Out,
-        id: &CardId,
-        region: RegionId,
-        guest: &Guest,
+        (id, region): (&CardId, RegionId),
+        guests: impl IntoIterator<Item = &'a Guest>,
     ) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        if entry.record.guests.remove(guest) {
-            self.store_region(out, id, region);
-            self.refresh_kept(id);
+        for guest in guests {
+            if entry.guests.remove(guest) {
+                out.batch.delete(key::guest(id, region, guest));
+            }
         }
+        self.refresh_kept_in(id, region);
     }
 
     /// A DAG goes: nobody needs its contexts any more. Those in regions go with the next load: no
@@ -191,15 +196,14 @@ impl Controller {
                 record.phase = Phase::Erasing;
                 out.batch.put(key::state(&id, record.offset), record);
             }
-            for region in card.region_ids() {
-                let entry = &mut card.regions[region.index()];
-                let before = entry.record.guests.len();
-                entry.record.guests.retain(|guest| guest.dag != *name);
-                if entry.record.guests.len() < before {
-                    out.batch.put(key::region(&id, region), &entry.record);
-                }
+            let regions = card.region_ids().zip(&card.regions);
+            let own = regions.flat_map(|(region, entry)| {
+                let own = entry.guests.iter().filter(|guest| guest.dag == *name);
+                own.map(move |guest| (region, guest.clone()))
+            });
+            for (region, guest) in own.collect::<Vec<_>>() {
+                self.remove_guests(out, (&id, region), [&guest]);
             }
-            self.refresh_kept(&id);
         }
     }
 
@@ -207,7 +211,7 @@ impl Controller {
     /// saved before it is loaded.
     pub(super) fn to_be_saved(&self, card: &CardState, region: RegionId) -> Vec<Guest> {
         let Some(entry) = card.region(region) else { return Vec::new() };
-        let guests = entry.record.guests.iter();
+        let guests = entry.guests.iter();
         guests.filter(|guest| self.is_there(entry.actual, guest)).cloned().collect()
     }
 
@@ -217,24 +221,38 @@ impl Controller {
     }
 
     /// Which regions must not be loaded with anything else, for what is in them has nowhere to go.
+    /// Time O(regions · (states + guests)).
     pub(crate) fn refresh_kept(&mut self, id: &CardId) {
-        let Some(card) = self.cards.get(id) else { return };
-        let kept = card.region_ids().map(|region| {
-            let guests = card.region(region).map(|entry| &entry.record.guests);
-            let lengths: Vec<u32> =
-                guests.into_iter().flatten().map(|g| self.length_of(&g.bitstream)).collect();
-            let unsavable = card.region(region).is_some_and(|entry| entry.unsavable.is_some());
-            let area = card.profile.save_area;
-            let has_room =
-                || super::area::places(&card.states.records, area, lengths.clone()).is_some();
-            !lengths.is_empty() && (unsavable || !has_room())
-        });
-        let kept: Vec<bool> = kept.collect();
-        let Some(card) = self.cards.get_mut(id) else { return };
-        for (region, kept) in card.region_ids().zip(kept) {
-            self.freed |= card.ledger.is_kept(region) && !kept;
-            card.ledger.set_kept(region, kept);
+        let regions = self.cards.get(id).into_iter().flat_map(CardState::region_ids);
+        for region in regions.collect::<Vec<_>>() {
+            self.refresh_kept_in(id, region);
         }
+    }
+
+    /// The same for one region. Time O(states + guests).
+    fn refresh_kept_in(&mut self, id: &CardId, region: RegionId) {
+        let Some(card) = self.cards.get(id) else { return };
+        let Some(entry) = card.region(region) else { return };
+        let has_room = || {
+            let lengths = self.lengths_of(&entry.guests);
+            super::area::places(&card.states.records, card.profile.save_area, lengths).is_some()
+        };
+        let kept = !entry.guests.is_empty() && (entry.unsavable.is_some() || !has_room());
+        let Some(card) = self.cards.get_mut(id) else { return };
+        self.freed |= card.ledger.is_kept(region) && !kept;
+        card.ledger.set_kept(region, kept);
+    }
+
+    /// What the contexts of guests take of the save area; guests come by their bitstreams.
+    fn lengths_of(&self, guests: &BTreeSet<Guest>) -> impl Iterator<Item = u32> {
+        guests.iter().scan(None, |last: &mut Option<(&BitstreamId, u32)>, guest| {
+            let length = match last {
+                Some((of, length)) if **of == guest.bitstream => *length,
+                _ => self.length_of(&guest.bitstream),
+            };
+            *last = Some((&guest.bitstream, length));
+            Some(length)
+        })
     }
 
     /// Whether a card can be asked.
@@ -252,7 +270,7 @@ fn changes(card: &CardState, name: &DagName) -> bool {
 impl CardState {
     fn has_guest(&self, region: RegionId, bitstream: &BitstreamId, dag: &DagName) -> bool {
         self.region(region).is_some_and(|entry| {
-            entry.record.guests.iter().any(|g| g.dag == *dag && g.bitstream == *bitstream)
+            entry.guests.iter().any(|g| g.dag == *dag && g.bitstream == *bitstream)
         })
     }
 }

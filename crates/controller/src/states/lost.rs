@@ -68,10 +68,11 @@ impl Controller {
         if entry.actual == Actual::Unknown {
             return;
         }
-        let gone = entry.record.guests.iter().filter(|guest| !self.is_there(entry.actual, guest));
+        let gone = entry.guests.iter().filter(|guest| !self.is_there(entry.actual, guest));
         let gone: Vec<Guest> = gone.cloned().collect();
-        for guest in gone {
-            self.lose(out, (id, region), &guest, "the region does not hold it any more");
+        self.remove_guests(out, (id, region), &gone);
+        for guest in &gone {
+            self.tell_lost(out, (id, region), guest, "the region does not hold it any more");
         }
     }
 
@@ -83,7 +84,7 @@ impl Controller {
         guest: &Guest,
         why: &str,
     ) {
-        self.remove_guest(out, id, region, guest);
+        self.remove_guests(out, (id, region), [guest]);
         self.tell_lost(out, (id, region), guest, why);
     }
 

@@ -1,9 +1,9 @@
 //! State of chains that give their region up: saved to the card's save area, restored where the
 //! same bitstream serves the same DAG again.
 //!
-//! What a chain keeps for one DAG is a *context*. A region's record says which DAGs may have one
-//! there (its *guests*), a [`StateRecord`] which one stands in the save area; a context is in one of
-//! the two, never in both. What is moved is moved by one rule each:
+//! What a chain keeps for one DAG is a *context*. A [`Guest`] of a region is a DAG that may have one
+//! there, a [`StateRecord`] says which one stands in the save area; a context is in one of the two,
+//! never in both. Each is a record of its own in the store: a thousand DAGs may share a region. What is moved is moved by one rule each:
 //!
 //! ```text
 //!  region is to hold something else ──┐
@@ -290,7 +290,7 @@ impl Controller {
     ) -> Vec<StateView> {
         let Some(card) = self.cards.get(id) else { return Vec::new() };
         let in_regions = card.region_ids().zip(&card.regions).flat_map(|(region, entry)| {
-            let guests = entry.record.guests.iter();
+            let guests = entry.guests.iter();
             guests.map(move |g| (&g.dag, &g.bitstream, StatePlace::Region(region), None))
         });
         let saved = card.states.records.values().filter_map(|record| {

@@ -61,19 +61,15 @@ impl Controller {
         }
     }
 
+    /// What the first newcomer that lacks something that a wrapper can do lacks.
     fn next_for_newcomers(&self, id: &CardId) -> Option<(RegionId, Asked)> {
-        let newcomers = &self.cards.get(id)?.states.newcomers;
-        let needs = newcomers.iter().flat_map(|name| {
-            self.needs(id, name)
-                .into_iter()
-                .map(|(region, b, need)| (name.clone(), region, b, need))
-        });
-        let mut asked = needs.filter_map(|(dag, region, bitstream, need)| match need {
-            Need::Restore(offset) => Some((region, Asked::Restore(offset))),
-            Need::Clear => Some((region, Asked::Clear(Guest { bitstream, dag }))),
-            Need::Nothing | Need::Wait | Need::SaveFrom(_) => None,
-        });
-        asked.next()
+        self.cards.get(id)?.states.newcomers.iter().find_map(|dag| {
+            self.needs(id, dag).into_iter().find_map(|(region, bitstream, need)| match need {
+                Need::Restore(offset) => Some((region, Asked::Restore(offset))),
+                Need::Clear => Some((region, Asked::Clear(Guest { bitstream, dag: dag.clone() }))),
+                Need::Nothing | Need::Wait | Need::SaveFrom(_) => None,
+            })
+        })
     }
 
     fn ask(&mut self, out: &mut Out, id: &CardId, region: RegionId, asked: Asked) {
@@ -125,8 +121,8 @@ impl Controller {
         let places =
             area::places(&card.states.records, card.profile.save_area, lengths.iter().copied());
         let Some(places) = places else { return false };
+        self.remove_guests(out, (id, from), &guests);
         for ((guest, offset), length) in guests.into_iter().zip(places).zip(lengths) {
-            self.remove_guest(out, id, from, &guest);
             let uid = self.dags.get(&guest.dag).map(|entry| entry.record.uid);
             let digest = self.digest_of(&guest.bitstream);
             let (Some(uid), Some(digest)) = (uid, digest) else { continue };

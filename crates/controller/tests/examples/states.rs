@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use snic_controller::{Command, Event, LogKind, StateFigures, StatePlace};
-use snic_domain::{ByteSize, DagState, NtType, RegionId, RegionState};
+use snic_controller::{Command, Event, InvalidRecord, LogKind, StateFigures, StatePlace};
+use snic_domain::{Bandwidth, ByteSize, DagSpec, DagState, NtType, RegionId, RegionState};
 use snic_tables::registers::STATE_ERROR_ENDED;
 use snic_tables::{StateFailure, StateOrder};
 
-use crate::support::things::{bitstream, card_id, dag, delete, drain, nt, reset};
-use crate::support::{Crash, World, operator};
+use crate::support::things::{bitstream, card_id, create, dag, delete, drain, nt, nt_id, reset};
+use crate::support::{Crash, World, operator, recover};
 
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -317,4 +317,56 @@ fn dags_that_keep_state_are_not_moved_to_save_regions() {
     world.ask(Command::OptimizeCard { card: card_id(), validate_only: false }).expect("a card");
     world.settle();
     assert_eq!((world.regions_of("acme/c"), world.card().loads.len()), (before, loads));
+}
+
+#[test]
+fn no_record_grows_with_the_dags_that_keep_state_in_a_region() {
+    let mut world = World::new();
+    add_chains(&mut world);
+    let largest = |world: &World| {
+        let of_regions = world
+            .durable
+            .iter()
+            .filter(|(key, _)| ["regions/", "guests/"].iter().any(|kind| key.starts_with(kind)));
+        of_regions.map(|(_, record)| record.len()).max().expect("there are regions")
+    };
+    let deploy = |world: &mut World, number: u32| {
+        let little = DagSpec::chain(&[nt_id("dpi")], Bandwidth::from_mbps(1));
+        world.ask(create(&format!("acme/d-{number}"), little)).expect("there is room");
+        world.settle();
+    };
+    deploy(&mut world, 10);
+    let alone = largest(&world);
+    (11..40).for_each(|number| deploy(&mut world, number));
+    assert_eq!(largest(&world), alone);
+    let guests = world.durable.keys().filter(|key| key.starts_with("guests/")).count();
+    assert_eq!(guests, 30);
+    for i in 10..40 {
+        world.ask(delete(&format!("acme/d-{i}"))).expect("it exists");
+    }
+    world.settle();
+    assert!(!world.durable.keys().any(|key| key.starts_with("guests/")));
+}
+
+#[test]
+fn a_guest_that_contradicts_the_other_records_is_refused_by_its_key() {
+    let world = world();
+    let is_of_acme = |key: &&String| key.starts_with("guests/") && key.contains("/acme/");
+    let good = world.durable.keys().find(is_of_acme).expect("it keeps state").clone();
+    assert!(good.ends_with("/acme/web/dpi"), "{good}");
+    let moved = |to: &str| {
+        let mut records = world.durable.clone();
+        let record = records.remove(&good).expect("it is there");
+        records.insert(to.into(), record);
+        match recover(&records, world.now).expect_err("a contradiction") {
+            InvalidRecord::Contradiction { key, .. } => assert_eq!(key, to),
+            other => panic!("no contradiction: {other}"),
+        }
+    };
+    moved("guests/card9/00/acme/web/dpi");
+    moved("guests/card0/99/acme/web/dpi");
+    moved("guests/card0/x/acme/web/dpi");
+    moved("guests/card0");
+    moved("guests/card0/00/acme/other/dpi");
+    moved("guests/card0/00/acme/web/ids");
 }
