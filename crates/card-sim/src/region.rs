@@ -39,6 +39,9 @@ pub(crate) struct Nt {
     pub(crate) state_bytes: u32,
     /// Serves its bandwidth and not a bit more.
     pub(crate) meter: Meter,
+    /// When it would be done with all that the scheduler let in, came that at once: what the scheduler
+    /// knows of it.
+    pub(crate) ahead: Meter,
 }
 
 impl Nt {
@@ -46,7 +49,8 @@ impl Nt {
         let rate = clock.rate(rom.bandwidth_max().get())?;
         let latency = u64::from(rom.latency_cycles);
         let state_bytes = u32::try_from(rom.state().get()).unwrap_or(u32::MAX);
-        Some(Self { code: rom.code.0, latency, state_bytes, meter: Meter::new(rate) })
+        let (meter, ahead) = (Meter::new(rate), Meter::new(rate));
+        Some(Self { code: rom.code.0, latency, state_bytes, meter, ahead })
     }
 }
 
@@ -76,6 +80,8 @@ pub(crate) struct Region {
     pub(crate) bits_waiting: u64,
     /// Its port of the crossbar.
     pub(crate) port: Meter,
+    /// When the scheduler looks again whether a packet beyond its promise may enter.
+    pub(crate) looks_at: u64,
     /// Credits that packets hold, by slot.
     pub(crate) credits_held: [u8; CHAIN_SLOTS_MAX],
     /// Credits there are, by slot.
@@ -102,6 +108,7 @@ impl Region {
             in_flight: 0,
             bits_waiting: 0,
             port,
+            looks_at: 0,
             credits_held: [0; CHAIN_SLOTS_MAX],
             credits: [credits; CHAIN_SLOTS_MAX],
             present: 0,
@@ -163,6 +170,21 @@ impl Region {
         }
     }
 
+    /// Notes what the NTs of `mask` have ahead of them with a packet of `bits` that is let in.
+    pub(crate) fn let_in(&mut self, mask: u8, now: u64, bits: u64) {
+        for slot in slots(mask) {
+            if let Some(nt) = &mut self.nts[slot] {
+                nt.ahead.serve(now, bits);
+            }
+        }
+    }
+
+    /// When its port and the NTs of `mask` would be done with all that was let in.
+    pub(crate) fn done_at(&self, mask: u8) -> u64 {
+        let nts = slots(mask).filter_map(|slot| self.nts[slot].as_ref());
+        nts.map(|nt| nt.ahead.free_at()).fold(self.port.free_at(), u64::max)
+    }
+
     /// Changes how many credits there are; those that are held stay held.
     pub(crate) fn set_credits(&mut self, credits: [u8; CHAIN_SLOTS_MAX], reservation: Reservation) {
         self.credits = credits;
@@ -183,6 +205,7 @@ impl Region {
         self.epoch = self.epoch.wrapping_add(1);
         for nt in self.nts.iter_mut().flatten() {
             nt.meter = nt.meter.fresh();
+            nt.ahead = nt.meter;
         }
         self.contexts.clear_all();
     }

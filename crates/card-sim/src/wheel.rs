@@ -53,6 +53,11 @@ pub(crate) enum Event {
         /// Of which slot.
         slot: u8,
     },
+    /// A region has done what was let in: one beyond its promise may enter.
+    Room {
+        /// Which region.
+        region: u8,
+    },
     /// The first beat of a packet goes out.
     Depart {
         /// Which packet.

@@ -350,7 +350,8 @@ pub struct RateLimiterRow {
     pub rate_kbps: u32,
     /// Depth of the bucket in bytes.
     pub burst_bytes: u32,
-    /// What was promised, in kbit/s: where packets wait, those beyond it let others pass.
+    /// What was promised, in kbit/s: where packets wait, those beyond it let others pass, and they enter
+    /// a region only when its NTs are done with what was let in before.
     pub promised_kbps: u32,
     /// The tenant's weight, for cards that schedule packets by it; zero counts as one.
     pub weight: u16,

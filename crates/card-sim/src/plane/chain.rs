@@ -16,7 +16,7 @@ use crate::context::Counted;
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
-const PATIENCE_CYCLES: u64 = 4_096;
+pub(super) const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.
 pub(super) enum Entry {
@@ -33,6 +33,7 @@ impl Plane {
         if self.fair.is_some() {
             return self.wait_fairly(at);
         }
+        self.copies[at].waits_since = self.now;
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
                 Entry::Granted(leg) => return self.launch(at, leg),
@@ -40,7 +41,6 @@ impl Plane {
                 Entry::Wait => {}
             }
         }
-        self.copies[at].waits_since = self.now;
         let bank = self.packets[packet].bank.unwrap_or(0);
         let number = usize::from(bank) * Table::Instance.rows() + usize::from(instance);
         let queue = &mut self.queues[number];
@@ -56,19 +56,24 @@ impl Plane {
 
     #[inline]
     pub(super) fn entry(&mut self, at: u32) -> Entry {
-        let PacketCopy { packet, region, rest, .. } = self.copies[at];
+        let PacketCopy { packet, region: number, rest, .. } = self.copies[at];
         let packet = &self.packets[packet];
+        let beyond = packet.beyond;
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
-        let row_key = key(Table::Region, u16::from(region));
+        let row_key = key(Table::Region, u16::from(number));
         let row = match self.banks.rows_for(bank, packet.version, row_key) {
-            Ok(rows) => rows.regions[usize::from(region)],
+            Ok(rows) => rows.regions[usize::from(number)],
             Err(cause) => return Entry::Refused(cause),
         };
-        let region = &mut self.regions[usize::from(region)];
+        let region = &self.regions[usize::from(number)];
         let fits = row.is_some_and(|row| row.bitstream_tag == region.digest[0]);
         if !fits || !region.is_usable() || !region.has_slots(rest) {
             return Entry::Refused(DropCause::RegionUnavailable);
         }
+        if beyond && self.must_pace(at) {
+            return Entry::Wait;
+        }
+        let region = &mut self.regions[usize::from(number)];
         let leg = match self.options {
             Options { credits: false, .. } => rest,
             Options { credits: true, .. } => region.admit(rest),
@@ -149,6 +154,9 @@ impl Plane {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
         copy.epoch = region.epoch;
+        if self.paces {
+            region.let_in(leg, self.now, copy.bits);
+        }
         copy.leg = leg;
         copy.held = if self.options.credits { leg } else { 0 };
         let packet = &self.packets[copy.packet];

@@ -205,6 +205,7 @@ impl Plane {
         let (bank, version) = self.banks.begin();
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
         let beyond = limiter.is_some_and(|limiter| limiter.is_beyond(self.now, bytes));
+        self.paces |= beyond;
         let packet = &mut self.packets[at];
         packet.bank = Some(bank as u8);
         packet.version = version;

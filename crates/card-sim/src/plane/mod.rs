@@ -24,6 +24,7 @@ mod chain;
 mod egress;
 mod fair;
 mod ingress;
+mod pace;
 mod stage;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -225,6 +226,8 @@ pub(crate) struct Plane {
     queues: Vec<Queue>,
     /// Queues that are not empty, by region, in the order of their turns.
     lanes: Vec<VecDeque<u16>>,
+    /// Whether packets beyond their promises came: what regions have ahead counts from then on.
+    paces: bool,
     /// Copies that wait, where their order is by virtual start times.
     fair: Option<fair::Fair>,
     sync_free: u16,
@@ -276,6 +279,7 @@ impl Plane {
             spread: Spread::default(),
             queues: vec![Queue { head: NIL, tail: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
+            paces: false,
             fair: fair::Fair::new(options.scheduling, profile.regions.len()),
             sync_free: SYNC_ROWS as u16,
             sync_waiting: VecDeque::new(),
@@ -316,6 +320,7 @@ impl Plane {
                 Event::Reach { copy } => self.reach(copy),
                 Event::Leave { copy } => self.leave(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
+                Event::Room { region } => self.serve(region),
                 Event::Depart { packet } => self.depart(packet),
                 Event::LoadEnds { generation } => return Some(Ended::Load(generation)),
                 Event::StateEnds { region, generation } => {

@@ -1,0 +1,120 @@
+//! Packets beyond what their DAG was promised, beside those of one that keeps to its promise: how long
+//! the latter wait for them at most, and that nothing is left idle for it.
+
+mod rig;
+
+use proptest::prelude::*;
+use rig::{Rig, uid};
+use snic_card_sim::{Sizes, TrafficSource};
+use snic_domain::Bandwidth;
+use snic_tables::{DagRow, RateLimiterRow};
+
+/// A chain of two NTs: what each serves in Gbit/s.
+type Rates = [u64; 2];
+
+/// Cycles that so many bytes take at a rate, rounded up.
+fn cycles(bytes: u32, gbps: u64) -> u64 {
+    // 4 ns a cycle: bits / (Gbit/s · 4 ns).
+    (u64::from(bytes) * 8).div_ceil(gbps * 4)
+}
+
+/// A DAG's bucket lets this much pass; so much of it was promised.
+fn promise(rig: &mut Rig, row: u16, gbps: u64, promised: Bandwidth) {
+    rig.program(|image| {
+        let dag = image.get::<DagRow>(row).expect("programmed");
+        image.set(row, &DagRow { rate_limiter: row, ..dag }).expect("there");
+        let (rate_kbps, promised_kbps) = (Bandwidth::from_gbps(gbps).kbps(), promised.kbps());
+        let columns = RateLimiterRow { rate_kbps, burst_bytes: 65_536, promised_kbps, weight: 1 };
+        image.set(row, &columns).expect("there");
+    });
+}
+
+/// A region of two NTs. DAG 1 uses both; DAGs 2, 3 and 4 both, the first or the second.
+fn card((latency, rates): (u64, Rates)) -> Rig {
+    let mut rig = Rig::new();
+    rig.load(0, &[(latency, rates[0]), (latency, rates[1])]);
+    for (row, mask) in [(1, 3), (2, 3), (3, 1), (4, 2)] {
+        rig.dag(row, &[&[&[(0, mask, 1)]]]);
+    }
+    rig
+}
+
+/// Cycles that the crossbar's port takes for so many bytes and their descriptor.
+fn port_beats(rig: &Rig, bytes: u32) -> u64 {
+    u64::from(bytes.div_ceil(rig.card.profile().width_bits / 8)) + 1
+}
+
+/// What a packet within its promise waits at most for those beyond theirs, in cycles: at each NT, and
+/// at the way out, one that is there already. The crossbar's port takes one at a time as well; while
+/// it does, that one's NT is at work on it, so only what the port takes longer counts. Each is in whole
+/// cycles, one of which a packet may be early.
+fn not_overtaken(rig: &Rig, rates: Rates, bytes: u32) -> u64 {
+    let beats = port_beats(rig, bytes);
+    let nts: u64 = rates.iter().map(|gbps| cycles(bytes, *gbps)).sum();
+    nts.max(beats) + beats + rates.len() as u64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_packet_within_its_promise_waits_for_one_beyond_at_each_nt(
+        latency in 4_u64..100,
+        rates in [20_u64..=120, 20_u64..=120],
+        small in 64_u32..=1_500,
+        large in 64_u32..=1_500,
+        loud in prop::sample::subsequence(vec![2_u16, 3, 4], 1..=3),
+    ) {
+        // Eight credits fill its NTs, of which a packet has one for each NT until it has left that; where
+        // they do not, one of them is waited for, too.
+        let latency = latency.min(4 * cycles(large, rates[0].max(rates[1])) - 8);
+        let mut rig = card((latency, rates));
+        promise(&mut rig, 1, 2, Bandwidth::from_gbps(2));
+        let seen = |rig: &mut Rig| {
+            rig.card.run_for(100_000);
+            rig.card.take_measurements();
+            rig.card.run_for(400_000);
+            rig.check();
+            let measured = rig.card.take_measurements();
+            let dag = measured.dag(1).expect("it sends");
+            (dag.latency.count, dag.latency.max)
+        };
+        let quiet = TrafficSource::of_dag(uid(1), Bandwidth::from_gbps(1), Sizes::Fixed(small));
+        rig.card.attach(quiet).expect("valid");
+        let (_, alone) = seen(&mut rig);
+        // Together they take what the slower NT or the port has left.
+        let port = u64::from(large) * 8 / (4 * port_beats(&rig, large));
+        let each = (rates[0].min(rates[1]).min(port) - 2) / loud.len() as u64;
+        // What came by the first NT and what came straight are let in one after the other, and may meet
+        // at the second: the first was the former's for so long.
+        let meet = if loud.contains(&2) && loud.contains(&4) { latency } else { 0 };
+        for row in loud {
+            promise(&mut rig, row, each, Bandwidth::ZERO);
+            rig.send(row, 60, Sizes::Fixed(large));
+        }
+        let (count, beside) = seen(&mut rig);
+        let most = alone + not_overtaken(&rig, rates, large) + meet;
+        prop_assert!(count > 10 && beside <= most, "{beside} cycles, {alone} alone, at most {most}");
+    }
+
+    #[test]
+    fn nothing_is_left_idle_by_those_beyond(
+        latency in 4_u64..200,
+        rates in [20_u64..=120, 20_u64..=120],
+        bytes in 64_u32..=1_500,
+    ) {
+        // The same load once within the promise and once beyond it.
+        let served = [Bandwidth::from_gbps(200), Bandwidth::ZERO].map(|promised| {
+            let mut rig = card((latency, rates));
+            promise(&mut rig, 2, 200, promised);
+            rig.send(2, 120, Sizes::Fixed(bytes));
+            rig.card.run_for(20_000);
+            rig.card.take_measurements();
+            rig.card.run_for(100_000);
+            rig.check();
+            let measured = rig.card.take_measurements();
+            measured.dag(2).expect("it sends").served.gbps_f64()
+        });
+        prop_assert!(served[1] > served[0] * 0.99, "{served:?} Gbit/s");
+    }
+}
