@@ -1,6 +1,8 @@
 //! A region of the card: its static wrapper (registers, port, credits, load monitors) and the NTs
 //! that its bitstream made.
 
+use std::collections::VecDeque;
+
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_ports::card::image::{ChainRom, SlotRom};
 use snic_tables::Reservation;
@@ -8,6 +10,9 @@ use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_
 
 use crate::context::Contexts;
 use crate::time::{Clock, Meter};
+
+/// A cycle that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What is in a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +87,13 @@ pub(crate) struct Region {
     pub(crate) port: Meter,
     /// When the scheduler looks again whether a packet beyond its promise may enter.
     pub(crate) looks_at: u64,
-    /// Credits that packets hold, by slot.
+    /// Credits that packets hold or that are on their way back, by slot.
     pub(crate) credits_held: [u8; CHAIN_SLOTS_MAX],
+    /// Credits on their way back to the scheduler: when they are there, and of which slots.
+    returning: VecDeque<(u64, u8)>,
+    /// When who waits here is called, for a credit is back then; [`NEVER`] where nobody waits or none
+    /// is on its way.
+    pub(crate) calls_at: u64,
     /// Credits there are, by slot.
     credits: [u8; CHAIN_SLOTS_MAX],
     /// Slots that hold an NT and have credits.
@@ -110,6 +120,8 @@ impl Region {
             port,
             looks_at: 0,
             credits_held: [0; CHAIN_SLOTS_MAX],
+            returning: VecDeque::new(),
+            calls_at: NEVER,
             credits: [credits; CHAIN_SLOTS_MAX],
             present: 0,
             exhausted: 0,
@@ -127,10 +139,11 @@ impl Region {
         self.present & mask == mask
     }
 
-    /// Takes the credits with which a packet that uses the slots of `mask` may enter; says for which
-    /// of them. None where it has to wait.
+    /// Takes the credits with which a packet that uses the slots of `mask` may enter at `now`; says
+    /// for which of them. None where it has to wait.
     #[inline]
-    pub(crate) fn admit(&mut self, mask: u8) -> u8 {
+    pub(crate) fn admit(&mut self, now: u64, mask: u8) -> u8 {
+        self.take_back(now);
         match self.reservation {
             Reservation::Chain => mask * u8::from(self.reserve(mask)),
             Reservation::Prefix => self.reserve_prefix(mask),
@@ -158,6 +171,35 @@ impl Region {
         let prefix = mask & (missing & missing.wrapping_neg()).wrapping_sub(1);
         self.reserve(prefix);
         prefix
+    }
+
+    /// One credit at every slot of `mask` is on its way: the scheduler has it at cycle `at`, which is
+    /// not before that of those sent earlier.
+    #[inline]
+    pub(crate) fn send_back(&mut self, at: u64, mask: u8) {
+        self.returning.push_back((at, mask));
+    }
+
+    /// The credits that are at the scheduler at `now`.
+    #[inline]
+    pub(crate) fn take_back(&mut self, now: u64) {
+        while let Some(&(at, mask)) = self.returning.front()
+            && at <= now
+        {
+            self.returning.pop_front();
+            self.give_back(mask);
+        }
+    }
+
+    /// Who waits here is called when the next credit is back, after `now`.
+    pub(crate) fn call(&mut self, now: u64) {
+        self.take_back(now);
+        self.calls_at = self.returning.front().map_or(NEVER, |(at, _)| *at);
+    }
+
+    /// Credits that are on their way back.
+    pub(crate) fn returning(&self) -> usize {
+        self.returning.iter().map(|(_, mask)| mask.count_ones() as usize).sum()
     }
 
     /// Gives back one credit at every slot of `mask`.

@@ -46,7 +46,7 @@ pub(crate) enum Event {
         /// Which copy.
         copy: u32,
     },
-    /// An NT is done with a packet that has left already: its credit is back.
+    /// An NT is done with a packet that has left already: its credit goes back.
     Credit {
         /// Of which region.
         region: u8,

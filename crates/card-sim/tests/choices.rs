@@ -35,8 +35,9 @@ fn where_the_credits_end_a_packet_comes_back_for_another_pass() {
     let latencies: Vec<u64> = rig.card.take_trace().iter().map(|record| record.latency()).collect();
     // 17 before the scheduler, 16 in it, 4 + 100, 16 behind: the first is back at 137 and came out of
     // the second NT at 137 of its own time. The second came 2 cycles later, entered the first NT when
-    // the first packet had left it, passed the scheduler again and got the credit when it was free.
-    assert_eq!(latencies, [153, 153 - 2 + 100]);
+    // the first packet had left it, passed the scheduler again and got the credit when that was back,
+    // 3 cycles after the first packet left.
+    assert_eq!(latencies, [153, 153 - 2 + 3 + 100]);
 }
 
 /// Gbit/s of `dags` that want more than there is, on a chain whose second NT is slow for some.

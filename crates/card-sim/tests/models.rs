@@ -2,6 +2,8 @@
 
 mod rig;
 
+use std::num::NonZeroU64;
+
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
 use snic_card_sim::{FRAME_BYTES_MAX, Options, SimCard, Sizes, TrafficSource};
@@ -44,7 +46,8 @@ fn a_header_crosses_in_one_beat_and_a_payload_in_all_of_its_own() {
 fn more_credits_let_more_packets_through_until_the_port_is_full() {
     let served = |credits| {
         let mut rig = with(|profile| profile.credits_initial = credits);
-        rig.load(0, &[(16, 200)]);
+        // A credit comes back after 13 cycles and 3 on its way.
+        rig.load(0, &[(13, 200)]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);
         rig.send(1, 128, Sizes::Fixed(64));
         rig.card.run_for(20_000);
@@ -52,17 +55,54 @@ fn more_credits_let_more_packets_through_until_the_port_is_full() {
         rig.card.run_for(40_000);
         rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64()
     };
-    // A packet of one beat and its descriptor take the port two cycles: 64 Gbit/s.
-    for (credits, gbps) in [(1, 8.0), (2, 16.0), (4, 32.0), (8, 64.0), (16, 64.0), (32, 64.0)] {
+    // A region takes 100 million packets a second, 51.2 Gbit/s of 64 bytes.
+    for (credits, gbps) in [(1, 8.0), (2, 16.0), (4, 32.0), (8, 51.2), (16, 51.2), (32, 51.2)] {
         let seen = served(credits);
         assert!((seen - gbps).abs() < 0.2, "{credits} credits in 16 cycles: {seen}");
     }
 }
 
 #[test]
+fn a_region_takes_so_many_packets_a_second_and_no_more() {
+    for (millions, gbps) in [(10, 5.12), (100, 51.2), (125, 64.0), (400, 64.0)] {
+        let packets = NonZeroU64::new(millions * 1_000_000).expect("not zero");
+        let options = Options { region_packets_per_second: packets, ..Options::default() };
+        let mut rig = Rig::with(profile(), 1, options);
+        rig.load(0, &[(4, 200)]);
+        rig.dag(1, &[&[&[(0, 1, 1)]]]);
+        rig.send(1, 128, Sizes::Fixed(64));
+        rig.card.run_for(20_000);
+        rig.card.take_measurements();
+        rig.card.run_for(40_000);
+        let seen = rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64();
+        // A packet of one beat and its descriptor take two cycles: 125 million a second at most.
+        assert!((seen - gbps).abs() < 0.2, "{millions} million packets a second: {seen}");
+    }
+}
+
+#[test]
+fn a_credit_is_there_again_after_its_way_back() {
+    for (way, gbps) in [(1, 32.0 / 3.0), (3, 32.0 / 3.5), (9, 6.4)] {
+        let credit_cycles = NonZeroU64::new(way).expect("not zero");
+        let mut card = profile();
+        card.credits_initial = 1;
+        let options = Options { credit_cycles, ..Options::default() };
+        let mut rig = Rig::with(card, 1, options);
+        rig.load(0, &[(11, 200)]);
+        rig.dag(1, &[&[&[(0, 1, 1)]]]);
+        rig.send(1, 128, Sizes::Fixed(64));
+        rig.card.run_for(20_000);
+        rig.card.take_measurements();
+        rig.card.run_for(80_000);
+        let seen = rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64();
+        assert!((seen - gbps).abs() < 0.1, "11 cycles and {way}: {seen}");
+    }
+}
+
+#[test]
 fn a_credit_row_changes_the_credits_in_the_middle_of_traffic() {
     let mut rig = Rig::new();
-    rig.load(0, &[(16, 200)]);
+    rig.load(0, &[(13, 200)]);
     rig.dag(1, &[&[&[(0, 1, 1)]]]);
     rig.send(1, 120, Sizes::Fixed(64));
     for (initial, gbps) in [(2, 16.0), (6, 48.0), (1, 8.0)] {

@@ -5,6 +5,7 @@
 mod naive;
 mod rig;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ struct Scenario {
     clock_mhz: u64,
     pass: u64,
     around: u64,
+    credit_cycles: u64,
+    million_packets: u64,
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
@@ -86,10 +89,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let chains = prop::collection::vec(chain, 1..=8);
     let graphs = prop::collection::vec(graph(), 1..=3);
     let choices = (1_u8..12, any::<bool>(), any::<bool>(), any::<bool>());
-    let card = (prop::sample::select(vec![250_u64, 100, 322]), 1_u64..24, 0_u64..50);
+    let clock = prop::sample::select(vec![250_u64, 100, 322]);
+    let card = (clock, 1_u64..24, 0_u64..50, 1_u64..9, 5_u64..400);
     (chains, graphs, choices, card).prop_map(|(chains, graphs, choices, card)| {
         let (credits, with_credits, prefix, least_loaded) = choices;
-        let (clock_mhz, pass, around) = card;
+        let (clock_mhz, pass, around, credit_cycles, million_packets) = card;
         Scenario {
             chains,
             graphs,
@@ -100,6 +104,8 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             clock_mhz,
             pass,
             around,
+            credit_cycles,
+            million_packets,
         }
     })
 }
@@ -207,11 +213,19 @@ impl Scenario {
             credits: self.with_credits,
             prefix: self.prefix,
             least_loaded: self.least_loaded,
+            credit_cycles: self.credit_cycles,
+            packets_per_second: self.million_packets * 1_000_000,
         }
     }
 
     fn card(&self, setup: &Setup) -> Rig {
-        let options = Options { credits: self.with_credits, ..Options::default() };
+        let packets = NonZeroU64::new(setup.packets_per_second).expect("not zero");
+        let options = Options {
+            credits: self.with_credits,
+            credit_cycles: NonZeroU64::new(setup.credit_cycles).expect("not zero"),
+            region_packets_per_second: packets,
+            ..Options::default()
+        };
         let reservation = if self.prefix { Reservation::Prefix } else { Reservation::Chain };
         let steering = if self.least_loaded { Steering::LeastLoaded } else { Steering::RoundRobin };
         let rig = Rig::with(setup.profile.clone(), 1, options);

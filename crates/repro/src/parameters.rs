@@ -102,7 +102,7 @@ impl Parameters {
 }
 
 /// What the data plane has beside the card model's.
-fn data_plane() -> [Parameter; 2] {
+fn data_plane() -> [Parameter; 4] {
     let options = Options::default();
     [
         Parameter {
@@ -111,6 +111,18 @@ fn data_plane() -> [Parameter; 2] {
             source: "SuperNIC, 3.2: the parser attaches a descriptor to the header; Fig. 7: large \
                      packets stay that much under 128 Gbit/s"
                 .into(),
+        },
+        Parameter {
+            name: "credit_cycles".into(),
+            value: options.credit_cycles.to_string(),
+            source: "SuperNIC, Fig. 3: credits have a way of their own back; Fig. 7, with one credit: 3 \
+                     more than the NT's cycles or the packet's beats"
+                .into(),
+        },
+        Parameter {
+            name: "region_packets_per_second".into(),
+            value: options.region_packets_per_second.to_string(),
+            source: "SuperNIC, Fig. 7, with eight credits: 51 Gbit/s of 64 bytes, 99 of 128".into(),
         },
         Parameter {
             name: "shaper_queue_bytes".into(),

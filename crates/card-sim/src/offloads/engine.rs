@@ -50,7 +50,7 @@ struct Station {
     bypass_bytes: u64,
     /// The unit whose turn it is to send.
     turn: usize,
-    /// The unit that packets go to until it is full (PANIC).
+    /// The unit that packets are pushed to until it is full (PANIC).
     current: usize,
     /// Free for another packet at its input (PANIC).
     input_free: u64,
@@ -59,6 +59,17 @@ struct Station {
 impl Station {
     fn done_bytes(&self) -> u64 {
         self.units.iter().flat_map(|unit| &unit.done).map(|held| u64::from(held.1)).sum()
+    }
+
+    /// A unit of PANIC that has a credit left. The scheduler sees all credits and takes the unit with
+    /// the most; who pushes knows one unit, until that has none, and then the next that has.
+    fn unit_with_room(&self, from_scheduler: bool, credits: usize) -> Option<usize> {
+        let count = self.units.len();
+        let has_room = |unit: &usize| self.units[*unit].packets() < credits;
+        if from_scheduler {
+            return (0..count).filter(has_room).min_by_key(|unit| self.units[*unit].packets());
+        }
+        (self.current..count).chain(0..self.current).find(has_room)
     }
 }
 
@@ -326,14 +337,12 @@ impl<'a> Engine<'a> {
         };
         let now = self.now;
         let station = &mut self.stations[offload];
-        let count = station.units.len();
-        // The same unit until it has no room; then the next that has.
-        let has_room = |unit: &usize| station.units[*unit].packets() < panic.unit_credits;
-        let current = station.current;
-        let found = (current..count).chain(0..current).find(has_room);
+        let found = station.unit_with_room(sender == 0, panic.unit_credits);
         match found {
             Some(unit) if station.input_free <= now => {
-                station.current = unit;
+                if sender > 0 {
+                    station.current = unit;
+                }
                 Some(Place::Unit(offload, unit))
             }
             Some(_) => None,

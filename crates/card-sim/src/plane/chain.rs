@@ -13,6 +13,7 @@ use snic_tables::{DropCause, Table};
 
 use super::{NIL, Options, PacketCopy, Plane, Queue, bank_index, key};
 use crate::context::Counted;
+use crate::region::NEVER;
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
@@ -52,6 +53,7 @@ impl Plane {
         queue.head = at;
         self.lanes[usize::from(region)].push_back(number as u16);
         self.serve(region);
+        self.call(region);
     }
 
     #[inline]
@@ -76,7 +78,7 @@ impl Plane {
         let region = &mut self.regions[usize::from(number)];
         let leg = match self.options {
             Options { credits: false, .. } => rest,
-            Options { credits: true, .. } => region.admit(rest),
+            Options { credits: true, .. } => region.admit(self.now, rest),
         };
         if leg == 0 { Entry::Wait } else { Entry::Granted(leg) }
     }
@@ -162,7 +164,7 @@ impl Plane {
         let packet = &self.packets[copy.packet];
         let beats = if packet.payload { self.timing.beats(packet.bytes) } else { 1 };
         let beats = u64::from(beats) + u64::from(self.options.descriptor_beats);
-        let start = region.port.serve_beats(self.now, 0, beats).start;
+        let start = region.port.serve_beats(self.now, 1, beats).start;
         if start > self.now {
             self.wheel.at(start, Event::Reach { copy: at });
         } else {
@@ -219,7 +221,7 @@ impl Plane {
         copy.rest &= !bit;
         let (more, back) = (copy.rest != 0, copy.rest & copy.leg == 0);
         if returned != 0 {
-            region.give_back(returned);
+            region.send_back(self.now + self.options.credit_cycles.get(), returned);
         }
         if more && back {
             self.wheel.at(self.now + self.timing.pass, Event::Dispatch { copy: at });
@@ -229,20 +231,42 @@ impl Plane {
             self.exit(at, None);
         }
         if returned != 0 {
-            self.credit_is_back(number);
+            self.call(number);
         }
     }
 
     /// An NT is done with a packet whose head left before.
     pub(super) fn credit(&mut self, region: u8, slot: u8) {
-        self.regions[usize::from(region)].give_back(1 << slot);
-        self.credit_is_back(region);
+        let back = self.now + self.options.credit_cycles.get();
+        self.regions[usize::from(region)].send_back(back, 1 << slot);
+        self.call(region);
     }
 
-    fn credit_is_back(&mut self, region: u8) {
-        if !self.lanes[usize::from(region)].is_empty() || self.fair.is_some() {
-            self.serve(region);
+    /// Who waits for credits of a region is called when the next one is back.
+    #[inline]
+    pub(super) fn call(&mut self, region: u8) {
+        let waits = !self.lanes[usize::from(region)].is_empty() || self.fair.is_some();
+        let region = &mut self.regions[usize::from(region)];
+        if !waits {
+            region.calls_at = NEVER;
+            return;
         }
+        region.call(self.now);
+        self.calls_at = self.calls_at.min(region.calls_at);
+    }
+
+    /// It is [`Plane::calls_at`]: before anything else happens in this cycle, credits that are back
+    /// are for those who wait.
+    pub(super) fn credits_are_back(&mut self) {
+        for region in 0..self.regions.len() {
+            if self.regions[region].calls_at <= self.now {
+                self.regions[region].take_back(self.now);
+                self.serve(region as u8);
+                self.call(region as u8);
+            }
+        }
+        let calls = self.regions.iter().map(|region| region.calls_at);
+        self.calls_at = calls.min().unwrap_or(NEVER);
     }
 
     /// The region does not have the copy any more.

@@ -37,6 +37,10 @@ pub struct Setup {
     pub prefix: bool,
     /// Whether it goes where least is to be done.
     pub least_loaded: bool,
+    /// How long a credit is on its way back.
+    pub credit_cycles: u64,
+    /// How many packets a region takes at most.
+    pub packets_per_second: u64,
 }
 
 /// A packet that waits for the port from cycle `due` on. The DAG's number is its sender's, too.
@@ -108,10 +112,11 @@ struct NaiveNt {
     held: u8,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct NaiveRegion {
     nts: Vec<NaiveNt>,
-    port_free: u64,
+    /// Its rate is one of packets.
+    port: Unit,
     /// The ways whose packets wait, in the order of their turns.
     turns: VecDeque<WayId>,
     bits: u64,
@@ -186,7 +191,8 @@ impl<'a> NaiveCard<'a> {
         };
         let region = |nts: &Vec<(u64, u64)>| {
             let nts = nts.iter().map(nt).collect();
-            NaiveRegion { nts, ..NaiveRegion::default() }
+            let port = unit(setup.packets_per_second);
+            NaiveRegion { nts, port, turns: VecDeque::new(), bits: 0 }
         };
         Self {
             setup,
@@ -271,15 +277,25 @@ impl<'a> NaiveCard<'a> {
     }
 
     fn cycle(&mut self) {
+        // Credits are back before anything asks for one.
+        for number in 0..self.regions.len() as u8 {
+            let is_here =
+                |step: &Step| matches!(step, Step::GiveBack { region, .. } if *region == number);
+            let mut any = false;
+            while let Some(Step::GiveBack { slot, .. }) = self.take(is_here) {
+                self.regions[usize::from(number)].nts[usize::from(slot)].held -= 1;
+                any = true;
+            }
+            if any {
+                self.take_turns(number);
+            }
+        }
         for region in 0..self.regions.len() as u8 {
             for slot in 0..self.regions[usize::from(region)].nts.len() as u8 {
                 self.work(region, slot);
             }
         }
-        loop {
-            let due = self.to_do.iter().enumerate().filter(|(_, (cycle, ..))| *cycle <= self.now);
-            let Some((at, _)) = due.min_by_key(|(_, (_, number, _))| *number) else { return };
-            let (.., step) = self.to_do.remove(at);
+        while let Some(step) = self.take(|_| true) {
             match step {
                 Step::Offer { packet } => self.offer(packet),
                 Step::PortFree => {
@@ -291,12 +307,17 @@ impl<'a> NaiveCard<'a> {
                 Step::Ask { copy } => self.ask(copy),
                 Step::Come { copy } => self.come(copy),
                 Step::Leave { copy } => self.leave(copy),
-                Step::GiveBack { region, slot } => {
-                    self.regions[usize::from(region)].nts[usize::from(slot)].held -= 1;
-                    self.take_turns(region);
-                }
+                Step::GiveBack { .. } => unreachable!("none is back in the cycle in which it goes"),
             }
         }
+    }
+
+    /// The next step of this cycle among those of a kind.
+    fn take(&mut self, is_wanted: impl Fn(&Step) -> bool) -> Option<Step> {
+        let is_due = |(cycle, _, step): &(u64, u64, Step)| *cycle <= self.now && is_wanted(step);
+        let due = self.to_do.iter().enumerate().filter(|(_, entry)| is_due(entry));
+        let (at, _) = due.min_by_key(|(_, (_, number, _))| *number)?;
+        Some(self.to_do.remove(at).2)
     }
 
     fn pass(&self) -> u64 {
@@ -425,8 +446,9 @@ impl<'a> NaiveCard<'a> {
         // The packet or its header, and the descriptor.
         let beats = if payload { self.beats(packet) } else { 1 } + 1;
         let region = &mut self.regions[usize::from(self.copies[number].region)];
-        let begins = region.port_free.max(self.now);
-        region.port_free = begins + beats;
+        let begins = region.port.free_cycle().max(self.now);
+        let beats = u128::from(beats) * region.port.parts_a_cycle;
+        region.port.begin(begins, beats.max(self.setup.profile.clock_hz.into()));
         if begins > self.now {
             self.settle(begins, Step::Come { copy: number });
         } else {
@@ -461,7 +483,8 @@ impl<'a> NaiveCard<'a> {
             let (leaves, swallowed) = (self.now + nt.latency, nt.unit.free_cycle());
             if swallowed > leaves && copy.credits.contains(&slot) {
                 copy.credits.retain(|held| *held != slot);
-                self.to_do.push((swallowed, copy.settled, Step::GiveBack { region, slot }));
+                let back = swallowed + self.setup.credit_cycles;
+                self.to_do.push((back, copy.settled, Step::GiveBack { region, slot }));
             }
             self.to_do.push((leaves, copy.settled + 1, Step::Leave { copy: number }));
         }
@@ -476,16 +499,16 @@ impl<'a> NaiveCard<'a> {
         self.seen[packet].visits.push(visit);
         let returns = copy.credits.contains(&slot);
         copy.credits.retain(|held| *held != slot);
+        let settled = copy.settled;
         if returns {
-            self.regions[usize::from(region)].nts[usize::from(slot)].held -= 1;
+            let back = self.now + self.setup.credit_cycles;
+            self.to_do.push((back, settled, Step::GiveBack { region, slot }));
         }
+        let copy = &self.copies[number];
         match copy.rest.first() {
             None => self.is_through(number),
             Some(next) if copy.entered_for.contains(next) => self.come(number),
             Some(_) => self.settle(self.now + self.pass(), Step::Ask { copy: number }),
-        }
-        if returns {
-            self.take_turns(region);
         }
     }
 
