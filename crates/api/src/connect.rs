@@ -83,6 +83,13 @@ pub enum ConnectError {
 #[derive(Debug, Clone)]
 pub struct Sender(Option<MetadataValue<Ascii>>);
 
+impl Sender {
+    /// In plain text, who the program is; `None` over TLS, where its certificate says it.
+    pub const fn new(identity: Option<MetadataValue<Ascii>>) -> Self {
+        Self(identity)
+    }
+}
+
 impl Interceptor for Sender {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(identity) = &self.0 {
@@ -146,7 +153,7 @@ impl Target {
             return Err(self.settings(form));
         };
         let channel = endpoint.connect().await.map_err(|error| self.unreachable(&error))?;
-        Ok(InterceptedService::new(channel, Sender(identity)))
+        Ok(InterceptedService::new(channel, Sender::new(identity)))
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
+use snic_api::connect::{Connection, Sender};
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
@@ -25,8 +26,6 @@ use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
@@ -43,8 +42,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const RETRIES: usize = 4;
 /// Longest pause before a request is sent again, even if the server asks for a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The header that says who the caller is, in plain text.
-const IDENTITY_HEADER: &str = "snic-identity";
 
 /// Whether a request may be sent again when nobody knows what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,27 +52,11 @@ pub enum Repeat {
     Never,
 }
 
-type Service = InterceptedService<Channel, Caller>;
-
-/// Adds who the caller is to every request, and which trace it is of.
-#[derive(Debug, Clone)]
-pub struct Caller(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for Caller {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(identity) = &self.0 {
-            request.metadata_mut().insert(IDENTITY_HEADER, identity.clone());
-        }
-        snic_api::trace_parent::add(request.metadata_mut());
-        Ok(request)
-    }
-}
-
 /// A connection, which comes about with the first request.
 #[derive(Debug, Clone)]
 pub struct Client {
     channel: Channel,
-    caller: Caller,
+    sender: Sender,
     endpoint: String,
     deadline: Duration,
 }
@@ -84,8 +65,8 @@ macro_rules! services {
     ($($(#[$doc:meta])* $name:ident: $client:ident),+ $(,)?) => {
         impl Client {
             $($(#[$doc])*
-            pub fn $name(&self) -> $client<Service> {
-                $client::with_interceptor(self.channel.clone(), self.caller.clone())
+            pub fn $name(&self) -> $client<Connection> {
+                $client::with_interceptor(self.channel.clone(), self.sender.clone())
             })+
         }
     };
@@ -145,9 +126,9 @@ impl Client {
         if address.starts_with("https://") {
             endpoint = endpoint.tls_config(tls(context, file)?).map_err(invalid)?;
         }
-        let caller = Caller(context.identity.as_deref().map(identity_header).transpose()?);
+        let sender = Sender::new(context.identity.as_deref().map(identity_header).transpose()?);
         let channel = endpoint.connect_lazy();
-        Ok(Self { channel, caller, endpoint: address.to_owned(), deadline })
+        Ok(Self { channel, sender, endpoint: address.to_owned(), deadline })
     }
 
     /// The same connection with another deadline for requests.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hyper_util::rt::TokioIo;
+use snic_api::connect::{Connection, Target};
 use snic_api::convert;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -17,87 +17,64 @@ use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
 use snic_bitstream::catalogue::Catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec};
-use tokio::net::UnixStream;
-use tonic::metadata::AsciiMetadataValue;
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use crate::Home;
 
-/// Adds who is asking.
-#[derive(Clone)]
-pub struct Identity(AsciiMetadataValue);
-
-impl Interceptor for Identity {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("snic-identity", self.0.clone());
-        Ok(request)
-    }
-}
-
-/// A connection that says who is asking.
-type Transport = InterceptedService<Channel, Identity>;
-
 /// A connection as one identity.
 #[derive(Clone)]
 pub struct Client {
-    transport: Transport,
+    transport: Connection,
 }
 
 impl Client {
     /// Connects, if someone listens.
     pub async fn connect(socket: &Path, identity: &str) -> Option<Self> {
-        let socket = socket.to_owned();
-        let connector = tower::service_fn(move |_| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        });
-        // The address is not used: the connector knows where to go.
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = endpoint.connect_with_connector(connector).await.ok()?;
-        let identity = Identity(identity.parse().expect("an identity is plain text"));
-        Some(Self { transport: InterceptedService::new(channel, identity) })
+        let target = Target {
+            endpoint: format!("unix:{}", socket.display()),
+            identity: Some(identity.to_owned()),
+            ..Target::default()
+        };
+        Some(Self { transport: target.connect().await.ok()? })
     }
 
     /// DAGs.
-    pub fn dags(&self) -> DagServiceClient<Transport> {
+    pub fn dags(&self) -> DagServiceClient<Connection> {
         DagServiceClient::new(self.transport.clone())
     }
 
     /// Cards and regions.
-    pub fn cards(&self) -> CardServiceClient<Transport> {
+    pub fn cards(&self) -> CardServiceClient<Connection> {
         CardServiceClient::new(self.transport.clone())
     }
 
     /// NT types.
-    pub fn network_tasks(&self) -> NetworkTaskServiceClient<Transport> {
+    pub fn network_tasks(&self) -> NetworkTaskServiceClient<Connection> {
         NetworkTaskServiceClient::new(self.transport.clone())
     }
 
     /// Tenants.
-    pub fn tenants(&self) -> TenantServiceClient<Transport> {
+    pub fn tenants(&self) -> TenantServiceClient<Connection> {
         TenantServiceClient::new(self.transport.clone())
     }
 
     /// Virtual machines.
-    pub fn machines(&self) -> OrchestrationServiceClient<Transport> {
+    pub fn machines(&self) -> OrchestrationServiceClient<Connection> {
         OrchestrationServiceClient::new(self.transport.clone())
     }
 
     /// Bitstreams.
-    pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
+    pub fn bitstreams(&self) -> BitstreamServiceClient<Connection> {
         BitstreamServiceClient::new(self.transport.clone())
     }
 
     /// The server itself.
-    pub fn system(&self) -> SystemServiceClient<Transport> {
+    pub fn system(&self) -> SystemServiceClient<Connection> {
         SystemServiceClient::new(self.transport.clone())
     }
 
     /// The audit log.
-    pub fn audit(&self) -> AuditServiceClient<Transport> {
+    pub fn audit(&self) -> AuditServiceClient<Connection> {
         AuditServiceClient::new(self.transport.clone())
     }
 

@@ -1,13 +1,11 @@
 //! A call that leaves an entry in the audit log: what it is about is listened to on its way in, how
 //! it ended is told on its way out, also where the caller went away in between.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Response;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
 use snic_controller::Caller;
@@ -26,39 +24,17 @@ const REFUSED_WAIT: Duration = Duration::from_secs(1);
 type Heard = Arc<Mutex<Vec<Bytes>>>;
 
 /// The request's body, listened to.
-struct Listened {
-    inner: Body,
-    heard: Heard,
-    bytes: usize,
-}
-
-impl http_body::Body for Listened {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-            && self.bytes < HEARD_BYTES_MAX
+fn listened(body: Body, heard: Heard) -> Body {
+    let mut bytes = 0;
+    Body::new(body.inspect_frame(move |frame| {
+        if let Some(data) = frame.data_ref()
+            && bytes < HEARD_BYTES_MAX
         {
-            self.bytes += data.len();
+            bytes += data.len();
             // The same bytes, not a copy of them.
-            self.heard.lock().push(data.clone());
+            heard.lock().push(data.clone());
         }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+    }))
 }
 
 /// The entry of a call under way. Dropped before its end, it says that the caller went away.
@@ -78,7 +54,7 @@ impl Pending {
         body: Body,
     ) -> (Self, Body) {
         let heard = Heard::default();
-        let body = Body::new(Listened { inner: body, heard: Arc::clone(&heard), bytes: 0 });
+        let body = listened(body, Arc::clone(&heard));
         let entry = Entry {
             caller: caller.map_or_else(|| NOBODY.to_owned(), name_of),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
@@ -103,8 +79,7 @@ impl Pending {
         let read = async {
             let mut bytes = 0;
             while bytes < HEARD_BYTES_MAX {
-                let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-                let Some(Ok(frame)) = frame else { return };
+                let Some(Ok(frame)) = body.frame().await else { return };
                 bytes += frame.data_ref().map_or(0, Bytes::len);
             }
         };
@@ -158,6 +133,7 @@ const fn word(code: Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
     use prost::Message as _;
     use snic_api::v1;
 
@@ -173,12 +149,11 @@ mod tests {
         let request = v1::DeleteTenantRequest { name: "tenants/acme".into(), ..Default::default() };
         let request = request.encode_to_vec();
         let length = u32::try_from(request.len()).expect("short").to_be_bytes();
-        let body = Body::new(Whole(Some([&[0][..], &length, &request].concat().into())));
+        let body = Body::new(Full::<Bytes>::from([&[0][..], &length, &request].concat()));
         let operator = Caller::Operator("root".into());
         let path = "/snic.control.v1.TenantService/DeleteTenant";
         let (pending, mut body) = Pending::begin(&log, path, Some(&operator), "t".into(), body);
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        assert!(frame.is_some());
+        assert!(body.frame().await.is_some());
         drop(pending);
         let all = Filter {
             reader: operator,
@@ -194,20 +169,5 @@ mod tests {
             ("TenantService/DeleteTenant", "CANCELLED")
         );
         assert_eq!((entry.resource.as_str(), entry.trace_id.as_str()), ("tenants/acme", "t"));
-    }
-
-    /// A body of one frame.
-    struct Whole(Option<Bytes>);
-
-    impl http_body::Body for Whole {
-        type Data = Bytes;
-        type Error = Status;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
-        }
     }
 }

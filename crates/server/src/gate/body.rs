@@ -1,19 +1,16 @@
 //! A reply's body that knows when the call has ended: then the room is given back and the span
 //! closed, also where the caller went away in the middle.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{HeaderMap, Response};
-use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use snic_controller::Caller;
 use snic_telemetry::UNREMARKABLE;
 use snic_telemetry::metrics::instruments;
 use snic_telemetry::trace;
+use tonic::Code;
 use tonic::body::Body;
-use tonic::codegen::Bytes;
-use tonic::{Code, Status};
 use tracing::field::Empty;
 
 use super::admission::Permits;
@@ -86,45 +83,30 @@ impl Call {
     }
 }
 
-/// The body: see the module.
+/// What goes with the body: see the module.
 #[derive(Debug)]
-pub(super) struct Tracked {
-    inner: Body,
+struct Tracked {
     call: Call,
     code: Option<Code>,
     _permits: Option<Permits>,
 }
 
-impl Tracked {
-    pub fn wrap(reply: Response<Body>, call: Call, permits: Option<Permits>) -> Response<Body> {
-        let code = code_in(reply.headers());
-        reply.map(|inner| Body::new(Self { inner, call, code, _permits: permits }))
-    }
+/// The reply, its body tracked to its end.
+pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>) -> Response<Body> {
+    let mut tracked = Tracked { call, code: code_in(reply.headers()), _permits: permits };
+    reply.map(|body| {
+        Body::new(body.inspect_frame(move |frame| {
+            if let Some(trailers) = frame.trailers_ref() {
+                tracked.end_with(trailers);
+            }
+        }))
+    })
 }
 
-impl http_body::Body for Tracked {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(trailers) = frame.trailers_ref()
-        {
-            self.code = code_in(trailers);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+impl Tracked {
+    // By a method, so that the closure holds the whole of it.
+    fn end_with(&mut self, trailers: &HeaderMap) {
+        self.code = code_in(trailers);
     }
 }
 

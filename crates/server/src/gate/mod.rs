@@ -38,7 +38,7 @@ use crate::settings::{Limits, ServerSettings, WAIT_MAX};
 pub(crate) use admission::overloaded;
 use admission::{Admission, Permits};
 use audited::Pending;
-use body::{Call, Tracked};
+use body::{Call, track};
 pub(crate) use deadline::{Deadline, exceeded as out_of_time};
 pub(crate) use reply::of_transport;
 
@@ -189,7 +189,7 @@ where
         let Some(row) = row else {
             let text = format!("method {:.200} does not exist", request.uri().path());
             let reply = reply::of_status(Status::unimplemented(text));
-            return Box::pin(std::future::ready(Ok(Tracked::wrap(reply, call, None))));
+            return Box::pin(std::future::ready(Ok(track(reply, call, None))));
         };
         let passed = self.rules.pass(row, &mut request, &mut call);
         let (pending, request) = self.rules.audit(row, request, &call);
@@ -205,7 +205,7 @@ where
                     if let Some(pending) = pending {
                         pending.end(&reply);
                     }
-                    Ok(Tracked::wrap(reply, call, None))
+                    Ok(track(reply, call, None))
                 };
                 return Box::pin(refused.instrument(span));
             }
@@ -219,7 +219,7 @@ where
                 if let Some(pending) = pending {
                     pending.end(&reply);
                 }
-                Ok(Tracked::wrap(reply, call, Some(passed.permits)))
+                Ok(track(reply, call, Some(passed.permits)))
             }
             .instrument(span),
         )
