@@ -5,26 +5,21 @@ use std::time::Duration;
 use opentelemetry::global;
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
-use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig as _};
+use opentelemetry_proto::tonic::resource::v1::Resource as WireResource;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::{BatchConfigBuilder, BatchLogProcessor, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use prometheus::{Registry, TextEncoder};
 
+use crate::logs::{Exported, Sender};
 use crate::{InvalidLog, metrics};
 
 /// How long one export may take.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
 /// How often metrics are sent: as often as a collector that reads pages commonly does.
 pub const METRICS_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Log lines that wait to be sent; what comes beyond is counted by the exporter and dropped. A second
-/// of as many state changes as one daemon makes.
-const LINES_QUEUED_MAX: usize = 32_768;
-/// Log lines that are sent at once: about a megabyte, of the four that a collector commonly takes.
-const LINES_SENT_MAX: usize = 4_096;
 
 /// Where telemetry goes, besides the page for Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +37,7 @@ pub struct Telemetry {
     registry: Registry,
     meter: SdkMeterProvider,
     tracer: Option<SdkTracerProvider>,
-    logger: Option<SdkLoggerProvider>,
+    lines: Option<Sender>,
 }
 
 fn failed(error: impl std::error::Error) -> InvalidLog {
@@ -65,7 +60,7 @@ impl Telemetry {
         let mut meter = SdkMeterProvider::builder()
             .with_resource(resource.clone())
             .with_reader(exposition.map_err(failed)?);
-        let (mut tracer, mut logger) = (None, None);
+        let (mut tracer, mut lines) = (None, None);
         if let Some(Otlp { endpoint, trace_one_in }) = otlp {
             // Which calls are traced is decided before their spans are made: `trace::wants`.
             let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOn));
@@ -76,15 +71,10 @@ impl Telemetry {
             let provider = provider.with_batch_exporter(spans.map_err(failed)?).build();
             crate::trace::switch_on(provider.tracer("snic"), trace_one_in);
             tracer = Some(provider);
-            let logs = LogExporter::builder().with_tonic();
-            let logs = logs.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
-            let provider = SdkLoggerProvider::builder().with_resource(resource);
-            let batches = BatchConfigBuilder::default()
-                .with_max_queue_size(LINES_QUEUED_MAX)
-                .with_max_export_batch_size(LINES_SENT_MAX)
-                .build();
-            let logs = BatchLogProcessor::builder(logs.map_err(failed)?).with_batch_config(batches);
-            logger = Some(provider.with_log_processor(logs.build()).build());
+            let of = ResourceAttributesWithSchema::from(&resource).attributes.0;
+            let of = WireResource { attributes: of, ..Default::default() };
+            let sender = Sender::start(endpoint, EXPORT_MAX, of);
+            lines = Some(sender.map_err(failed)?);
             let sums = MetricExporter::builder().with_tonic();
             let sums = sums.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
             let sums = PeriodicReader::builder(sums.map_err(failed)?);
@@ -93,18 +83,16 @@ impl Telemetry {
         let meter = meter.build();
         global::set_meter_provider(meter.clone());
         metrics::observe(&meter.meter("snic"));
-        Ok(Self { registry, meter, tracer, logger })
+        Ok(Self { registry, meter, tracer, lines })
     }
 
     pub(crate) fn tracer(&self) -> Option<SdkTracer> {
         self.tracer.as_ref().map(|provider| provider.tracer("snic"))
     }
 
-    pub(crate) fn bridge(
-        &self,
-    ) -> Option<OpenTelemetryTracingBridge<SdkLoggerProvider, opentelemetry_sdk::logs::SdkLogger>>
-    {
-        self.logger.as_ref().map(OpenTelemetryTracingBridge::new)
+    /// What hands log lines over, where there is a collector.
+    pub(crate) fn exported_lines(&self) -> Option<Exported> {
+        self.lines.as_ref().map(Sender::layer)
     }
 
     /// All metrics in the text format of Prometheus.
@@ -115,13 +103,14 @@ impl Telemetry {
 
     /// Sends what was not sent yet. Blocks; not for a thread of tokio.
     pub fn stop(self) {
-        let results = [
-            self.tracer.map(|provider| provider.shutdown()),
-            self.logger.map(|provider| provider.shutdown()),
-            Some(self.meter.shutdown()),
-        ];
+        let results =
+            [self.tracer.map(|provider| provider.shutdown()), Some(self.meter.shutdown())];
         for error in results.into_iter().flatten().filter_map(Result::err) {
             eprintln!("telemetry that was not sent: {error}");
+        }
+        let lost = self.lines.map_or(0, Sender::stop);
+        if lost > 0 {
+            eprintln!("log lines that did not reach the collector: {lost}");
         }
     }
 }

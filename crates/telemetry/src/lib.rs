@@ -4,6 +4,7 @@
 //! for what it was asked for; one line an event, for people or as JSON.
 
 mod export;
+mod logs;
 pub mod metrics;
 mod tail;
 pub mod trace;
@@ -97,7 +98,7 @@ pub fn init(
         .with_target("snic", LevelFilter::INFO)
         .with_target(trace::TARGET, LevelFilter::OFF)
         .with_target(UNREMARKABLE, LevelFilter::OFF);
-    let logs = telemetry.bridge().map(|bridge| bridge.with_filter(ours));
+    let logs = telemetry.exported_lines().map(|lines| lines.with_filter(ours));
     let set = tracing_subscriber::registry().with(spans).with(logs).with(lines).try_init();
     set.map_err(|_| InvalidLog::Again)?;
     Ok(telemetry)

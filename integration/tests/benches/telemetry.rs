@@ -3,8 +3,10 @@
 //! second by 64 clients, and the time of an epoch, in turns: what is said is the median of the
 //! turns, and the median of the differences between turns that followed each other.
 //!
-//! The collector is a process of its own that takes all and keeps nothing; its processor time is
-//! said apart, since it stands on the same processors here.
+//! Beside it stands what each daemon took of the processors for a DAG, created and deleted, and all
+//! that it does meanwhile: that is the same number while others use the machine, too. The collector
+//! is a process of its own that takes all and keeps nothing; its processor time is said apart,
+//! since it stands on the same processors here.
 //!
 //! `cargo build --release -p snicd && cargo bench -p snic-integration --bench telemetry`
 
@@ -51,16 +53,17 @@ impl Collector {
         BufReader::new(words).read_line(&mut address).expect("it says where");
         Self { process, address: address.trim().to_owned() }
     }
+}
 
-    /// Processor time so far, in seconds, by the kernel's scheduler.
-    fn busy(&self) -> f64 {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id()));
-        let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
-            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse().ok()
-        };
-        tasks.expect("it runs").filter_map(of).sum::<f64>() / 1e9
-    }
+/// Processor time of a process so far, in seconds, by the kernel's scheduler. What a thread took that
+/// has ended is not in it.
+fn busy(process: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    tasks.expect("it runs").filter_map(of).sum::<f64>() / 1e9
 }
 
 impl Drop for Collector {
@@ -73,13 +76,15 @@ impl Drop for Collector {
 /// A daemon with its clients.
 struct Side {
     _home: Home,
-    _daemon: Daemon,
+    daemon: Daemon,
     clients: Vec<Client>,
     next: u64,
     /// Creates a second, by turn.
     rates: Vec<f64>,
     /// Time of an epoch in µs, by turn.
     epochs: Vec<f64>,
+    /// Processor time at the beginning, in seconds.
+    busy: f64,
 }
 
 fn name(number: u64) -> DagName {
@@ -103,11 +108,12 @@ impl Side {
         clients[0].register(&snic_bitstream::catalogue::builtin().expect("the catalogue")).await;
         Self {
             _home: home,
-            _daemon: daemon,
+            daemon,
             clients,
             next: 0,
             rates: Vec::new(),
             epochs: Vec::new(),
+            busy: 0.0,
         }
     }
 
@@ -164,6 +170,12 @@ impl Side {
     fn begin(&mut self) {
         self.rates.clear();
         self.epochs.clear();
+        self.busy = busy(self.daemon.id());
+    }
+
+    /// Processor time of a DAG since the beginning, in µs.
+    fn of_dag(&self) -> f64 {
+        (busy(self.daemon.id()) - self.busy) / (TURNS as f64 * CHUNK as f64) * 1e6
     }
 }
 
@@ -209,13 +221,12 @@ async fn main() {
     let on = format!("[telemetry]\notlp = \"http://{otlp}\"\nprometheus = \"{page}\"");
     let mut on = Side::start(&on).await;
     scrape(page);
-    let mut busy = collector.busy();
-    let mut begun = Instant::now();
+    let (mut of_collector, mut begun) = (busy(collector.process.id()), Instant::now());
     for turn in 0..WARM_UP + TURNS {
         if turn == WARM_UP {
             off.begin();
             on.begin();
-            (busy, begun) = (collector.busy(), Instant::now());
+            (of_collector, begun) = (busy(collector.process.id()), Instant::now());
         }
         // Who goes first takes turns too.
         if turn % 2 == 0 {
@@ -226,9 +237,13 @@ async fn main() {
             off.turn().await;
         }
     }
-    let (busy, took) = (collector.busy() - busy, begun.elapsed().as_secs_f64());
+    let took = begun.elapsed().as_secs_f64();
+    let of_collector = (busy(collector.process.id()) - of_collector) / took * 100.0;
+    let (of_off, of_on) = (off.of_dag(), on.of_dag());
     println!("telemetry               off       on  of medians  turn by turn");
     print("creates a second", &off.rates, &on.rates);
     print("epoch, µs", &off.epochs, &on.epochs);
-    println!("collector: {:.1} % of one processor", busy / took * 100.0);
+    let more = (of_on / of_off - 1.0) * 100.0;
+    println!("{:<18} {of_off:>8.1} {of_on:>8.1} {more:>+9.1} %", "processor µs a DAG");
+    println!("collector: {of_collector:.1} % of one processor");
 }

@@ -5,7 +5,7 @@ use snic_api::error::Failure;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService;
-use snic_controller::{Caller, Change, Command, Controller, RegionView, Reply};
+use snic_controller::{Caller, Command, Controller, RegionView, Reply};
 use snic_domain::{CardId, RegionId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -14,7 +14,7 @@ use super::watching::{Event, Subject};
 use super::{Answer, Services, absent, answer, consolidation, page};
 use crate::error::Doing;
 use crate::gate::caller;
-use crate::hub::Seen;
+use crate::hub::Topic;
 use crate::links::CardLinks;
 use crate::wire;
 
@@ -218,7 +218,15 @@ impl CardService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let card = self.regions_of(&caller, &request.parent).await?;
-        let subject = OfRegions { card, caller };
+        let topic = Topic::Regions(card.clone());
+        let all =
+            move |controller: &Controller| regions(controller, card.as_ref(), None, usize::MAX);
+        let event = |event: Event<'_, RegionView>| v1::RegionEvent {
+            r#type: event.kind().into(),
+            region: event.view.map(wire::region),
+            revision: event.revision,
+        };
+        let subject = Subject { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 }
@@ -245,42 +253,5 @@ impl Services {
         let wanted = card.clone();
         let known = self.read(caller, move |controller, _| controller.card_view(&wanted)).await?;
         known.map(|_| Some(card)).ok_or_else(|| absent(parent))
-    }
-}
-
-/// The regions of one card, or of all.
-struct OfRegions {
-    card: Option<CardId>,
-    caller: Caller,
-}
-
-impl Subject for OfRegions {
-    type View = RegionView;
-    type Event = v1::RegionEvent;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    fn all(&self) -> impl FnOnce(&Controller) -> Vec<RegionView> + Send + 'static {
-        let card = self.card.clone();
-        move |controller| regions(controller, card.as_ref(), None, usize::MAX)
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        let Change::Region(card, _) = change else { return false };
-        self.card.as_ref().is_none_or(|wanted| card == wanted)
-    }
-
-    fn view(seen: &Seen) -> Option<&RegionView> {
-        if let Seen::Region(view) = seen { Some(view) } else { None }
-    }
-
-    fn event(&self, event: Event<'_, RegionView>) -> v1::RegionEvent {
-        v1::RegionEvent {
-            r#type: event.kind().into(),
-            region: event.view.map(wire::region),
-            revision: event.revision,
-        }
     }
 }

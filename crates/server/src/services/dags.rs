@@ -8,7 +8,7 @@ use snic_api::v1::ErrorReason;
 use snic_api::v1::dag_service_server::DagService;
 use snic_api::v1::operation::Result as Outcome;
 use snic_api::v1::operation_metadata::Verb;
-use snic_controller::{Caller, Change, Command, DagView, Reply};
+use snic_controller::{Caller, Command, Controller, DagView, Reply};
 use snic_domain::{DagName, TenantId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -17,7 +17,7 @@ use super::watching::{Event, Subject};
 use super::{Answer, Services, absent, answer, etag, page, request_id, unexpected};
 use crate::error::Doing;
 use crate::gate::caller;
-use crate::hub::{Happening, Seen};
+use crate::hub::Topic;
 use crate::wire;
 
 /// A change that may only be decided.
@@ -121,7 +121,15 @@ impl DagService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
-        let subject = OfDags { tenant, caller };
+        let (topic, reader) = (Topic::Dags(tenant.clone()), caller.clone());
+        let all =
+            move |controller: &Controller| controller.dags_after(tenant.as_ref(), None).collect();
+        let event = move |event: Event<'_, DagView>| v1::DagEvent {
+            r#type: event.kind().into(),
+            dag: event.view.map(|view| wire::dag(view, wire::reader(&reader))),
+            revision: event.revision,
+        };
+        let subject = Subject { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 
@@ -195,57 +203,4 @@ const fn stands_against(reason: ErrorReason) -> bool {
             | R::CardUnavailable
             | R::InvalidState
     )
-}
-
-/// The DAGs of one tenant, or of all.
-struct OfDags {
-    tenant: Option<TenantId>,
-    caller: Caller,
-}
-
-impl Subject for OfDags {
-    type View = DagView;
-    type Event = v1::DagEvent;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    fn all(&self) -> impl FnOnce(&snic_controller::Controller) -> Vec<DagView> + Send + 'static {
-        let tenant = self.tenant.clone();
-        move |controller| controller.dags_after(tenant.as_ref(), None).collect()
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        let name = match change {
-            Change::Dag(name, _) => name,
-            Change::DagDeleted(dag) => &dag.name,
-            _ => return false,
-        };
-        self.tenant.as_ref().is_none_or(|tenant| name.tenant == *tenant)
-    }
-
-    fn view(seen: &Seen) -> Option<&DagView> {
-        if let Seen::Dag(view) = seen { Some(view) } else { None }
-    }
-
-    fn event(&self, event: Event<'_, DagView>) -> v1::DagEvent {
-        v1::DagEvent {
-            r#type: event.kind().into(),
-            dag: event.view.map(|view| wire::dag(view, wire::reader(&self.caller))),
-            revision: event.revision,
-        }
-    }
-}
-
-impl<V> Event<'_, V> {
-    /// The type on the wire.
-    pub(super) const fn kind(&self) -> v1::EventType {
-        match (&self.view, self.happening) {
-            (None, _) => v1::EventType::Bookmark,
-            (Some(_), Happening::Added) => v1::EventType::Added,
-            (Some(_), Happening::Modified) => v1::EventType::Modified,
-            (Some(_), Happening::Deleted) => v1::EventType::Deleted,
-        }
-    }
 }

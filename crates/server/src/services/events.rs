@@ -3,14 +3,14 @@
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::event_service_server::EventService;
-use snic_controller::{Caller, Change, Controller, LogEntry};
+use snic_controller::{Controller, LogEntry};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, Subject};
 use super::{Answer, Services, page};
 use crate::gate::caller;
-use crate::hub::Seen;
+use crate::hub::Topic;
 use crate::wire;
 
 #[tonic::async_trait]
@@ -47,45 +47,17 @@ impl EventService for Services {
     ) -> Answer<Self::WatchEventsStream> {
         let caller = caller(&request)?;
         let resume = request.into_inner().resume_revision;
-        Ok(Response::new(self.watch(OfEvents { caller }, resume).await?))
-    }
-}
-
-/// The events that a caller may see.
-struct OfEvents {
-    caller: Caller,
-}
-
-impl Subject for OfEvents {
-    type View = LogEntry;
-    type Event = v1::EventChange;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    fn all(&self) -> impl FnOnce(&Controller) -> Vec<LogEntry> + Send + 'static {
-        let caller = self.caller.clone();
-        move |controller| {
-            let mut all: Vec<LogEntry> = controller.log_before(&caller, None).cloned().collect();
+        let (topic, reader) = (Topic::Events(caller.tenant().cloned()), caller.clone());
+        let all = move |controller: &Controller| {
+            let mut all: Vec<LogEntry> = controller.log_before(&reader, None).cloned().collect();
             all.reverse();
             all
-        }
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        matches!(change, Change::Logged(entry) if entry.is_visible_to(&self.caller))
-    }
-
-    fn view(seen: &Seen) -> Option<&LogEntry> {
-        if let Seen::Entry(entry) = seen { Some(entry) } else { None }
-    }
-
-    fn event(&self, event: Event<'_, LogEntry>) -> v1::EventChange {
-        v1::EventChange {
+        };
+        let event = |event: Event<'_, LogEntry>| v1::EventChange {
             r#type: event.kind().into(),
             event: event.view.map(wire::event),
             revision: event.revision,
-        }
+        };
+        Ok(Response::new(self.watch(Subject { topic, caller, all, event }, resume).await?))
     }
 }

@@ -136,12 +136,6 @@ fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, Failure> {
     PageRequest::parse(query, size, token).map_err(|error| Failure::invalid_page(&error))
 }
 
-/// Waits for a change that is newer than the last that was seen.
-async fn newer(latest: &mut watch::Receiver<u64>, seen: u64) {
-    // The hub outlives those who wait for it.
-    let _ = latest.wait_for(|revision| *revision > seen).await;
-}
-
 /// Waits until the server stops.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // Where the sender is gone the server has stopped.

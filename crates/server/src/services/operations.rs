@@ -8,18 +8,16 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::operation_service_server::OperationService;
-use snic_controller::{Caller, Change, Command, OperationView, Reply};
+use snic_controller::{Caller, Command, OperationView, Reply};
 use snic_domain::{OperationId, Timestamp};
 use tonic::{Request, Response};
 
-use super::{Answer, Services, absent, answer, newer, page, stopped};
+use super::{Answer, Services, absent, answer, page, stopped};
 use crate::error::{Doing, shutting_down};
 use crate::gate::{Deadline, caller};
+use crate::hub::Topic;
 use crate::settings::WAIT_MAX;
 use crate::wire;
-
-/// Changes that are looked at in one go.
-const CHANGES_AT_ONCE: usize = 256;
 
 /// The place of an operation in the list: its age, then its id.
 fn key(view: &OperationView) -> String {
@@ -133,39 +131,22 @@ impl Services {
         id: &OperationId,
         until: Instant,
     ) -> Result<OperationView, Failure> {
-        let mut latest = self.0.hub.subscribe();
+        let mut follower = self.0.hub.follow_from_now(Topic::Operation(id.clone()));
         let mut stopping = self.0.stopping.clone();
         loop {
-            // Before the state is read: what ends afterwards is seen as a change.
-            let mut seen = self.0.hub.revision();
+            // Before the state is read: what ends afterwards is seen as a change. Where changes were
+            // lost it is read anew all the same.
+            let _ = follower.next(usize::MAX);
             let view = self.operation(caller, id).await?;
             if view.is_done() {
                 return Ok(view);
             }
-            while !self.has_ended(id, &mut seen) {
-                tokio::select! {
-                    () = newer(&mut latest, seen) => {}
-                    () = tokio::time::sleep_until(until.into()) => {
-                        return self.operation(caller, id).await;
-                    }
-                    () = stopped(&mut stopping) => return Err(shutting_down()),
+            tokio::select! {
+                () = follower.changed() => {}
+                () = tokio::time::sleep_until(until.into()) => {
+                    return self.operation(caller, id).await;
                 }
-            }
-        }
-    }
-
-    /// Whether an operation may have ended since a revision, which moves on.
-    fn has_ended(&self, id: &OperationId, seen: &mut u64) -> bool {
-        loop {
-            let Ok(changes) = self.0.hub.after(*seen, CHANGES_AT_ONCE) else { return true };
-            let Some(last) = changes.last() else { return false };
-            *seen = last.revision;
-            let ended = changes.iter().any(|change| match &*change.change {
-                Change::Operation(ended) => ended == id,
-                _ => false,
-            });
-            if ended {
-                return true;
+                () = stopped(&mut stopping) => return Err(shutting_down()),
             }
         }
     }

@@ -8,16 +8,16 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::orchestration_service_server::OrchestrationService;
-use snic_controller::{BindingView, Caller, Change, Command, Controller, Reply};
-use snic_domain::{BindingState, Chains, TenantId, VmId};
+use snic_controller::{BindingView, Caller, Command, Controller, Reply};
+use snic_domain::{BindingState, Chains, VmId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, Subject};
-use super::{Answer, Services, absent, answer, newer, page, stopped};
+use super::{Answer, Services, absent, answer, page, stopped};
 use crate::error::{Doing, shutting_down};
 use crate::gate::{Deadline, caller, out_of_time};
-use crate::hub::Seen;
+use crate::hub::Topic;
 use crate::settings::WAIT_MAX;
 
 /// Most machines of one heartbeat: a host has far fewer.
@@ -100,7 +100,16 @@ impl OrchestrationService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
-        let subject = OfBindings { tenant, caller };
+        let topic = Topic::Bindings(tenant.clone());
+        let all = move |controller: &Controller| {
+            controller.bindings_after(tenant.as_ref(), None).collect()
+        };
+        let event = |event: Event<'_, BindingView>| v1::VmBindingEvent {
+            r#type: event.kind().into(),
+            binding: event.view.map(binding_to_wire),
+            revision: event.revision,
+        };
+        let subject = Subject { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 
@@ -146,7 +155,7 @@ impl Services {
         until: Instant,
     ) -> Result<BindingView, Failure> {
         let (since, vm) = (Instant::now(), begun.record.spec.vm.clone());
-        let mut latest = self.0.hub.subscribe();
+        let mut follower = self.0.hub.follow_from_now(Topic::Binding(vm.clone()));
         let mut stopping = self.0.stopping.clone();
         let mut view = begun;
         loop {
@@ -154,58 +163,21 @@ impl Services {
             if state == BindingState::Bound || state.has_ended() {
                 return Ok(view);
             }
-            // Before the state is read: what happens afterwards is seen as a change.
-            let seen = self.0.hub.revision();
+            // Before the state is read: what happens afterwards is seen as a change. Where changes
+            // were lost it is read anew all the same.
+            let _ = follower.next(usize::MAX);
             let wanted = vm.clone();
             let now = self.read(caller, move |controller, _| controller.binding_view(&wanted));
             view = now.await?.ok_or_else(|| absent(&binding::of_binding(&vm)))?;
             if view.record.state == state {
                 tokio::select! {
-                    () = newer(&mut latest, seen) => {}
+                    () = follower.changed() => {}
                     () = tokio::time::sleep_until(until.into()) => {
                         return Err(out_of_time(since.elapsed()));
                     }
                     () = stopped(&mut stopping) => return Err(shutting_down()),
                 }
             }
-        }
-    }
-}
-
-/// The bindings of one tenant, or of all.
-struct OfBindings {
-    tenant: Option<TenantId>,
-    caller: Caller,
-}
-
-impl Subject for OfBindings {
-    type View = BindingView;
-    type Event = v1::VmBindingEvent;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    fn all(&self) -> impl FnOnce(&Controller) -> Vec<BindingView> + Send + 'static {
-        let tenant = self.tenant.clone();
-        move |controller| controller.bindings_after(tenant.as_ref(), None).collect()
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        let (Change::Binding(view) | Change::BindingForgotten(view)) = change else { return false };
-        let of = &view.record.spec.tenant;
-        self.tenant.as_ref().is_none_or(|tenant| of == tenant)
-    }
-
-    fn view(seen: &Seen) -> Option<&BindingView> {
-        if let Seen::Binding(view) = seen { Some(view) } else { None }
-    }
-
-    fn event(&self, event: Event<'_, BindingView>) -> v1::VmBindingEvent {
-        v1::VmBindingEvent {
-            r#type: event.kind().into(),
-            binding: event.view.map(binding_to_wire),
-            revision: event.revision,
         }
     }
 }

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 use snic_api::error::Failure;
-use snic_api::v1::ErrorReason;
-use snic_controller::{Caller, Change, Controller};
+use snic_api::v1::{self, ErrorReason};
+use snic_controller::{Caller, Controller};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{Services, newer, stopped};
+use super::{Services, stopped};
 use crate::error::{RETRY_SOON, shutting_down};
-use crate::hub::{Expired, Happening, Resource, Seen};
+use crate::hub::{Expired, Follower, Happening, Resource, Topic, Viewed};
 
 /// Events that wait for a reader besides those in the ring; what the transport buffers comes on
 /// top.
@@ -29,89 +29,95 @@ pub(crate) struct Event<'a, V> {
     pub revision: u64,
 }
 
-/// What a watch is about.
-pub(crate) trait Subject: Send + Sync + 'static {
-    type View: Send + Sync + 'static;
-    type Event: Send + 'static;
-
-    fn caller(&self) -> &Caller;
-
-    /// Reads all that exists.
-    fn all(&self) -> impl FnOnce(&Controller) -> Vec<Self::View> + Send + 'static;
-
-    /// Whether a change is of this watch.
-    fn concerns(&self, change: &Change) -> bool;
-
-    /// The resource that such a change is about.
-    fn view(seen: &Seen) -> Option<&Self::View>;
-
-    /// The event on the wire.
-    fn event(&self, event: Event<'_, Self::View>) -> Self::Event;
+impl<V> Event<'_, V> {
+    /// The type on the wire.
+    pub const fn kind(&self) -> v1::EventType {
+        match (&self.view, self.happening) {
+            (None, _) => v1::EventType::Bookmark,
+            (Some(_), Happening::Added) => v1::EventType::Added,
+            (Some(_), Happening::Modified) => v1::EventType::Modified,
+            (Some(_), Happening::Deleted) => v1::EventType::Deleted,
+        }
+    }
 }
 
-type Sender<S> = mpsc::Sender<Result<<S as Subject>::Event, Status>>;
-pub(crate) type Events<S> = ReceiverStream<Result<<S as Subject>::Event, Status>>;
+/// What a watch is about, and how it is told.
+pub(crate) struct Subject<A, E> {
+    pub topic: Topic,
+    pub caller: Caller,
+    /// Reads all that exists.
+    pub all: A,
+    /// The event on the wire.
+    pub event: E,
+}
+
+pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
 
 /// The reader is gone.
 struct Gone;
 
 impl Services {
     /// Begins a watch. A revision that is too old is refused at once.
-    pub(crate) async fn watch<S: Subject>(
+    pub(crate) async fn watch<V, T, A, E>(
         &self,
-        subject: S,
+        subject: Subject<A, E>,
         resume: u64,
-    ) -> Result<Events<S>, Failure> {
-        // Before the state is read: what changes afterwards is sent again.
-        let from = if resume == 0 { self.0.hub.revision() } else { resume };
-        let first = if resume == 0 {
-            let all = subject.all();
-            Some(self.read(subject.caller(), move |controller, _| all(controller)).await?)
+    ) -> Result<Events<T>, Failure>
+    where
+        V: Viewed,
+        T: Send + 'static,
+        A: FnOnce(&Controller) -> Vec<V> + Send + 'static,
+        E: Fn(Event<'_, V>) -> T + Send + Sync + 'static,
+    {
+        let Subject { topic, caller, all, event } = subject;
+        let hub = &self.0.hub;
+        let (first, follower) = if resume == 0 {
+            // Before the state is read: what changes afterwards is sent again.
+            let follower = hub.follow_from_now(topic);
+            (Some(self.read(&caller, move |controller, _| all(controller)).await?), follower)
         } else {
-            self.0.hub.after(resume, 1).map_err(|Expired| expired())?;
-            None
+            (None, hub.follow(topic, resume).map_err(|Expired| expired())?)
         };
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let services = self.clone();
         tokio::spawn(async move {
             // Where the reader is gone there is nobody to tell.
-            let _ = services.follow(subject, first, from, sender).await;
+            let _ = services.follow(event, first, follower, sender).await;
         });
         Ok(ReceiverStream::new(events))
     }
 
-    async fn follow<S: Subject>(
+    async fn follow<V: Viewed, T: Send>(
         self,
-        subject: S,
-        first: Option<Vec<S::View>>,
-        from: u64,
-        sender: Sender<S>,
+        wire: impl Fn(Event<'_, V>) -> T,
+        first: Option<Vec<V>>,
+        mut follower: Follower,
+        sender: mpsc::Sender<Result<T, Status>>,
     ) -> Result<(), Gone> {
+        let bookmark =
+            |revision| wire(Event { happening: Happening::Modified, view: None, revision });
         if let Some(first) = first {
             for view in &first {
                 let (happening, view) = (Happening::Added, Some(view));
                 // The place to resume from comes when all has been sent.
-                self.send(&sender, subject.event(Event { happening, view, revision: 0 })).await?;
+                self.send(&sender, wire(Event { happening, view, revision: 0 })).await?;
             }
-            self.bookmark(&subject, from, &sender).await?;
+            self.send(&sender, bookmark(follower.seen())).await?;
         }
-        let mut latest = self.0.hub.subscribe();
-        let (mut seen, mut told) = (from, from);
+        let mut told = follower.seen();
         // Up to which change a resource was told as it was: what came before is not told again.
         let mut looked: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
         // The first tick is at once.
         bookmarks.tick().await;
+        let mut is_due = false;
         loop {
-            let Ok(changes) = self.0.hub.after(seen, CHANGES_AT_ONCE) else {
+            let Ok(changes) = follower.next(CHANGES_AT_ONCE) else {
                 return self.end(&sender, too_slow()).await;
             };
             for change in &changes {
-                seen = change.revision;
-                if !subject.concerns(&change.change) {
-                    continue;
-                }
+                let seen = change.revision;
                 let resource = change.resource();
                 let known = looked.get(&resource).is_some_and(|as_of| seen <= *as_of);
                 if known && change.happening == Happening::Modified {
@@ -121,41 +127,31 @@ impl Services {
                     return self.end(&sender, shutting_down()).await;
                 };
                 looked.insert(resource, look.as_of);
-                if let Some(view) = look.seen.as_ref().and_then(S::view) {
+                if let Some(view) = look.seen.as_ref().and_then(V::of) {
                     told = seen;
                     let (happening, view) = (change.happening, Some(view));
                     let event = Event { happening, view, revision: seen };
-                    self.send(&sender, subject.event(event)).await?;
+                    self.send(&sender, wire(event)).await?;
                 }
             }
-            looked.retain(|_, as_of| *as_of > seen);
+            looked.retain(|_, as_of| *as_of > follower.seen());
             if !changes.is_empty() {
                 continue;
             }
+            if std::mem::take(&mut is_due) && follower.seen() > told {
+                told = follower.seen();
+                self.send(&sender, bookmark(told)).await?;
+            }
             tokio::select! {
-                () = newer(&mut latest, seen) => {}
+                () = follower.changed() => {}
                 () = stopped(&mut stopping) => {
                     return self.end(&sender, shutting_down()).await;
                 }
-                _ = bookmarks.tick() => {
-                    if seen > told {
-                        told = seen;
-                        self.bookmark(&subject, seen, &sender).await?;
-                    }
-                }
+                // First what there is to tell.
+                _ = bookmarks.tick() => is_due = true,
                 () = sender.closed() => return Err(Gone),
             }
         }
-    }
-
-    async fn bookmark<S: Subject>(
-        &self,
-        subject: &S,
-        revision: u64,
-        sender: &Sender<S>,
-    ) -> Result<(), Gone> {
-        let event = Event { happening: Happening::Modified, view: None, revision };
-        self.send(sender, subject.event(event)).await
     }
 
     /// Waits until the reader takes it, or the server stops.

@@ -23,7 +23,7 @@ use snic_api::convert::dag::Reader;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::fairness_service_server::FairnessService as _;
-use snic_controller::{Caller, Change, Controller};
+use snic_controller::{Caller, Controller};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::BroadcastStream;
@@ -32,7 +32,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::Request;
 
 use super::json;
-use crate::hub::{Happening, Seen};
+use crate::hub::{Happening, Seen, Topic};
 use crate::services::Services;
 use crate::services::cards::regions;
 use crate::services::watching::{Event, Events, Subject};
@@ -229,7 +229,9 @@ enum End {
 async fn run(feed: Weak<Feed>, services: Services) {
     loop {
         // Where the control plane has ended there is nothing to tell.
-        let Ok(changes) = services.watch(Everything(operator()), 0).await else { return };
+        let (topic, caller) = (Topic::Page, operator());
+        let subject = Subject { topic, caller, all: everything, event: told };
+        let Ok(changes) = services.watch(subject, 0).await else { return };
         if let End::Unread = follow(&feed, &services, changes).await {
             return;
         }
@@ -239,7 +241,7 @@ async fn run(feed: Weak<Feed>, services: Services) {
     }
 }
 
-async fn follow(feed: &Weak<Feed>, services: &Services, mut changes: Events<Everything>) -> End {
+async fn follow(feed: &Weak<Feed>, services: &Services, mut changes: Events<Told>) -> End {
     let mut batch = Batch::new();
     let every = |period| {
         let mut ticks = interval(period);
@@ -312,58 +314,35 @@ pub(super) fn asked<T>(message: T, caller: Caller) -> Request<T> {
     request
 }
 
+/// What a browser is told: nothing but the key where it is gone.
+type Told = (Key, Option<Bytes>);
+
 /// Regions, DAGs and events, all of them.
-struct Everything(Caller);
+fn everything(controller: &Controller) -> Vec<Seen> {
+    let reader = operator();
+    let regions = regions(controller, None, None, usize::MAX).into_iter().map(Seen::Region);
+    let dags = controller.dags_after(None, None).map(Seen::Dag);
+    let entries = controller.log_before(&reader, None).take(EVENTS_KEPT).cloned();
+    regions.chain(dags).chain(entries.map(Seen::Entry)).collect()
+}
 
-impl Subject for Everything {
-    type View = Seen;
-    type Event = (Key, Option<Bytes>);
-
-    fn caller(&self) -> &Caller {
-        &self.0
-    }
-
-    fn all(&self) -> impl FnOnce(&Controller) -> Vec<Seen> + Send + 'static {
-        let caller = self.0.clone();
-        move |controller| {
-            let regions = regions(controller, None, None, usize::MAX).into_iter().map(Seen::Region);
-            let dags = controller.dags_after(None, None).map(Seen::Dag);
-            let entries = controller.log_before(&caller, None).take(EVENTS_KEPT).cloned();
-            regions.chain(dags).chain(entries.map(Seen::Entry)).collect()
+fn told(event: Event<'_, Seen>) -> Told {
+    let (key, value) = match event.view {
+        Some(Seen::Dag(view)) => {
+            let dag = wire::dag(view, Reader::Operator);
+            (Key::Dag(dag.name.clone()), json::dag(&dag))
         }
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        matches!(
-            change,
-            Change::Region(..) | Change::Dag(..) | Change::DagDeleted(_) | Change::Logged(_)
-        )
-    }
-
-    fn view(seen: &Seen) -> Option<&Seen> {
-        Some(seen)
-    }
-
-    fn event(&self, event: Event<'_, Seen>) -> Self::Event {
-        let (key, value) = match event.view {
-            Some(Seen::Dag(view)) => {
-                let dag = wire::dag(view, Reader::Operator);
-                (Key::Dag(dag.name.clone()), json::dag(&dag))
-            }
-            Some(Seen::Region(view)) => {
-                let region = wire::region(view);
-                (Key::Region(region.name.clone()), json::region(&region))
-            }
-            Some(Seen::Entry(entry)) => {
-                (Key::Event(entry.number), json::event(&wire::event(entry)))
-            }
-            // All was told, or there is nothing of this kind to tell.
-            Some(Seen::Binding(_)) | None => (Key::Ready, json!({})),
-        };
-        let is_gone = event.happening == Happening::Deleted;
-        let frame = (!is_gone).then(|| key.frame(&value));
-        (key, frame)
-    }
+        Some(Seen::Region(view)) => {
+            let region = wire::region(view);
+            (Key::Region(region.name.clone()), json::region(&region))
+        }
+        Some(Seen::Entry(entry)) => (Key::Event(entry.number), json::event(&wire::event(entry))),
+        // All was told, or there is nothing of this kind to tell.
+        Some(Seen::Binding(_)) | None => (Key::Ready, json!({})),
+    };
+    let is_gone = event.happening == Happening::Deleted;
+    let frame = (!is_gone).then(|| key.frame(&value));
+    (key, frame)
 }
 
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! What waits to be sent.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Bytes of records that are sent at once, of the 4 MiB that a collector commonly takes: some
+/// thousand lines.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Bytes of records that wait; what comes beyond is counted and dropped. A second of as many state
+/// changes as one daemon makes.
+pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
+
+/// Records of one target, which the protocol wants together.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub target: &'static str,
+    /// One after the other.
+    pub records: Vec<u8>,
+    /// Where each ends.
+    pub ends: Vec<usize>,
+}
+
+/// Records that are sent at once.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub sections: Vec<Section>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, target: &'static str, record: &[u8]) {
+        // A program has few targets.
+        let found = self.sections.iter().position(|section| section.target == target);
+        let at = found.unwrap_or_else(|| {
+            self.sections.push(Section { target, records: Vec::new(), ends: Vec::new() });
+            self.sections.len() - 1
+        });
+        let section = &mut self.sections[at];
+        section.records.extend_from_slice(record);
+        section.ends.push(section.records.len());
+        self.bytes += record.len();
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> u64 {
+        self.sections.iter().map(|section| section.ends.len() as u64).sum()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    filling: Batch,
+    full: VecDeque<Batch>,
+    /// Of all batches.
+    bytes: usize,
+    dropped: u64,
+}
+
+/// The lines between those who write them and who sends them.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    /// A batch is full.
+    pub full: Notify,
+}
+
+impl Queue {
+    pub fn push(&self, target: &'static str, record: &[u8]) {
+        let mut waiting = self.waiting.lock();
+        if waiting.bytes + record.len() > QUEUED_BYTES_MAX {
+            waiting.dropped += 1;
+            return;
+        }
+        waiting.bytes += record.len();
+        waiting.filling.push(target, record);
+        if waiting.filling.bytes >= BATCH_BYTES_MAX {
+            let batch = std::mem::take(&mut waiting.filling);
+            waiting.full.push_back(batch);
+            drop(waiting);
+            self.full.notify_one();
+        }
+    }
+
+    /// The oldest lines; `None` where none waits.
+    pub fn take(&self) -> Option<Batch> {
+        let mut waiting = self.waiting.lock();
+        let full = waiting.full.pop_front();
+        let batch = full.unwrap_or_else(|| std::mem::take(&mut waiting.filling));
+        waiting.bytes -= batch.bytes;
+        (batch.bytes > 0).then_some(batch)
+    }
+
+    /// Counts lines that are never sent.
+    pub fn lose(&self, lines: u64) {
+        self.waiting.lock().dropped += lines;
+    }
+
+    /// How many lines were dropped since this was asked last.
+    pub fn dropped(&self) -> u64 {
+        std::mem::take(&mut self.waiting.lock().dropped)
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.lock().bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_kept_in_order_by_target_and_no_more_than_there_is_room_for() {
+        let queue = Queue::default();
+        assert!(queue.take().is_none());
+        for (target, text) in [("a", "1"), ("b", "22"), ("a", "333")] {
+            queue.push(target, text.as_bytes());
+        }
+        let batch = queue.take().expect("three lines");
+        assert_eq!(batch.len(), 3);
+        let [a, b] = &batch.sections[..] else { panic!("{batch:?}") };
+        assert_eq!((a.target, &a.records[..], &a.ends[..]), ("a", &b"1333"[..], &[1, 4][..]));
+        assert_eq!((b.target, &b.records[..], &b.ends[..]), ("b", &b"22"[..], &[2][..]));
+
+        let line = vec![b'x'; 1 << 10];
+        let room = QUEUED_BYTES_MAX / line.len();
+        (0..room + 5).for_each(|_| queue.push("a", &line));
+        assert_eq!((queue.dropped(), queue.dropped()), (5, 0));
+        let first = queue.take().expect("a full batch");
+        assert_eq!(first.len() * 1024, BATCH_BYTES_MAX as u64);
+        queue.push("a", &line);
+        assert_eq!(queue.dropped(), 0, "there is room again");
+        let mut lines = first.len();
+        while let Some(batch) = queue.take() {
+            lines += batch.len();
+        }
+        assert_eq!(lines, room as u64 + 1);
+        assert_eq!(queue.waiting_bytes(), 0);
+    }
+}
