@@ -172,7 +172,10 @@ impl Controller {
         let now = self.now;
         let Some(card) = self.cards.get_mut(&id) else { return };
         let unanswered = card.epoch.asked.is_some();
-        let skipped = missed + u64::from(unanswered);
+        // Before its first answer a card has no epoch that could be overrun: what it holds may just
+        // have been read back, and one that never answers is lost by its deadline.
+        let has_begun = card.epoch.sampled.is_some();
+        let skipped = if has_begun { missed + u64::from(unanswered) } else { 0 };
         card.epoch.figures.overruns += skipped;
         if skipped > 0 && Loop::may_tell(&mut card.epoch.overrun_told, now) {
             let why = if unanswered { "the card has not answered" } else { "the daemon was busy" };

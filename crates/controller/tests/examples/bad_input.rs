@@ -144,6 +144,7 @@ fn a_sample_that_nobody_asked_for_or_at_no_time() {
 #[test]
 fn a_card_that_answers_late() {
     let mut world = deployed(&["acme/web"]);
+    periods(&mut world, 1, &[]);
     world.pass(PERIOD);
     world.handle(Event::Sample);
     assert_eq!(world.asked.len(), 1);
@@ -157,6 +158,25 @@ fn a_card_that_answers_late() {
     world.pass(10 * PERIOD);
     world.handle(Event::Sample);
     assert_eq!(figures(&world).overruns, 3 + 9, "what was missed is counted");
+}
+
+#[test]
+fn a_card_that_has_not_answered_yet_overruns_nothing() {
+    let mut world = World::new();
+    world.deploy("acme/web", "aes", 10);
+    for _ in 0..4 {
+        world.pass(PERIOD);
+        world.handle(Event::Sample);
+    }
+    assert_eq!(world.asked.len(), 1, "nothing is queued");
+    world.settle();
+    assert_eq!((figures(&world).overruns, kinds(&world)), (0, vec![]));
+    // From its first answer on it has to keep up.
+    for _ in 0..2 {
+        world.pass(PERIOD);
+        world.handle(Event::Sample);
+    }
+    assert_eq!(figures(&world).overruns, 1);
 }
 
 #[test]
