@@ -2,7 +2,7 @@
 //! tested as values.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -253,14 +253,15 @@ impl Model {
         self.card = self.card.min(self.cards.len().saturating_sub(1));
         self.bitstream_bytes = snapshot.bitstream_bytes;
         let first = !std::mem::replace(&mut self.has_read, true);
-        let names: Vec<&str> = snapshot.dags.iter().map(|dag| &*dag.name).collect();
+        let dags: HashSet<&str> = snapshot.dags.iter().map(|dag| &*dag.name).collect();
         let gone: Vec<String> =
-            self.dags.keys().filter(|name| !names.contains(&&***name)).cloned().collect();
+            self.dags.keys().filter(|name| !dags.contains(&***name)).cloned().collect();
         for name in gone {
             self.dags.remove(&name);
             self.happened(now, format!("{} deleted", text::dag(&name)));
         }
-        self.regions.retain(|name, _| snapshot.regions.iter().any(|region| region.name == *name));
+        let regions: HashSet<&str> = snapshot.regions.iter().map(|region| &*region.name).collect();
+        self.regions.retain(|name, _| regions.contains(&**name));
         if first {
             // What was there before is no event.
             self.dags = snapshot.dags.into_iter().map(|dag| (dag.name.clone(), dag)).collect();
