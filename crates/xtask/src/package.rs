@@ -1,5 +1,5 @@
 //! `cargo xtask package`: what a Debian package has beside the sources' own files, and the package
-//! itself where cargo-deb is installed.
+//! itself. Where cargo-deb is missing it is built first, for this folder alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use crate::workspace::Workspace;
 /// The shells that completions are written for, with the names of their files.
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "snicctl.bash"), ("zsh", "_snicctl"), ("fish", "snicctl.fish")];
+
+/// The cargo-deb that the package was made and looked at with.
+const CARGO_DEB: &str = "3.8.0";
 
 /// What the packaged settings have that is not a default: the policies of the package.
 const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
@@ -28,12 +31,31 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let target = binaries.join("package");
     generate(&binaries, &target)?;
     println!("written: {}", target.display());
-    let has_deb = Command::new("cargo-deb").arg("--version").output().is_ok();
-    if !has_deb {
-        println!("no Debian package: cargo-deb is not installed (cargo install cargo-deb)");
-        return Ok(true);
+    let mut deb = Command::new(cargo_deb(root)?);
+    // Cargo passes the name of the subcommand on.
+    deb.current_dir(root).args(["deb", "--no-build", "-p", "snicd"]);
+    command::succeeds(&mut deb)
+}
+
+/// The program that makes Debian packages: the one on the path, else one of our own.
+fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
+    let on_path = PathBuf::from("cargo-deb");
+    if Command::new(&on_path).arg("--version").output().is_ok() {
+        return Ok(on_path);
     }
-    command::succeeds(&mut cargo(root, &["deb", "--no-build", "-p", "snicd"]))
+    let tools = root.join("target/tools");
+    let ours = tools.join("bin/cargo-deb");
+    if !ours.exists() {
+        let folder = tools.to_str().context("a path that is text")?;
+        let words = ["install", "--locked", "--version", CARGO_DEB, "--root", folder, "cargo-deb"];
+        let mut install = cargo(root, &words);
+        // It runs for seconds: it is not worth minutes of optimising.
+        for (name, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
+            install.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
+        }
+        ensure!(command::succeeds(&mut install)?, "cargo-deb cannot be installed");
+    }
+    Ok(ours)
 }
 
 /// What a program prints.
