@@ -10,8 +10,8 @@ use crate::{Monitor, Policy};
 /// How much the load must have risen, as a part of itself, before it counts as a trend: below that
 /// it is the noise of packets that fall on either side of a sample.
 const TREND_PART: u64 = 10;
-/// How much the load must be over the capacity, as a part of that, before it counts as overload: below
-/// it is the noise of rounding and of packets on either side of a sample.
+/// How much the load must be over the capacity, as a part of that, before it counts as overload, and a
+/// target over what is held, before it counts as another: below it is the noise of rounding and of packets on either side of a sample.
 const OVERLOAD_PART: u64 = 50;
 
 /// What is known of a DAG besides its load.
@@ -138,12 +138,11 @@ pub fn decide(
     let to = |load: Bandwidth| load.min(chain.fair).max(chain.admitted);
     let load = last.mean;
     let forecast = monitor.forecast().unwrap_or(load);
-    let over = chain.capacity.get().saturating_add(chain.capacity.get() / OVERLOAD_PART);
-    if last.least.get() > over {
+    if is_over(last.least, chain.capacity) {
         let why = Why::Overloaded { load: last.least, capacity: chain.capacity };
         let enough = to(load);
         let to = to(load.max(if policy.pre_launch { forecast } else { load }));
-        return match to > chain.capacity {
+        return match to > chain.capacity && is_over(to, chain.holds) {
             true => Decision::ScaleOut { to, enough, why },
             false => Decision::Keep,
         };
@@ -151,7 +150,8 @@ pub fn decide(
     if is_rising(policy, chain, load, forecast) {
         let (to, capacity) = (to(forecast), chain.capacity);
         let why = Why::Rising { load, forecast, capacity };
-        return if to > capacity { Decision::PreLaunch { to, why } } else { Decision::Keep };
+        let is_more = to > capacity && is_over(to, chain.holds);
+        return if is_more { Decision::PreLaunch { to, why } } else { Decision::Keep };
     }
     if monitor.calm >= policy.scale_in_periods {
         let (periods, holds) = (std::mem::take(&mut monitor.calm), chain.holds);
@@ -160,6 +160,13 @@ pub fn decide(
         return if to < holds { Decision::ScaleIn { to, why } } else { Decision::Keep };
     }
     Decision::Keep
+}
+
+/// Whether something is over a limit by more than noise. What a DAG is to hold must be over what it
+/// holds: where it holds that and is served less, for its NTs are shared up to the headroom, another
+/// plan for the same brings nothing.
+pub fn is_over(amount: Bandwidth, limit: Bandwidth) -> bool {
+    amount.get() > limit.get().saturating_add(limit.get() / OVERLOAD_PART)
 }
 
 /// Whether the load is near the capacity and will be over it.

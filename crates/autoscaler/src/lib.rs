@@ -19,7 +19,7 @@ mod monitor;
 mod policy;
 mod victim;
 
-pub use decide::{Chain, Decision, Why, decide, target_millis};
+pub use decide::{Chain, Decision, Why, decide, is_over, target_millis};
 pub use monitor::{Monitor, PERIODS_KEPT, Period};
 pub use policy::{InvalidPolicy, PERIOD_MAX, Policy};
 pub use victim::{Holder, pick};

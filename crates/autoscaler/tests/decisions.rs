@@ -119,6 +119,21 @@ fn steady_load_at_what_was_promised_asks_for_nothing() {
     assert_eq!(after(&policy, &two(), &[90, 90]), Decision::Keep);
 }
 
+/// Its NTs are shared, up to the headroom: what it holds is not all that they serve of it now.
+#[test]
+fn what_is_held_already_is_not_asked_for_again() {
+    let mbps = Bandwidth::from_mbps;
+    let policy = Policy::default();
+    let short = |holds| Chain { holds: mbps(holds), capacity: mbps(28_500), ..two() };
+    assert_eq!(after(&policy, &short(30_000), &[30, 30]), Decision::Keep);
+    assert_eq!(after(&policy, &short(29_999), &[30, 30]), Decision::Keep, "but for noise");
+    assert!(matches!(after(&policy, &short(29_000), &[30, 30]), Decision::ScaleOut { .. }));
+    // The same ahead of need: 33 Gbit/s is the forecast.
+    let near = |holds| Chain { holds: gbps(holds), capacity: gbps(31), ..two() };
+    assert_eq!(after(&policy, &near(33), &[26, 29]), Decision::Keep);
+    assert!(matches!(after(&policy, &near(31), &[26, 29]), Decision::PreLaunch { .. }));
+}
+
 #[test]
 fn calm_for_long_enough_scales_in_and_never_below_the_promise() {
     let policy = Policy { scale_in_periods: 3, ..Policy::default() };

@@ -83,6 +83,7 @@ impl Controller {
             refusal: None,
             target: None,
             active: None,
+            stopped: None,
             observed: 0,
             conditions: Vec::new(),
             meter: Default::default(),

@@ -71,7 +71,7 @@ pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
 pub use state::{Controller, Settings};
-pub use states::{Guest, Phase, StateFigures, StatePlace, StateRecord, StateView};
+pub use states::{Departed, Guest, Phase, StateFigures, StatePlace, StateRecord, StateView};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
     RuleView, SlotView, TenantUsage, TenantView,

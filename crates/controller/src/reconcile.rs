@@ -73,6 +73,11 @@ impl Controller {
         let Some(entry) = self.dags.get(name) else { return };
         let serving = self.serving(entry).map(|placement| placement.serial);
         if serving != entry.target {
+            let stops = entry.target.is_some() && self.hands_over(entry);
+            let now = self.now;
+            if let Some(entry) = self.dags.get_mut(name).filter(|_| stops) {
+                entry.stopped = Some(now);
+            }
             self.retarget(name, serving);
         }
     }

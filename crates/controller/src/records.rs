@@ -15,6 +15,7 @@
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
 //! | `guests/C/NN/T/D/B` | [`Guest`] of a region |
+//! | `departed/C/NN/U` | [`crate::Departed`]: a DAG that is gone, in a region |
 //! | `states/C/OOOOOOOOOO` | [`crate::StateRecord`], by its offset in the save area |
 //! | `bindings/V` | [`crate::BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |
@@ -267,8 +268,8 @@ pub enum Made {
 /// Keys of records.
 pub(crate) mod key {
     use super::{
-        BitstreamId, CardId, DagName, Guest, NtTypeId, OperationId, RegionId, RuleId, TenantId,
-        VmId,
+        BitstreamId, CardId, DagName, DagUid, Guest, NtTypeId, OperationId, RegionId, RuleId,
+        TenantId, VmId,
     };
 
     pub(crate) const META: &str = "meta";
@@ -298,6 +299,9 @@ pub(crate) mod key {
     pub(crate) fn guest(card: &CardId, region: RegionId, guest: &Guest) -> String {
         let Guest { bitstream, dag: DagName { tenant, dag } } = guest;
         format!("guests/{card}/{:02}/{tenant}/{dag}/{bitstream}", region.0)
+    }
+    pub(crate) fn departed(card: &CardId, region: RegionId, uid: DagUid) -> String {
+        format!("departed/{card}/{:02}/{:08x}", region.0, uid.raw())
     }
     pub(crate) fn state(card: &CardId, offset: u32) -> String {
         format!("states/{card}/{offset:010}")

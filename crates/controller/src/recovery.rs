@@ -18,7 +18,7 @@ use crate::records::{
 };
 use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
-use crate::states::{Guest, StateRecord};
+use crate::states::{Departed, Guest, StateRecord};
 
 /// The records by kind, with their keys.
 #[derive(Default)]
@@ -33,6 +33,7 @@ struct Sorted {
     cards: Vec<(String, CardRecord)>,
     regions: Vec<(String, RegionRecord)>,
     guests: Vec<(String, Guest)>,
+    departed: Vec<(String, Departed)>,
     states: Vec<(String, StateRecord)>,
     rules: Vec<(String, RuleRecord)>,
     bindings: Vec<(String, BindingRecord)>,
@@ -66,6 +67,7 @@ impl Sorted {
             "cards" => self.cards.push((rest.to_owned(), read(&key, value)?)),
             "regions" => self.regions.push((rest.to_owned(), read(&key, value)?)),
             "guests" => self.guests.push((rest.to_owned(), read(&key, value)?)),
+            "departed" => self.departed.push((rest.to_owned(), read(&key, value)?)),
             "states" => self.states.push((rest.to_owned(), read(&key, value)?)),
             "rules" => {
                 let record = named(&key, value, |r: &RuleRecord| key::rule(&r.rule.id))?;
@@ -140,6 +142,7 @@ impl Controller {
         controller.recover_cards(&mut sorted)?;
         controller.recover_dags(&mut sorted)?;
         controller.recover_guests(&mut sorted)?;
+        controller.recover_departed(&mut sorted)?;
         controller.recover_states(&mut sorted)?;
         controller.recover_rules(&mut sorted)?;
         controller.recover_bindings(std::mem::take(&mut sorted.bindings))?;
@@ -268,6 +271,7 @@ impl Controller {
                 refusal: None,
                 target: None,
                 active: None,
+                stopped: None,
                 observed: 0,
                 conditions: Vec::new(),
                 meter: Default::default(),
@@ -322,6 +326,22 @@ impl Controller {
             let entry = card.and_then(|card| card.regions.get_mut(region.index()));
             let entry = entry.ok_or_else(|| contradiction(&key, "no such region"))?;
             entry.guests.insert(guest);
+        }
+        Ok(())
+    }
+
+    fn recover_departed(&mut self, sorted: &mut Sorted) -> Result<(), InvalidRecord> {
+        for (rest, departed) in std::mem::take(&mut sorted.departed) {
+            let key = format!("departed/{rest}");
+            let place = rest.rsplit_once('/').map_or("", |(place, _)| place);
+            let (id, region) = region_in(&key, place)?;
+            let own = key::departed(&id, region, departed.uid);
+            if own != key {
+                return Err(contradiction(&key, format!("what it holds belongs under {own}")));
+            }
+            let card = self.cards.get_mut(&id).filter(|card| card.region(region).is_some());
+            let card = card.ok_or_else(|| contradiction(&key, "no such region"))?;
+            card.states.recover_departed(region, departed);
         }
         Ok(())
     }

@@ -267,7 +267,11 @@ impl Controller {
                 && entry.card() == Some(id)
             {
                 entry.set_active(serial);
+                let stopped = entry.stopped.take_if(|_| serial.is_some());
                 self.settle(out, &name);
+                if let Some(since) = stopped {
+                    self.tell_stop(out, id, &name, since);
+                }
             }
         }
         for operation in removals {

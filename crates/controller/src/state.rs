@@ -84,6 +84,8 @@ pub(crate) struct DagEntry {
     pub target: Option<u64>,
     /// Serial of the placement whose rows the card's tables hold, as read back.
     pub active: Option<u64>,
+    /// Since when no rows lead it anywhere, for its state is moved.
+    pub stopped: Option<Timestamp>,
     /// The generation that those rows are of; zero where there are none.
     pub observed: u64,
     pub conditions: Vec<Condition>,

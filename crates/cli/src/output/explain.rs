@@ -5,6 +5,7 @@ use snic_api::v1::{
 };
 
 use super::Style;
+use super::state_views::sentence;
 use super::table::WIDTH;
 use super::text::{dag, id, rate, region};
 use super::views::form_word;
@@ -37,6 +38,14 @@ pub fn explanation(explanation: &Explanation, _: Style) -> String {
         for line in &explanation.lines {
             push(&mut lines, 0, line);
         }
+    }
+    let states = explanation.dag.iter().flat_map(|found| &found.states);
+    for (index, state) in states.enumerate() {
+        if index == 0 {
+            lines.push(String::new());
+            push(&mut lines, 0, "State:");
+        }
+        push(&mut lines, 2, &sentence(state));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }

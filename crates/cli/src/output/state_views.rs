@@ -32,6 +32,28 @@ pub fn states(heading: &str, states: &[ChainState], style: Style) -> String {
     section(heading, &table(style, &["DAG", "BITSTREAM", "BYTES", "WHERE", "SINCE"], rows))
 }
 
+/// Where something is that a chain keeps, how large it is, and when it is moved.
+pub fn sentence(state: &ChainState) -> String {
+    let region = state.region.unwrap_or_default();
+    let chain = match id(&state.bitstream) {
+        "" => "a chain of others",
+        known => known,
+    };
+    let kept = format!("{} that {chain} keeps for it", size(state.bytes));
+    match state.place() {
+        Place::InRegion => format!(
+            "{kept} in region {region}: saved when that is needed for another chain or drained, restored \
+             before the chain serves it from a region again, erased with the DAG."
+        ),
+        Place::BeingSaved => format!("{kept}: being saved from region {region}."),
+        Place::Saved => format!(
+            "{kept}: saved at {}, restored before the chain serves it from a region again.",
+            text::time(state.since.as_ref())
+        ),
+        Place::Unspecified => kept,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 use std::time::{Duration, SystemTime};
 
-use snic_api::v1::OperationError;
+use snic_api::v1::chain_state::Place;
+use snic_api::v1::{ChainState, OperationError};
 
 use super::super::explain::explanation;
 use super::super::fixtures;
@@ -67,6 +68,26 @@ fn a_card_with_defects_shows_them() {
     found.counters.as_mut().unwrap().errors_mixed_versions = 2;
     let text = card_map(&found, &fixtures::regions(), style());
     assert!(text.contains("999990 out, 2 misrouted, 10 RATE_LIMITED"), "{text}");
+}
+
+#[test]
+fn an_explanation_says_what_is_kept_and_where() {
+    let mut found = fixtures::explanation();
+    let kept = |place: Place, region| ChainState {
+        dag: "tenants/acme/dags/web".into(),
+        bitstream: "bitstreams/kv-cache".into(),
+        place: place.into(),
+        region,
+        bytes: 196_608,
+        since: None,
+    };
+    let dag = found.dag.get_or_insert_default();
+    dag.states = vec![kept(Place::InRegion, Some(3)), kept(Place::Saved, None)];
+    let text = fitting(explanation(&found, style()));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("State:"), "{text}");
+    assert!(text.contains("that kv-cache keeps for it in region 3: saved when"), "{text}");
+    assert!(text.contains("that kv-cache keeps for it: saved at"), "{text}");
 }
 
 #[test]

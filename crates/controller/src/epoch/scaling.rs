@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use snic_autoscaler::{Chain, Decision, Holder, Why, decide, pick};
+use snic_autoscaler::{Chain, Decision, Holder, Why, decide, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 use snic_planner::Ledger;
@@ -164,7 +164,10 @@ impl Controller {
         if waits || !self.is_at_rest(name) {
             return None;
         }
-        let Some((dag, choice)) = self.first_place(name, sizes) else { return Some(false) };
+        // What it holds already brings nothing, wherever it is planned.
+        let holds = self.dags.get(name)?.record.placement.as_ref()?.holds();
+        let sizes: Vec<_> = sizes.iter().copied().filter(|size| is_over(*size, holds)).collect();
+        let Some((dag, choice)) = self.first_place(name, &sizes) else { return Some(false) };
         let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
         if kind == LogKind::PreLaunch && replaces {
             return None;

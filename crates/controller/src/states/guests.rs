@@ -184,11 +184,11 @@ impl Controller {
         self.refresh_kept_in(id, region);
     }
 
-    /// A DAG goes: nobody needs its contexts any more. Those in regions go with the next load: no
-    /// other DAG ever has its UID.
+    /// A DAG goes: nobody needs its contexts any more.
     pub(crate) fn forget_states(&mut self, out: &mut Out, name: &DagName) {
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
         for id in cards {
+            self.note_departed(out, &id, name);
             let Some(card) = self.cards.get_mut(&id) else { continue };
             card.states.newcomers.remove(name);
             let of_dag = card.states.records.values_mut().filter(|record| record.dag == *name);

@@ -27,9 +27,12 @@
 //! [`LogKind::StateKept`]: crate::LogKind::StateKept
 
 mod area;
+mod departed;
 mod guests;
 mod lost;
 mod steps;
+
+pub use departed::Departed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -163,6 +166,8 @@ enum Asked {
     Clear(Guest),
     /// To erase what stands at this offset.
     Erase(u32),
+    /// To erase what it keeps for a DAG that is gone.
+    Depart(DagUid),
 }
 
 /// A wrapper's work under way.
@@ -180,6 +185,8 @@ pub(crate) struct States {
     records: BTreeMap<u32, StateRecord>,
     /// DAGs whose regions are loaded and that wait for their state.
     newcomers: BTreeSet<DagName>,
+    /// What regions may keep for DAGs that are gone, by what the region holds.
+    departed: BTreeMap<(RegionId, DagUid), Digest>,
     step: Option<Step>,
     /// Steps that failed in a row.
     failures: u32,
@@ -205,10 +212,16 @@ impl States {
         is_free
     }
 
+    /// A DAG that is gone, as the store has it.
+    pub fn recover_departed(&mut self, region: RegionId, departed: Departed) {
+        self.departed.insert((region, departed.uid), departed.digest);
+    }
+
     /// Whether something is to be done that waits for nothing but its time.
     fn is_pending(&self) -> bool {
         let to_do = |record: &StateRecord| !matches!(record.phase, Phase::Saved(_));
-        self.step.is_none() && (!self.newcomers.is_empty() || self.records.values().any(to_do))
+        let any = !self.newcomers.is_empty() || !self.departed.is_empty();
+        self.step.is_none() && (any || self.records.values().any(to_do))
     }
 
     /// When a wait ends.

@@ -1,6 +1,6 @@
 //! What wrappers are asked, one at a time for each card, and what came of it.
 
-use snic_domain::{CardId, DagName, RegionId};
+use snic_domain::{CardId, DagName, RegionId, Timestamp};
 use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
 
 use super::guests::Need;
@@ -8,14 +8,16 @@ use super::{Asked, Guest, Phase, StateRecord, Step, area, as_told};
 use crate::event::Effect;
 use crate::log::{About, LogKind};
 use crate::out::Out;
+use crate::placement::regions_of;
 use crate::records::key;
 use crate::state::Controller;
 
 impl Controller {
     /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
-    /// wait for it; then what DAGs wait for; then what is to be erased.
+    /// wait for it; then what DAGs wait for; then what is to be erased, for nobody waits for that.
     pub(crate) fn keep_states(&mut self, out: &mut Out, id: &CardId) {
         self.serve_newcomers(out, id);
+        self.settle_departed(out, id);
         let Some(card) = self.cards.get(id) else { return };
         let states = &card.states;
         if states.step.is_some() || states.not_before > self.now {
@@ -30,6 +32,7 @@ impl Controller {
             Some((RegionId(0), Asked::Erase(record.offset)))
         };
         let next = saving.or_else(|| self.next_for_newcomers(id)).or_else(erasing);
+        let next = next.or_else(|| self.next_departed(id));
         if let Some((region, asked)) = next {
             self.ask(out, id, region, asked);
         }
@@ -76,7 +79,7 @@ impl Controller {
         let Some(order) = self.order(id, &asked) else { return };
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
-        if !matches!(asked, Asked::Clear(_) | Asked::Erase(_))
+        if !matches!(asked, Asked::Clear(_) | Asked::Erase(_) | Asked::Depart(_))
             && let Some(entry) = card.regions.get_mut(region.index())
         {
             // What is copied from or to it may stay there.
@@ -100,6 +103,7 @@ impl Controller {
                 StateOrder::Restore { uid, slot, check }
             }
             Asked::Clear(guest) => StateOrder::Clear { uid: self.dags.get(&guest.dag)?.record.uid },
+            Asked::Depart(uid) => StateOrder::Clear { uid: *uid },
             Asked::Erase(offset) => {
                 let slot: SaveSlot = of(offset)?.2;
                 StateOrder::Erase { slot }
@@ -174,7 +178,8 @@ impl Controller {
                 }
             }
             // They are tried again.
-            (Asked::Clear(_) | Asked::Erase(_), Err(_)) => {}
+            (Asked::Clear(_) | Asked::Erase(_) | Asked::Depart(_), Err(_)) => {}
+            (Asked::Depart(uid), Ok(_)) => self.departed(out, id, step.region, uid),
             (Asked::Erase(offset), Ok(_)) => {
                 if let Some(card) = self.cards.get_mut(id) {
                     card.states.records.remove(&offset);
@@ -288,6 +293,21 @@ impl Controller {
             text,
         );
         self.tell_states(out, id, to, &dag);
+    }
+
+    /// A DAG that was stopped for its state serves again.
+    pub(crate) fn tell_stop(
+        &mut self,
+        out: &mut Out,
+        id: &CardId,
+        name: &DagName,
+        since: Timestamp,
+    ) {
+        let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let regions = placement.map(regions_of).unwrap_or_default();
+        let took = self.now.since(since);
+        let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
+        self.note(out, LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
     }
 
     /// It begins empty instead.

@@ -285,6 +285,47 @@ fn a_drain_takes_the_state_along() {
     assert_eq!(orders[..2], [from, to], "saved here, restored there");
     assert_eq!((figures(&world).saved, figures(&world).restored, figures(&world).lost), (1, 1, 0));
     assert_eq!(world.state("acme/web"), DagState::Ready);
+    let told = told(&world, LogKind::StateRestored);
+    assert!(told.iter().any(|text| text.contains("it was stopped for ")), "{told:?}");
+}
+
+#[test]
+fn what_was_kept_for_a_deleted_dag_is_erased() {
+    let mut world = world();
+    mark(&mut world, "acme/web");
+    let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
+    let uid = world.view("acme/web").uid;
+    world.card().states.asked.clear();
+    world.ask(delete("acme/web")).expect("it exists");
+    world.settle();
+    let asked = [(region, StateOrder::Clear { uid })];
+    assert_eq!(world.card().states.asked, asked);
+    world.restart();
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(world.card().states.asked, asked, "it was confirmed, and is not asked again");
+}
+
+#[test]
+fn what_is_to_be_erased_outlives_the_daemon() {
+    let mut world = world();
+    mark(&mut world, "acme/web");
+    let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
+    let uid = world.view("acme/web").uid;
+    world.card().states.asked.clear();
+    world.ask(delete("acme/web")).expect("it exists");
+    world.restart();
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(world.card().states.asked, [(region, StateOrder::Clear { uid })]);
+    // Where the region was loaded with something else meanwhile, nothing is left to erase.
+    let uid = world.view("beta/web").uid;
+    let [region] = world.regions_of("beta/web")[..] else { panic!("one region") };
+    world.ask(delete("beta/web")).expect("it exists");
+    world.ask(reset(region.0)).expect("nobody uses it");
+    world.settle();
+    let clears = |(_, order): &(_, StateOrder)| *order == StateOrder::Clear { uid };
+    assert!(!world.card().states.asked.iter().any(clears), "the region is not trusted any more");
 }
 
 #[test]

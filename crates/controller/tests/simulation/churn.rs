@@ -5,39 +5,45 @@
 //! `SNIC_CHURN_SECONDS=3600 cargo test --release -p snic-controller --test simulation churn -- --nocapture`
 //! runs an hour of virtual time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
-    CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, Effect, Event,
-    LoopFigures, Request, Settings,
+    CallId, Caller, Change, Command, Controller, Effect, Event, LogEntry, LogKind, LoopFigures,
+    Request, Settings,
 };
 use snic_domain::{
-    Bandwidth, ByteSize, CardProfile, DagId, DagName, DagSpec, DagState, DagUid, NtType, NtTypeId,
-    Quota, Tenant, TenantId, Timestamp,
-};
-use snic_tables::{
-    CardSnapshot, ChainRow, DagCounters, DagRow, InstanceRow, RateLimiterRow, RegionSnapshot,
-    RegionStatus, StageRow, Table, TableImage,
+    Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota, RegionId,
+    Tenant, TenantId, Timestamp,
 };
 
+use crate::fluid::{COMMIT, Card, PERIOD};
 use crate::world::{CATALOGUE, card_id};
 
-/// Virtual seconds of a normal run.
+/// Virtual seconds of a normal run, and of one in which less is to be done in a second.
 const SECONDS: u64 = 20;
+const TIGHT_SECONDS: u64 = 100;
 /// Demand and what there is for it are about even.
 const EVEN: Shape = Shape {
     regions: 16,
     tenants: 200,
     nts: &["nat", "firewall", "cache", "aes", "lb"],
+    alone: false,
     promised_mbps_max: 600,
     hunger: 1.0,
 };
-/// A few want far more than there is, each of them several instances: regions change hands.
-const TIGHT: Shape =
-    Shape { regions: 6, tenants: 9, nts: &["aes"], promised_mbps_max: 9_000, hunger: 4.0 };
+/// A few want far more than there is, each of them several instances of another chain than most others:
+/// regions change hands, and what is in them.
+const TIGHT: Shape = Shape {
+    regions: 6,
+    tenants: 9,
+    nts: &["cache", "lb", "aes"],
+    alone: true,
+    promised_mbps_max: 6_000,
+    hunger: 10.0,
+};
 
 /// How large the card is, how many tenants come and go, what each is promised at most, and how much
 /// they send on average of what they were promised.
@@ -45,156 +51,11 @@ const TIGHT: Shape =
 struct Shape {
     regions: usize,
     tenants: usize,
-    /// A DAG has each of several with a chance of one in three.
     nts: &'static [&'static str],
+    /// A tenant's DAGs have one of them, by the tenant's number; else each with a chance of one in three.
+    alone: bool,
     promised_mbps_max: u64,
     hunger: f64,
-}
-
-/// What the card takes for a load and for a commit.
-const LOAD: Duration = Duration::from_millis(4);
-const COMMIT: Duration = Duration::from_micros(100);
-const READ: Duration = Duration::from_micros(50);
-const PERIOD: Duration = Duration::from_millis(10);
-
-/// The card.
-struct Card {
-    profile: CardProfile,
-    tables: TableImage,
-    version: u32,
-    regions: Vec<RegionStatus>,
-    /// What it will say, and when; its configuration port does one load at a time.
-    says: VecDeque<(Timestamp, CardReport)>,
-    port_free: Timestamp,
-    /// Bytes by row: intended and served.
-    counted: BTreeMap<u16, DagCounters>,
-    /// By region: when it was last loaded, and what it held before.
-    history: BTreeMap<u8, (Timestamp, RegionStatus)>,
-    loads: u64,
-    thrash: u64,
-}
-
-impl Card {
-    fn new(regions: usize) -> Self {
-        let mut profile = CATALOGUE.profile.clone();
-        let region = profile.regions[0].clone();
-        profile.regions = vec![region; regions];
-        Self {
-            profile,
-            tables: TableImage::default(),
-            version: 0,
-            regions: vec![RegionStatus::Empty; regions],
-            says: VecDeque::new(),
-            port_free: Timestamp::ZERO,
-            counted: BTreeMap::new(),
-            history: BTreeMap::new(),
-            loads: 0,
-            thrash: 0,
-        }
-    }
-
-    fn say(&mut self, at: Timestamp, report: CardReport) {
-        let place = self.says.partition_point(|(other, _)| *other <= at);
-        self.says.insert(place, (at, report));
-    }
-
-    fn take(&mut self, command: CardCommand, now: Timestamp) {
-        match command {
-            CardCommand::ReadBack { ticket } => {
-                let regions = self
-                    .regions
-                    .iter()
-                    .map(|status| RegionSnapshot { status: *status, decoupled: false });
-                let snapshot = Box::new(CardSnapshot {
-                    boot_id: 1,
-                    idcode: self.profile.idcode,
-                    version: self.version,
-                    tables: self.tables.clone(),
-                    regions: regions.collect(),
-                });
-                self.say(now + READ, CardReport::ReadBack { ticket, snapshot });
-            }
-            CardCommand::Program { ticket, delta } => {
-                self.tables.apply(&delta).expect("rows that the tables have");
-                self.version += 1;
-                self.say(now + COMMIT, CardReport::Programmed { ticket, result: Ok(self.version) });
-            }
-            CardCommand::Load { ticket, region, digest } => {
-                for row in 0..Table::Instance.rows() as u16 {
-                    let leads = self.tables.get::<InstanceRow>(row);
-                    assert!(leads.is_none_or(|i| i.region != region.0), "a load stops traffic");
-                }
-                let begin = self.port_free.max(now);
-                self.port_free = begin + LOAD;
-                self.loads += 1;
-                let new = RegionStatus::Loaded(digest);
-                let held = std::mem::replace(&mut self.regions[region.index()], new);
-                if let Some((at, before)) = self.history.insert(region.0, (now, held))
-                    && before == new
-                    && now.since(at) < 2 * PERIOD
-                {
-                    self.thrash += 1;
-                }
-                let report = CardReport::Loaded { ticket, region, result: Ok(LOAD) };
-                self.say(self.port_free, report);
-            }
-            CardCommand::State { .. } => panic!("no NT here keeps state"),
-            CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
-            CardCommand::Sample { ticket } => {
-                let dags = self.counted.iter().map(|(row, counters)| (*row, *counters)).collect();
-                let counters = Box::new(CardCounters { dags, ..CardCounters::default() });
-                self.say(now + READ, CardReport::Sampled { ticket, counters });
-            }
-        }
-    }
-
-    /// The instances of a DAG with the part of its packets that each gets: of chains of one stage
-    /// each one after the other.
-    fn instances(&self, row: u16) -> Vec<(InstanceRow, f64)> {
-        let mut all = Vec::new();
-        let Some(dag) = self.tables.get::<DagRow>(row) else { return all };
-        for stage in dag.first_stage..dag.first_stage + dag.stages {
-            let Some(stage) = self.tables.get::<StageRow>(stage) else { continue };
-            for chain in stage.chains.iter().filter_map(|chain| self.tables.get::<ChainRow>(*chain))
-            {
-                let rows = chain.first_instance..chain.first_instance + chain.instances;
-                let rows: Vec<InstanceRow> = rows.filter_map(|row| self.tables.get(row)).collect();
-                let sum: f64 = rows.iter().map(|row| f64::from(row.weight_kbps)).sum();
-                all.extend(rows.iter().map(|row| (*row, f64::from(row.weight_kbps) / sum)));
-            }
-        }
-        all
-    }
-
-    /// What each DAG gets of its load: its bucket first, then every slot in proportion.
-    fn serve(
-        &self,
-        loads: &BTreeMap<u16, f64>,
-        serves: &impl Fn(u8, u8) -> f64,
-    ) -> BTreeMap<u16, f64> {
-        let mut used: BTreeMap<(u8, u8), f64> = BTreeMap::new();
-        let mut offered = BTreeMap::new();
-        for (row, load) in loads {
-            let Some(bucket) = self.tables.get::<RateLimiterRow>(*row) else { continue };
-            let rate = load.min(f64::from(bucket.rate_kbps) * 1e3);
-            let instances = self.instances(*row);
-            for (instance, part) in &instances {
-                for slot in (0..8).filter(|slot| instance.used_mask >> slot & 1 == 1) {
-                    *used.entry((instance.region, slot)).or_default() += rate * part;
-                }
-            }
-            offered.insert(*row, (rate, instances));
-        }
-        let fits = |region: u8, slot: u8| (serves(region, slot) / used[&(region, slot)]).min(1.0);
-        let served = |(row, (rate, instances)): (u16, (f64, Vec<(InstanceRow, f64)>))| {
-            let worst = instances.iter().map(|(instance, _)| {
-                let slots = (0..8).filter(|slot| instance.used_mask >> slot & 1 == 1);
-                slots.map(|slot| fits(instance.region, slot)).fold(1.0, f64::min)
-            });
-            (row, rate * worst.fold(1.0, f64::min))
-        };
-        offered.into_iter().map(served).collect()
-    }
 }
 
 /// One tenant's DAG.
@@ -222,6 +83,12 @@ struct Churn {
     refused: u64,
     /// The longest time that anybody was below what it must have, in samples.
     longest: u32,
+    /// What each DAG was said to hold by the last decision about it.
+    told: BTreeMap<DagName, String>,
+    /// Scale-outs to what a DAG held already.
+    idle: u64,
+    /// DAGs of which state is lost, as it was told.
+    lost: BTreeSet<DagName>,
 }
 
 fn exponential(rng: &mut ChaCha8Rng, mean: f64) -> Duration {
@@ -244,12 +111,13 @@ impl Churn {
             accepted: 0,
             refused: 0,
             longest: 0,
+            told: BTreeMap::new(),
+            idle: 0,
+            lost: BTreeSet::new(),
         };
         let profile = Box::new(churn.card.profile.clone());
         churn.handle(Event::CardAppeared { card: card_id(), profile });
-        // Its card serves a fluid: there is nothing to keep.
-        let stateless = |nt: &NtType| NtType { state: ByteSize::ZERO, ..nt.clone() };
-        let nts = CATALOGUE.nts.iter().map(stateless).map(Command::CreateNtType);
+        let nts = CATALOGUE.nts.iter().cloned().map(Command::CreateNtType);
         let bitstreams = CATALOGUE.bitstreams.iter().cloned().map(Command::CreateBitstream);
         for command in nts.chain(bitstreams).collect::<Vec<_>>() {
             assert!(churn.ask(command), "the catalogue is valid");
@@ -283,10 +151,29 @@ impl Churn {
             match effect {
                 Effect::Card { command, .. } => self.card.take(command, self.now),
                 Effect::Reply { result, .. } => answer = Some(result.is_ok()),
+                Effect::Emit(Change::Logged(entry)) => self.heard(&entry),
                 Effect::Persist(_) | Effect::Emit(_) | Effect::DropBlob(_) => {}
             }
         }
         answer
+    }
+
+    fn heard(&mut self, entry: &LogEntry) {
+        let Some(name) = &entry.dag else { return };
+        match entry.kind {
+            LogKind::StateLost => {
+                self.lost.insert(name.clone());
+            }
+            LogKind::ScaleOut | LogKind::PreLaunch => {
+                let text = entry.text.split(':').next().unwrap_or_default().to_owned();
+                let before = self.told.insert(name.clone(), text.clone());
+                self.idle += u64::from(before.is_some_and(|before| before == text));
+            }
+            LogKind::ScaleIn | LogKind::ContextSwitch | LogKind::Reclaim => {
+                self.told.remove(name);
+            }
+            _ => {}
+        }
     }
 
     fn ask(&mut self, command: Command) -> bool {
@@ -315,16 +202,17 @@ impl Churn {
         let rows: BTreeMap<u16, f64> =
             self.members.iter().filter_map(|m| Some((m.uid?.row(), m.load))).collect();
         let controller = &self.controller;
-        let slots: Vec<Vec<f64>> = (0..self.shape.regions as u8)
+        // By region and slot: what it serves, and whether it keeps state.
+        let slots: Vec<Vec<(f64, bool)>> = (0..self.shape.regions as u8)
             .map(|region| {
-                let view = controller.region_view(&card_id(), snic_domain::RegionId(region));
+                let view = controller.region_view(&card_id(), RegionId(region));
                 let slots = view.map(|view| view.slots).unwrap_or_default();
-                slots.iter().map(|slot| slot.bandwidth_max.get() as f64).collect()
+                slots.iter().map(|s| (s.bandwidth_max.get() as f64, keeps_state(&s.nt))).collect()
             })
             .collect();
-        let serves = |region: u8, slot: u8| {
-            slots[usize::from(region)].get(usize::from(slot)).copied().unwrap_or(0.0)
-        };
+        let slot = |region: u8, slot: u8| slots[usize::from(region)].get(usize::from(slot));
+        let serves = |region: u8, at: u8| slot(region, at).map_or(0.0, |slot| slot.0);
+        let keeps = |region: u8, at: u8| slot(region, at).is_some_and(|slot| slot.1);
         let served = self.card.serve(&rows, &serves);
         for member in &mut self.members {
             let Some(uid) = member.uid else { continue };
@@ -333,6 +221,7 @@ impl Churn {
             let bytes = |rate: f64| (rate * PERIOD.as_secs_f64() / 8.0) as u64;
             counters.bytes_intended += bytes(member.load);
             counters.bytes_served += bytes(got);
+            self.card.count(uid, bytes(got), &keeps);
             let is_below = got < member.load.min(member.admitted) * 0.98;
             let ready =
                 controller.dag_view(&member.name).is_some_and(|d| d.state == DagState::Ready);
@@ -363,15 +252,19 @@ impl Churn {
             let name = member.name.clone();
             member.until = now + exponential(&mut self.rng, 10.0);
             if member.uid.take().is_some() {
+                self.lost.remove(&name);
+                self.told.remove(&name);
                 self.ask(Command::DeleteDag { name, etag: None });
                 continue;
             }
             let all = self.shape.nts;
-            let nts: Vec<NtTypeId> = all
-                .iter()
-                .filter(|_| all.len() == 1 || self.rng.random_ratio(1, 3))
-                .map(|nt| NtTypeId::new(nt).expect("a label"))
-                .collect();
+            let is_meant = |(number, _): &(usize, &&str)| match self.shape.alone {
+                true => index % all.len() == *number,
+                false => self.rng.random_ratio(1, 3),
+            };
+            let nts = all.iter().enumerate().filter(is_meant);
+            let nts: Vec<NtTypeId> =
+                nts.map(|(_, nt)| NtTypeId::new(nt).expect("a label")).collect();
             if nts.is_empty() {
                 continue;
             }
@@ -396,6 +289,21 @@ impl Churn {
     fn figures(&self) -> LoopFigures {
         self.controller.loop_figures(&card_id()).expect("it was seen")
     }
+
+    /// What NTs keep of a DAG's packets is all that they ever served of it, or it was told that some is
+    /// lost.
+    fn check_states(&self) {
+        let here = |member: &&Member| member.uid.is_some() && !self.lost.contains(&member.name);
+        for member in self.members.iter().filter(here) {
+            let uid = member.uid.expect("it is here");
+            let all = self.card.kept_of.get(&uid).copied().unwrap_or(0);
+            assert_eq!(self.card.kept(uid), all, "{}: bytes kept, and served", member.name);
+        }
+    }
+}
+
+fn keeps_state(nt: &NtTypeId) -> bool {
+    CATALOGUE.nts.iter().any(|known| known.id == *nt && known.state > ByteSize::ZERO)
 }
 
 /// Lets time pass, prints what happened, and holds promises and residencies against it.
@@ -405,12 +313,15 @@ fn run(shape: Shape, seconds: u64) -> Churn {
     while churn.now < end {
         churn.period();
     }
+    churn.check_states();
     let figures = churn.figures();
+    let states = churn.controller.state_figures(&card_id()).expect("it was seen");
     let hidden = 100.0 * figures.scale_outs_hidden as f64 / figures.scale_outs.max(1) as f64;
     println!(
         "{shape:?}, {seconds} s: {} DAGs accepted, {} refused, {} loads, none of which stopped traffic; {} \
          scale-outs, {hidden:.1} % of them hidden; {} scale-ins, {} context switches, {} reclaims; \
-         {} regions went back and forth; longest below a promise: {} samples of {PERIOD:?}",
+         state saved {}, restored {}, lost {} times, kept in its region {} times; {} regions went back and \
+         forth; longest below a promise: {} samples of {PERIOD:?}",
         churn.accepted,
         churn.refused,
         churn.card.loads,
@@ -418,6 +329,10 @@ fn run(shape: Shape, seconds: u64) -> Churn {
         figures.scale_ins,
         figures.context_switches,
         figures.reclaims,
+        states.saved,
+        states.restored,
+        states.lost,
+        states.kept,
         churn.card.thrash,
         churn.longest,
     );
@@ -425,6 +340,7 @@ fn run(shape: Shape, seconds: u64) -> Churn {
     assert!(churn.longest <= 1, "somebody was below its promise for {} samples", churn.longest);
     assert_eq!(churn.card.thrash, 0);
     assert_eq!(figures.overruns, 0);
+    assert_eq!((churn.idle, states.lost), (0, 0), "scale-outs to what was held, state lost");
     churn
 }
 
@@ -443,7 +359,9 @@ fn what_is_promised_is_served_while_tenants_come_and_go() {
 /// promise suffers from it, and no region goes back and forth.
 #[test]
 fn what_is_promised_is_served_while_regions_change_hands() {
-    let seconds = crate::number("SNIC_CHURN_SECONDS").unwrap_or(SECONDS);
+    let seconds = crate::number("SNIC_CHURN_SECONDS").unwrap_or(TIGHT_SECONDS);
     let churn = run(TIGHT, seconds);
     assert!(churn.figures().context_switches > 0, "nobody gave way: {:?}", churn.figures());
+    let states = churn.controller.state_figures(&card_id()).expect("it was seen");
+    assert!(states.saved > 0 && states.restored > 0, "no state changed its region: {states:?}");
 }

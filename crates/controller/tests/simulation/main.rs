@@ -7,10 +7,12 @@
 //! replays it alone, and `SNIC_SEEDS=100000` runs more of them.
 
 mod churn;
+mod fluid;
 mod loads;
 mod machines;
 mod model;
 mod moves;
+mod residency;
 mod scenario;
 mod states;
 mod switching;

@@ -1,6 +1,6 @@
 //! What must be true of what chains keep: it is never restored to another DAG or into another chain,
 //! every packet that was counted is in one context of its DAG, or an event said what is lost, and no
-//! place of the save area is kept for nobody.
+//! place of the save area is kept for nobody, and no region keeps anything for who is gone.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +18,8 @@ pub struct States {
     lost: BTreeSet<DagUid>,
     /// Contexts that were restored, as it was told.
     pub restored: u64,
+    /// All DAGs that ever were.
+    pub seen: BTreeSet<DagUid>,
 }
 
 impl States {
@@ -112,6 +114,15 @@ pub fn check_quiet(world: &World) {
             dag.name,
             world.log
         );
+    }
+    let here: BTreeSet<DagUid> = world.controller.dags(None).iter().map(|dag| dag.uid).collect();
+    for uid in world.states.seen.difference(&here) {
+        for (region, slot) in (0..world.profile.regions.len() as u8)
+            .flat_map(|region| (0..8).map(move |slot| (RegionId(region), slot)))
+        {
+            let kept = world.card.packets_kept(region, slot, *uid);
+            assert_eq!(kept, 0, "{uid} is gone, and region {region} keeps it\n{}", world.log);
+        }
     }
     let figures = world.controller.state_figures(&card_id()).expect("it was seen");
     let saved = world.controller.states_on(&card_id()).into_iter();

@@ -106,8 +106,9 @@ fn go_on(world: &mut World, time: Duration, disturbed: bool) {
     world.replies.clear();
 }
 
-/// Runs a seed; says what was done with state by the last daemon.
-fn run(seed: u64) -> (u64, StateFigures) {
+/// Runs a seed; says how often a region was switched again, what was restored, and what was done with
+/// state by the last daemon.
+fn run(seed: u64) -> (u64, u64, StateFigures) {
     let mut world = World::with_regions(seed, 4);
     set_up(&mut world);
     go_on(&mut world, Duration::from_millis(40), false);
@@ -127,7 +128,7 @@ fn run(seed: u64) -> (u64, StateFigures) {
     }
     crate::states::check_quiet(&world);
     let figures = world.controller.state_figures(&card_id()).expect("it was seen");
-    (world.states.restored, figures)
+    (world.residency.followed, world.states.restored, figures)
 }
 
 #[test]
@@ -136,15 +137,20 @@ fn state_follows_its_dag_from_region_to_region() {
         println!("seed {seed}: {:?}", run(seed));
         return;
     }
-    let (mut restored, mut undisturbed) = (0, 0);
+    let (mut switched, mut restored, mut undisturbed) = (0, 0, 0);
     for seed in 0..SEEDS {
-        let (of_seed, figures) = run(seed);
+        let (again, of_seed, figures) = run(seed);
+        switched += again;
         restored += of_seed;
         if seed.is_multiple_of(4) {
             assert_eq!(figures.lost, 0, "seed {seed}: nothing failed, and state was lost");
             undisturbed += figures.restored;
         }
     }
-    println!("{restored} contexts restored, {undisturbed} of them where nothing failed");
+    println!(
+        "{switched} regions switched again, {restored} contexts restored, {undisturbed} of them where \
+         nothing failed"
+    );
+    assert!(switched > SEEDS / 4, "residency was seldom asked for: {switched}");
     assert!(restored > SEEDS / 2 && undisturbed >= SEEDS / 8, "{restored}, {undisturbed}");
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::loads::Loads;
+use crate::residency::{Residency, contents};
 use crate::states::States;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +14,7 @@ use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
-    Effect, Event, RecordWrite, Reply, Settings,
+    Effect, Event, LogKind, RecordWrite, Reply, Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -163,6 +164,8 @@ pub struct World {
     pub loads: Loads,
     /// What must be true of what chains keep.
     pub states: States,
+    /// What the loop puts into regions stays there.
+    pub residency: Residency,
     /// When the card last told its counters.
     counted: Timestamp,
     pub log: String,
@@ -224,9 +227,11 @@ impl World {
             tables: TableImage::default(),
             loads: Loads::default(),
             states: States::default(),
+            residency: Residency::default(),
             counted: Timestamp::ZERO,
             log: String::new(),
         };
+        world.residency.begin(&world.settings);
         world.open_card();
         world
     }
@@ -242,6 +247,9 @@ impl World {
     }
 
     pub fn handle(&mut self, event: Event) {
+        if let Event::Settings(settings) = &event {
+            self.residency.asked(settings);
+        }
         for effect in self.controller.handle(event, self.now) {
             let waiting = match effect {
                 Effect::Persist(writes) => {
@@ -254,7 +262,14 @@ impl World {
                 Effect::Emit(Change::Logged(entry)) => {
                     let about = entry.dag.as_ref().and_then(|dag| self.controller.dag_view(dag));
                     self.states.heard(&entry, about.map(|dag| dag.uid));
+                    if entry.kind == LogKind::PoliciesApplied {
+                        self.residency.applied();
+                    }
                     self.note(format_args!("{:?}: {}", entry.kind, entry.text));
+                    continue;
+                }
+                Effect::Emit(Change::Dag(_, uid)) => {
+                    self.states.seen.insert(uid);
                     continue;
                 }
                 Effect::Emit(_) | Effect::DropBlob(_) => continue,
@@ -375,7 +390,7 @@ impl World {
                         self.loads.count(&mut self.rng, &uids, time, counters);
                     }
                 }
-                self.handle(Event::Card { card: card_id(), report });
+                self.report(report);
                 if released {
                     self.open_card();
                 }
@@ -396,6 +411,18 @@ impl World {
             (0, 0),
             "packets met what they must not: {measured:?}\n{log}",
         );
+    }
+
+    /// The controller hears what the card says.
+    fn report(&mut self, report: CardReport) {
+        let before =
+            matches!(report, CardReport::Sampled { .. }).then(|| contents(&self.controller));
+        self.handle(Event::Card { card: card_id(), report });
+        if let Some(before) = before {
+            let after = contents(&self.controller);
+            let stays = self.residency.sampled(&self.profile, self.now, &before, after);
+            stays.unwrap_or_else(|broken| panic!("{broken}\n{}", self.log));
+        }
     }
 
     /// Lets much time pass without a packet.
@@ -446,6 +473,7 @@ impl World {
         self.submitted = self.made_durable;
         self.waiting.clear();
         self.controller = recover(self.settings, &self.durable, self.now);
+        self.residency.begin(&self.settings);
         self.controller.check().expect("the invariants after recovery");
         self.session = Session::new(deadlines());
         self.open = false;

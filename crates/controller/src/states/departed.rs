@@ -1,0 +1,109 @@
+//! What chains keep for DAGs that were deleted: erased in the regions that may have it, as soon as no
+//! packet of theirs can come there any more.
+//!
+//! Which regions those are is noted with the delete, in one batch: a crash in between changes nothing.
+//! A region is forgotten when its wrapper has said that it is done, or when it holds something else:
+//! a load leaves nothing. Which contexts a region had before it was loaded last is not remembered, so
+//! every region is asked whose chain keeps something for the DAG's NTs; what is not there is erased, too.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId};
+use snic_tables::{DagRow, Table};
+
+use super::Asked;
+use crate::card::{Actual, CardState};
+use crate::out::Out;
+use crate::records::key;
+use crate::state::Controller;
+
+/// A DAG that is gone, and what may have kept something for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    /// What its packets carried.
+    pub uid: DagUid,
+    /// The digest of what its region held.
+    pub digest: Digest,
+}
+
+impl Controller {
+    /// A DAG is deleted: notes the regions of a card that may have a context of it.
+    pub(super) fn note_departed(&mut self, out: &mut Out, id: &CardId, name: &DagName) {
+        let (Some(card), Some(entry)) = (self.cards.get(id), self.dags.get(name)) else { return };
+        let keeps =
+            |nt: &NtTypeId| self.nts.get(nt).is_some_and(|known| known.nt.state > ByteSize::ZERO);
+        let nts = entry.record.spec.nodes.iter().map(|node| &node.nt);
+        let nts: Vec<&NtTypeId> = nts.filter(|nt| keeps(nt)).collect();
+        if nts.is_empty() {
+            return;
+        }
+        let uid = entry.record.uid;
+        let holds = |digest: &Digest| {
+            let mut all = self.bitstreams.values().map(|record| &record.bitstream);
+            let bitstream = all.find(|bitstream| bitstream.digest == *digest);
+            bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
+        };
+        let found = card.region_ids().zip(&card.regions).filter_map(|(region, entry)| {
+            let digest = match entry.actual {
+                Actual::Holds(digest) => Some(digest),
+                Actual::Unknown => entry.wanted,
+                Actual::Empty | Actual::Broken => None,
+            };
+            Some((region, digest.filter(&holds)?))
+        });
+        let found: Vec<_> = found.collect();
+        let Some(card) = self.cards.get_mut(id) else { return };
+        for (region, digest) in found {
+            out.batch.put(key::departed(id, region, uid), &Departed { uid, digest });
+            card.states.departed.insert((region, uid), digest);
+        }
+    }
+
+    /// Forgets what is gone by itself: its region holds something else by now.
+    pub(super) fn settle_departed(&mut self, out: &mut Out, id: &CardId) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        let CardState { states, regions, .. } = card;
+        states.departed.retain(|(region, uid), digest| {
+            let actual = regions.get(region.index()).map(|entry| entry.actual);
+            let stays =
+                matches!(actual, Some(Actual::Unknown)) || actual == Some(Actual::Holds(*digest));
+            if !stays {
+                out.batch.delete(key::departed(id, *region, *uid));
+            }
+            stays
+        });
+    }
+
+    /// The next context that can be erased: what its region holds is known and is not being loaded, and
+    /// no row leads the DAG's packets there.
+    pub(super) fn next_departed(&self, id: &CardId) -> Option<(RegionId, Asked)> {
+        let card = self.cards.get(id).filter(|card| !card.states.departed.is_empty())?;
+        let loading = card.loading.as_ref().map(|loading| loading.region);
+        let under_way: BTreeSet<u16> = card
+            .programming
+            .iter()
+            .flat_map(|p| p.delta.rows())
+            .filter(|(key, _)| key.table == Table::Dag)
+            .map(|(key, _)| key.row)
+            .collect();
+        let is_out = |uid: DagUid| {
+            let row = card.active.get::<DagRow>(uid.row());
+            row.is_none_or(|row| row.uid != uid.raw()) && !under_way.contains(&uid.row())
+        };
+        let mut all = card.states.departed.iter();
+        let next = all.find(|((region, uid), digest)| {
+            let holds = card.region(*region).map(|entry| entry.actual);
+            holds == Some(Actual::Holds(**digest)) && loading != Some(*region) && is_out(*uid)
+        });
+        next.map(|((region, uid), _)| (*region, Asked::Depart(*uid)))
+    }
+
+    /// A wrapper has erased it.
+    pub(super) fn departed(&mut self, out: &mut Out, id: &CardId, region: RegionId, uid: DagUid) {
+        let Some(card) = self.cards.get_mut(id) else { return };
+        if card.states.departed.remove(&(region, uid)).is_some() {
+            out.batch.delete(key::departed(id, region, uid));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the loop has loaded into a region stays there for a monitor period, and no region is switched
+//! back within two: whatever loads do. What people ask for, faults and restarts are not the loop's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snic_controller::{Controller, Settings};
+use snic_domain::{BitstreamId, CardProfile, RegionId, Timestamp};
+
+use crate::world::card_id;
+
+/// What regions are to hold.
+pub type Contents = Vec<Option<BitstreamId>>;
+
+/// A region is to hold something else, by a decision of the loop.
+#[derive(Debug)]
+struct Switch {
+    at: Timestamp,
+    from: Option<BitstreamId>,
+}
+
+/// The last switch of each region.
+#[derive(Debug, Default)]
+pub struct Residency {
+    last: BTreeMap<RegionId, Switch>,
+    /// What the regions were to hold after the last sample.
+    known: Contents,
+    /// What is in force, and what will be from the edge of an epoch on.
+    policy: Settings,
+    next: Option<Settings>,
+    /// Switches that were followed by another one of the same region.
+    pub followed: u64,
+}
+
+pub fn contents(controller: &Controller) -> Contents {
+    let views = (0..).map(|region| controller.region_view(&card_id(), RegionId(region)));
+    views.map_while(|view| view).map(|view| view.bitstream).collect()
+}
+
+/// The monitor period on a card.
+fn period(settings: &Settings, profile: &CardProfile) -> Duration {
+    let bytes = profile.regions.iter().map(|region| region.bitstream_max.get()).max();
+    let load = bytes.unwrap_or(0) as f64 / profile.configuration_bytes_per_second as f64;
+    settings.autoscaling.period(Duration::from_secs_f64(load))
+}
+
+impl Residency {
+    /// A sample was taken in at `now`: what regions were to hold before, and are to hold since.
+    pub fn sampled(
+        &mut self,
+        profile: &CardProfile,
+        now: Timestamp,
+        before: &Contents,
+        after: Contents,
+    ) -> Result<(), String> {
+        let period = period(&self.policy, profile);
+        let regions = (0..).map(RegionId).zip(before.iter().zip(&after));
+        for (number, (region, (held, holds))) in regions.enumerate() {
+            if self.known.get(number) != Some(held) {
+                // Somebody else changed it since the last sample.
+                self.last.remove(&region);
+            }
+            if held == holds {
+                continue;
+            }
+            let switch = Switch { at: now, from: held.clone() };
+            let Some(last) = self.last.insert(region, switch) else { continue };
+            let stayed = now.since(last.at);
+            self.followed += 1;
+            let least = if last.from == *holds { period * 2 } else { period };
+            if stayed < least {
+                let of = format!("{:?} to {held:?} to {holds:?}", last.from);
+                return Err(format!("region {region} from {of} after {stayed:?}, not {least:?}"));
+            }
+        }
+        self.known = after;
+        Ok(())
+    }
+
+    /// Other policies were given.
+    pub fn asked(&mut self, settings: &Settings) {
+        self.next = Some(*settings);
+    }
+
+    /// What was given last is in force.
+    pub fn applied(&mut self) {
+        self.policy = self.next.take().unwrap_or(self.policy);
+    }
+
+    /// The daemon began anew, with these policies: it does not know when it decided what.
+    pub fn begin(&mut self, settings: &Settings) {
+        *self = Self { policy: *settings, followed: self.followed, ..Self::default() };
+    }
+}
