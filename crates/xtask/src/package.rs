@@ -2,10 +2,13 @@
 //! itself. Where cargo-deb is missing it is built first, for this folder alone.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::command::{self, cargo};
 use crate::workspace::Workspace;
@@ -78,20 +81,33 @@ fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> 
     Ok(names.map(whole).collect())
 }
 
+/// Writes a manual page as Debian's policy (12.1) wants it: compressed, and the same bytes each time.
+fn write_page(folder: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
+    let file = fs::File::create(folder.join(format!("{name}.1.gz")))?;
+    let mut packed = GzEncoder::new(file, Compression::best());
+    packed.write_all(page)?;
+    packed.finish()?;
+    Ok(())
+}
+
 /// Writes all that is made from the programs.
 fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
     let man = target.join("man");
+    // Pages of commands that are gone do not stay.
+    if man.exists() {
+        fs::remove_dir_all(&man)?;
+    }
     fs::create_dir_all(&man)?;
     let (snicctl, snicd) = (binaries.join("snicctl"), binaries.join("snicd"));
-    fs::write(man.join("snicctl.1"), printed(&snicctl, &["man"])?)?;
+    write_page(&man, "snicctl", &printed(&snicctl, &["man"])?)?;
     let mut left = commands(&snicctl, &[])?;
     while let Some(path) = left.pop() {
         let words: Vec<&str> = path.iter().map(String::as_str).collect();
-        let file: PathBuf = man.join(format!("snicctl-{}.1", words.join("-")));
-        fs::write(file, printed(&snicctl, &[&["man"], &words[..]].concat())?)?;
+        let page = printed(&snicctl, &[&["man"], &words[..]].concat())?;
+        write_page(&man, &format!("snicctl-{}", words.join("-")), &page)?;
         left.extend(commands(&snicctl, &words)?);
     }
-    fs::write(man.join("snicd.1"), printed(&snicd, &["man"])?)?;
+    write_page(&man, "snicd", &printed(&snicd, &["man"])?)?;
     for (shell, file) in COMPLETIONS {
         fs::write(target.join(file), printed(&snicctl, &["completions", shell])?)?;
     }
@@ -107,6 +123,22 @@ fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_manual_page_is_compressed_and_the_same_each_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a-b.1.gz");
+        let written = || {
+            write_page(folder.path(), "a-b", b".TH a").expect("it is written");
+            fs::read(&file).expect("a file")
+        };
+        let first = written();
+        assert_eq!(written(), first);
+        let mut page = String::new();
+        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&first[..]), &mut page)
+            .expect("it is readable");
+        assert_eq!(page, ".TH a");
+    }
+
     /// The files of the package that are sources are there; the others are made here.
     #[test]
     fn every_file_of_the_package_is_there_or_is_made() {
@@ -121,7 +153,7 @@ mod tests {
             count += 1;
             if let Some(made) = file.strip_prefix("target/release/package/") {
                 let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
-                assert!(known || ["snicd.toml", "man/*.1"].contains(&made), "{file}");
+                assert!(known || ["snicd.toml", "man/*.1.gz"].contains(&made), "{file}");
             } else if let Some(folder) = file.strip_suffix("/*.toml") {
                 for entry in fs::read_dir(daemon.join(folder)).expect("a folder") {
                     let name = entry.expect("a file").file_name().into_string().expect("text");
