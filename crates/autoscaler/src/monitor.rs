@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use snic_domain::Bandwidth;
 
-/// Periods kept: the last, the one before it for the trend, and one more so that a trend can be
-/// told from a step.
-pub const PERIODS_KEPT: usize = 3;
+/// Periods kept: the last, and the one before it for the trend.
+pub const PERIODS_KEPT: usize = 2;
 
 /// The load of one whole period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +47,11 @@ impl Monitor {
             return false;
         }
         let bps = load.get();
+        if self.running.is_none() && span >= period {
+            // A whole period in one sample, as when the epoch is the longer: there is no mean to take.
+            self.end_period(Period { mean: load, least: load, most: load });
+            return true;
+        }
         let mut running =
             self.running.take().unwrap_or(Running { least: bps, ..Running::default() });
         let product = u128::from(bps) * u128::from(nanos);
@@ -60,13 +64,16 @@ impl Monitor {
             return false;
         }
         let mean = running.bit_nanos / u128::from(running.nanos);
-        self.whole.rotate_right(1);
-        self.whole[0] = Some(Period {
+        self.end_period(Period {
             mean: Bandwidth::from_bps(u64::try_from(mean).unwrap_or(u64::MAX)),
             least: Bandwidth::from_bps(running.least),
             most: Bandwidth::from_bps(running.most),
         });
         true
+    }
+
+    fn end_period(&mut self, period: Period) {
+        self.whole = [Some(period), self.whole[0]];
     }
 
     /// The last whole period.

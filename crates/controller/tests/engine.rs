@@ -245,6 +245,21 @@ proptest! {
         prop_assert!(outcome.tenants.iter().all(|t| t.space.share <= Share::ONE));
     }
 
+    /// What is kept from step to step is memory and no state: after any history a step says what a
+    /// new engine says, to the bit.
+    #[test]
+    fn a_step_depends_on_nothing_before(
+        (topology, loads) in cards(), history in prop::collection::vec(0_u64..300, 1..5),
+    ) {
+        let mut engine = Engine::new(topology.clone(), Fairness::default()).expect("valid");
+        for percent in history {
+            let part = |load: &Bandwidth| Bandwidth::from_bps(load.get() / 100 * percent);
+            let loads: Vec<Bandwidth> = loads.iter().map(part).collect();
+            let mut new = Engine::new(topology.clone(), Fairness::default()).expect("valid");
+            prop_assert_eq!(engine.step(&loads), new.step(&loads));
+        }
+    }
+
     /// The step gives what the same, written straightforwardly, gives.
     #[test]
     fn steps_are_those_of_the_oracle((topology, loads) in cards(), headroom_percent in 0_u32..=50) {

@@ -5,7 +5,8 @@ use num_rational::BigRational;
 use proptest::prelude::*;
 use snic_fairness::Weight;
 use snic_fairness::drf::{
-    Allocation, Fraction, Limit, Problem, Share, User, exact, exact::ExactOutcome, solve, whole,
+    Allocation, Fraction, Limit, Problem, Share, Solver, User, exact, exact::ExactOutcome, solve,
+    whole,
 };
 use snic_fairness::regions::{divide, divide_exact};
 
@@ -39,7 +40,7 @@ fn user(resources: usize) -> impl Strategy<Value = User> {
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
-    (1..4_usize).prop_flat_map(|resources| {
+    (1..10_usize).prop_flat_map(|resources| {
         let capacities = proptest::collection::vec(amount(), resources);
         let users = proptest::collection::vec(user(resources), 0..12);
         (capacities, users).prop_map(|(c, users)| Problem::new(&c, users).expect("in range"))
@@ -141,6 +142,17 @@ proptest! {
             let missing = &exact.share - share(fast.share);
             prop_assert!(missing >= ratio(0, 1), "user {} has too much", i);
             prop_assert!(missing < ratio(1, 1 << 38), "user {} misses {}", i, missing);
+        }
+    }
+
+    /// A solver's memory is no state: after other problems it says what a new one says.
+    #[test]
+    fn a_used_solver_says_what_a_new_one_says(
+        problems in prop::collection::vec(problem(), 1..5),
+    ) {
+        let mut used = Solver::default();
+        for problem in problems {
+            prop_assert_eq!(used.solve(&problem), &solve(&problem).outcomes);
         }
     }
 

@@ -98,6 +98,30 @@ proptest! {
         expect_agreement(&card(seed, tenants, regions, overload), spare);
     }
 
+    /// A solver's memory is no state: after any history it says what a new one says, to the bit.
+    #[test]
+    fn a_used_solver_says_what_a_new_one_says(
+        seed in any::<u64>(), tenants in 1..40_usize, regions in 1..8_usize,
+        history in prop::collection::vec((0..400_u64, 0..200_u64), 1..6), level in any::<bool>(),
+    ) {
+        let spare = if level { Spare::LevelShares } else { Spare::ByWeight };
+        let Card { network, demands } = card(seed, tenants, regions, 2.0);
+        let mut used = Solver::new(network.clone(), spare);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for (load, admitted) in history {
+            let mut part = |bandwidth: Bandwidth, percent: u64| {
+                Bandwidth::from_bps(bandwidth.get() / 100 * rng.random_range(0..=percent))
+            };
+            let vary = |demand: &Demand| Demand {
+                load: part(demand.load, load),
+                admitted: part(demand.admitted, admitted),
+            };
+            let demands: Vec<Demand> = demands.iter().map(vary).collect();
+            let mut new = Solver::new(network.clone(), spare);
+            prop_assert_eq!(used.solve(&demands).expect("right"), new.solve(&demands).expect("right"));
+        }
+    }
+
     /// Max-min: a flow that waits for a resource belongs to a tenant whose weighted share is at
     /// least that of every other tenant that got more than its promise of that resource.
     #[test]

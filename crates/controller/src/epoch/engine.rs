@@ -140,7 +140,8 @@ impl Engine {
     }
 
     /// One step. `loads` has the intended load of each flow; flows without one count as idle.
-    /// Time O(uses + n log n), n being tenants and flows; nothing is allocated once it has run.
+    /// Time O(uses + n log n), n being tenants and flows; nothing is allocated once it has run. What is
+    /// kept between steps is memory: the answer depends on the topology and the loads alone.
     pub fn step(&mut self, loads: &[Bandwidth]) -> &Outcome {
         self.demand(loads);
         let scheme = self.rules.scheme;
@@ -182,17 +183,20 @@ impl Engine {
 
     fn grant(&mut self, scheme: Scheme) {
         let Outcome { grants, rates, limits, reach, .. } = &mut self.outcome;
-        grants.clear();
-        reach.clear();
-        for (index, (flow, left)) in self.topology.flows.iter().zip(self.room.left()).enumerate() {
-            let plus = |more: u64| Bandwidth::from_bps(rates[index].get().saturating_add(more));
-            reach.push(plus(left.slots));
+        let demands = &self.demands;
+        grants.resize(demands.len(), Bandwidth::ZERO);
+        reach.resize(demands.len(), Bandwidth::ZERO);
+        self.room.left(|flow, left| {
+            let (rate, admitted) = (rates[flow], demands[flow].admitted);
+            let plus = |more: u64| Bandwidth::from_bps(rate.get().saturating_add(more));
+            reach[flow] = plus(left.slots);
+            let grows = limits[flow].is_none() && left.part < u64::MAX;
             let grant = match scheme {
-                Scheme::Static => flow.admitted,
-                Scheme::Full if limits[index].is_none() && left.part < u64::MAX => plus(left.part),
-                Scheme::Drf | Scheme::Full => rates[index],
+                Scheme::Static => admitted,
+                Scheme::Full if grows => plus(left.part),
+                Scheme::Drf | Scheme::Full => rate,
             };
-            grants.push(grant.max(flow.admitted));
-        }
+            grants[flow] = grant.max(admitted);
+        });
     }
 }

@@ -3,12 +3,15 @@
 //! Amounts are in units of the resource's capacity, rounded to the side of less: every flow is
 //! charged a whole unit more where its cost is a fraction. So all sums have 64 bits, and nothing
 //! is divided by flow and resource. Three passes over all uses, without a branch that depends on
-//! loads: what is used; what is kept, and used then; what is left.
+//! loads: what is used; what is kept, and used then; what is left. See [`Passage`] for their order.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use snic_domain::Bandwidth;
 use snic_fairness::fluid::{Cost, Demand, RESOURCES_MAX};
 
-use super::engine::{Outcome, SLOTS, Topology};
+use super::engine::{Flow, Outcome, SLOTS, Topology};
 
 /// Bits after the point of a cost, as its type defines them.
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();
@@ -43,16 +46,6 @@ impl Use {
     }
 }
 
-/// Where a flow's uses end; they begin where those of the one before end.
-#[derive(Debug, Clone, Copy, Default)]
-struct Ends {
-    /// Of slots that cost what passes, then of other resources that do.
-    slots: u32,
-    ones: u32,
-    /// Of what costs otherwise.
-    others: u32,
-}
-
 /// What is left for one flow, in bits per second; `u64::MAX` where nothing limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Left {
@@ -62,108 +55,202 @@ pub(super) struct Left {
     pub part: u64,
 }
 
+/// Who passes what.
+///
+/// What all flows pass at a cost of one, like the ports, stands aside: one sum is that of each such
+/// resource. The rest is listed by flow, those with as many uses of each kind together: so loops
+/// over the uses of a flow are of the same length for long, and the processor guesses their ends.
+#[derive(Debug, Clone, Default)]
+struct Passage {
+    common: Vec<u32>,
+    groups: Vec<Group>,
+    flows: Vec<u32>,
+    /// Where the cost is one: slots, then others.
+    ones: Vec<u32>,
+    others: Vec<Use>,
+}
+
+/// How many uses flows have: of slots at a cost of one, of all at a cost of one, of others.
+type Counts = [usize; 3];
+
+/// Flows with as many uses of each kind. Where they and their uses begin.
+#[derive(Debug, Clone)]
+struct Group {
+    counts: Counts,
+    flows: Range<usize>,
+    ones: usize,
+    others: usize,
+}
+
+/// What one flow uses.
+#[derive(Clone, Copy)]
+struct Uses<'a> {
+    flow: usize,
+    slots: usize,
+    ones: &'a [u32],
+    others: &'a [Use],
+}
+
+impl Passage {
+    fn new(topology: &Topology) -> Self {
+        let resources = 0..topology.capacities.len() as u32;
+        let mut passing = vec![0_usize; topology.capacities.len()];
+        let mut last = vec![None; topology.capacities.len()];
+        for (at, flow) in topology.flows.iter().enumerate() {
+            for (k, _) in flow.uses.iter().filter(|(_, cost)| *cost == Cost::ONE) {
+                // What a flow names twice costs twice: that is not what the others pass.
+                let twice = last[*k].replace(at) == Some(at);
+                passing[*k] = if twice { usize::MAX } else { passing[*k].saturating_add(1) };
+            }
+        }
+        let by_all = |k: &u32| passing[*k as usize] == topology.flows.len();
+        let mut passage = Self { common: resources.filter(by_all).collect(), ..Self::default() };
+        let mut groups: BTreeMap<Counts, Vec<usize>> = BTreeMap::new();
+        for (at, flow) in topology.flows.iter().enumerate() {
+            let (slots, ports) = passage.ones_of(flow);
+            let others = others_of(flow).count();
+            groups.entry([slots.len(), slots.len() + ports.len(), others]).or_default().push(at);
+        }
+        for (counts, flows) in groups {
+            let (ones, others) = (passage.ones.len(), passage.others.len());
+            let from = passage.flows.len();
+            for at in flows {
+                let (slots, ports) = passage.ones_of(&topology.flows[at]);
+                passage.flows.push(at as u32);
+                passage.ones.extend(slots.into_iter().chain(ports));
+                passage.others.extend(others_of(&topology.flows[at]));
+            }
+            passage.groups.push(Group { counts, flows: from..passage.flows.len(), ones, others });
+        }
+        passage
+    }
+
+    /// What a flow uses at a cost of one that is not common: slots, and the rest.
+    fn ones_of(&self, flow: &Flow) -> (Vec<u32>, Vec<u32>) {
+        let ones = flow.uses.iter().filter(|(_, cost)| *cost == Cost::ONE).map(|(k, _)| *k as u32);
+        ones.filter(|k| !self.common.contains(k)).partition(|k| (*k as usize) < SLOTS)
+    }
+
+    #[inline]
+    fn for_each(&self, mut visit: impl FnMut(Uses<'_>)) {
+        for group in &self.groups {
+            let [slots, ones, others] = group.counts;
+            let (mut one, mut other) = (group.ones, group.others);
+            for flow in &self.flows[group.flows.clone()] {
+                visit(Uses {
+                    flow: *flow as usize,
+                    slots,
+                    ones: &self.ones[one..one + ones],
+                    others: &self.others[other..other + others],
+                });
+                (one, other) = (one + ones, other + others);
+            }
+        }
+    }
+}
+
+/// What a flow uses at another cost than one.
+fn others_of(flow: &Flow) -> impl Iterator<Item = Use> {
+    let others = flow.uses.iter().filter(|(_, cost)| *cost != Cost::ONE && cost.raw() > 0);
+    others.map(|(k, cost)| Use { resource: *k as u32, cost: cost.raw() })
+}
+
+/// What is taken of a resource.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    used: u64,
+    promised: u64,
+}
+
 /// The resources of a topology, and who uses them.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    ones: Vec<u32>,
-    others: Vec<Use>,
-    /// By flow.
-    ends: Vec<Ends>,
+    passage: Passage,
     /// By resource: up to where it may be filled; all of it where one tenant uses it alone, for who
     /// is alone can only disturb itself.
     usable: Vec<u64>,
     /// By resource: flows that pass it.
     passing: Vec<u64>,
     /// By resource.
-    used: Vec<u64>,
-    promised: Vec<u64>,
+    taken: Vec<Taken>,
     /// By resource: which part of what is beyond promises is kept, and its number.
     parts: Vec<u64>,
-    left: Vec<u64>,
-    /// By resource: what is left for each flow that passes it.
-    left_each: Vec<u64>,
+    /// By resource: what is left of it, and for each flow that passes it.
+    left: Vec<[u64; 2]>,
 }
 
 impl Room {
     pub fn new(topology: &Topology, headroom_percent: u32) -> Self {
         let resources = topology.capacities.len();
-        let nothing = vec![0; resources];
         let mut room = Self {
-            ones: Vec::new(),
-            others: Vec::new(),
-            ends: Vec::with_capacity(topology.flows.len()),
+            passage: Passage::new(topology),
             usable: topology.capacities.clone(),
-            passing: nothing.clone(),
-            used: nothing.clone(),
-            promised: nothing.clone(),
-            parts: nothing.clone(),
-            left: nothing.clone(),
-            left_each: nothing,
+            passing: vec![0; resources],
+            taken: vec![Taken::default(); resources],
+            parts: vec![0; resources],
+            left: vec![[0; 2]; resources],
         };
         let keep = u128::from(100 - headroom_percent.min(100));
         let mut user: Vec<Option<u32>> = vec![None; resources];
         for flow in &topology.flows {
-            let used = || flow.uses.iter().filter(|(_, cost)| cost.raw() > 0);
-            for (k, _) in used() {
+            for (k, _) in flow.uses.iter().filter(|(_, cost)| cost.raw() > 0) {
                 let before = user[*k].replace(flow.tenant);
                 if before.is_some_and(|before| before != flow.tenant) {
                     room.usable[*k] = (u128::from(topology.capacities[*k]) * keep / 100) as u64;
                 }
                 room.passing[*k] += 1;
             }
-            let ones = || used().filter(|(_, cost)| *cost == Cost::ONE).map(|(k, _)| *k as u32);
-            room.ones.extend(ones().filter(|k| (*k as usize) < SLOTS));
-            let slots = room.ones.len() as u32;
-            room.ones.extend(ones().filter(|k| *k as usize >= SLOTS));
-            let others = used().filter(|(_, cost)| *cost != Cost::ONE);
-            room.others.extend(others.map(|(k, c)| Use { resource: *k as u32, cost: c.raw() }));
-            let (ones, others) = (room.ones.len() as u32, room.others.len() as u32);
-            room.ends.push(Ends { slots, ones, others });
         }
         room
     }
 
     /// Takes back of what is beyond promises what would fill a shared resource into its headroom,
-    /// and counts what is left below that.
+    /// and counts what is left below that. Time O(uses).
     pub fn keep(&mut self, demands: &[Demand], outcome: &mut Outcome) {
         self.count(demands, &outcome.rates);
         if self.find_over() {
             self.cut(demands, outcome);
         }
-        for k in 0..self.used.len() {
-            self.left[k] = self.usable[k].max(self.promised[k]).saturating_sub(self.used[k]);
-            self.left_each[k] = self.left[k] / self.passing[k].max(1);
+        for (k, taken) in self.taken.iter().enumerate() {
+            let left = self.usable[k].max(taken.promised).saturating_sub(taken.used);
+            self.left[k] = [left, left / self.passing[k].max(1)];
         }
     }
 
     fn count(&mut self, demands: &[Demand], rates: &[Bandwidth]) {
-        self.used.fill(0);
-        self.promised.fill(0);
-        let mut from = Ends::default();
-        for ((ends, demand), rate) in self.ends.iter().zip(demands).zip(rates) {
-            let (rate, promised) = (rate.get(), promised(demand, *rate));
-            for k in &self.ones[from.ones as usize..ends.ones as usize] {
-                add(&mut self.used[*k as usize], rate);
-                add(&mut self.promised[*k as usize], promised);
+        let Self { passage, taken, .. } = self;
+        taken.fill(Taken::default());
+        let mut all = Taken::default();
+        passage.for_each(|Uses { flow, ones, others, .. }| {
+            let (rate, promised) = (rates[flow].get(), promised(&demands[flow], rates[flow]));
+            all.used = all.used.saturating_add(rate);
+            all.promised = all.promised.saturating_add(promised);
+            for k in ones {
+                // Rates fit every capacity: so do their sums.
+                taken[*k as usize].used += rate;
+                taken[*k as usize].promised += promised;
             }
-            for u in &self.others[from.others as usize..ends.others as usize] {
-                add(&mut self.used[u.resource as usize], u.takes(rate));
-                add(&mut self.promised[u.resource as usize], u.takes(promised));
+            for u in others {
+                let taken = &mut taken[u.resource as usize];
+                taken.used = taken.used.saturating_add(u.takes(rate));
+                taken.promised = taken.promised.saturating_add(u.takes(promised));
             }
-            from = *ends;
+        });
+        for k in &passage.common {
+            taken[*k as usize] = all;
         }
     }
 
     /// Which part of what is beyond promises each resource keeps; whether one does not keep all.
     fn find_over(&mut self) -> bool {
         let mut any = false;
-        for k in 0..self.used.len() {
-            let over = self.used[k] > self.usable[k];
+        for (k, taken) in self.taken.iter().enumerate() {
+            let over = taken.used > self.usable[k];
             any |= over;
             let mut part = ALL;
             if over {
-                let beyond = u128::from(self.used[k].saturating_sub(self.promised[k]).max(1));
-                let kept = u128::from(self.usable[k].saturating_sub(self.promised[k]));
+                let beyond = u128::from(taken.used.saturating_sub(taken.promised).max(1));
+                let kept = u128::from(self.usable[k].saturating_sub(taken.promised));
                 // Rounded up: what is a whole number of bits stays one.
                 part = (kept.min(beyond) << PART_BITS).div_ceil(beyond) as u64;
             }
@@ -173,58 +260,61 @@ impl Room {
     }
 
     fn cut(&mut self, demands: &[Demand], outcome: &mut Outcome) {
-        self.used.fill(0);
-        let mut from = Ends::default();
-        for (flow, (ends, demand)) in self.ends.iter().zip(demands).enumerate() {
-            let ones = &self.ones[from.ones as usize..ends.ones as usize];
-            let others = &self.others[from.others as usize..ends.others as usize];
-            let least = |least: u64, k: u32| least.min(self.parts[k as usize]);
-            let part = ones.iter().fold(u64::MAX, |part, k| least(part, *k));
+        let Self { passage, taken, parts, .. } = self;
+        taken.iter_mut().for_each(|taken| taken.used = 0);
+        let least = |least: u64, k: u32| least.min(parts[k as usize]);
+        let common = passage.common.iter().fold(u64::MAX, |part, k| least(part, *k));
+        let mut all = 0_u64;
+        passage.for_each(|Uses { flow, ones, others, .. }| {
+            let part = ones.iter().fold(common, |part, k| least(part, *k));
             let part = others.iter().fold(part, |part, u| least(part, u.resource));
-            let mut rate = outcome.rates[flow].get();
-            let promised = promised(demand, outcome.rates[flow]);
-            if part >> NUMBER_BITS < ALL && promised < rate {
-                let kept = u128::from(rate - promised) * u128::from(part >> NUMBER_BITS);
-                let less = promised + (kept >> PART_BITS) as u64;
-                if less < rate {
-                    rate = less;
-                    outcome.rates[flow] = Bandwidth::from_bps(rate);
-                    outcome.limits[flow] = Some((part & ((1 << NUMBER_BITS) - 1)) as usize);
-                }
+            let before = outcome.rates[flow].get();
+            let promised = promised(&demands[flow], outcome.rates[flow]);
+            let kept = u128::from(before - promised) * u128::from((part >> NUMBER_BITS).min(ALL));
+            let rate = promised + (kept >> PART_BITS) as u64;
+            outcome.rates[flow] = Bandwidth::from_bps(rate);
+            if rate < before {
+                outcome.limits[flow] = Some((part & ((1 << NUMBER_BITS) - 1)) as usize);
             }
+            all = all.saturating_add(rate);
             for k in ones {
-                add(&mut self.used[*k as usize], rate);
+                taken[*k as usize].used += rate;
             }
             for u in others {
-                add(&mut self.used[u.resource as usize], u.takes(rate));
+                let used = &mut taken[u.resource as usize].used;
+                *used = used.saturating_add(u.takes(rate));
             }
-            from = *ends;
+        });
+        for k in &passage.common {
+            taken[*k as usize].used = all;
         }
     }
 
-    /// What is left for each flow, in their order.
-    pub fn left(&self) -> impl Iterator<Item = Left> {
-        let mut from = Ends::default();
-        self.ends.iter().map(move |ends| {
-            let of = |lefts: &[u64], ks: &[u32]| {
-                ks.iter().fold(u64::MAX, |least, k| least.min(lefts[*k as usize]))
-            };
-            let slots = &self.ones[from.ones as usize..ends.slots as usize];
-            let ones = &self.ones[from.ones as usize..ends.ones as usize];
-            let mut left = Left { slots: of(&self.left, slots), part: of(&self.left_each, ones) };
-            for u in &self.others[from.others as usize..ends.others as usize] {
+    /// What is left for each flow, by its number, in no order.
+    #[inline]
+    pub fn left(&self, mut visit: impl FnMut(usize, Left)) {
+        let narrowest = |narrowest: [u64; 2], k: &u32| {
+            let left = self.left[*k as usize];
+            [narrowest[0].min(left[0]), narrowest[1].min(left[1])]
+        };
+        let common = self.passage.common.iter();
+        let is_slot = |k: &&u32| (**k as usize) < SLOTS;
+        let slots = common.clone().filter(is_slot).fold([u64::MAX; 2], narrowest);
+        let part = common.fold([u64::MAX; 2], narrowest)[1];
+        self.passage.for_each(|uses| {
+            let (those, ports) = uses.ones.split_at(uses.slots);
+            let slots = those.iter().fold([slots[0], part], narrowest);
+            let part = ports.iter().fold(slots, narrowest)[1];
+            let mut left = Left { slots: slots[0], part };
+            for u in uses.others {
                 let k = u.resource as usize;
-                left.part = u.buys(self.left_each[k], left.part);
-                left.slots = if k < SLOTS { u.buys(self.left[k], left.slots) } else { left.slots };
+                left.part = u.buys(self.left[k][1], left.part);
+                left.slots =
+                    if k < SLOTS { u.buys(self.left[k][0], left.slots) } else { left.slots };
             }
-            from = *ends;
-            left
-        })
+            visit(uses.flow, left);
+        });
     }
-}
-
-fn add(sum: &mut u64, amount: u64) {
-    *sum = sum.saturating_add(amount);
 }
 
 /// What of a flow's rate was promised, in bits per second.

@@ -4,7 +4,7 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{AREA_UNITS, Outcome, SLOTS, TenantOutcome, Topology};
+use super::engine::{AREA_UNITS, Flow, Outcome, SLOTS, TenantOutcome, Topology};
 use crate::policy::Scheme;
 
 /// Bits after the point of a [`super::Flow::area_per_bps`].
@@ -14,11 +14,21 @@ const SHARE_BITS: u32 = Share::ONE.raw().trailing_zeros();
 /// Bits after the point of what a flow may hold, as a part of what it wants.
 const PART_BITS: u32 = 62;
 
+/// What counts of a flow in space.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    tenant: u32,
+    area_per_bps: u64,
+    memory: u64,
+}
+
 /// What does not change from step to step, and room to compute in.
 #[derive(Debug, Clone)]
 pub(super) struct Space {
     problem: Problem,
     solver: drf::Solver,
+    /// By flow.
+    shapes: Vec<Shape>,
     /// By tenant: area and memory that its flows want.
     demands: Vec<[u64; 2]>,
     /// By tenant: which part of what a flow wants it may hold; `None`: all there is.
@@ -44,7 +54,13 @@ impl Space {
         let problem = Problem::new(&[AREA_UNITS, memory], users.collect())
             .expect("two resources, few users, and amounts cut to what is allowed");
         let solver = drf::Solver::default();
-        Ok(Self { problem, solver, demands: Vec::new(), parts: Vec::new() })
+        let shape = |flow: &Flow| Shape {
+            tenant: flow.tenant,
+            area_per_bps: flow.area_per_bps,
+            memory: flow.memory,
+        };
+        let shapes = topology.flows.iter().map(shape).collect();
+        Ok(Self { problem, solver, shapes, demands: Vec::new(), parts: Vec::new() })
     }
 
     /// Weighted DRF: fills `outcome.tenants` and `outcome.fair`.
@@ -57,7 +73,7 @@ impl Space {
     ) {
         self.demands.clear();
         self.demands.resize(topology.tenants.len(), [0; 2]);
-        for (flow, demand) in topology.flows.iter().zip(demands) {
+        for (flow, demand) in self.shapes.iter().zip(demands) {
             let area = u128::from(wanted(scheme, demand)) * u128::from(flow.area_per_bps);
             let area = u64::try_from(area >> AREA_BITS).unwrap_or(AMOUNT_MAX);
             let sum = &mut self.demands[flow.tenant as usize];
@@ -88,14 +104,14 @@ impl Space {
         fair: &mut Vec<Bandwidth>,
     ) {
         let all = topology.capacities.get(SLOTS).copied().unwrap_or(u64::MAX);
-        let flows = topology.flows.iter().zip(demands);
+        let flows = self.shapes.iter().zip(demands);
         fair.clear();
         fair.extend(flows.map(|(flow, demand)| match (scheme, self.parts[flow.tenant as usize]) {
-            (Scheme::Static, _) => flow.admitted,
-            (_, None) => Bandwidth::from_bps(all).max(flow.admitted),
+            (Scheme::Static, _) => demand.admitted,
+            (_, None) => Bandwidth::from_bps(all).max(demand.admitted),
             (_, Some(part)) => {
                 let fair = (u128::from(wanted(scheme, demand)) * u128::from(part)) >> PART_BITS;
-                Bandwidth::from_bps(fair as u64).max(flow.admitted)
+                Bandwidth::from_bps(fair as u64).max(demand.admitted)
             }
         }));
     }
@@ -120,5 +136,8 @@ fn part(tenant: &TenantOutcome, memory: u64) -> Option<u64> {
     let capacity = u128::from([AREA_UNITS, memory][k]);
     let asked = u128::from(tenant.demand[k].max(1));
     let got = (u128::from(tenant.space.share.raw()) * capacity) >> SHARE_BITS;
-    Some((got.min(asked) << PART_BITS).div_ceil(asked) as u64)
+    let wide = got.min(asked) << PART_BITS;
+    // Divided once, where rounding up by the type's own means divides twice.
+    let part = wide / asked;
+    Some((part + u128::from(part * asked < wide)) as u64)
 }

@@ -15,7 +15,8 @@
 
 use num_rational::BigRational;
 
-use super::{Fraction, Limit, Problem};
+use super::problem::dominant_of;
+use super::{Fraction, Limit, Problem, RESOURCES_MAX};
 
 // With 2^17 users of weight 2^10 the sum of rates has 73 bits; times a level of 54 bits that is
 // 127, what the type holds.
@@ -122,7 +123,8 @@ fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
     if up && quotient * d < n { quotient + 1 } else { quotient }
 }
 
-/// Solves `problem`. Time: n × resources for each resource that fills up.
+/// Solves `problem`. Time: O(n × resources) for the users, their caps, and each resource that fills
+/// up.
 pub fn solve(problem: &Problem) -> Allocation {
     let mut solver = Solver::default();
     solver.solve(problem);
@@ -140,118 +142,121 @@ pub struct Solver {
     outcomes: Vec<Outcome>,
     /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
     rates: Vec<u64>,
-    /// By resource: the sum of its rates.
-    sums: Vec<u128>,
-    /// By resource: what is left were everybody who still rises taken at level zero.
-    free: Vec<u128>,
     /// Cap levels with their users.
     caps: Vec<(u64, u32)>,
-    /// By resource: what those who stop together free.
-    freed: Vec<u128>,
-    /// By resource, of those who are looked at: the sum of their rates, and what they take less.
-    less: Vec<(u128, u128)>,
+    /// By resource: what is left in the end.
+    free: Vec<u128>,
 }
 
 impl Solver {
     /// Solves `problem`: what each user gets, in their order.
     pub fn solve(&mut self, problem: &Problem) -> &[Outcome] {
-        let resources = problem.capacities().len();
+        // Loops over resources are of a length that the compiler knows: a card has two of them.
+        match problem.capacities().len() {
+            0..=2 => self.solve_up_to::<2>(problem),
+            3..=8 => self.solve_up_to::<8>(problem),
+            _ => self.solve_up_to::<RESOURCES_MAX>(problem),
+        }
+        &self.outcomes
+    }
+
+    /// Solves a problem with at most `R` resources; those it lacks count as asked for by nobody.
+    fn solve_up_to<const R: usize>(&mut self, problem: &Problem) {
         let users = problem.users().len();
         self.outcomes.clear();
         self.caps.clear();
         self.rates.clear();
-        self.rates.resize(users * resources, 0);
-        for (list, value) in [(&mut self.sums, 0), (&mut self.free, WHOLE), (&mut self.freed, 0)] {
-            list.clear();
-            list.resize(resources, value);
-        }
-        self.less.clear();
-        self.less.resize(resources, (0, 0));
+        self.rates.resize(users * R, 0);
+        let mut capacities = [0; R];
+        capacities[..problem.capacities().len()].copy_from_slice(problem.capacities());
+        let (rates, _) = self.rates.as_chunks_mut::<R>();
+        let (sums, freed) = ([0; R], [0; R]);
+        let outcomes = &mut self.outcomes;
+        let mut filling =
+            Filling { problem, capacities, outcomes, rates, sums, free: [WHOLE; R], freed };
         for index in 0..users {
-            let outcome = self.enter(problem, index);
-            self.outcomes.push(outcome);
+            filling.enter(index, &mut self.caps);
         }
-        self.run(problem);
-        &self.outcomes
+        let mut rest = &mut self.caps[..];
+        loop {
+            rest = filling.reach_caps(rest);
+            let Some((level, resource)) = filling.first_full() else { break };
+            filling.fill(resource, level);
+        }
+        self.free.clear();
+        self.free.extend(&filling.free[..problem.capacities().len()]);
     }
+}
 
-    /// Computes the rates of one user.
-    fn enter(&mut self, problem: &Problem, index: usize) -> Outcome {
-        let user = &problem.users()[index];
-        let capacities = problem.capacities();
+/// A filling under way, of at most `R` resources.
+struct Filling<'a, const R: usize> {
+    problem: &'a Problem,
+    capacities: [u64; R],
+    outcomes: &'a mut Vec<Outcome>,
+    rates: &'a mut [[u64; R]],
+    /// By resource: the sum of its rates.
+    sums: [u128; R],
+    /// By resource: what is left were everybody who still rises taken at level zero.
+    free: [u128; R],
+    /// By resource: what those who stop together free.
+    freed: [u128; R],
+}
+
+impl<const R: usize> Filling<'_, R> {
+    /// Computes the rates of the next user, and its cap.
+    fn enter(&mut self, index: usize, caps: &mut Vec<(u64, u32)>) {
+        let user = &self.problem.users()[index];
         let stopped = |dominant, limit| Outcome { dominant, share: Share::ZERO, limit };
-        let Some(dominant) = problem.dominant(index) else {
-            return stopped(None, Limit::AsksNothing);
+        let mut demand = [0; R];
+        demand[..user.demand.len()].copy_from_slice(&user.demand);
+        let Some(dominant) = dominant_of(&demand, &self.capacities) else {
+            return self.outcomes.push(stopped(None, Limit::AsksNothing));
         };
         let cap = user.tightest_cap();
         if let Some((fraction, limit)) = cap
             && fraction.numerator() == 0
         {
-            return stopped(Some(dominant), limit);
+            return self.outcomes.push(stopped(Some(dominant), limit));
         }
-        let full = stopped(Some(dominant), Limit::Capacity(dominant));
-        if capacities[dominant] == 0 {
-            return full;
+        let limit = cap.map_or(Limit::Capacity(dominant), |(_, limit)| limit);
+        if self.capacities[dominant] == 0 {
+            return self.outcomes.push(stopped(Some(dominant), Limit::Capacity(dominant)));
         }
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        let rates = &mut self.rates[index * capacities.len()..][..capacities.len()];
-        for (k, rate) in rates.iter_mut().enumerate() {
-            let part = match user.demand[k] {
+        let per_task = (demand[dominant], self.capacities[dominant]);
+        let rates = &mut self.rates[index];
+        for (k, &amount) in demand.iter().enumerate() {
+            let part = match amount {
                 0 => continue,
                 _ if k == dominant => 1 << RATE_BITS,
                 // The dominant fraction is the largest, so this is at most a whole.
-                amount => scaled(
-                    product(amount, capacities[dominant]),
-                    product(user.demand[dominant], capacities[k]),
+                _ => scaled(
+                    product(amount, per_task.1),
+                    product(per_task.0, self.capacities[k]),
                     RATE_BITS,
                     true,
                 ),
             };
-            *rate = part as u64 * u64::from(user.weight.get());
-            self.sums[k] += u128::from(*rate);
+            rates[k] = part as u64 * u64::from(user.weight.get());
+            self.sums[k] += u128::from(rates[k]);
         }
-        let Some((fraction, limit)) = cap else { return full };
-        let per_task = (user.demand[dominant], capacities[dominant]);
-        self.enter_cap(index, fraction, per_task, user.weight.get().into());
-        stopped(Some(dominant), limit)
-    }
-
-    fn enter_cap(&mut self, index: usize, cap: Fraction, per: (u64, u64), weight: u128) {
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        let numerator = product(cap.numerator(), per.0);
-        let denominator = product(cap.denominator(), per.1);
-        if numerator > denominator {
-            return; // more than the whole resource: the capacity stops it first
+        if let Some((fraction, _)) = cap
+            && let Some(level) = cap_level(fraction, per_task, user.weight.get())
+        {
+            caps.push((level, index as u32));
         }
-        let level = scaled(numerator, denominator * weight, SHARE_BITS, false) as u64;
-        self.caps.push((level, index as u32));
-    }
-
-    fn run(&mut self, problem: &Problem) {
-        let mut caps = std::mem::take(&mut self.caps);
-        let mut rest = &mut caps[..];
-        loop {
-            rest = self.reach_caps(problem, rest);
-            let Some((level, resource)) = self.first_full() else { break };
-            self.fill(problem, resource, level);
-        }
-        self.caps = caps;
+        self.outcomes.push(stopped(Some(dominant), limit));
     }
 
     /// Gives those their cap who reach it before anything is full; hands back the others. The
     /// lowest half can have theirs if, with the level at the highest of them, nothing is over: one
-    /// half is settled by each look at it.
-    fn reach_caps<'a>(
-        &mut self,
-        problem: &Problem,
-        mut caps: &'a mut [(u64, u32)],
-    ) -> &'a mut [(u64, u32)] {
+    /// half is settled by each look at it. Time O(caps).
+    fn reach_caps<'c>(&mut self, mut caps: &'c mut [(u64, u32)]) -> &'c mut [(u64, u32)] {
         let mut over = 0;
         while over < caps.len() {
             let open = caps.len() - over;
             let middle = (open - 1) / 2;
             caps[..open].select_nth_unstable(middle);
-            if self.take_caps(problem, &caps[..=middle]) {
+            if self.take_caps(&caps[..=middle]) {
                 caps = &mut caps[middle + 1..];
             } else {
                 over = caps.len() - middle;
@@ -263,31 +268,32 @@ impl Solver {
     /// Gives users their caps, the last being the highest, if nothing is full before its level; says
     /// whether it did. A cap lies between its level and the next, and who is stopped by it has all of
     /// it: the others are charged for the difference.
-    fn take_caps(&mut self, problem: &Problem, caps: &[(u64, u32)]) -> bool {
+    fn take_caps(&mut self, caps: &[(u64, u32)]) -> bool {
         let Some(((last, _), lower)) = caps.split_last() else { return true };
-        let resources = self.sums.len();
         // What those who stop before take, and how much less than they would at the last level.
-        self.less.fill((0, 0));
+        let mut before = [(0_u128, 0_u128); R];
         for (below, user) in lower {
-            let rates = &self.rates[*user as usize * resources..][..resources];
-            for (less, rate) in self.less.iter_mut().zip(rates) {
-                less.0 += u128::from(*rate);
-                less.1 += u128::from(*rate) * u128::from(last - below);
+            let rates = &self.rates[*user as usize];
+            for (before, rate) in before.iter_mut().zip(rates) {
+                before.0 += u128::from(*rate);
+                before.1 += product(*rate, last - below);
             }
         }
-        let mut all = self.sums.iter().zip(&self.free).zip(&self.less);
         let level = u128::from(*last);
-        if !all.all(|((sum, free), (rate, less))| sum * level + rate <= free + less) {
+        let fits = |k: usize| {
+            let (rate, less) = before[k];
+            self.sums[k] * level + rate <= self.free[k] + less
+        };
+        if !(0..R).all(fits) {
             return false;
         }
         for (level, user) in caps {
-            self.stop(problem, *user as usize, *level, None);
+            self.stop(*user as usize, *level, None);
         }
-        for (k, freed) in self.freed.iter_mut().enumerate() {
-            let freed = std::mem::take(freed);
+        for (k, (_, less)) in before.into_iter().enumerate() {
+            let freed = std::mem::take(&mut self.freed[k]);
             self.sums[k] -= freed;
-            let charged = freed * (level + 1) - self.less[k].1;
-            self.free[k] = self.free[k].saturating_sub(charged);
+            self.free[k] = self.free[k].saturating_sub(freed * (level + 1) - less);
         }
         true
     }
@@ -295,48 +301,54 @@ impl Solver {
     /// The level at which the first resource is full if nobody stops before, and that resource;
     /// the first of equals. `None` when nobody rises any more.
     fn first_full(&self) -> Option<(u64, usize)> {
-        (0..self.sums.len())
+        (0..R)
             .filter(|&k| self.sums[k] > 0)
             .map(|k| ((self.free[k] / self.sums[k]) as u64, k))
             .min()
     }
 
     /// Stops everybody who uses `resource` at the level at which it is full.
-    fn fill(&mut self, problem: &Problem, resource: usize, level: u64) {
-        let resources = self.sums.len();
-        for user in 0..self.outcomes.len() {
-            if self.rates[user * resources + resource] > 0 {
-                self.stop(problem, user, level, Some(Limit::Capacity(resource)));
+    fn fill(&mut self, resource: usize, level: u64) {
+        for user in 0..self.rates.len() {
+            if self.rates[user][resource] > 0 {
+                self.stop(user, level, Some(Limit::Capacity(resource)));
             }
         }
-        self.free_up(level);
+        for k in 0..R {
+            let freed = std::mem::take(&mut self.freed[k]);
+            self.sums[k] -= freed;
+            self.free[k] = self.free[k].saturating_sub(freed * u128::from(level));
+        }
     }
 
     /// Stops one user by `limit`, or by its cap, unless it has stopped before. What it took is left
     /// in `freed`.
-    fn stop(&mut self, problem: &Problem, user: usize, level: u64, limit: Option<Limit>) {
-        let resources = self.sums.len();
-        let rates = &mut self.rates[user * resources..][..resources];
-        let outcome = &mut self.outcomes[user];
-        if outcome.dominant.is_none_or(|dominant| rates[dominant] == 0) {
+    fn stop(&mut self, user: usize, level: u64, limit: Option<Limit>) {
+        let (rates, outcome) = (&mut self.rates[user], &mut self.outcomes[user]);
+        let Some(dominant) = outcome.dominant.filter(|dominant| rates[*dominant] > 0) else {
             return;
-        }
+        };
+        // A user takes all of its share of what dominates.
+        let weight = rates[dominant] >> RATE_BITS;
         for (rate, freed) in rates.iter_mut().zip(&mut self.freed) {
             *freed += u128::from(std::mem::take(rate));
         }
-        let weight = u64::from(problem.users()[user].weight.get());
         outcome.share = Share::from_raw(level * weight);
         outcome.limit = limit.unwrap_or(outcome.limit);
     }
+}
 
-    /// Takes what was freed out of the sums, charged up to `level`.
-    fn free_up(&mut self, level: u64) {
-        for ((freed, sum), free) in self.freed.iter_mut().zip(&mut self.sums).zip(&mut self.free) {
-            let freed = std::mem::take(freed);
-            *sum -= freed;
-            *free = free.saturating_sub(freed * u128::from(level));
-        }
-    }
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
+}
+
+/// The level at which a user has its cap that takes `amount` of `capacity` for a task; `None` where
+/// that is more than the whole resource: the capacity stops it first.
+fn cap_level(cap: Fraction, (amount, capacity): (u64, u64), weight: u32) -> Option<u64> {
+    let numerator = product(cap.numerator(), amount);
+    let denominator = product(cap.denominator(), capacity);
+    let level = || scaled(numerator, denominator * u128::from(weight), SHARE_BITS, false) as u64;
+    (numerator <= denominator).then(level)
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ impl User {
 
     /// The tighter of cap and quotas as tasks, and which it is; the cap wins a tie, then the first
     /// resource.
+    #[inline]
     pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
         let mut tightest = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
         for (k, (quota, demand)) in self.quota.iter().zip(&self.demand).enumerate() {
@@ -233,14 +234,18 @@ impl Problem {
     /// The resource of which one task of `user` takes the largest fraction; the first of equals;
     /// `None` where it asks for nothing. A resource the card has none of dominates.
     pub fn dominant(&self, user: usize) -> Option<usize> {
-        let demand = &self.users[user].demand;
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        (0..demand.len()).filter(|&k| demand[k] > 0).reduce(|best, k| {
-            let more = product(demand[k], self.capacities[best])
-                > product(demand[best], self.capacities[k]);
-            if more { k } else { best }
-        })
+        dominant_of(&self.users[user].demand, &self.capacities)
     }
+}
+
+/// See [`Problem::dominant`].
+#[inline]
+pub(super) fn dominant_of(demand: &[u64], capacities: &[u64]) -> Option<usize> {
+    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+    (0..demand.len()).filter(|&k| demand[k] > 0).reduce(|best, k| {
+        let more = product(demand[k], capacities[best]) > product(demand[best], capacities[k]);
+        if more { k } else { best }
+    })
 }
 
 fn check_user(index: usize, user: &User, resources: usize) -> Result<(), InvalidProblem> {

@@ -31,8 +31,11 @@
 
 mod fill;
 mod network;
+mod queue;
 pub mod reference;
+mod round;
 mod solver;
+mod trunk;
 
 pub use network::{
     COSTS_MAX, Cost, FLOWS_MAX, FlowIndex, InvalidNetwork, Network, NetworkBuilder, RESOURCES_MAX,

@@ -1,6 +1,8 @@
 //! What changes with the mapping only: resources, tenants, flows and their costs. Built when a
 //! chain moves, read every epoch.
 
+use std::ops::Range;
+
 use snic_domain::Bandwidth;
 
 use crate::Weight;
@@ -99,27 +101,57 @@ pub(super) struct Use {
     pub part: f64,
 }
 
+/// What a flow takes of a resource that can be full before all others are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub resource: u32,
+    /// The flow's place: see [`Network::place_of`].
+    pub place: u32,
+    /// The fraction that one bit per second takes, as in [`Use`].
+    pub part: f64,
+}
+
+/// A decisive resource that every flow uses.
+#[derive(Debug, Clone)]
+pub(super) struct Trunk {
+    pub resource: u32,
+    /// By place, as in [`Part`].
+    pub parts: Vec<f64>,
+}
+
 /// Lists of lists in two flat arrays.
 #[derive(Debug, Clone)]
 pub(super) struct Lists<T> {
-    ends: Vec<u32>,
+    /// Where each begins; then where the last ends.
+    starts: Vec<u32>,
     items: Vec<T>,
 }
 
 impl<T: Copy> Lists<T> {
     pub(super) fn of(&self, index: usize) -> &[T] {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        &self.items[start..self.ends[index] as usize]
+        &self.items[self.range(index..index + 1)]
+    }
+
+    /// Where the items of some neighbouring lists stand among all.
+    pub(super) fn range(&self, lists: Range<usize>) -> Range<usize> {
+        self.starts[lists.start] as usize..self.starts[lists.end] as usize
+    }
+
+    /// The items of all lists, one after another.
+    pub(super) fn items(&self) -> &[T] {
+        &self.items
     }
 
     fn with_capacity(lists: usize) -> Self {
-        Self { ends: Vec::with_capacity(lists), items: Vec::new() }
+        let mut starts = Vec::with_capacity(lists + 1);
+        starts.push(0);
+        Self { starts, items: Vec::new() }
     }
 
     fn push(&mut self, items: impl IntoIterator<Item = T>) {
         self.items.extend(items);
         // 2^20 flows with 512 costs each are 2^29.
-        self.ends.push(u32::try_from(self.items.len()).expect("limits keep it below 2^29"));
+        self.starts.push(u32::try_from(self.items.len()).expect("limits keep it below 2^29"));
     }
 
     fn filtered(&self, lists: usize, keep: impl Fn(usize, &T) -> bool) -> Self {
@@ -153,8 +185,15 @@ pub struct Network {
     pub(super) dominant: Vec<f64>,
     /// By flow: all that it uses.
     pub(super) uses: Lists<Use>,
-    /// By flow: what it uses of resources that can be full before all others are.
-    pub(super) decisive: Lists<Use>,
+    /// By flow: where it stands among [`Self::flows`], tenant after tenant. A tenant's flows follow
+    /// each other there, and so does what they use.
+    pub(super) place_of: Vec<u32>,
+    /// By place: what it uses of resources that can be full before all others are.
+    pub(super) decisive: Lists<Part>,
+    /// Those of the decisive resources that all use: their sums need no look at who uses them.
+    pub(super) trunks: Vec<Trunk>,
+    /// What is used of the other decisive resources, by place.
+    pub(super) branches: Vec<Part>,
     /// By resource: who uses it (flow and cost), none where it is not decisive.
     pub(super) users: Lists<(u32, u32)>,
     /// By tenant.
@@ -209,13 +248,37 @@ impl NetworkBuilder {
         );
         let keep: Vec<bool> =
             (0..capacities.len()).map(|k| !is_dominated(k, &uses, &users, &capacities)).collect();
-        let decisive = uses.filtered(flows.len(), |_, u| keep[u.resource as usize]);
         let users = users.filtered(capacities.len(), |k, _| keep[k]);
         let flows = Lists::grouped(
             weights.len(),
             (0_u32..).zip(&tenant_of).map(|(flow, &tenant)| (tenant as usize, flow)),
         );
-        Ok(Network { capacities, weights, tenant_of, dominant, uses, decisive, users, flows })
+        let mut place_of = vec![0; tenant_of.len()];
+        let mut decisive = Lists::with_capacity(tenant_of.len());
+        for (place, &flow) in (0_u32..).zip(flows.items()) {
+            place_of[flow as usize] = place;
+            let kept = uses.of(flow as usize).iter().filter(|u| keep[u.resource as usize]);
+            decisive.push(kept.map(|u| Part { resource: u.resource, place, part: u.part }));
+        }
+        let trunks = (0..capacities.len())
+            .filter(|k| !tenant_of.is_empty() && users.of(*k).len() == tenant_of.len())
+            .map(|k| trunk(k as u32, &decisive));
+        let trunks: Vec<Trunk> = trunks.collect();
+        let is_branch = |u: &&Part| trunks.iter().all(|trunk| trunk.resource != u.resource);
+        let branches = decisive.items().iter().filter(is_branch).copied().collect();
+        Ok(Network {
+            trunks,
+            branches,
+            capacities,
+            weights,
+            tenant_of,
+            dominant,
+            uses,
+            place_of,
+            decisive,
+            users,
+            flows,
+        })
     }
 
     fn check(&self) -> Result<(), InvalidNetwork> {
@@ -268,6 +331,11 @@ fn is_dominated(k: usize, uses: &Lists<Use>, all: &Lists<(u32, u32)>, capacities
     })
 }
 
+fn trunk(resource: u32, decisive: &Lists<Part>) -> Trunk {
+    let parts = decisive.items().iter().filter(|u| u.resource == resource);
+    Trunk { resource, parts: parts.map(|u| u.part).collect() }
+}
+
 fn merged(costs: &[(usize, Cost)], capacities: &[u64]) -> Vec<Use> {
     let mut sorted: Vec<_> = costs.iter().filter(|(_, cost)| cost.0 > 0).copied().collect();
     sorted.sort_unstable();
@@ -311,6 +379,11 @@ impl Network {
     /// The weight of one tenant.
     pub fn weight(&self, tenant: TenantIndex) -> Weight {
         self.weights[tenant.0 as usize]
+    }
+
+    /// Whether `resource` is one of [`Self::trunks`]: nobody rises once it is full.
+    pub(super) fn is_trunk(&self, resource: usize) -> bool {
+        self.trunks.iter().any(|trunk| trunk.resource as usize == resource)
     }
 
     /// Capacity of `resource` in the units in which rates times costs are counted.
@@ -358,8 +431,11 @@ mod tests {
             builder.flow(tenant, &costs);
         }
         let network = builder.build().expect("valid");
-        let resources = |flow| network.decisive.of(flow).iter().map(|u| u.resource).collect();
-        (0..flows.len()).map(resources).collect()
+        let resources = |flow: u32| {
+            let place = network.place_of[flow as usize] as usize;
+            network.decisive.of(place).iter().map(|u| u.resource).collect()
+        };
+        (0..flows.len() as u32).map(resources).collect()
     }
 
     #[test]

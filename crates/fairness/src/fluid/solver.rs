@@ -2,8 +2,9 @@
 
 use snic_domain::Bandwidth;
 
-use super::fill::{Fill, Round};
+use super::fill::Fill;
 use super::network::Network;
+use super::round::Round;
 
 /// What one flow wants this epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
