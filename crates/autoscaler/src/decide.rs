@@ -122,6 +122,7 @@ pub fn target_millis(load: Bandwidth, fair: Bandwidth, unit: Bandwidth) -> u64 {
 
 /// Decides about a DAG when a period of its monitor has ended. `residency` is how long what was
 /// decided stays. The monitor notes how many calm periods followed each other.
+#[inline]
 pub fn decide(
     policy: &Policy,
     residency: Duration,

@@ -41,6 +41,7 @@ pub struct Monitor {
 impl Monitor {
     /// Takes a sample: the mean load of the last `span`. Says whether a period ended with it. A
     /// sample of no time is none; one that is longer than a period ends it, however long it is.
+    #[inline]
     pub fn observe(&mut self, load: Bandwidth, span: Duration, period: Duration) -> bool {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         if nanos == 0 {

@@ -183,20 +183,18 @@ impl Engine {
 
     fn grant(&mut self, scheme: Scheme) {
         let Outcome { grants, rates, limits, reach, .. } = &mut self.outcome;
-        let demands = &self.demands;
-        grants.resize(demands.len(), Bandwidth::ZERO);
-        reach.resize(demands.len(), Bandwidth::ZERO);
-        self.room.left(|flow, left| {
-            let (rate, admitted) = (rates[flow], demands[flow].admitted);
+        grants.clear();
+        reach.clear();
+        for (flow, (left, demand)) in self.room.left().zip(&self.demands).enumerate() {
+            let (rate, admitted) = (rates[flow], demand.admitted);
             let plus = |more: u64| Bandwidth::from_bps(rate.get().saturating_add(more));
-            reach[flow] = plus(left.slots);
-            let grows = limits[flow].is_none() && left.part < u64::MAX;
+            reach.push(plus(left.slots));
             let grant = match scheme {
                 Scheme::Static => admitted,
-                Scheme::Full if grows => plus(left.part),
+                Scheme::Full if limits[flow].is_none() && left.part < u64::MAX => plus(left.part),
                 Scheme::Drf | Scheme::Full => rate,
             };
-            grants[flow] = grant.max(admitted);
-        });
+            grants.push(grant.max(admitted));
+        }
     }
 }

@@ -2,16 +2,12 @@
 //!
 //! Amounts are in units of the resource's capacity, rounded to the side of less: every flow is
 //! charged a whole unit more where its cost is a fraction. So all sums have 64 bits, and nothing
-//! is divided by flow and resource. Three passes over all uses, without a branch that depends on
-//! loads: what is used; what is kept, and used then; what is left. See [`Passage`] for their order.
-
-use std::collections::BTreeMap;
-use std::ops::Range;
+//! is divided by flow and resource.
 
 use snic_domain::Bandwidth;
 use snic_fairness::fluid::{Cost, Demand, RESOURCES_MAX};
 
-use super::engine::{Flow, Outcome, SLOTS, Topology};
+use super::engine::{Outcome, SLOTS, Topology};
 
 /// Bits after the point of a cost, as its type defines them.
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();
@@ -22,10 +18,10 @@ const ALL: u64 = 1 << PART_BITS;
 /// Bits that number a resource beside a part.
 const NUMBER_BITS: u32 = RESOURCES_MAX.trailing_zeros();
 
-/// A use that costs another amount than what passes.
+/// A flow that takes another amount than what passes.
 #[derive(Debug, Clone, Copy)]
 struct Use {
-    resource: u32,
+    flow: u32,
     cost: u32,
 }
 
@@ -33,7 +29,8 @@ impl Use {
     /// What `rate` takes.
     fn takes(self, rate: u64) -> u64 {
         let scaled = u128::from(rate) * u128::from(self.cost);
-        scaled.div_ceil(1 << COST_BITS).min(u64::MAX.into()) as u64
+        let rounded = (scaled + ((1 << COST_BITS) - 1)) >> COST_BITS;
+        u64::try_from(rounded).unwrap_or(u64::MAX)
     }
 
     /// What `amount` buys, where that is less than `least`; nothing is divided else.
@@ -55,111 +52,93 @@ pub(super) struct Left {
     pub part: u64,
 }
 
-/// Who passes what.
+/// Who passes what, by resource: a sum or a least value of a resource's users is found in one loop
+/// over them, and what nobody need look at is passed over whole.
 ///
 /// What all flows pass at a cost of one, like the ports, stands aside: one sum is that of each such
-/// resource. The rest is listed by flow, those with as many uses of each kind together: so loops
-/// over the uses of a flow are of the same length for long, and the processor guesses their ends.
+/// resource.
 #[derive(Debug, Clone, Default)]
 struct Passage {
     common: Vec<u32>,
-    groups: Vec<Group>,
-    flows: Vec<u32>,
-    /// Where the cost is one: slots, then others.
-    ones: Vec<u32>,
-    others: Vec<Use>,
+    /// Flows that pass at a cost of one what is not common.
+    ones: Users<u32>,
+    /// Flows that pass at another cost.
+    others: Users<Use>,
 }
 
-/// How many uses flows have: of slots at a cost of one, of all at a cost of one, of others.
-type Counts = [usize; 3];
-
-/// Flows with as many uses of each kind. Where they and their uses begin.
+/// Users of resources, one resource after another.
 #[derive(Debug, Clone)]
-struct Group {
-    counts: Counts,
-    flows: Range<usize>,
-    ones: usize,
-    others: usize,
+struct Users<T> {
+    /// Resources with users; where those end.
+    resources: Vec<(usize, usize)>,
+    users: Vec<T>,
 }
 
-/// What one flow uses.
-#[derive(Clone, Copy)]
-struct Uses<'a> {
-    flow: usize,
-    slots: usize,
-    ones: &'a [u32],
-    others: &'a [Use],
+impl<T> Default for Users<T> {
+    fn default() -> Self {
+        Self { resources: Vec::new(), users: Vec::new() }
+    }
+}
+
+impl<T> Users<T> {
+    fn new(by_resource: Vec<Vec<T>>) -> Self {
+        let mut all = Self::default();
+        for (k, users) in by_resource.into_iter().enumerate().filter(|(_, u)| !u.is_empty()) {
+            all.users.extend(users);
+            all.resources.push((k, all.users.len()));
+        }
+        all
+    }
+
+    /// Each resource with its users.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[T])> {
+        let mut from = 0;
+        self.resources.iter().map(move |(k, end)| {
+            let users = &self.users[from..*end];
+            from = *end;
+            (*k, users)
+        })
+    }
 }
 
 impl Passage {
     fn new(topology: &Topology) -> Self {
-        let resources = 0..topology.capacities.len() as u32;
-        let mut passing = vec![0_usize; topology.capacities.len()];
-        let mut last = vec![None; topology.capacities.len()];
+        let resources = topology.capacities.len();
+        let mut ones = vec![Vec::new(); resources];
+        let mut others = vec![Vec::new(); resources];
         for (at, flow) in topology.flows.iter().enumerate() {
-            for (k, _) in flow.uses.iter().filter(|(_, cost)| *cost == Cost::ONE) {
-                // What a flow names twice costs twice: that is not what the others pass.
-                let twice = last[*k].replace(at) == Some(at);
-                passing[*k] = if twice { usize::MAX } else { passing[*k].saturating_add(1) };
+            for (k, cost) in flow.uses.iter().filter(|(_, cost)| cost.raw() > 0) {
+                match *cost == Cost::ONE {
+                    true => ones[*k].push(at as u32),
+                    false => others[*k].push(Use { flow: at as u32, cost: cost.raw() }),
+                }
             }
         }
-        let by_all = |k: &u32| passing[*k as usize] == topology.flows.len();
-        let mut passage = Self { common: resources.filter(by_all).collect(), ..Self::default() };
-        let mut groups: BTreeMap<Counts, Vec<usize>> = BTreeMap::new();
-        for (at, flow) in topology.flows.iter().enumerate() {
-            let (slots, ports) = passage.ones_of(flow);
-            let others = others_of(flow).count();
-            groups.entry([slots.len(), slots.len() + ports.len(), others]).or_default().push(at);
-        }
-        for (counts, flows) in groups {
-            let (ones, others) = (passage.ones.len(), passage.others.len());
-            let from = passage.flows.len();
-            for at in flows {
-                let (slots, ports) = passage.ones_of(&topology.flows[at]);
-                passage.flows.push(at as u32);
-                passage.ones.extend(slots.into_iter().chain(ports));
-                passage.others.extend(others_of(&topology.flows[at]));
-            }
-            passage.groups.push(Group { counts, flows: from..passage.flows.len(), ones, others });
-        }
-        passage
+        // Every flow once: what a flow names twice costs twice.
+        let all = || 0..topology.flows.len() as u32;
+        let is_common = |k: &u32| ones[*k as usize].iter().copied().eq(all());
+        let common: Vec<u32> = (0..resources as u32).filter(is_common).collect();
+        common.iter().for_each(|k| ones[*k as usize].clear());
+        Self { common, ones: Users::new(ones), others: Users::new(others) }
     }
 
-    /// What a flow uses at a cost of one that is not common: slots, and the rest.
-    fn ones_of(&self, flow: &Flow) -> (Vec<u32>, Vec<u32>) {
-        let ones = flow.uses.iter().filter(|(_, cost)| *cost == Cost::ONE).map(|(k, _)| *k as u32);
-        ones.filter(|k| !self.common.contains(k)).partition(|k| (*k as usize) < SLOTS)
-    }
-
-    #[inline]
-    fn for_each(&self, mut visit: impl FnMut(Uses<'_>)) {
-        for group in &self.groups {
-            let [slots, ones, others] = group.counts;
-            let (mut one, mut other) = (group.ones, group.others);
-            for flow in &self.flows[group.flows.clone()] {
-                visit(Uses {
-                    flow: *flow as usize,
-                    slots,
-                    ones: &self.ones[one..one + ones],
-                    others: &self.others[other..other + others],
-                });
-                (one, other) = (one + ones, other + others);
-            }
+    /// What flows that send so much take of each resource that `counts`; of others nothing is said.
+    /// What they send fits every capacity, and so do its sums, but for what is rounded up.
+    fn sum(&self, sent: &[u64], counts: impl Fn(usize) -> bool, sums: &mut [u64]) {
+        sums.fill(0);
+        for (k, users) in self.ones.iter().filter(|(k, _)| counts(*k)) {
+            sums[k] = users.iter().map(|flow| sent[*flow as usize]).sum();
+        }
+        for (k, users) in self.others.iter().filter(|(k, _)| counts(*k)) {
+            let takes = |u: &Use| u.takes(sent[u.flow as usize]);
+            sums[k] = users.iter().fold(sums[k], |sum, u| sum.saturating_add(takes(u)));
+        }
+        let mut common = self.common.iter().map(|k| *k as usize).filter(|k| counts(*k)).peekable();
+        if common.peek().is_some() {
+            let all = sent.iter().fold(0_u64, |sum, rate| sum.saturating_add(*rate));
+            common.for_each(|k| sums[k] = sums[k].saturating_add(all));
         }
     }
-}
-
-/// What a flow uses at another cost than one.
-fn others_of(flow: &Flow) -> impl Iterator<Item = Use> {
-    let others = flow.uses.iter().filter(|(_, cost)| *cost != Cost::ONE && cost.raw() > 0);
-    others.map(|(k, cost)| Use { resource: *k as u32, cost: cost.raw() })
-}
-
-/// What is taken of a resource.
-#[derive(Debug, Clone, Copy, Default)]
-struct Taken {
-    used: u64,
-    promised: u64,
 }
 
 /// The resources of a topology, and who uses them.
@@ -172,11 +151,21 @@ pub(super) struct Room {
     /// By resource: flows that pass it.
     passing: Vec<u64>,
     /// By resource.
-    taken: Vec<Taken>,
+    used: Vec<u64>,
+    /// By resource: what of that was promised, where more is used than may be. Elsewhere what was
+    /// promised is less than may be used, and how much does not matter.
+    promised: Vec<u64>,
     /// By resource: which part of what is beyond promises is kept, and its number.
     parts: Vec<u64>,
     /// By resource: what is left of it, and for each flow that passes it.
     left: Vec<[u64; 2]>,
+    /// By flow: its rate, and what of that was promised.
+    rates: Vec<u64>,
+    promises: Vec<u64>,
+    /// By flow: the least of what concerns it.
+    least: Vec<u64>,
+    /// By flow: what is left of the narrowest slot.
+    slots: Vec<u64>,
 }
 
 impl Room {
@@ -186,9 +175,14 @@ impl Room {
             passage: Passage::new(topology),
             usable: topology.capacities.clone(),
             passing: vec![0; resources],
-            taken: vec![Taken::default(); resources],
+            used: vec![0; resources],
+            promised: vec![0; resources],
             parts: vec![0; resources],
             left: vec![[0; 2]; resources],
+            rates: Vec::new(),
+            promises: Vec::new(),
+            least: Vec::new(),
+            slots: Vec::new(),
         };
         let keep = u128::from(100 - headroom_percent.min(100));
         let mut user: Vec<Option<u32>> = vec![None; resources];
@@ -207,117 +201,102 @@ impl Room {
     /// Takes back of what is beyond promises what would fill a shared resource into its headroom,
     /// and counts what is left below that. Time O(uses).
     pub fn keep(&mut self, demands: &[Demand], outcome: &mut Outcome) {
-        self.count(demands, &outcome.rates);
-        if self.find_over() {
-            self.cut(demands, outcome);
+        self.rates.clear();
+        self.rates.extend(outcome.rates.iter().map(|rate| rate.get()));
+        self.passage.sum(&self.rates, |_| true, &mut self.used);
+        self.promised.fill(0);
+        if (0..self.used.len()).any(|k| self.used[k] > self.usable[k]) {
+            let promises = demands.iter().zip(&outcome.rates);
+            let promise = |(demand, rate): (&Demand, &Bandwidth)| {
+                demand.load.min(demand.admitted).min(*rate).get()
+            };
+            self.promises.clear();
+            self.promises.extend(promises.map(promise));
+            let over = |k: usize| self.used[k] > self.usable[k];
+            self.passage.sum(&self.promises, over, &mut self.promised);
+            self.find_parts();
+            self.cut(outcome);
+            self.passage.sum(&self.rates, |_| true, &mut self.used);
         }
-        for (k, taken) in self.taken.iter().enumerate() {
-            let left = self.usable[k].max(taken.promised).saturating_sub(taken.used);
+        for (k, used) in self.used.iter().enumerate() {
+            let left = self.usable[k].max(self.promised[k]).saturating_sub(*used);
             self.left[k] = [left, left / self.passing[k].max(1)];
         }
     }
 
-    fn count(&mut self, demands: &[Demand], rates: &[Bandwidth]) {
-        let Self { passage, taken, .. } = self;
-        taken.fill(Taken::default());
-        let mut all = Taken::default();
-        passage.for_each(|Uses { flow, ones, others, .. }| {
-            let (rate, promised) = (rates[flow].get(), promised(&demands[flow], rates[flow]));
-            all.used = all.used.saturating_add(rate);
-            all.promised = all.promised.saturating_add(promised);
-            for k in ones {
-                // Rates fit every capacity: so do their sums.
-                taken[*k as usize].used += rate;
-                taken[*k as usize].promised += promised;
-            }
-            for u in others {
-                let taken = &mut taken[u.resource as usize];
-                taken.used = taken.used.saturating_add(u.takes(rate));
-                taken.promised = taken.promised.saturating_add(u.takes(promised));
-            }
-        });
-        for k in &passage.common {
-            taken[*k as usize] = all;
-        }
-    }
-
-    /// Which part of what is beyond promises each resource keeps; whether one does not keep all.
-    fn find_over(&mut self) -> bool {
-        let mut any = false;
-        for (k, taken) in self.taken.iter().enumerate() {
-            let over = taken.used > self.usable[k];
-            any |= over;
+    /// Which part of what is beyond promises each resource keeps.
+    fn find_parts(&mut self) {
+        for (k, used) in self.used.iter().enumerate() {
             let mut part = ALL;
-            if over {
-                let beyond = u128::from(taken.used.saturating_sub(taken.promised).max(1));
-                let kept = u128::from(self.usable[k].saturating_sub(taken.promised));
+            if *used > self.usable[k] {
+                let beyond = u128::from(used.saturating_sub(self.promised[k]).max(1));
+                let kept = u128::from(self.usable[k].saturating_sub(self.promised[k]));
                 // Rounded up: what is a whole number of bits stays one.
                 part = (kept.min(beyond) << PART_BITS).div_ceil(beyond) as u64;
             }
             self.parts[k] = part << NUMBER_BITS | k as u64;
         }
-        any
     }
 
-    fn cut(&mut self, demands: &[Demand], outcome: &mut Outcome) {
-        let Self { passage, taken, parts, .. } = self;
-        taken.iter_mut().for_each(|taken| taken.used = 0);
-        let least = |least: u64, k: u32| least.min(parts[k as usize]);
-        let common = passage.common.iter().fold(u64::MAX, |part, k| least(part, *k));
-        let mut all = 0_u64;
-        passage.for_each(|Uses { flow, ones, others, .. }| {
-            let part = ones.iter().fold(common, |part, k| least(part, *k));
-            let part = others.iter().fold(part, |part, u| least(part, u.resource));
-            let before = outcome.rates[flow].get();
-            let promised = promised(&demands[flow], outcome.rates[flow]);
-            let kept = u128::from(before - promised) * u128::from((part >> NUMBER_BITS).min(ALL));
-            let rate = promised + (kept >> PART_BITS) as u64;
-            outcome.rates[flow] = Bandwidth::from_bps(rate);
-            if rate < before {
-                outcome.limits[flow] = Some((part & ((1 << NUMBER_BITS) - 1)) as usize);
+    /// Keeps of each flow the least part that a resource of its keeps.
+    fn cut(&mut self, outcome: &mut Outcome) {
+        let Self { passage, parts, rates, promises, least, .. } = self;
+        let common = passage.common.iter().map(|k| parts[*k as usize]).min();
+        least.clear();
+        least.resize(rates.len(), common.unwrap_or(ALL << NUMBER_BITS));
+        let keeps_less = |k: usize| parts[k] >> NUMBER_BITS < ALL;
+        for (k, users) in passage.ones.iter().filter(|(k, _)| keeps_less(*k)) {
+            users.iter().for_each(|flow| lower(&mut least[*flow as usize], parts[k]));
+        }
+        for (k, users) in passage.others.iter().filter(|(k, _)| keeps_less(*k)) {
+            users.iter().for_each(|u| lower(&mut least[u.flow as usize], parts[k]));
+        }
+        for (flow, ((rate, promise), least)) in
+            rates.iter_mut().zip(promises).zip(least).enumerate()
+        {
+            let kept = u128::from(*rate - *promise) * u128::from(*least >> NUMBER_BITS);
+            let kept = *promise + (kept >> PART_BITS) as u64;
+            if kept < *rate {
+                *rate = kept;
+                outcome.rates[flow] = Bandwidth::from_bps(kept);
+                outcome.limits[flow] = Some((*least & ((1 << NUMBER_BITS) - 1)) as usize);
             }
-            all = all.saturating_add(rate);
-            for k in ones {
-                taken[*k as usize].used += rate;
-            }
-            for u in others {
-                let used = &mut taken[u.resource as usize].used;
-                *used = used.saturating_add(u.takes(rate));
-            }
-        });
-        for k in &passage.common {
-            taken[*k as usize].used = all;
         }
     }
 
-    /// What is left for each flow, by its number, in no order.
-    #[inline]
-    pub fn left(&self, mut visit: impl FnMut(usize, Left)) {
-        let narrowest = |narrowest: [u64; 2], k: &u32| {
-            let left = self.left[*k as usize];
-            [narrowest[0].min(left[0]), narrowest[1].min(left[1])]
-        };
-        let common = self.passage.common.iter();
-        let is_slot = |k: &&u32| (**k as usize) < SLOTS;
-        let slots = common.clone().filter(is_slot).fold([u64::MAX; 2], narrowest);
-        let part = common.fold([u64::MAX; 2], narrowest)[1];
-        self.passage.for_each(|uses| {
-            let (those, ports) = uses.ones.split_at(uses.slots);
-            let slots = those.iter().fold([slots[0], part], narrowest);
-            let part = ports.iter().fold(slots, narrowest)[1];
-            let mut left = Left { slots: slots[0], part };
-            for u in uses.others {
-                let k = u.resource as usize;
-                left.part = u.buys(self.left[k][1], left.part);
-                left.slots =
-                    if k < SLOTS { u.buys(self.left[k][0], left.slots) } else { left.slots };
+    /// What is left for each flow, in their order.
+    pub fn left(&mut self) -> impl Iterator<Item = Left> {
+        let Self { passage, left, rates, least, slots, .. } = self;
+        let common = || passage.common.iter().map(|k| *k as usize);
+        let common_slots = common().filter(|k| *k < SLOTS).map(|k| left[k][0]).min();
+        let common_part = common().map(|k| left[k][1]).min().unwrap_or(u64::MAX);
+        least.clear();
+        least.resize(rates.len(), common_part);
+        slots.clear();
+        slots.resize(rates.len(), common_slots.unwrap_or(u64::MAX));
+        for (k, users) in passage.ones.iter() {
+            let [all, each] = left[k];
+            if k < SLOTS {
+                users.iter().for_each(|flow| lower(&mut slots[*flow as usize], all));
             }
-            visit(uses.flow, left);
-        });
+            if each < common_part {
+                users.iter().for_each(|flow| lower(&mut least[*flow as usize], each));
+            }
+        }
+        for (k, users) in passage.others.iter() {
+            let [all, each] = left[k];
+            for u in users {
+                let (slots, least) = (&mut slots[u.flow as usize], &mut least[u.flow as usize]);
+                *least = u.buys(each, *least);
+                if k < SLOTS {
+                    *slots = u.buys(all, *slots);
+                }
+            }
+        }
+        slots.iter().zip(&*least).map(|(slots, part)| Left { slots: *slots, part: *part })
     }
 }
 
-/// What of a flow's rate was promised, in bits per second.
-fn promised(demand: &Demand, rate: Bandwidth) -> u64 {
-    demand.load.min(demand.admitted).min(rate).get()
+fn lower(least: &mut u64, to: u64) {
+    *least = (*least).min(to);
 }

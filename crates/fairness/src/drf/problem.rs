@@ -242,10 +242,15 @@ impl Problem {
 #[inline]
 pub(super) fn dominant_of(demand: &[u64], capacities: &[u64]) -> Option<usize> {
     let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-    (0..demand.len()).filter(|&k| demand[k] > 0).reduce(|best, k| {
-        let more = product(demand[k], capacities[best]) > product(demand[best], capacities[k]);
-        if more { k } else { best }
-    })
+    let mut dominant = None;
+    for (k, amount) in demand.iter().enumerate().filter(|(_, amount)| **amount > 0) {
+        let more =
+            |best: usize| product(*amount, capacities[best]) > product(demand[best], capacities[k]);
+        if dominant.is_none_or(more) {
+            dominant = Some(k);
+        }
+    }
+    dominant
 }
 
 fn check_user(index: usize, user: &User, resources: usize) -> Result<(), InvalidProblem> {

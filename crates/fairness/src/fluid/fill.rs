@@ -27,76 +27,8 @@ use super::network::Network;
 use super::queue::Queue;
 use super::round::{NEARLY, Round, compare, take_back, taken};
 use super::solver::{Limit, Spare};
+use super::standing::{Live, Phase, Resource, Standing, Tenant, key};
 use super::trunk::{self, Rise};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    Rising,
-    Done,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Tenant {
-    phase: Phase,
-    /// Changes of speed so far: an end computed before the last one is void.
-    version: u32,
-    /// Progress at level t is `progress + (t - since) × speed`; while it waits, `since` is its start.
-    since: f64,
-    progress: f64,
-    speed: f64,
-}
-
-impl Tenant {
-    fn progress_at(&self, level: f64) -> f64 {
-        (self.progress + (level - self.since) * self.speed).clamp(0.0, 1.0)
-    }
-
-    fn end(&self) -> f64 {
-        self.since + (1.0 - self.progress) / self.speed
-    }
-}
-
-/// A resource's use is `rate × t + base`.
-#[derive(Debug, Clone, Copy, Default)]
-struct Resource {
-    rate: f64,
-    base: f64,
-    /// The rate when all who wait have started.
-    all: f64,
-    /// The bound of its valid entry in the heap, as bits.
-    bound: u64,
-}
-
-impl Resource {
-    fn change_rate(&mut self, rate: f64, level: f64) {
-        self.rate += rate;
-        self.base -= rate * level;
-    }
-}
-
-/// How a resource stands.
-#[derive(Debug, Clone, Copy, Default)]
-struct Standing {
-    /// It could not serve all that is wanted.
-    followed: bool,
-    full: bool,
-    /// Its bound is to be found anew.
-    touched: bool,
-}
-
-/// What a flow takes of an open resource.
-#[derive(Debug, Clone, Copy, Default)]
-struct Live {
-    resource: u32,
-    /// What it takes of it for all that it misses; zero once it has stopped.
-    part: f64,
-}
-
-/// A level as a sort key: levels are never negative nor NaN, so their bits are in their order.
-fn key(level: f64) -> u64 {
-    level.max(0.0).to_bits()
-}
 
 /// The scratch space of water-fillings over one network. Nothing in it outlives a filling.
 #[derive(Debug, Clone)]
@@ -492,9 +424,9 @@ impl Sweep<'_> {
                 fill.reached[place] = given + fill.missing[place] * progress;
             }
         }
-        fill.used.fill(0.0);
-        for u in &network.branches {
-            fill.used[u.resource as usize] += fill.reached[u.place as usize] * u.part;
+        for (k, used) in fill.used.iter_mut().enumerate() {
+            let uses = network.branches.of(k).iter();
+            *used = uses.map(|u| fill.reached[u.place as usize] * u.part).sum();
         }
         for trunk in &network.trunks {
             let uses = fill.reached.iter().zip(&trunk.parts);

@@ -35,6 +35,7 @@ mod queue;
 pub mod reference;
 mod round;
 mod solver;
+mod standing;
 mod trunk;
 
 pub use network::{

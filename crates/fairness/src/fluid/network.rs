@@ -192,8 +192,9 @@ pub struct Network {
     pub(super) decisive: Lists<Part>,
     /// Those of the decisive resources that all use: their sums need no look at who uses them.
     pub(super) trunks: Vec<Trunk>,
-    /// What is used of the other decisive resources, by place.
-    pub(super) branches: Vec<Part>,
+    /// By resource: what is used of the other decisive ones, by place. A sum over a resource's users
+    /// is one loop.
+    pub(super) branches: Lists<Part>,
     /// By resource: who uses it (flow and cost), none where it is not decisive.
     pub(super) users: Lists<(u32, u32)>,
     /// By tenant.
@@ -265,7 +266,9 @@ impl NetworkBuilder {
             .map(|k| trunk(k as u32, &decisive));
         let trunks: Vec<Trunk> = trunks.collect();
         let is_branch = |u: &&Part| trunks.iter().all(|trunk| trunk.resource != u.resource);
-        let branches = decisive.items().iter().filter(is_branch).copied().collect();
+        let branches = decisive.items().iter().filter(is_branch);
+        let branches =
+            Lists::grouped(capacities.len(), branches.map(|u| (u.resource as usize, *u)));
         Ok(Network {
             trunks,
             branches,

@@ -52,8 +52,7 @@ impl Round {
         Self { parts: vec![[0.0; 2]; network.capacities.len()], ..Self::default() }
     }
 
-    /// Counts what is taken of each resource. One pass over all uses in the order of their memory:
-    /// a loop for each flow would cost a wrong guess at its end.
+    /// Counts what is taken of each resource.
     pub fn count(&mut self, network: &Network) {
         let amounts = |flow: &u32| {
             let flow = *flow as usize;
@@ -61,18 +60,18 @@ impl Round {
         };
         self.amounts.clear();
         self.amounts.extend(network.flows.items().iter().map(amounts));
-        self.parts.fill([0.0; 2]);
-        for u in &network.branches {
-            let [given, want] = self.amounts[u.place as usize];
-            let part = &mut self.parts[u.resource as usize];
-            *part = [part[0] + given * u.part, part[1] + want * u.part];
+        let amounts = &self.amounts;
+        let add = |sum: [f64; 2], [given, want]: [f64; 2], part: f64| {
+            [sum[0] + given * part, sum[1] + want * part]
+        };
+        for (k, sum) in self.parts.iter_mut().enumerate() {
+            let users = network.branches.of(k).iter();
+            *sum = users.fold([0.0; 2], |sum, u| add(sum, amounts[u.place as usize], u.part));
         }
         for trunk in &network.trunks {
-            let uses = self.amounts.iter().zip(&trunk.parts);
-            let sum = |sum: [f64; 2], ([given, want], part): (&[f64; 2], &f64)| {
-                [sum[0] + given * part, sum[1] + want * part]
-            };
-            self.parts[trunk.resource as usize] = uses.fold([0.0; 2], sum);
+            let uses = amounts.iter().zip(&trunk.parts);
+            let sum = uses.fold([0.0; 2], |sum, (amount, part)| add(sum, *amount, *part));
+            self.parts[trunk.resource as usize] = sum;
         }
     }
 

@@ -24,16 +24,24 @@ struct Line {
 }
 
 impl Line {
-    /// Without a branch that depends on loads.
+    /// Without a branch that depends on loads, and in sums that do not wait for each other.
     fn at(rises: &[Rise], given: f64, level: f64) -> Self {
-        let mut line = Self { rate: 0.0, base: given };
-        for rise in rises {
+        let one = |rise: &Rise| {
             let rate = if level >= rise.start && level < rise.end { rise.rate } else { 0.0 };
             let served = if level >= rise.end { rise.part } else { 0.0 };
-            line.rate += rate;
-            line.base += served - rate * rise.start;
+            (rate, served - rate * rise.start)
+        };
+        let mut sums = [(0.0, 0.0); 4];
+        let (chunks, rest) = rises.as_chunks::<4>();
+        for chunk in chunks {
+            for (sum, rise) in sums.iter_mut().zip(chunk) {
+                let (rate, base) = one(rise);
+                *sum = (sum.0 + rate, sum.1 + base);
+            }
         }
-        line
+        let all = sums.into_iter().chain(rest.iter().map(one));
+        let (rate, base) = all.fold((0.0, 0.0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        Self { rate, base: given + base }
     }
 
     /// Where it is full.
