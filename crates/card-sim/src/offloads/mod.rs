@@ -183,4 +183,6 @@ pub fn units(design: &Design, offload: &Offload) -> u64 {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
