@@ -1,5 +1,5 @@
-//! What the loop has loaded into a region stays there for a monitor period, and no region is switched
-//! back within two: whatever loads do. What people ask for, faults and restarts are not the loop's.
+//! What the loop has loaded into a region stays there as long as the policy says, a monitor period at
+//! least, and no region is switched back within two: whatever loads do. What people ask for, faults and restarts are not the loop's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,11 +37,12 @@ pub fn contents(controller: &Controller) -> Contents {
     views.map_while(|view| view).map(|view| view.bitstream).collect()
 }
 
-/// The monitor period on a card.
-fn period(settings: &Settings, profile: &CardProfile) -> Duration {
+/// The monitor period on a card, and how long what was decided stays.
+fn periods(settings: &Settings, profile: &CardProfile) -> (Duration, Duration) {
     let bytes = profile.regions.iter().map(|region| region.bitstream_max.get()).max();
     let load = bytes.unwrap_or(0) as f64 / profile.configuration_bytes_per_second as f64;
-    settings.autoscaling.period(Duration::from_secs_f64(load))
+    let load = Duration::from_secs_f64(load);
+    (settings.autoscaling.period(load), settings.autoscaling.residency(load))
 }
 
 impl Residency {
@@ -53,7 +54,7 @@ impl Residency {
         before: &Contents,
         after: Contents,
     ) -> Result<(), String> {
-        let period = period(&self.policy, profile);
+        let (period, residency) = periods(&self.policy, profile);
         let regions = (0..).map(RegionId).zip(before.iter().zip(&after));
         for (number, (region, (held, holds))) in regions.enumerate() {
             if self.known.get(number) != Some(held) {
@@ -67,7 +68,12 @@ impl Residency {
             let Some(last) = self.last.insert(region, switch) else { continue };
             let stayed = now.since(last.at);
             self.followed += 1;
-            let least = if last.from == *holds { period * 2 } else { period };
+            let least = match &last.from {
+                // What a free region was loaded with ahead goes to who needs it.
+                None => period,
+                from if from == holds => residency.max(period * 2),
+                Some(_) => residency,
+            };
             if stayed < least {
                 let of = format!("{:?} to {held:?} to {holds:?}", last.from);
                 return Err(format!("region {region} from {of} after {stayed:?}, not {least:?}"));

@@ -154,3 +154,25 @@ fn state_follows_its_dag_from_region_to_region() {
     assert!(switched > SEEDS / 4, "residency was seldom asked for: {switched}");
     assert!(restored > SEEDS / 2 && undisturbed >= SEEDS / 8, "{restored}, {undisturbed}");
 }
+
+/// With a residency longer than any load takes, so that only the policy keeps what a region holds.
+#[test]
+fn a_region_keeps_what_it_was_given_as_long_as_the_policy_says() {
+    let switched: u64 = (0..12)
+        .map(|seed| {
+            let mut world = World::with_regions(seed, 4);
+            set_up(&mut world);
+            let mut settings = world.settings;
+            settings.autoscaling.residency_periods = 8;
+            world.handle(Event::Settings(Box::new(settings)));
+            go_on(&mut world, Duration::from_millis(40), false);
+            for phase in 0..24 {
+                change_loads(&mut world, phase);
+                go_on(&mut world, Duration::from_millis(30), false);
+            }
+            world.residency.followed
+        })
+        .sum();
+    println!("{switched} regions switched again");
+    assert!(switched > 12, "residency was seldom asked for: {switched}");
+}
