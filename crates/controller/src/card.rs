@@ -21,11 +21,11 @@ use crate::epoch::Loop;
 use crate::pages::Pages;
 use crate::records::RegionRecord;
 use crate::rows::RowPool;
-use crate::states::{Guest, States};
+use crate::states::{ResidentContext, States};
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum ConnectionState {
     /// It does not answer, for this reason.
     Absent(String),
     /// It was asked what it holds.
@@ -36,7 +36,7 @@ pub(crate) enum Link {
 
 /// What a region holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Actual {
+pub(crate) enum ObservedContent {
     /// The card did not say (yet).
     Unknown,
     /// Nothing.
@@ -52,10 +52,10 @@ pub(crate) enum Actual {
 pub(crate) struct RegionEntry {
     pub record: RegionRecord,
     /// DAGs that may have state in it, records of their own.
-    pub guests: BTreeSet<Guest>,
+    pub guests: BTreeSet<ResidentContext>,
     /// Digest of the bitstream of the record.
-    pub wanted: Option<Digest>,
-    pub actual: Actual,
+    pub desired: Option<Digest>,
+    pub observed: ObservedContent,
     /// It is to be loaded though nobody uses it.
     pub spare: bool,
     /// Loads that failed in a row.
@@ -74,12 +74,12 @@ pub(crate) struct RegionEntry {
 }
 
 impl RegionEntry {
-    pub fn new(record: RegionRecord, wanted: Option<Digest>) -> Self {
+    pub fn new(record: RegionRecord, desired: Option<Digest>) -> Self {
         Self {
             record,
             guests: BTreeSet::new(),
-            wanted,
-            actual: Actual::Unknown,
+            desired,
+            observed: ObservedContent::Unknown,
             spare: false,
             failures: 0,
             not_before: Timestamp::ZERO,
@@ -93,7 +93,7 @@ impl RegionEntry {
 
     /// Whether it holds what it is to hold.
     pub fn is_loaded(&self) -> bool {
-        self.wanted.is_some_and(|digest| self.actual == Actual::Holds(digest))
+        self.desired.is_some_and(|digest| self.observed == ObservedContent::Holds(digest))
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Loading {
 pub(crate) struct CardState {
     pub profile: CardProfile,
     pub ledger: Ledger,
-    pub link: Link,
+    pub connection: ConnectionState,
     pub regions: Vec<RegionEntry>,
     pub rows: RowPool,
     /// The spaces of tenants' NTs in its memory.
@@ -136,7 +136,7 @@ pub(crate) struct CardState {
     /// Rows in which they may differ.
     pub dirty: BTreeSet<RowKey>,
     /// DAGs whose rows changed since the last commit was sent.
-    pub touched: BTreeSet<DagName>,
+    pub dirty_since_commit: BTreeSet<DagName>,
     /// Operations that wait for rows to be gone, not yet in a commit.
     pub removals: Vec<OperationId>,
     pub programming: Option<Programming>,
@@ -167,14 +167,14 @@ impl CardState {
             ledger: Ledger::new(id, profile.clone()),
             regions: regions.collect(),
             profile,
-            link: Link::Absent("it was not opened yet".into()),
+            connection: ConnectionState::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
             pages: Pages::default(),
             classifier_free: (0..rows).collect(),
             active: TableImage::default(),
             target: TableImage::default(),
             dirty: BTreeSet::new(),
-            touched: BTreeSet::new(),
+            dirty_since_commit: BTreeSet::new(),
             removals: Vec::new(),
             programming: None,
             loading: None,
@@ -224,16 +224,17 @@ impl CardState {
 
     /// When a wait of this card ends.
     pub fn next_wake_up(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.link != Link::Ready {
+        if self.connection != ConnectionState::Ready {
             return None;
         }
-        let unsent =
-            !self.dirty.is_empty() || !self.touched.is_empty() || !self.removals.is_empty();
+        let unsent = !self.dirty.is_empty()
+            || !self.dirty_since_commit.is_empty()
+            || !self.removals.is_empty();
         let program = (self.programming.is_none() && unsent).then_some(self.program_not_before);
         let loads = self
             .regions
             .iter()
-            .filter(|r| self.loading.is_none() && r.wanted.is_some() && !r.is_loaded());
+            .filter(|r| self.loading.is_none() && r.desired.is_some() && !r.is_loaded());
         let times = loads.map(|r| r.not_before).chain(program).chain(self.states.next_wake_up());
         times.filter(|&at| at > now).min()
     }

@@ -74,14 +74,14 @@ impl Controller {
     fn check_rate(&self, entry: &DagEntry, card: Option<&CardState>) -> Option<String> {
         let placement = entry.target.and_then(|serial| entry.placement(serial))?;
         let row: RateLimiterRow = card?.target.get(entry.record.uid.row())?;
-        let wanted = bucket(self.bucket_of(entry, placement));
-        (row != wanted).then(|| format!("its bucket is {row:?} and should be {wanted:?}"))
+        let desired = bucket(self.bucket_of(entry, placement));
+        (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
     }
 
     fn check_dag(&self, entry: &DagEntry) -> Result<(), String> {
         let name = &entry.record.name;
         let served = entry.target.and_then(|serial| entry.placement(serial));
-        if served.is_some_and(|placement| !self.is_welcome(name, placement)) {
+        if served.is_some_and(|placement| !self.contexts_resident(name, placement)) {
             return Err(format!("{name}: its rows lead where its state is not"));
         }
         let card = entry.card().and_then(|id| self.cards.get(id));
@@ -90,12 +90,12 @@ impl Controller {
             return Err(format!("{name}: it has a reservation and no placement, or the reverse"));
         }
         if let (Some(placement), None) = (&entry.record.placement, &entry.record.previous)
-            && let (Some(held), Some(wanted)) = (held, self.reservation_of(placement))
-            && *held != wanted
+            && let (Some(held), Some(desired)) = (held, self.reservation_of(placement))
+            && *held != desired
         {
             return Err(format!("{name}: its reservation is not what its placement needs"));
         }
-        if entry.record.placement.is_none() && !self.unplaced.contains(name) {
+        if entry.record.placement.is_none() && !self.unscheduled.contains(name) {
             return Err(format!("{name}: it has no place and does not wait for one"));
         }
         if let Some(broken) = self.check_rate(entry, card) {

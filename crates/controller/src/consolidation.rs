@@ -24,13 +24,13 @@ use snic_planner::{
     Underfilled, optimize, recommend,
 };
 
-use crate::card::Link;
+use crate::card::ConnectionState;
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::out::Out;
 use crate::placement::{Choice, regions_of};
 use crate::records::Work;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// How often the moves are looked for anew because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
@@ -121,7 +121,7 @@ impl Controller {
             .filter_map(|entry| {
                 let placement = entry.record.placement.as_ref().filter(|p| !self.keeps_state(p))?;
                 let dag =
-                    Dag::new(placement.spec.clone()).ok().filter(|_| placement.lent.is_none())?;
+                    Dag::new(placement.spec.clone()).ok().filter(|_| placement.burst.is_none())?;
                 let (name, mapping) = (entry.record.name.clone(), placement.mapping.clone());
                 (mapping.card == *id).then_some((name, dag, mapping, placement.serial))
             })
@@ -135,7 +135,9 @@ impl Controller {
 
     /// Looks for a better arrangement of a card.
     fn arrangement(&self, id: &CardId, budget: Budget) -> (Consolidation, BTreeMap<DagName, u64>) {
-        let Some(card) = self.cards.get(id).filter(|card| card.link == Link::Ready) else {
+        let Some(card) =
+            self.cards.get(id).filter(|card| card.connection == ConnectionState::Ready)
+        else {
             return (Consolidation::default(), BTreeMap::new());
         };
         let places = self.places(id);
@@ -147,12 +149,12 @@ impl Controller {
     /// Moves DAGs of a card together where that is worth it; `dry_run` only says which.
     pub(crate) fn optimize_card(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         dry_run: bool,
     ) -> Result<Reply, ControlError> {
         let card = self.cards.get(id).ok_or_else(|| ControlError::not_found(card_name(id)))?;
-        if card.link != Link::Ready {
+        if card.connection != ConnectionState::Ready {
             let text = "it does not answer, or is still being read; try again when it does";
             return Err(ControlError::precondition(card_name(id), text));
         }
@@ -164,7 +166,7 @@ impl Controller {
         let pending = self.consolidations.iter().find(|(_, c)| c.card == *id);
         let operation = match pending.map(|(operation, _)| operation.clone()) {
             Some(operation) => operation,
-            None => self.begin_operation(out, Work::OptimizeCard(id.clone())),
+            None => self.begin_operation(tx, Work::OptimizeCard(id.clone())),
         };
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
@@ -204,21 +206,21 @@ impl Controller {
     }
 
     /// The next step of every pass. Time O(passes under way) where there is none to take.
-    pub(crate) fn go_on_consolidating(&mut self, out: &mut Out) {
-        self.begin_on_its_own(out);
+    pub(crate) fn go_on_consolidating(&mut self, tx: &mut Tx) {
+        self.begin_on_its_own(tx);
         let pending: Vec<OperationId> = self.consolidations.keys().cloned().collect();
         for operation in pending {
-            self.consolidate(out, &operation);
+            self.consolidate(tx, &operation);
         }
     }
 
     /// Begins the passes for which it is time.
-    fn begin_on_its_own(&mut self, out: &mut Out) {
+    fn begin_on_its_own(&mut self, tx: &mut Tx) {
         if self.consolidate_at.is_none_or(|at| at > self.now) {
             return;
         }
         self.consolidate_at = None;
-        let ready = self.cards.iter().filter(|(_, card)| card.link == Link::Ready);
+        let ready = self.cards.iter().filter(|(_, card)| card.connection == ConnectionState::Ready);
         let cards: Vec<CardId> = ready.map(|(id, _)| id.clone()).collect();
         for id in cards {
             let is_alone = !self.consolidations.values().any(|pass| pass.card == id);
@@ -231,7 +233,7 @@ impl Controller {
                 }
                 continue;
             }
-            let operation = self.begin_operation(out, Work::OptimizeCard(id));
+            let operation = self.begin_operation(tx, Work::OptimizeCard(id));
             if let Some(pass) = self.consolidations.get_mut(&operation) {
                 pass.moves = moves;
             }
@@ -268,10 +270,11 @@ impl Controller {
         self.consolidate_later();
     }
 
-    fn consolidate(&mut self, out: &mut Out, operation: &OperationId) {
+    fn consolidate(&mut self, tx: &mut Tx, operation: &OperationId) {
         let Some(pass) = self.consolidations.get(operation) else { return };
         let id = pass.card.clone();
-        let is_ready = self.cards.get(&id).is_some_and(|card| card.link == Link::Ready);
+        let is_ready =
+            self.cards.get(&id).is_some_and(|card| card.connection == ConnectionState::Ready);
         let on_card = |entry: &crate::state::DagEntry| entry.card() == Some(&id);
         if !is_ready || self.dags.values().any(|e| e.record.previous.is_some() && on_card(e)) {
             return;
@@ -282,10 +285,10 @@ impl Controller {
                 if self.look_again(operation, &id) {
                     continue;
                 }
-                return self.end_operation(out, operation, Ok(()));
+                return self.end_operation(tx, operation, Ok(()));
             };
             let loads = u32::try_from(next.plan.loads.len()).unwrap_or(u32::MAX);
-            if self.is_good(&id, &next, serial) && self.move_to(out, &next.name, &id, next.plan) {
+            if self.is_good(&id, &next, serial) && self.move_to(tx, &next.name, &id, next.plan) {
                 let started = self.operations.get_mut(operation).map(|record| &mut record.started);
                 if let Some(started) = started {
                     started.get_or_insert(self.now);
@@ -341,7 +344,7 @@ impl Controller {
     /// Moves a DAG that is served: the old place serves until the new one does.
     pub(crate) fn move_to(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         card: &CardId,
         plan: Plan,
@@ -351,13 +354,13 @@ impl Controller {
         let dag = Dag::new(placement.spec.clone());
         entry.record.previous = Some(placement);
         let choice = Choice { card: card.clone(), plan };
-        let moved = dag.is_ok_and(|dag| self.install(out, name, &dag, choice).is_ok());
+        let moved = dag.is_ok_and(|dag| self.install(tx, name, &dag, choice).is_ok());
         if let Some(entry) = self.dags.get_mut(name)
             && !moved
         {
             entry.record.placement = entry.record.previous.take();
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
         moved
     }
 

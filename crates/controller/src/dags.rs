@@ -6,10 +6,10 @@ use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
 
 use crate::error::{ControlError, FieldViolation};
 use crate::event::{Caller, Change, Effect, Reply};
-use crate::out::Out;
 use crate::placement::Choice;
 use crate::records::{DagRecord, Placement, Work, key};
 use crate::state::{Controller, DagEntry};
+use crate::tx::Tx;
 use crate::view::DagView;
 
 impl Controller {
@@ -48,7 +48,7 @@ impl Controller {
 
     pub(crate) fn create_dag(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: DagName,
         spec: DagSpec,
         validate_only: bool,
@@ -60,7 +60,7 @@ impl Controller {
         self.check_quota(&name, &dag)?;
         let choice = match validate_only {
             true => self.would_admit(&name, &dag, None)?,
-            false => self.admit(out, &name, &dag, None)?,
+            false => self.admit(tx, &name, &dag, None)?,
         };
         let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
             what: "DAGs of this daemon".into(),
@@ -91,30 +91,30 @@ impl Controller {
         if validate_only {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
-        self.forget_refused(out, &name);
+        self.forget_refused(tx, &name);
         self.charge_dag(&name.tenant, dag.spec());
         if self.dags.is_empty() {
             // Samples were far apart so far: none was missed.
             self.sampled = self.now;
         }
         self.dags.insert(name.clone(), entry);
-        if let Err(error) = self.install(out, &name, &dag, choice) {
+        if let Err(error) = self.install(tx, &name, &dag, choice) {
             self.dags.remove(&name);
             self.discharge_dag(&name.tenant, dag.spec());
             return Err(error);
         }
         self.uids.take(uid);
-        out.batch.put(key::uid(uid.row()), &uid.incarnation());
-        Ok(self.begin_dag_operation(out, &name, Work::CreateDag(name.clone())))
+        tx.batch.put(key::uid(uid.row()), &uid.incarnation());
+        Ok(self.begin_dag_operation(tx, &name, Work::CreateDag(name.clone())))
     }
 
     /// An operation that ends when the DAG is ready.
-    fn begin_dag_operation(&mut self, out: &mut Out, name: &DagName, work: Work) -> Reply {
-        let id = self.begin_operation(out, work);
+    fn begin_dag_operation(&mut self, tx: &mut Tx, name: &DagName, work: Work) -> Reply {
+        let id = self.begin_operation(tx, work);
         if let Some(entry) = self.dags.get_mut(name) {
             entry.operation = Some(id.clone());
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
         Reply::Operation(self.operation_view(&self.operations[&id]))
     }
 
@@ -125,7 +125,7 @@ impl Controller {
             serial: 0,
             generation: entry.record.generation,
             spec,
-            lent: None,
+            burst: None,
             mapping: choice.plan.mapping,
             stage_row: 0,
             chain_row: 0,
@@ -142,7 +142,7 @@ impl Controller {
 
     pub(crate) fn update_dag(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         spec: DagSpec,
         validate_only: bool,
@@ -151,7 +151,7 @@ impl Controller {
         self.check_quota(name, &dag)?;
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
         if dag.spec() == &entry.record.spec && entry.record.placement.is_some() && !validate_only {
-            return Ok(self.nothing_to_update(out, name));
+            return Ok(self.nothing_to_update(tx, name));
         }
         let previous = entry.record.previous.clone().or_else(|| {
             let placement = entry.record.placement.as_ref();
@@ -159,7 +159,7 @@ impl Controller {
         });
         let choice = match validate_only {
             true => self.would_admit(name, &dag, previous.as_ref())?,
-            false => self.admit(out, name, &dag, previous.as_ref())?,
+            false => self.admit(tx, name, &dag, previous.as_ref())?,
         };
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
         let generation = entry.record.generation + 1;
@@ -170,19 +170,19 @@ impl Controller {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
         }
         self.check_rows(&choice)?;
-        self.forget_refused(out, name);
-        self.supersede(out, name);
+        self.forget_refused(tx, name);
+        self.supersede(tx, name);
         self.make_way(name, previous.is_some());
         self.set_spec(name, dag.spec());
-        let reply = self.begin_dag_operation(out, name, Work::UpdateDag(name.clone()));
-        if let Err(error) = self.install(out, name, &dag, choice) {
+        let reply = self.begin_dag_operation(tx, name, Work::UpdateDag(name.clone()));
+        if let Err(error) = self.install(tx, name, &dag, choice) {
             let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
-                self.end_operation(out, &operation, Err(error));
+                self.end_operation(tx, &operation, Err(error));
             }
-            self.unplaced.insert(name.clone());
+            self.unscheduled.insert(name.clone());
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
         Ok(reply)
     }
 
@@ -212,11 +212,11 @@ impl Controller {
     }
 
     /// An update to what is there already: the operation under way, or one that has ended.
-    fn nothing_to_update(&mut self, out: &mut Out, name: &DagName) -> Reply {
+    fn nothing_to_update(&mut self, tx: &mut Tx, name: &DagName) -> Reply {
         let pending = self.dags.get(name).and_then(|e| e.operation.clone());
         let id = pending.unwrap_or_else(|| {
-            let id = self.begin_operation(out, Work::UpdateDag(name.clone()));
-            self.end_operation(out, &id, Ok(()));
+            let id = self.begin_operation(tx, Work::UpdateDag(name.clone()));
+            self.end_operation(tx, &id, Ok(()));
             id
         });
         Reply::Operation(self.operation_view(&self.operations[&id]))
@@ -235,17 +235,17 @@ impl Controller {
     }
 
     /// Ends the operation that an earlier change of the DAG began.
-    fn supersede(&mut self, out: &mut Out, name: &DagName) {
+    fn supersede(&mut self, tx: &mut Tx, name: &DagName) {
         let operation = self.dags.get(name).and_then(|entry| entry.operation.clone());
         if let Some(operation) = operation {
             let error = ControlError::Superseded { resource: name.to_string() };
-            self.end_operation(out, &operation, Err(error));
+            self.end_operation(tx, &operation, Err(error));
         }
     }
 
     /// Takes an update back that has not started: what serves is what is wanted again.
     /// Fails where nothing serves.
-    pub(crate) fn revert_update(&mut self, out: &mut Out, name: &DagName) -> Result<(), ()> {
+    pub(crate) fn revert_update(&mut self, tx: &mut Tx, name: &DagName) -> Result<(), ()> {
         let entry = self.dags.get(name).ok_or(())?;
         let Some(mut previous) = entry.record.previous.clone() else { return Err(()) };
         self.uninstall(name);
@@ -255,24 +255,24 @@ impl Controller {
         entry.record.previous = None;
         entry.record.placement = Some(previous);
         entry.explanation = None;
-        out.batch.delete(key::explanation(name));
+        tx.batch.delete(key::explanation(name));
         self.hold_again(name);
-        self.store_dag(out, name);
-        self.stale.insert(name.clone());
+        self.store_dag(tx, name);
+        self.dirty_dags.insert(name.clone());
         Ok(())
     }
 
     pub(crate) fn delete_dag(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
     ) -> Result<Reply, ControlError> {
-        self.supersede(out, name);
-        let card = self.remove_dag(out, name);
-        let id = self.begin_operation(out, Work::DeleteDag(name.clone(), card.clone()));
+        self.supersede(tx, name);
+        let card = self.remove_dag(tx, name);
+        let id = self.begin_operation(tx, Work::DeleteDag(name.clone(), card.clone()));
         match card.and_then(|card| self.cards.get_mut(&card)) {
             Some(card) => card.removals.push(id.clone()),
-            None => self.end_operation(out, &id, Ok(())),
+            None => self.end_operation(tx, &id, Ok(())),
         }
         Ok(Reply::Operation(self.operation_view(&self.operations[&id])))
     }
@@ -280,23 +280,23 @@ impl Controller {
     /// Removes a DAG and the rules that lead to it; says which card still has rows of it.
     pub(crate) fn remove_dag(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
     ) -> Option<snic_domain::CardId> {
-        self.end_bindings_of(out, name);
-        self.remove_rules_of(out, name);
+        self.end_bindings_of(tx, name);
+        self.remove_rules_of(tx, name);
         let last = self.dag_view(name);
-        let card = self.evict(out, name);
+        let card = self.evict(tx, name);
         if let Some(entry) = self.dags.remove(name) {
             self.discharge_dag(&name.tenant, &entry.record.spec);
         }
-        out.batch.delete(key::dag(name));
-        out.batch.delete(key::explanation(name));
+        tx.batch.delete(key::dag(name));
+        tx.batch.delete(key::explanation(name));
         if let Some(mut view) = last {
             view.state = snic_domain::DagState::Deleting;
-            out.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
+            tx.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
         }
-        self.freed = true;
+        self.capacity_freed = true;
         card
     }
 

@@ -29,7 +29,6 @@ mod glance;
 mod log;
 mod maintenance;
 mod operations;
-mod out;
 mod pages;
 mod placement;
 mod policy;
@@ -48,6 +47,7 @@ mod state;
 mod states;
 mod status;
 mod tenants;
+mod tx;
 mod view;
 
 pub use bindings::{BindingRecord, BindingView, BoundDag};
@@ -71,7 +71,9 @@ pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
 pub use state::{Controller, Settings};
-pub use states::{Departed, Guest, Phase, StateFigures, StatePlace, StateRecord, StateView};
+pub use states::{
+    PendingErase, Phase, ResidentContext, StateFigures, StatePlace, StateRecord, StateView,
+};
 pub use view::{
     BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
     RuleView, SlotView, TenantUsage, TenantView,

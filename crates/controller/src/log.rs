@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
 
 use crate::event::{Caller, Change, Effect};
-use crate::out::Out;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// Entries kept; the oldest go first. A few hundred bytes each: about a megabyte.
 pub const LOG_KEPT: usize = 4_096;
@@ -106,7 +106,7 @@ impl<'a> About<'a> {
 
 impl Controller {
     /// Notes a decision, and tells those who watch.
-    pub(crate) fn note(&mut self, out: &mut Out, kind: LogKind, about: About<'_>, text: String) {
+    pub(crate) fn note(&mut self, tx: &mut Tx, kind: LogKind, about: About<'_>, text: String) {
         self.log.next += 1;
         let entry = LogEntry {
             number: self.log.next,
@@ -117,7 +117,7 @@ impl Controller {
             regions: about.regions,
             text,
         };
-        out.effects.push(Effect::Emit(Change::Logged(Box::new(entry.clone()))));
+        tx.effects.push(Effect::Emit(Change::Logged(Box::new(entry.clone()))));
         self.log.entries.push_back(entry);
         if self.log.entries.len() > LOG_KEPT {
             self.log.entries.pop_front();

@@ -3,9 +3,9 @@
 
 use crate::error::ControlError;
 use crate::event::{Caller, Reply};
-use crate::out::Out;
 use crate::records::{Maintenance, key};
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// Longest reason, in characters: a sentence or two.
 const REASON_CHARS_MAX: usize = 500;
@@ -19,13 +19,13 @@ impl Controller {
     /// Begins or ends it. Beginning it again changes the reason.
     pub(crate) fn maintain(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         reason: Option<String>,
     ) -> Result<Reply, ControlError> {
         let Some(reason) = reason else {
             if self.maintenance.take().is_some() {
-                out.batch.delete(key::MAINTENANCE.to_owned());
+                tx.batch.delete(key::MAINTENANCE.to_owned());
             }
             return Ok(Reply::Done);
         };
@@ -35,7 +35,7 @@ impl Controller {
         }
         let since = self.maintenance.as_ref().map_or(self.now, |before| before.since);
         let record = Maintenance { reason, by: caller.key(), since };
-        out.batch.put(key::MAINTENANCE.to_owned(), &record);
+        tx.batch.put(key::MAINTENANCE.to_owned(), &record);
         self.maintenance = Some(record);
         Ok(Reply::Done)
     }

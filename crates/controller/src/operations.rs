@@ -6,22 +6,18 @@ use snic_domain::{CardId, DagName, Digest, OperationId, RegionId};
 
 use crate::error::ControlError;
 use crate::event::{Caller, Change, Command, Effect, Reply, Request};
-use crate::out::Out;
 use crate::records::{Made, OperationRecord, RequestRecord, Work, key};
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// Longest request id, in characters: a UUID has 36.
 const REQUEST_ID_CHARS_MAX: usize = 64;
 
 impl Controller {
     /// Carries out a request, or repeats the answer to one that was carried out before.
-    pub(crate) fn request(
-        &mut self,
-        out: &mut Out,
-        request: Request,
-    ) -> Result<Reply, ControlError> {
+    pub(crate) fn request(&mut self, tx: &mut Tx, request: Request) -> Result<Reply, ControlError> {
         let Some(id) = request.request_id else {
-            return self.command(out, &request.caller, request.command);
+            return self.command(tx, &request.caller, request.command);
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if id.is_empty() || id.len() > REQUEST_ID_CHARS_MAX || !id.chars().all(plain) {
@@ -38,10 +34,10 @@ impl Controller {
             }
             return self.made(&known.made);
         }
-        let reply = self.command(out, &request.caller, request.command)?;
+        let reply = self.command(tx, &request.caller, request.command)?;
         if let Some(made) = made_by(&reply) {
             let record = RequestRecord { command, made, at: self.now };
-            out.batch.put(key::request(&key.0, &key.1), &record);
+            tx.batch.put(key::request(&key.0, &key.1), &record);
             self.requests.insert(key.clone(), record);
             self.requests_by_age.push_back(key);
         }
@@ -65,75 +61,75 @@ impl Controller {
 
     fn command(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         command: Command,
     ) -> Result<Reply, ControlError> {
         match command {
-            Command::CreateTenant(tenant) => self.create_tenant(out, tenant),
+            Command::CreateTenant(tenant) => self.create_tenant(tx, tenant),
             Command::UpdateTenant { id, weight, quota, etag } => {
-                self.update_tenant(out, &id, (weight, quota), etag.as_deref())
+                self.update_tenant(tx, &id, (weight, quota), etag.as_deref())
             }
             Command::DeleteTenant { id, force, etag } => {
-                self.delete_tenant(out, &id, force, etag.as_deref())
+                self.delete_tenant(tx, &id, force, etag.as_deref())
             }
-            Command::CreateNtType(nt) => self.create_nt(out, caller, nt),
-            Command::DeleteNtType { id, etag } => self.delete_nt(out, caller, &id, etag.as_deref()),
-            Command::CreateBitstream(bitstream) => self.create_bitstream(out, caller, bitstream),
+            Command::CreateNtType(nt) => self.create_nt(tx, caller, nt),
+            Command::DeleteNtType { id, etag } => self.delete_nt(tx, caller, &id, etag.as_deref()),
+            Command::CreateBitstream(bitstream) => self.create_bitstream(tx, caller, bitstream),
             Command::DeleteBitstream { id, etag } => {
-                self.delete_bitstream(out, caller, &id, etag.as_deref())
+                self.delete_bitstream(tx, caller, &id, etag.as_deref())
             }
             Command::CreateDag { name, spec, validate_only } => {
                 self.check_maintenance(validate_only)?;
                 self.visible_tenant(caller, &name.tenant)?;
-                self.create_dag(out, name, spec, validate_only)
+                self.create_dag(tx, name, spec, validate_only)
             }
             Command::UpdateDag { name, patch, etag, validate_only } => {
                 let spec = patch.apply(&self.visible_dag(caller, &name)?.record.spec);
                 self.check_dag_etag(&name, etag.as_deref())?;
-                self.update_dag(out, &name, spec, validate_only)
+                self.update_dag(tx, &name, spec, validate_only)
             }
             Command::DeleteDag { name, etag } => {
                 self.visible_dag(caller, &name)?;
                 self.check_dag_etag(&name, etag.as_deref())?;
                 self.check_unbound(&name)?;
-                self.delete_dag(out, &name)
+                self.delete_dag(tx, &name)
             }
-            Command::CreateRule(rule) => self.create_rule(out, rule),
-            Command::DeleteRule { id, etag } => self.delete_rule(out, &id, etag.as_deref()),
-            Command::DrainRegion { card, region } => self.drain_region(out, &card, region),
-            Command::DrainCard { card } => self.drain_card(out, &card),
-            Command::Cordon { card, region, on } => self.cordon_regions(out, &card, region, on),
-            Command::Maintain { reason } => self.maintain(out, caller, reason),
-            Command::UndrainRegion { card, region } => self.undrain_region(out, &card, region),
-            Command::ResetRegion { card, region } => self.reset_region(out, &card, region),
+            Command::CreateRule(rule) => self.create_rule(tx, rule),
+            Command::DeleteRule { id, etag } => self.delete_rule(tx, &id, etag.as_deref()),
+            Command::DrainRegion { card, region } => self.drain_region(tx, &card, region),
+            Command::DrainCard { card } => self.drain_card(tx, &card),
+            Command::Cordon { card, region, on } => self.cordon_regions(tx, &card, region, on),
+            Command::Maintain { reason } => self.maintain(tx, caller, reason),
+            Command::UndrainRegion { card, region } => self.undrain_region(tx, &card, region),
+            Command::ResetRegion { card, region } => self.reset_region(tx, &card, region),
             Command::BindVm(spec) => {
                 // One that is bound already is only told so.
                 self.check_maintenance(self.binding_view(&spec.vm).is_some())?;
-                self.bind_vm(out, spec)
+                self.bind_vm(tx, spec)
             }
-            Command::UnbindVm { vm, tenant } => self.unbind_vm(out, &vm, tenant.as_ref()),
-            Command::Heartbeat { vms } => Ok(self.heartbeat(out, vms)),
+            Command::UnbindVm { vm, tenant } => self.unbind_vm(tx, &vm, tenant.as_ref()),
+            Command::Heartbeat { vms } => Ok(self.heartbeat(tx, vms)),
             Command::OptimizeCard { card, validate_only } => {
-                self.optimize_card(out, &card, validate_only)
+                self.optimize_card(tx, &card, validate_only)
             }
-            Command::LoadRole { card, force } => self.load_role(out, &card, force),
-            Command::CancelOperation { id } => self.cancel_operation(out, caller, &id),
-            Command::DeleteOperation { id } => self.delete_operation(out, caller, &id),
+            Command::LoadRole { card, force } => self.load_role(tx, &card, force),
+            Command::CancelOperation { id } => self.cancel_operation(tx, caller, &id),
+            Command::DeleteOperation { id } => self.delete_operation(tx, caller, &id),
         }
     }
 
     /// A new operation. Its id tells nothing about others.
-    pub(crate) fn begin_operation(&mut self, out: &mut Out, work: Work) -> OperationId {
+    pub(crate) fn begin_operation(&mut self, tx: &mut Tx, work: Work) -> OperationId {
         self.meta.operations += 1;
-        out.batch.put(key::META.to_owned(), &self.meta);
+        tx.batch.put(key::META.to_owned(), &self.meta);
         let seed = format!("{}/{}", self.meta.secret, self.meta.operations);
         let [a, b, ..] = Digest::of(seed.as_bytes()).words();
         let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
             .expect("a prefix and sixteen hexadecimal digits are a label");
         let record =
             OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
-        out.batch.put(key::operation(&id), &record);
+        tx.batch.put(key::operation(&id), &record);
         match &record.work {
             Work::DrainRegion(card, region) => {
                 self.drains.insert(id.clone(), (card.clone(), Some(*region)));
@@ -165,7 +161,7 @@ impl Controller {
     /// Ends an operation, once.
     pub(crate) fn end_operation(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &OperationId,
         result: Result<(), ControlError>,
     ) {
@@ -174,7 +170,7 @@ impl Controller {
             return;
         }
         record.ended = Some((self.now, result));
-        out.batch.put(key::operation(id), record);
+        tx.batch.put(key::operation(id), record);
         self.ended.push_back(id.clone());
         self.drains.remove(id);
         self.consolidations.remove(id);
@@ -185,7 +181,7 @@ impl Controller {
         {
             entry.operation = None;
         }
-        out.effects.push(Effect::Emit(Change::Operation(id.clone())));
+        tx.effects.push(Effect::Emit(Change::Operation(id.clone())));
     }
 
     /// The drains that have not ended, with each region that they are of.
@@ -208,7 +204,7 @@ impl Controller {
 
     fn cancel_operation(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         id: &OperationId,
     ) -> Result<Reply, ControlError> {
@@ -220,24 +216,24 @@ impl Controller {
         let too_late = "it has started; wait for its end";
         match record.work.clone() {
             Work::CreateDag(name) if record.started.is_none() => {
-                self.end_operation(out, id, Err(ControlError::Cancelled));
-                self.remove_dag(out, &name);
+                self.end_operation(tx, id, Err(ControlError::Cancelled));
+                self.remove_dag(tx, &name);
             }
             Work::UpdateDag(name) if record.started.is_none() => {
-                self.revert_update(out, &name)
+                self.revert_update(tx, &name)
                     .map_err(|()| ControlError::precondition(&resource, too_late))?;
-                self.end_operation(out, id, Err(ControlError::Cancelled));
+                self.end_operation(tx, id, Err(ControlError::Cancelled));
             }
             Work::DrainRegion(card, region) => {
-                self.end_operation(out, id, Err(ControlError::Cancelled));
-                self.uncordon(out, &card, region);
+                self.end_operation(tx, id, Err(ControlError::Cancelled));
+                self.uncordon(tx, &card, region);
             }
             Work::DrainCard(card) => {
-                self.end_operation(out, id, Err(ControlError::Cancelled));
+                self.end_operation(tx, id, Err(ControlError::Cancelled));
                 let regions: Vec<RegionId> = self.regions_meant(&card, None).collect();
-                regions.into_iter().for_each(|region| self.uncordon(out, &card, region));
+                regions.into_iter().for_each(|region| self.uncordon(tx, &card, region));
             }
-            Work::OptimizeCard(_) => self.end_operation(out, id, Err(ControlError::Cancelled)),
+            Work::OptimizeCard(_) => self.end_operation(tx, id, Err(ControlError::Cancelled)),
             _ => return Err(ControlError::precondition(resource, too_late)),
         }
         Ok(Reply::Done)
@@ -245,7 +241,7 @@ impl Controller {
 
     fn delete_operation(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         id: &OperationId,
     ) -> Result<Reply, ControlError> {
@@ -259,12 +255,12 @@ impl Controller {
         }
         self.operations.remove(id);
         self.ended.retain(|ended| ended != id);
-        out.batch.delete(key::operation(id));
+        tx.batch.delete(key::operation(id));
         Ok(Reply::Done)
     }
 
     /// Forgets operations and request ids that are old. Amortised O(1) an event.
-    pub(crate) fn forget_old(&mut self, out: &mut Out) {
+    pub(crate) fn forget_old(&mut self, tx: &mut Tx) {
         let now = self.now;
         while let Some(id) = self.ended.front() {
             let old = self.operations.get(id).and_then(|record| record.ended.as_ref());
@@ -272,7 +268,7 @@ impl Controller {
             if keep && self.ended.len() <= OPERATIONS_KEPT_MAX {
                 break;
             }
-            out.batch.delete(key::operation(id));
+            tx.batch.delete(key::operation(id));
             self.operations.remove(id);
             self.ended.pop_front();
         }
@@ -282,7 +278,7 @@ impl Controller {
             if keep && self.requests_by_age.len() <= OPERATIONS_KEPT_MAX {
                 break;
             }
-            out.batch.delete(key::request(&id.0, &id.1));
+            tx.batch.delete(key::request(&id.0, &id.1));
             self.requests.remove(id);
             self.requests_by_age.pop_front();
         }

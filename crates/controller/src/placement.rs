@@ -8,11 +8,11 @@ use snic_domain::{
 use snic_planner::{Plan, Request, Reservation, plan};
 use snic_tables::Table;
 
-use crate::card::{Actual, Link};
+use crate::card::{ConnectionState, ObservedContent};
 use crate::error::ControlError;
-use crate::out::Out;
 use crate::records::{Placement, key, storable};
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// An explanation has a record of its own; larger ones are cut to what a record takes.
 const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
@@ -38,7 +38,7 @@ impl Controller {
         let fixed = previous.map(|p| &p.mapping.card);
         let cards = self.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id));
         let (answering, silent): (Vec<_>, Vec<_>) =
-            cards.partition(|(_, card)| card.link == Link::Ready);
+            cards.partition(|(_, card)| card.connection == ConnectionState::Ready);
         for (id, card) in answering.into_iter().chain(silent) {
             let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
             match plan(&card.ledger, &self.catalogue, &request) {
@@ -56,18 +56,18 @@ impl Controller {
     /// taken back where there is no room else.
     pub(crate) fn admit(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         dag: &Dag,
         previous: Option<&Placement>,
     ) -> Result<Choice, ControlError> {
-        let choice = self.make_room(out, name, dag, previous);
-        choice.inspect_err(|error| self.note_refused(out, name, dag.spec(), error))
+        let choice = self.make_room(tx, name, dag, previous);
+        choice.inspect_err(|error| self.note_refused(tx, name, dag.spec(), error))
     }
 
     fn make_room(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         dag: &Dag,
         previous: Option<&Placement>,
@@ -76,7 +76,7 @@ impl Controller {
             Ok(choice) => return Ok(choice),
             Err(refusal) => refusal,
         };
-        if !self.reclaim(out, name) {
+        if !self.preempt(tx, name) {
             return Err(refused.into());
         }
         let choice = self.choose(name, dag, previous)?;
@@ -110,7 +110,7 @@ impl Controller {
         };
         let fixed = previous.map(|p| &p.mapping.card);
         for id in self.cards.keys().filter(|id| fixed.is_none_or(|fixed| fixed == *id)) {
-            let Some(ledger) = self.ledger_without_lent(id, name) else { continue };
+            let Some(ledger) = self.ledger_without_burst(id, name) else { continue };
             let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
             if let Ok(plan) = plan(&ledger, &self.catalogue, &request) {
                 return self.within_promises(name, dag, Choice { card: id.clone(), plan });
@@ -175,7 +175,7 @@ impl Controller {
     /// The DAG's entry gets the placement; what it had as placement must have been taken away.
     pub(crate) fn install(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         dag: &Dag,
         choice: Choice,
@@ -202,14 +202,14 @@ impl Controller {
             serial,
             generation,
             spec: asked,
-            lent: (dag.bandwidth() > promised).then(|| dag.bandwidth()),
+            burst: (dag.bandwidth() > promised).then(|| dag.bandwidth()),
             mapping: plan.mapping,
             stage_row,
             chain_row,
             instance_row,
         };
         for load in &plan.loads {
-            self.set_content(out, &id, load.region, Some(&load.bitstream));
+            self.set_content(tx, &id, load.region, Some(&load.bitstream));
         }
         let Some(card) = self.cards.get_mut(&id) else { return Ok(()) };
         if let Err(overbooked) = card.ledger.hold(name, held) {
@@ -218,17 +218,17 @@ impl Controller {
             return Err(ControlError::precondition(name, overbooked.to_string()));
         }
         let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
-        out.batch.put(key::explanation(name), &stored);
+        tx.batch.put(key::explanation(name), &stored);
         if let Some(entry) = self.dags.get_mut(name) {
             entry.record.placement = Some(placement);
             entry.explanation = Some(plan.explanation);
             entry.refusal = None;
         }
-        self.move_rules(out, name);
-        self.unplaced.remove(name);
-        self.stale.insert(name.clone());
+        self.move_rules(tx, name);
+        self.unscheduled.remove(name);
+        self.dirty_dags.insert(name.clone());
         for load in plan.loads {
-            self.emit_region(out, &id, load.region);
+            self.emit_region(tx, &id, load.region);
         }
         Ok(())
     }
@@ -274,7 +274,7 @@ impl Controller {
                 }
             }
         }
-        self.freed = true;
+        self.capacity_freed = true;
     }
 
     /// Takes a DAG's wanted placement away, and gives its rows and reservation back; what serves
@@ -292,37 +292,37 @@ impl Controller {
             if entry.target.is_none() {
                 card.let_go_of_pages(name, &BTreeSet::new());
             }
-            card.touched.insert(name.clone());
+            card.dirty_since_commit.insert(name.clone());
             card.rows.give(&placement);
             card.ledger.release(name);
         }
         self.hold_again(name);
         self.retarget_rules(name);
         self.loosen(&id, regions_of(&placement));
-        self.stale.insert(name.clone());
+        self.dirty_dags.insert(name.clone());
     }
 
     /// Notes regions that may have lost their last user: see [`Controller::keep_as_victim`].
     pub(crate) fn loosen(&mut self, id: &CardId, regions: impl IntoIterator<Item = RegionId>) {
-        self.loose.extend(regions.into_iter().map(|region| (id.clone(), region)));
+        self.maybe_unused.extend(regions.into_iter().map(|region| (id.clone(), region)));
     }
 
     /// Finds another place for a DAG: what it has must not be used any more, or an operator wants
     /// a region empty. Where there is none the DAG stays without, and is tried again later.
     /// Says whether a place was found.
-    pub(crate) fn replace(&mut self, out: &mut Out, name: &DagName, spec: DagSpec) -> bool {
+    pub(crate) fn replace(&mut self, tx: &mut Tx, name: &DagName, spec: DagSpec) -> bool {
         let Some(entry) = self.dags.get(name) else { return false };
         let Ok(dag) = Dag::new(spec) else { return false };
         let previous = entry.record.previous.clone();
         let result = self
             .choose(name, &dag, previous.as_ref())
-            .and_then(|choice| self.install(out, name, &dag, choice));
+            .and_then(|choice| self.install(tx, name, &dag, choice));
         let placed = result.is_ok();
         if let Err(error) = result {
-            self.unplaced.insert(name.clone());
+            self.unscheduled.insert(name.clone());
             let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
-                self.end_operation(out, &operation, Err(error.clone()));
+                self.end_operation(tx, &operation, Err(error.clone()));
             }
             if let Some(entry) = self.dags.get_mut(name) {
                 entry.refusal = match error {
@@ -331,27 +331,27 @@ impl Controller {
                 };
             }
         }
-        self.store_dag(out, name);
-        self.stale.insert(name.clone());
+        self.store_dag(tx, name);
+        self.dirty_dags.insert(name.clone());
         placed
     }
 
     /// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
-    pub(crate) fn place_unplaced(&mut self, out: &mut Out) {
-        for name in self.unplaced.clone() {
+    pub(crate) fn place_unscheduled(&mut self, tx: &mut Tx) {
+        for name in self.unscheduled.clone() {
             let Some(entry) = self.dags.get(&name) else {
-                self.unplaced.remove(&name);
+                self.unscheduled.remove(&name);
                 continue;
             };
             let spec = entry.record.spec.clone();
-            self.replace(out, &name, spec);
+            self.replace(tx, &name, spec);
         }
     }
 
     /// Says what a region is to hold from now on.
     pub(crate) fn set_content(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         region: RegionId,
         content: Option<&BitstreamId>,
@@ -365,7 +365,7 @@ impl Controller {
         let fits = card.ledger.set_content(region, bitstream.as_ref(), &self.catalogue);
         debug_assert!(fits.is_ok(), "the content of a region in use was changed: {fits:?}");
         entry.record.bitstream = bitstream.as_ref().map(|b| b.id.clone());
-        entry.wanted = bitstream.as_ref().map(|b| b.digest);
+        entry.desired = bitstream.as_ref().map(|b| b.digest);
         entry.spare = false;
         entry.failures = 0;
         entry.not_before = self.now;
@@ -374,32 +374,32 @@ impl Controller {
         if is_loaded {
             self.target_region(id, region);
         }
-        self.store_region(out, id, region);
+        self.store_region(tx, id, region);
     }
 
     /// A region that nobody needs and that does not hold what it was to hold keeps what it does
     /// hold, as a victim, if that is known; else it is free.
-    pub(crate) fn keep_as_victim(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    pub(crate) fn keep_as_victim(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let Some(card) = self.cards.get(id) else { return };
         let Some(entry) = card.region(region) else { return };
         let under_way = card.loading.as_ref().is_some_and(|l| l.region == region);
         if !card.ledger.is_unused(region) || entry.is_loaded() || under_way {
             return;
         }
-        let content = match entry.actual {
-            Actual::Holds(digest) => self
+        let content = match entry.observed {
+            ObservedContent::Holds(digest) => self
                 .catalogue
                 .bitstreams()
                 .find(|b| b.digest == digest && b.card_model == card.profile.model)
                 .map(|b| b.id.clone()),
-            Actual::Unknown if entry.record.bitstream.is_some() => return,
-            Actual::Unknown | Actual::Empty | Actual::Broken => None,
+            ObservedContent::Unknown if entry.record.bitstream.is_some() => return,
+            ObservedContent::Unknown | ObservedContent::Empty | ObservedContent::Broken => None,
         };
-        self.set_content(out, id, region, content.as_ref());
+        self.set_content(tx, id, region, content.as_ref());
     }
 
     /// A region will not get what it was to hold: its DAGs go elsewhere.
-    pub(crate) fn abandon_content(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    pub(crate) fn abandon_content(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
         let mut homeless = Vec::new();
         for name in users {
@@ -408,24 +408,24 @@ impl Controller {
             let (placement, previous) =
                 (uses(&entry.record.placement), uses(&entry.record.previous));
             if previous {
-                self.drop_previous(out, &name);
+                self.drop_previous(tx, &name);
             }
             if placement {
                 self.uninstall(&name);
                 homeless.push(name);
             }
         }
-        self.set_content(out, id, region, None);
-        self.store_region(out, id, region);
+        self.set_content(tx, id, region, None);
+        self.store_region(tx, id, region);
         for name in homeless {
             if let Some(spec) = self.dags.get(&name).map(|e| e.record.spec.clone()) {
-                self.replace(out, &name, spec);
+                self.replace(tx, &name, spec);
             }
         }
     }
 
     /// Gives back what served a DAG until its update was done.
-    pub(crate) fn drop_previous(&mut self, out: &mut Out, name: &DagName) {
+    pub(crate) fn drop_previous(&mut self, tx: &mut Tx, name: &DagName) {
         let Some(entry) = self.dags.get_mut(name) else { return };
         let Some(previous) = entry.record.previous.take() else { return };
         let uid = entry.record.uid;
@@ -438,26 +438,26 @@ impl Controller {
             if in_target {
                 card.clear_rows(crate::rows::keys(uid, &previous));
                 card.let_go_of_pages(name, &BTreeSet::new());
-                card.touched.insert(name.clone());
+                card.dirty_since_commit.insert(name.clone());
             }
             card.rows.give(&previous);
             card.ledger.release(name);
         }
         self.hold_again(name);
         self.loosen(&id, regions_of(&previous));
-        self.stale.insert(name.clone());
-        self.store_dag(out, name);
+        self.dirty_dags.insert(name.clone());
+        self.store_dag(tx, name);
     }
 
     /// A bitstream that failed wherever it was loaded is not planned with any more.
-    pub(crate) fn reject_bitstream(&mut self, out: &mut Out, id: &BitstreamId, reason: String) {
+    pub(crate) fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
         let Some(record) = self.bitstreams.get_mut(id) else { return };
         record.rejected = Some(reason);
-        out.batch.put(key::bitstream(id), record);
+        tx.batch.put(key::bitstream(id), record);
         let held: Vec<(CardId, RegionId)> = self.regions_with(id);
         for (card, region) in held {
             if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {
-                self.abandon_content(out, &card, region);
+                self.abandon_content(tx, &card, region);
             }
         }
         self.catalogue.remove_bitstream(id);
@@ -465,7 +465,7 @@ impl Controller {
         let held: Vec<(CardId, RegionId)> = self.regions_with(id);
         for (card, region) in held {
             if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {
-                self.abandon_content(out, &card, region);
+                self.abandon_content(tx, &card, region);
             }
         }
     }
@@ -485,15 +485,15 @@ impl Controller {
     }
 
     /// Takes a DAG off its card for good: rows, reservation, UID. Says which card has to be told.
-    pub(crate) fn evict(&mut self, out: &mut Out, name: &DagName) -> Option<CardId> {
+    pub(crate) fn evict(&mut self, tx: &mut Tx, name: &DagName) -> Option<CardId> {
         let uid = self.dags.get(name)?.record.uid;
         let card = self.dags.get(name)?.card().cloned();
-        self.forget_states(out, name);
-        self.drop_previous(out, name);
+        self.forget_states(tx, name);
+        self.drop_previous(tx, name);
         self.uninstall(name);
         self.uids.give(uid);
-        self.unplaced.remove(name);
-        self.stale.remove(name);
+        self.unscheduled.remove(name);
+        self.dirty_dags.remove(name);
         card
     }
 }

@@ -10,7 +10,7 @@ use snic_domain::{
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
-use crate::card::{Actual, CardState, Link, RegionEntry};
+use crate::card::{CardState, ConnectionState, ObservedContent, RegionEntry};
 use crate::event::Caller;
 use crate::records::{BitstreamRecord, NtRecord, OperationRecord, Placement, Work};
 use crate::rows;
@@ -232,10 +232,10 @@ impl Controller {
         Some(CardView {
             card: id.clone(),
             profile: card.profile.clone(),
-            health: match &card.link {
-                Link::Ready => CardHealth::Ok,
-                Link::Adopting(_) => CardHealth::Adopting,
-                Link::Absent(reason) => CardHealth::Lost(reason.clone()),
+            health: match &card.connection {
+                ConnectionState::Ready => CardHealth::Ok,
+                ConnectionState::Adopting(_) => CardHealth::Adopting,
+                ConnectionState::Absent(reason) => CardHealth::Lost(reason.clone()),
             },
             table_version: card.version,
             loads: card.loads,
@@ -310,13 +310,13 @@ impl Controller {
         let record = self.rules.get(id)?;
         let card = self.cards.get(&record.card);
         let uid = self.dags.get(&record.rule.dag).map(|entry| entry.record.uid);
-        let wanted = uid.map(|uid| rows::classifier(&record.rule, uid));
-        let actual = card
-            .filter(|card| card.link == Link::Ready)
+        let desired = uid.map(|uid| rows::classifier(&record.rule, uid));
+        let observed = card
+            .filter(|card| card.connection == ConnectionState::Ready)
             .and_then(|card| card.active.get::<ClassifierRow>(record.row));
         Some(RuleView {
             rule: record.rule.clone(),
-            programmed: actual.is_some() && actual == wanted,
+            programmed: observed.is_some() && observed == desired,
             etag: etag(&[id, &record.created.as_nanos()]),
             created: record.created,
         })
@@ -434,7 +434,7 @@ impl CardState {
         match entry {
             RegionEntry { record, .. } if record.faulty.is_some() => RegionState::Faulty,
             _ if loading => RegionState::Reconfiguring,
-            RegionEntry { actual: Actual::Unknown, .. } => RegionState::Unknown,
+            RegionEntry { observed: ObservedContent::Unknown, .. } => RegionState::Unknown,
             RegionEntry { record, .. } if record.cordoned && !unused => RegionState::Draining,
             entry if entry.is_loaded() && unused => RegionState::Victim,
             entry if entry.is_loaded() => RegionState::Active,

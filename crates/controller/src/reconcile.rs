@@ -9,34 +9,34 @@
 use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
 
-use crate::card::{CardState, Link, Loading, Programming};
+use crate::card::{CardState, ConnectionState, Loading, Programming};
 use crate::event::{Change, Effect};
-use crate::out::Out;
 use crate::records::{Placement, key};
 use crate::rows::{self, Bucket, DagColumns};
 use crate::state::{Controller, DagEntry};
+use crate::tx::Tx;
 
 impl Controller {
     /// Looks at all that may have changed and asks the cards for the next steps.
-    pub(crate) fn reconcile(&mut self, out: &mut Out) {
+    pub(crate) fn reconcile(&mut self, tx: &mut Tx) {
         loop {
-            self.settle_regions(out);
-            while let Some(name) = self.stale.pop_first() {
-                self.refresh(out, &name);
+            self.settle_regions(tx);
+            while let Some(name) = self.dirty_dags.pop_first() {
+                self.refresh(tx, &name);
             }
             let cards: Vec<CardId> = self.cards.keys().cloned().collect();
             for id in cards {
-                self.finish_drains(out, &id);
-                if self.cards[&id].link == Link::Ready {
+                self.finish_drains(tx, &id);
+                if self.cards[&id].connection == ConnectionState::Ready {
                     self.follow_at_once(&id);
-                    self.program(out, &id);
-                    self.keep_states(out, &id);
-                    self.load(out, &id);
+                    self.program(tx, &id);
+                    self.keep_states(tx, &id);
+                    self.load(tx, &id);
                 }
             }
-            if self.stale.is_empty() && self.loose.is_empty() && !self.freed {
-                self.go_on_consolidating(out);
-                if self.stale.is_empty() {
+            if self.dirty_dags.is_empty() && self.maybe_unused.is_empty() && !self.capacity_freed {
+                self.go_on_consolidating(tx);
+                if self.dirty_dags.is_empty() {
                     return;
                 }
             }
@@ -44,28 +44,28 @@ impl Controller {
     }
 
     /// Gives what was freed to those who wait, then lets go of what nobody needs.
-    fn settle_regions(&mut self, out: &mut Out) {
-        if std::mem::take(&mut self.freed) {
-            self.place_unplaced(out);
-            self.go_on_draining(out);
+    fn settle_regions(&mut self, tx: &mut Tx) {
+        if std::mem::take(&mut self.capacity_freed) {
+            self.place_unscheduled(tx);
+            self.go_on_draining(tx);
             self.consolidate_later();
         }
-        while let Some((card, region)) = self.loose.pop_first() {
-            self.keep_as_victim(out, &card, region);
+        while let Some((card, region)) = self.maybe_unused.pop_first() {
+            self.keep_as_victim(tx, &card, region);
             // While others are in it nothing about its state has changed, and a view of all of
             // them for each that leaves would be quadratic.
             if self.cards.get(&card).is_some_and(|state| state.ledger.is_unused(region)) {
-                self.emit_region(out, &card, region);
+                self.emit_region(tx, &card, region);
             }
         }
     }
 
     /// Chooses which of a DAG's placements is to be in the tables, and writes its rows into the
     /// target.
-    fn refresh(&mut self, out: &mut Out, name: &DagName) {
-        self.look_for_newcomer(name);
+    fn refresh(&mut self, tx: &mut Tx, name: &DagName) {
+        self.enqueue_context_restore(name);
         self.refresh_rows(name);
-        self.settle(out, name);
+        self.settle(tx, name);
     }
 
     /// The part of it that is about rows.
@@ -73,7 +73,7 @@ impl Controller {
         let Some(entry) = self.dags.get(name) else { return };
         let serving = self.serving(entry).map(|placement| placement.serial);
         if serving != entry.target {
-            let stops = entry.target.is_some() && self.hands_over(entry);
+            let stops = entry.target.is_some() && self.needs_stop_and_copy(entry);
             let now = self.now;
             if let Some(entry) = self.dags.get_mut(name).filter(|_| stops) {
                 entry.stopped = Some(now);
@@ -86,11 +86,11 @@ impl Controller {
     /// state is there, until then the one before. Where the state is in a region that the DAG leaves,
     /// none serves while it is moved.
     fn serving<'a>(&self, entry: &'a DagEntry) -> Option<&'a Placement> {
-        if self.hands_over(entry) {
+        if self.needs_stop_and_copy(entry) {
             return None;
         }
         let name = &entry.record.name;
-        entry.placements().find(|p| self.is_loaded(p) && self.is_welcome(name, p))
+        entry.placements().find(|p| self.is_loaded(p) && self.contexts_resident(name, p))
     }
 
     /// Whether every region of a placement holds what it needs.
@@ -126,7 +126,7 @@ impl Controller {
             && let Some(card) = self.cards.get_mut(&old.mapping.card)
         {
             card.clear_rows(rows::keys(uid, old));
-            card.touched.insert(name.clone());
+            card.dirty_since_commit.insert(name.clone());
         }
         if let Some(new) = &new {
             let columns = self.columns(name, new);
@@ -134,7 +134,7 @@ impl Controller {
                 rows::encode(&mut card.target, &columns, new)
                     .expect("the row pools only give out rows that the tables have");
                 card.dirty.extend(rows::keys(uid, new));
-                card.touched.insert(name.clone());
+                card.dirty_since_commit.insert(name.clone());
             }
         }
         self.retarget_rules(name);
@@ -195,13 +195,13 @@ impl Controller {
     }
 
     /// Sends the rows that differ, if no commit is under way.
-    fn program(&mut self, out: &mut Out, id: &CardId) {
+    fn program(&mut self, tx: &mut Tx, id: &CardId) {
         let Some(card) = self.cards.get_mut(id) else { return };
         if card.programming.is_some() || card.program_not_before > self.now {
             return;
         }
         let delta = card.active.delta_of_rows(&card.target, std::mem::take(&mut card.dirty));
-        let touched = std::mem::take(&mut card.touched);
+        let touched = std::mem::take(&mut card.dirty_since_commit);
         let removals = std::mem::take(&mut card.removals);
         let dags: Vec<(DagName, Option<u64>)> = touched
             .into_iter()
@@ -211,7 +211,7 @@ impl Controller {
             })
             .collect();
         if delta.is_empty() {
-            self.programmed(out, id, dags, removals);
+            self.programmed(tx, id, dags, removals);
             return;
         }
         let ticket = self.ticket();
@@ -221,11 +221,11 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let command = CardCommand::Program { ticket, delta: delta.clone() };
         card.programming = Some(Programming { ticket, delta, dags, removals });
-        out.effects.push(Effect::Card { card: id.clone(), command });
+        tx.effects.push(Effect::Card { card: id.clone(), command });
     }
 
     /// Asks for the load that waits longest, if none is under way.
-    fn load(&mut self, out: &mut Out, id: &CardId) {
+    fn load(&mut self, tx: &mut Tx, id: &CardId) {
         let card = &self.cards[id];
         if card.loading.is_some() {
             return;
@@ -234,7 +234,7 @@ impl Controller {
         let is_used = |region: RegionId| !card.ledger.is_unused(region);
         let waiting = |region: &RegionId| {
             card.region(*region).is_some_and(|entry| {
-                entry.wanted.is_some()
+                entry.desired.is_some()
                     && !entry.is_loaded()
                     && entry.record.faulty.is_none()
                     && entry.not_before <= now
@@ -252,29 +252,30 @@ impl Controller {
             (!is_used(*region), card.region(*region).map(|e| e.not_before), *region)
         });
         if let Some(region) = next {
-            match self.make_loadable(out, id, region) {
-                true => self.start_load(out, id, region),
+            match self.make_loadable(tx, id, region) {
+                true => self.start_load(tx, id, region),
                 // It is saved first.
-                false => self.keep_states(out, id),
+                false => self.keep_states(tx, id),
             }
         }
     }
 
-    fn start_load(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    fn start_load(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        let (Some(digest), Some(bitstream)) = (entry.wanted, entry.record.bitstream.clone()) else {
+        let (Some(digest), Some(bitstream)) = (entry.desired, entry.record.bitstream.clone())
+        else {
             return;
         };
         card.loading = Some(Loading { ticket, region, digest, bitstream });
         let command = CardCommand::Load { ticket, region, digest };
-        out.effects.push(Effect::Card { card: id.clone(), command });
+        tx.effects.push(Effect::Card { card: id.clone(), command });
         let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
         for name in users {
             self.start_operation(&name);
         }
-        self.emit_region(out, id, region);
+        self.emit_region(tx, id, region);
     }
 
     /// Writes the rows of a region that was loaded.
@@ -301,7 +302,7 @@ impl Controller {
     }
 
     /// Operations that drain a region end when nobody is left in it.
-    fn finish_drains(&mut self, out: &mut Out, id: &CardId) {
+    fn finish_drains(&mut self, tx: &mut Tx, id: &CardId) {
         let card = &self.cards[id];
         let is_empty = |of: &Option<RegionId>| {
             self.regions_meant(id, *of).all(|region| card.ledger.is_unused(region))
@@ -309,29 +310,29 @@ impl Controller {
         let drains = self.drains.iter().filter(|(_, (on, of))| on == id && is_empty(of));
         let drained: Vec<_> = drains.map(|(operation, _)| operation.clone()).collect();
         for operation in drained {
-            self.end_operation(out, &operation, Ok(()));
+            self.end_operation(tx, &operation, Ok(()));
         }
     }
 
-    pub(crate) fn emit_dag(&self, out: &mut Out, name: &DagName) {
+    pub(crate) fn emit_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            out.effects.push(Effect::Emit(Change::Dag(name.clone(), entry.record.uid)));
+            tx.effects.push(Effect::Emit(Change::Dag(name.clone(), entry.record.uid)));
         }
     }
 
-    pub(crate) fn emit_region(&self, out: &mut Out, card: &CardId, region: RegionId) {
-        out.effects.push(Effect::Emit(Change::Region(card.clone(), region)));
+    pub(crate) fn emit_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
+        tx.effects.push(Effect::Emit(Change::Region(card.clone(), region)));
     }
 
-    pub(crate) fn store_region(&self, out: &mut Out, card: &CardId, region: RegionId) {
+    pub(crate) fn store_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
         if let Some(entry) = self.cards.get(card).and_then(|c| c.region(region)) {
-            out.batch.put(key::region(card, region), &entry.record);
+            tx.batch.put(key::region(card, region), &entry.record);
         }
     }
 
-    pub(crate) fn store_dag(&self, out: &mut Out, name: &DagName) {
+    pub(crate) fn store_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            out.batch.put(key::dag(name), &entry.record);
+            tx.batch.put(key::dag(name), &entry.record);
         }
     }
 }

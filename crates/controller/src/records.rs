@@ -14,8 +14,8 @@
 //! | `explanations/T/D` | [`Explanation`] of the current placement |
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
-//! | `guests/C/NN/T/D/B` | [`Guest`] of a region |
-//! | `departed/C/NN/U` | [`crate::Departed`]: a DAG that is gone, in a region |
+//! | `guests/C/NN/T/D/B` | [`ResidentContext`] of a region |
+//! | `departed/C/NN/U` | [`crate::PendingErase`]: a DAG that is gone, in a region |
 //! | `states/C/OOOOOOOOOO` | [`crate::StateRecord`], by its offset in the save area |
 //! | `bindings/V` | [`crate::BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |
@@ -32,7 +32,7 @@ use snic_domain::{
 };
 
 use crate::error::ControlError;
-use crate::states::Guest;
+use crate::states::ResidentContext;
 
 /// The layout of the records; a store with another one is refused.
 pub(crate) const SCHEMA: u32 = 1;
@@ -127,8 +127,8 @@ pub struct Placement {
     /// The spec it is for.
     pub spec: DagSpec,
     /// What is held for it, where that is more than the spec promises.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lent: Option<Bandwidth>,
+    #[serde(default, rename = "lent", skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Bandwidth>,
     /// Where.
     pub mapping: Mapping,
     /// First of its stage rows.
@@ -140,9 +140,9 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What is held for it: what was promised, and what is lent to it.
+    /// What is held for it: what was promised, and the burst capacity that it borrows.
     pub fn holds(&self) -> Bandwidth {
-        self.lent.unwrap_or(self.spec.bandwidth).max(self.spec.bandwidth)
+        self.burst.unwrap_or(self.spec.bandwidth).max(self.spec.bandwidth)
     }
 }
 
@@ -268,8 +268,8 @@ pub enum Made {
 /// Keys of records.
 pub(crate) mod key {
     use super::{
-        BitstreamId, CardId, DagName, DagUid, Guest, NtTypeId, OperationId, RegionId, RuleId,
-        TenantId, VmId,
+        BitstreamId, CardId, DagName, DagUid, NtTypeId, OperationId, RegionId, ResidentContext,
+        RuleId, TenantId, VmId,
     };
 
     pub(crate) const META: &str = "meta";
@@ -296,8 +296,8 @@ pub(crate) mod key {
     pub(crate) fn region(card: &CardId, region: RegionId) -> String {
         format!("regions/{card}/{:02}", region.0)
     }
-    pub(crate) fn guest(card: &CardId, region: RegionId, guest: &Guest) -> String {
-        let Guest { bitstream, dag: DagName { tenant, dag } } = guest;
+    pub(crate) fn guest(card: &CardId, region: RegionId, guest: &ResidentContext) -> String {
+        let ResidentContext { bitstream, dag: DagName { tenant, dag } } = guest;
         format!("guests/{card}/{:02}/{tenant}/{dag}/{bitstream}", region.0)
     }
     pub(crate) fn departed(card: &CardId, region: RegionId, uid: DagUid) -> String {

@@ -18,7 +18,7 @@ use crate::records::{
 };
 use crate::refused::{RefusedDags, RefusedRecord};
 use crate::state::{Controller, DagEntry, Settings, Uids};
-use crate::states::{Departed, Guest, StateRecord};
+use crate::states::{PendingErase, ResidentContext, StateRecord};
 
 /// The records by kind, with their keys.
 #[derive(Default)]
@@ -32,8 +32,8 @@ struct Sorted {
     explanations: BTreeMap<String, Explanation>,
     cards: Vec<(String, CardRecord)>,
     regions: Vec<(String, RegionRecord)>,
-    guests: Vec<(String, Guest)>,
-    departed: Vec<(String, Departed)>,
+    guests: Vec<(String, ResidentContext)>,
+    departed: Vec<(String, PendingErase)>,
     states: Vec<(String, StateRecord)>,
     rules: Vec<(String, RuleRecord)>,
     bindings: Vec<(String, BindingRecord)>,
@@ -179,10 +179,10 @@ impl Controller {
             requests: BTreeMap::new(),
             requests_by_age: Default::default(),
             uids: Uids::new(),
-            stale: Default::default(),
-            loose: Default::default(),
-            unplaced: Default::default(),
-            freed: false,
+            dirty_dags: Default::default(),
+            maybe_unused: Default::default(),
+            unscheduled: Default::default(),
+            capacity_freed: false,
             load_suspects: BTreeMap::new(),
             next_ticket: 0,
             log: Default::default(),
@@ -237,12 +237,12 @@ impl Controller {
             record.bitstream = None;
         }
         let card = self.cards.get_mut(id).ok_or_else(|| contradiction(key, "no such card"))?;
-        let wanted = bitstream.as_ref().map(|b| b.digest);
+        let desired = bitstream.as_ref().map(|b| b.digest);
         let slot = card
             .regions
             .get_mut(region.index())
             .ok_or_else(|| contradiction(key, "the card has no such region"))?;
-        *slot = RegionEntry::new(record, wanted);
+        *slot = RegionEntry::new(record, desired);
         card.ledger
             .set_content(region, bitstream.as_ref(), &self.catalogue)
             .map_err(|e| contradiction(key, e.to_string()))?;
@@ -262,7 +262,7 @@ impl Controller {
             let explanation = sorted.explanations.remove(&rest);
             self.uids.free.remove(&record.uid.row());
             if record.placement.is_none() {
-                self.unplaced.insert(name.clone());
+                self.unscheduled.insert(name.clone());
             }
             let entry = DagEntry {
                 record,
@@ -279,7 +279,7 @@ impl Controller {
             self.charge_dag(&name.tenant, &entry.record.spec);
             self.dags.insert(name.clone(), entry);
             self.recover_placements(&key, &name)?;
-            self.stale.insert(name);
+            self.dirty_dags.insert(name);
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use snic_domain::{Dag, DagName, DagSpec, TenantId, Timestamp};
 
 use crate::error::ControlError;
-use crate::out::Out;
 use crate::records::key;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// How many are kept. More would make a recommendation slow, and the oldest tell little.
 const KEPT_MAX: usize = 64;
@@ -42,7 +42,7 @@ impl Controller {
     /// oldest.
     pub(crate) fn note_refused(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         spec: &DagSpec,
         error: &ControlError,
@@ -55,26 +55,26 @@ impl Controller {
         if self.refused.0.len() == KEPT_MAX
             && let Some(oldest) = self.refused.0.pop_front()
         {
-            out.batch.delete(key::refused(&oldest.name));
+            tx.batch.delete(key::refused(&oldest.name));
         }
         let record = RefusedRecord { name: name.clone(), spec: spec.clone(), at: self.now };
-        out.batch.put(key::refused(name), &record);
+        tx.batch.put(key::refused(name), &record);
         self.refused.0.push_back(record);
     }
 
     /// It was admitted after all.
-    pub(crate) fn forget_refused(&mut self, out: &mut Out, name: &DagName) {
-        self.forget_refused_where(out, |record| record.name == *name);
+    pub(crate) fn forget_refused(&mut self, tx: &mut Tx, name: &DagName) {
+        self.forget_refused_where(tx, |record| record.name == *name);
     }
 
     /// Nobody wants them any more.
-    pub(crate) fn forget_refused_of(&mut self, out: &mut Out, tenant: &TenantId) {
-        self.forget_refused_where(out, |record| record.name.tenant == *tenant);
+    pub(crate) fn forget_refused_of(&mut self, tx: &mut Tx, tenant: &TenantId) {
+        self.forget_refused_where(tx, |record| record.name.tenant == *tenant);
     }
 
-    fn forget_refused_where(&mut self, out: &mut Out, which: impl Fn(&RefusedRecord) -> bool) {
+    fn forget_refused_where(&mut self, tx: &mut Tx, which: impl Fn(&RefusedRecord) -> bool) {
         for record in self.refused.0.iter().filter(|record| which(record)) {
-            out.batch.delete(key::refused(&record.name));
+            tx.batch.delete(key::refused(&record.name));
         }
         self.refused.0.retain(|record| !which(record));
     }
@@ -82,8 +82,10 @@ impl Controller {
     /// The DAGs that have no place now, and those that were refused; each name once, by name.
     pub(crate) fn dags_without_place(&self) -> Vec<(DagName, Dag)> {
         let refused = self.refused.0.iter().map(|record| (&record.name, &record.spec));
-        let waiting =
-            self.unplaced.iter().filter_map(|name| Some((name, &self.dags.get(name)?.record.spec)));
+        let waiting = self
+            .unscheduled
+            .iter()
+            .filter_map(|name| Some((name, &self.dags.get(name)?.record.spec)));
         let all: BTreeMap<&DagName, &DagSpec> = refused.chain(waiting).collect();
         let dag =
             |(name, spec): (&DagName, &DagSpec)| Some((name.clone(), Dag::new(spec.clone()).ok()?));

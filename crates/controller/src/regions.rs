@@ -2,13 +2,13 @@
 
 use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
-use crate::card::{Actual, RegionEntry};
+use crate::card::{ObservedContent, RegionEntry};
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::out::Out;
 use crate::placement::Choice;
 use crate::records::Work;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     fn region_entry(&self, id: &CardId, region: RegionId) -> Result<&RegionEntry, ControlError> {
@@ -27,7 +27,7 @@ impl Controller {
     /// Nothing new is placed in the region; what is there moves where it can, make before break.
     pub(crate) fn drain_region(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         region: RegionId,
     ) -> Result<Reply, ControlError> {
@@ -35,11 +35,11 @@ impl Controller {
         if let Some(operation) = self.pending_drain(id, region) {
             return Ok(Reply::Operation(self.operation_view(&self.operations[&operation])));
         }
-        self.cordon(out, id, region, true);
+        self.cordon(tx, id, region, true);
         let work = Work::DrainRegion(id.clone(), region);
-        let operation = self.begin_operation(out, work);
-        self.move_away(out, id, region);
-        self.emit_region(out, id, region);
+        let operation = self.begin_operation(tx, work);
+        self.move_away(tx, id, region);
+        self.emit_region(tx, id, region);
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
 
@@ -61,7 +61,7 @@ impl Controller {
 
     /// Nothing new is placed on the card; what it does not serve yet goes to other cards. What it
     /// serves stays until it is deleted: its packets come in by this card.
-    pub(crate) fn drain_card(&mut self, out: &mut Out, id: &CardId) -> Result<Reply, ControlError> {
+    pub(crate) fn drain_card(&mut self, tx: &mut Tx, id: &CardId) -> Result<Reply, ControlError> {
         self.check_card(id)?;
         let same = |(_, drained): &(_, &(CardId, Option<RegionId>))| {
             drained.0 == *id && drained.1.is_none()
@@ -71,12 +71,12 @@ impl Controller {
         }
         let regions: Vec<RegionId> = self.regions_meant(id, None).collect();
         for region in &regions {
-            self.cordon(out, id, *region, true);
+            self.cordon(tx, id, *region, true);
         }
-        let operation = self.begin_operation(out, Work::DrainCard(id.clone()));
+        let operation = self.begin_operation(tx, Work::DrainCard(id.clone()));
         for region in regions {
-            self.move_away(out, id, region);
-            self.emit_region(out, id, region);
+            self.move_away(tx, id, region);
+            self.emit_region(tx, id, region);
         }
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
@@ -84,7 +84,7 @@ impl Controller {
     /// Places nothing new in regions, or lets them be used again.
     pub(crate) fn cordon_regions(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         region: Option<RegionId>,
         on: bool,
@@ -96,36 +96,36 @@ impl Controller {
         let meant: Vec<RegionId> = self.regions_meant(id, region).collect();
         for region in meant {
             if on {
-                self.cordon(out, id, region, true);
-                self.emit_region(out, id, region);
+                self.cordon(tx, id, region, true);
+                self.emit_region(tx, id, region);
             } else {
-                self.undrain_region(out, id, region)?;
+                self.undrain_region(tx, id, region)?;
             }
         }
         Ok(Reply::Done)
     }
 
     /// Moves the DAGs of a region elsewhere, where there is room.
-    pub(crate) fn move_away(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    pub(crate) fn move_away(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
         for name in users {
-            self.migrate(out, &name, region);
+            self.migrate(tx, &name, region);
         }
     }
 
     /// Something was freed, or an update is done: more DAGs may leave the regions that are drained.
     /// Time O(drains + plans for the DAGs still there).
-    pub(crate) fn go_on_draining(&mut self, out: &mut Out) {
+    pub(crate) fn go_on_draining(&mut self, tx: &mut Tx) {
         let drains: Vec<(CardId, RegionId)> =
             self.pending_drains().map(|(_, id, region)| (id.clone(), region)).collect();
         for (id, region) in drains {
-            self.move_away(out, &id, region);
+            self.move_away(tx, &id, region);
         }
     }
 
     /// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
     /// updated is left until the update is done.
-    fn migrate(&mut self, out: &mut Out, name: &DagName, region: RegionId) {
+    fn migrate(&mut self, tx: &mut Tx, name: &DagName, region: RegionId) {
         let Some(entry) = self.dags.get(name) else { return };
         let Some(placement) = entry.record.placement.clone() else { return };
         if entry.record.previous.is_some() || !placement.mapping.uses(region) {
@@ -138,49 +138,49 @@ impl Controller {
         let Ok(choice) = self.choose(name, &dag, previous) else { return };
         if serves {
             let Choice { card, plan } = choice;
-            self.move_to(out, name, &card, plan);
+            self.move_to(tx, name, &card, plan);
             return;
         }
         self.uninstall(name);
-        if self.install(out, name, &dag, choice).is_err() {
-            self.unplaced.insert(name.clone());
+        if self.install(tx, name, &dag, choice).is_err() {
+            self.unscheduled.insert(name.clone());
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
     }
 
     pub(crate) fn undrain_region(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         region: RegionId,
     ) -> Result<Reply, ControlError> {
         self.region_entry(id, region)?;
         if let Some(operation) = self.pending_drain(id, region) {
             let resource = region_name(id, region);
-            self.end_operation(out, &operation, Err(ControlError::Superseded { resource }));
+            self.end_operation(tx, &operation, Err(ControlError::Superseded { resource }));
         }
-        self.uncordon(out, id, region);
+        self.uncordon(tx, id, region);
         self.region_reply(id, region)
     }
 
-    pub(crate) fn uncordon(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
-        self.cordon(out, id, region, false);
-        self.freed = true;
-        self.emit_region(out, id, region);
+    pub(crate) fn uncordon(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
+        self.cordon(tx, id, region, false);
+        self.capacity_freed = true;
+        self.emit_region(tx, id, region);
     }
 
-    fn cordon(&mut self, out: &mut Out, id: &CardId, region: RegionId, cordoned: bool) {
+    fn cordon(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, cordoned: bool) {
         let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
         let Some(entry) = entry else { return };
         entry.record.cordoned = cordoned;
         self.refresh_condition(id, region);
-        self.store_region(out, id, region);
+        self.store_region(tx, id, region);
     }
 
     /// Gives a faulty region another chance; refused while DAGs are in it.
     pub(crate) fn reset_region(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         region: RegionId,
     ) -> Result<Reply, ControlError> {
@@ -190,23 +190,23 @@ impl Controller {
             return Err(ControlError::precondition(region_name(id, region), text));
         }
         self.set_faulty(id, region, None);
-        self.set_content(out, id, region, None);
+        self.set_content(tx, id, region, None);
         self.loosen(id, [region]);
-        self.store_region(out, id, region);
-        self.freed = true;
+        self.store_region(tx, id, region);
+        self.capacity_freed = true;
         if let Some(entry) =
             self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()))
         {
             entry.last_error = None;
             // What it holds is not trusted any more: whoever needs it has it loaded anew.
-            if matches!(entry.actual, Actual::Holds(_)) {
-                entry.actual = Actual::Broken;
+            if matches!(entry.observed, ObservedContent::Holds(_)) {
+                entry.observed = ObservedContent::Broken;
             }
         }
-        self.settle_guests(out, id, region);
-        let operation = self.begin_operation(out, Work::ResetRegion(id.clone(), region));
-        self.end_operation(out, &operation, Ok(()));
-        self.emit_region(out, id, region);
+        self.settle_guests(tx, id, region);
+        let operation = self.begin_operation(tx, Work::ResetRegion(id.clone(), region));
+        self.end_operation(tx, &operation, Ok(()));
+        self.emit_region(tx, id, region);
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
 

@@ -9,99 +9,99 @@ use snic_tables::{
     RegionStatus, TableImage, Ticket,
 };
 
-use crate::card::{Actual, CardState, Link, Loading};
+use crate::card::{CardState, ConnectionState, Loading, ObservedContent};
 use crate::event::Effect;
-use crate::out::Out;
 use crate::pages::Pages;
 use crate::records::{CardRecord, Placement, key};
 use crate::rows;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     /// A card was opened: it is asked what it holds.
-    pub(crate) fn card_appeared(&mut self, out: &mut Out, id: CardId, profile: CardProfile) {
+    pub(crate) fn card_appeared(&mut self, tx: &mut Tx, id: CardId, profile: CardProfile) {
         self.absent.remove(&id);
         // The save area is no part of any plan.
         let known = self.cards.get(&id).map(|card| {
             card.profile == CardProfile { save_area: card.profile.save_area, ..profile.clone() }
         });
         match known {
-            Some(true) => self.note_save_area(out, &id, profile),
+            Some(true) => self.note_save_area(tx, &id, profile),
             Some(false) => {
                 let reason = "it has another profile than the one its DAGs were planned for; \
                               give it another id in the settings";
-                self.lose_card(out, &id, reason.to_owned());
+                self.lose_card(tx, &id, reason.to_owned());
                 return;
             }
             None => {
-                out.batch.put(key::card(&id), &CardRecord { profile: profile.clone() });
+                tx.batch.put(key::card(&id), &CardRecord { profile: profile.clone() });
                 self.cards.insert(id.clone(), CardState::new(id.clone(), profile));
             }
         }
-        self.read_back(out, &id);
+        self.read_back(tx, &id);
     }
 
     /// A card whose save area is another one than it was is the same card.
-    fn note_save_area(&mut self, out: &mut Out, id: &CardId, profile: CardProfile) {
+    fn note_save_area(&mut self, tx: &mut Tx, id: &CardId, profile: CardProfile) {
         let Some(card) = self.cards.get_mut(id) else { return };
         if card.profile.save_area != profile.save_area {
             card.profile.save_area = profile.save_area;
-            out.batch.put(key::card(id), &CardRecord { profile });
-            self.lose_outside(out, id);
+            tx.batch.put(key::card(id), &CardRecord { profile });
+            self.lose_outside(tx, id);
         }
     }
 
     /// A card could not be opened.
-    pub(crate) fn card_absent(&mut self, out: &mut Out, id: CardId, reason: String) {
+    pub(crate) fn card_absent(&mut self, tx: &mut Tx, id: CardId, reason: String) {
         if self.cards.contains_key(&id) {
-            self.role_settled(out, &id, Err(&reason));
-            self.lose_card(out, &id, reason);
+            self.role_settled(tx, &id, Err(&reason));
+            self.lose_card(tx, &id, reason);
         } else {
             self.absent.insert(id, reason);
         }
     }
 
     /// A card answered.
-    pub(crate) fn card_reported(&mut self, out: &mut Out, id: &CardId, report: CardReport) {
+    pub(crate) fn card_reported(&mut self, tx: &mut Tx, id: &CardId, report: CardReport) {
         if !self.cards.contains_key(id) {
             return;
         }
         match report {
-            CardReport::ReadBack { ticket, snapshot } => self.adopt(out, id, ticket, &snapshot),
+            CardReport::ReadBack { ticket, snapshot } => self.adopt(tx, id, ticket, &snapshot),
             CardReport::Programmed { ticket, result } => {
-                self.program_ended(out, id, ticket, result);
+                self.program_ended(tx, id, ticket, result);
             }
-            CardReport::Loaded { ticket, result, .. } => self.load_ended(out, id, ticket, result),
-            CardReport::State { ticket, result, .. } => self.state_ended(out, id, ticket, result),
-            CardReport::Sampled { ticket, counters } => self.sampled(out, id, ticket, *counters),
-            CardReport::Lost { reason } => self.lose_card(out, id, reason),
+            CardReport::Loaded { ticket, result, .. } => self.load_ended(tx, id, ticket, result),
+            CardReport::State { ticket, result, .. } => self.state_ended(tx, id, ticket, result),
+            CardReport::Sampled { ticket, counters } => self.sampled(tx, id, ticket, *counters),
+            CardReport::Lost { reason } => self.lose_card(tx, id, reason),
             // It was taken as lost when it was asked, and appears again.
             CardReport::Released { .. } => {}
             CardReport::RoleRefused { ticket, reason } => {
-                self.role_refused(out, id, ticket, &reason);
+                self.role_refused(tx, id, ticket, &reason);
             }
         }
     }
 
     /// Asks a card what it holds; until it answers nothing else is asked.
-    pub(crate) fn read_back(&mut self, out: &mut Out, id: &CardId) {
+    pub(crate) fn read_back(&mut self, tx: &mut Tx, id: &CardId) {
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
-        card.link = Link::Adopting(ticket);
+        card.connection = ConnectionState::Adopting(ticket);
         self.forget_meters(id);
-        out.effects
+        tx.effects
             .push(Effect::Card { card: id.clone(), command: CardCommand::ReadBack { ticket } });
         self.touch_card(id);
     }
 
-    pub(crate) fn lose_card(&mut self, out: &mut Out, id: &CardId, reason: String) {
+    pub(crate) fn lose_card(&mut self, tx: &mut Tx, id: &CardId, reason: String) {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.forget();
-        card.link = Link::Absent(reason);
+        card.connection = ConnectionState::Absent(reason);
         self.forget_meters(id);
         self.touch_card(id);
-        self.emit_regions(out, id);
+        self.emit_regions(tx, id);
     }
 
     /// What was measured of the DAGs of a card counts no more.
@@ -113,19 +113,19 @@ impl Controller {
     /// Has the status of every DAG of a card looked at again.
     fn touch_card(&mut self, id: &CardId) {
         let on_card = self.dags.iter().filter(|(_, entry)| entry.card() == Some(id));
-        self.stale.extend(on_card.map(|(name, _)| name.clone()));
+        self.dirty_dags.extend(on_card.map(|(name, _)| name.clone()));
     }
 
-    pub(crate) fn emit_regions(&self, out: &mut Out, id: &CardId) {
+    pub(crate) fn emit_regions(&self, tx: &mut Tx, id: &CardId) {
         for region in self.cards[id].region_ids() {
-            self.emit_region(out, id, region);
+            self.emit_region(tx, id, region);
         }
     }
 
     /// Takes over what a card holds: nothing that is right already is written or loaded again.
-    fn adopt(&mut self, out: &mut Out, id: &CardId, ticket: Ticket, snapshot: &CardSnapshot) {
+    fn adopt(&mut self, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &CardSnapshot) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        if card.link != Link::Adopting(ticket) {
+        if card.connection != ConnectionState::Adopting(ticket) {
             return;
         }
         if snapshot.idcode != card.profile.idcode || snapshot.regions.len() != card.regions.len() {
@@ -136,29 +136,29 @@ impl Controller {
                 card.profile.idcode,
                 card.regions.len()
             );
-            self.role_settled(out, id, Err(&reason));
-            self.lose_card(out, id, reason);
+            self.role_settled(tx, id, Err(&reason));
+            self.lose_card(tx, id, reason);
             return;
         }
-        card.link = Link::Ready;
+        card.connection = ConnectionState::Ready;
         card.version = snapshot.version;
         card.active = snapshot.tables.clone();
         for (entry, seen) in card.regions.iter_mut().zip(&snapshot.regions) {
-            entry.actual = match seen.status {
-                RegionStatus::Empty => Actual::Empty,
-                RegionStatus::Loaded(digest) if !seen.decoupled => Actual::Holds(digest),
-                RegionStatus::Loaded(_) | RegionStatus::Broken => Actual::Broken,
-                RegionStatus::Loading => Actual::Unknown,
+            entry.observed = match seen.status {
+                RegionStatus::Empty => ObservedContent::Empty,
+                RegionStatus::Loaded(digest) if !seen.decoupled => ObservedContent::Holds(digest),
+                RegionStatus::Loaded(_) | RegionStatus::Broken => ObservedContent::Broken,
+                RegionStatus::Loading => ObservedContent::Unknown,
             };
         }
         let regions: Vec<RegionId> = card.region_ids().collect();
-        self.adopt_states(out, id, snapshot);
+        self.adopt_states(tx, id, snapshot);
         for &region in &regions {
-            self.keep_as_victim(out, id, region);
+            self.keep_as_victim(tx, id, region);
         }
         self.rebuild_target(id, &regions);
-        self.role_settled(out, id, Ok(()));
-        self.emit_regions(out, id);
+        self.role_settled(tx, id, Ok(()));
+        self.emit_regions(tx, id);
         // Whether something was freed before is not known.
         self.consolidate_later();
     }
@@ -191,7 +191,7 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let delta = card.active.delta_to(&card.target);
         card.dirty = delta.rows().map(|(key, _)| key).collect();
-        card.touched.clear();
+        card.dirty_since_commit.clear();
         for name in names {
             self.adopt_rows(id, name);
         }
@@ -213,15 +213,15 @@ impl Controller {
                 entry.set_active(Some(serial));
             }
             None => {
-                card.touched.insert(name.clone());
+                card.dirty_since_commit.insert(name.clone());
             }
         }
-        self.stale.insert(name);
+        self.dirty_dags.insert(name);
     }
 
     fn program_ended(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         ticket: Ticket,
         result: Result<u32, ProgramFailure>,
@@ -239,14 +239,14 @@ impl Controller {
                 card.active
                     .apply(&done.delta)
                     .expect("the delta was made from this image's tables");
-                self.programmed(out, id, done.dags, done.removals);
+                self.programmed(tx, id, done.dags, done.removals);
             }
             Err(failure) => {
                 card.program_failures += 1;
                 card.program_not_before = now + settings.wait(card.program_failures);
                 card.last_error = Some(failure.to_string());
                 card.removals.extend(done.removals);
-                self.read_back(out, id);
+                self.read_back(tx, id);
             }
         }
     }
@@ -254,13 +254,13 @@ impl Controller {
     /// The card's tables, read back, hold the rows of these placements.
     pub(crate) fn programmed(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         dags: Vec<(DagName, Option<u64>)>,
         removals: Vec<OperationId>,
     ) {
         if let Some(card) = self.cards.get_mut(id) {
-            self.stale.append(&mut card.pages.waiting);
+            self.dirty_dags.append(&mut card.pages.waiting);
         }
         for (name, serial) in dags {
             if let Some(entry) = self.dags.get_mut(&name)
@@ -268,20 +268,20 @@ impl Controller {
             {
                 entry.set_active(serial);
                 let stopped = entry.stopped.take_if(|_| serial.is_some());
-                self.settle(out, &name);
+                self.settle(tx, &name);
                 if let Some(since) = stopped {
-                    self.tell_stop(out, id, &name, since);
+                    self.tell_stop(tx, id, &name, since);
                 }
             }
         }
         for operation in removals {
-            self.end_operation(out, &operation, Ok(()));
+            self.end_operation(tx, &operation, Ok(()));
         }
     }
 
     fn load_ended(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         ticket: Ticket,
         result: Result<Duration, LoadFailure>,
@@ -292,38 +292,38 @@ impl Controller {
             Ok(_) => {
                 card.loads += 1;
                 if let Some(entry) = card.regions.get_mut(load.region.index()) {
-                    entry.actual = Actual::Holds(load.digest);
+                    entry.observed = ObservedContent::Holds(load.digest);
                     entry.failures = 0;
                     entry.last_error = None;
                     entry.loads += 1;
                     (entry.fresh, entry.unsavable) = (true, None);
                 }
                 self.load_suspects.remove(&load.bitstream);
-                self.region_changed(out, id, load.region);
+                self.region_changed(tx, id, load.region);
             }
-            Err(failure) => self.load_failed(out, id, &load, &failure),
+            Err(failure) => self.load_failed(tx, id, &load, &failure),
         }
     }
 
     /// A region holds something else than before.
-    fn region_changed(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    fn region_changed(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let card = &self.cards[id];
         if card.region(region).is_some_and(|entry| entry.is_loaded()) {
             self.target_region(id, region);
         } else {
-            self.keep_as_victim(out, id, region);
+            self.keep_as_victim(tx, id, region);
         }
         self.touch_region(id, region);
-        self.emit_region(out, id, region);
+        self.emit_region(tx, id, region);
     }
 
     /// Has the status of every DAG of a region looked at again.
     pub(crate) fn touch_region(&mut self, id: &CardId, region: RegionId) {
         let users: Vec<DagName> = self.cards[id].ledger.users(region).cloned().collect();
-        self.stale.extend(users);
+        self.dirty_dags.extend(users);
     }
 
-    fn load_failed(&mut self, out: &mut Out, id: &CardId, load: &Loading, failure: &LoadFailure) {
+    fn load_failed(&mut self, tx: &mut Tx, id: &CardId, load: &Loading, failure: &LoadFailure) {
         let (now, settings) = (self.now, self.settings);
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(load.region.index()) else { return };
@@ -335,40 +335,40 @@ impl Controller {
         card.loads += 1;
         let exhausted = entry.failures >= settings.load_attempts;
         match failure {
-            LoadFailure::Controller { .. } => entry.actual = Actual::Broken,
-            LoadFailure::Timeout(_) => entry.actual = Actual::Unknown,
+            LoadFailure::Controller { .. } => entry.observed = ObservedContent::Broken,
+            LoadFailure::Timeout(_) => entry.observed = ObservedContent::Unknown,
             // The region was not touched.
             LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {}
         }
-        let unknown = entry.actual == Actual::Unknown;
+        let unknown = entry.observed == ObservedContent::Unknown;
         entry.fresh = false;
         // Missing bytes are not the region's fault: another region would fare no better.
         let blamed = exhausted && !matches!(failure, LoadFailure::NoBytes(_));
         if blamed {
-            self.give_up_region(out, id, load, failure.to_string());
+            self.give_up_region(tx, id, load, failure.to_string());
         }
         self.touch_region(id, load.region);
-        self.emit_region(out, id, load.region);
+        self.emit_region(tx, id, load.region);
         if unknown {
-            self.read_back(out, id);
+            self.read_back(tx, id);
         }
     }
 
     /// No load is tried any more: the region is faulty, unless the same bitstream failed in
     /// another region too; then the bitstream is, and the regions are cleared of it.
-    fn give_up_region(&mut self, out: &mut Out, id: &CardId, load: &Loading, reason: String) {
+    fn give_up_region(&mut self, tx: &mut Tx, id: &CardId, load: &Loading, reason: String) {
         let suspects = self.load_suspects.entry(load.bitstream.clone()).or_default();
         suspects.insert((id.clone(), load.region));
         if suspects.len() < 2 {
             self.set_faulty(id, load.region, Some(reason));
-            self.abandon_content(out, id, load.region);
+            self.abandon_content(tx, id, load.region);
             return;
         }
         for (card, region) in self.load_suspects.remove(&load.bitstream).unwrap_or_default() {
             self.set_faulty(&card, region, None);
-            self.abandon_content(out, &card, region);
+            self.abandon_content(tx, &card, region);
         }
-        self.reject_bitstream(out, &load.bitstream, reason);
+        self.reject_bitstream(tx, &load.bitstream, reason);
     }
 
     /// Notes that a region is faulty, or that it is not.
@@ -411,7 +411,7 @@ impl CardState {
         if let Some(programming) = self.programming.take() {
             self.removals.extend(programming.removals);
         }
-        self.regions.iter_mut().for_each(|entry| entry.actual = Actual::Unknown);
+        self.regions.iter_mut().for_each(|entry| entry.observed = ObservedContent::Unknown);
         self.epoch.forget();
         self.states.forget();
     }

@@ -6,14 +6,14 @@ use snic_domain::{Bandwidth, Bitstream, BitstreamId, NtType, NtTypeId, TenantId}
 use crate::dags::check_etag;
 use crate::error::ControlError;
 use crate::event::{Caller, Effect, Reply};
-use crate::out::Out;
 use crate::records::{BitstreamRecord, NtRecord, key};
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     pub(crate) fn create_nt(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         nt: NtType,
     ) -> Result<Reply, ControlError> {
@@ -29,7 +29,7 @@ impl Controller {
             return Err(ControlError::invalid("nt_type_id", rule));
         }
         let record = NtRecord { nt: nt.clone(), created: self.now };
-        out.batch.put(key::nt(&nt.id), &record);
+        tx.batch.put(key::nt(&nt.id), &record);
         self.catalogue.insert_nt(nt.clone());
         let view = self.nt_view(&record);
         self.nts.insert(nt.id, record);
@@ -56,7 +56,7 @@ impl Controller {
 
     pub(crate) fn delete_nt(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         id: &NtTypeId,
         etag: Option<&str>,
@@ -84,7 +84,7 @@ impl Controller {
             };
             return Err(ControlError::precondition(resource, used));
         }
-        self.remove_nt(out, id);
+        self.remove_nt(tx, id);
         Ok(Reply::Done)
     }
 
@@ -100,15 +100,15 @@ impl Controller {
         }
     }
 
-    pub(crate) fn remove_nt(&mut self, out: &mut Out, id: &NtTypeId) {
+    pub(crate) fn remove_nt(&mut self, tx: &mut Tx, id: &NtTypeId) {
         self.nts.remove(id);
         self.catalogue.remove_nt(id);
-        out.batch.delete(key::nt(id));
+        tx.batch.delete(key::nt(id));
     }
 
     pub(crate) fn create_bitstream(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         mut bitstream: Bitstream,
     ) -> Result<Reply, ControlError> {
@@ -124,12 +124,12 @@ impl Controller {
         bitstream.shareable |= owner.is_none();
         let record =
             BitstreamRecord { bitstream: bitstream.clone(), rejected: None, created: self.now };
-        out.batch.put(key::bitstream(&bitstream.id), &record);
+        tx.batch.put(key::bitstream(&bitstream.id), &record);
         let view = self.bitstream_view(&record, false);
         self.charge_bitstream(&bitstream);
         self.bitstreams.insert(bitstream.id.clone(), record);
         self.catalogue.insert_bitstream(bitstream);
-        self.freed = true;
+        self.capacity_freed = true;
         Ok(Reply::Bitstream(view))
     }
 
@@ -190,7 +190,7 @@ impl Controller {
 
     pub(crate) fn delete_bitstream(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         caller: &Caller,
         id: &BitstreamId,
         etag: Option<&str>,
@@ -215,23 +215,23 @@ impl Controller {
             let used = "DAGs use it; delete or change them first";
             return Err(ControlError::precondition(resource, used));
         }
-        self.remove_bitstream(out, id);
+        self.remove_bitstream(tx, id);
         Ok(Reply::Done)
     }
 
     /// Removes a bitstream that no DAG uses; regions that hold it are free.
-    pub(crate) fn remove_bitstream(&mut self, out: &mut Out, id: &BitstreamId) {
+    pub(crate) fn remove_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId) {
         for (card, region) in self.regions_with(id) {
-            self.set_content(out, &card, region, None);
-            self.emit_region(out, &card, region);
+            self.set_content(tx, &card, region, None);
+            self.emit_region(tx, &card, region);
         }
         self.catalogue.remove_bitstream(id);
-        out.batch.delete(key::bitstream(id));
+        tx.batch.delete(key::bitstream(id));
         if let Some(record) = self.bitstreams.remove(id) {
             self.discharge_bitstream(&record.bitstream);
             let digest = record.bitstream.digest;
             if !self.bitstreams.values().any(|other| other.bitstream.digest == digest) {
-                out.effects.push(Effect::DropBlob(digest));
+                tx.effects.push(Effect::DropBlob(digest));
             }
         }
     }

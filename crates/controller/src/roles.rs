@@ -7,12 +7,12 @@
 use snic_domain::{CardId, OperationId, RegionId};
 use snic_tables::{CardCommand, Ticket};
 
-use crate::card::{CardState, Link};
+use crate::card::{CardState, ConnectionState};
 use crate::error::ControlError;
 use crate::event::{Effect, Reply};
-use crate::out::Out;
 use crate::records::Work;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// How many regions an error names.
 const NAMED_MAX: usize = 8;
@@ -31,7 +31,7 @@ impl Controller {
     /// busy: the caller drains it first, and no packet is lost.
     pub(crate) fn load_role(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         force: bool,
     ) -> Result<Reply, ControlError> {
@@ -41,7 +41,7 @@ impl Controller {
         }
         let card = self.cards.get(id).ok_or_else(|| ControlError::not_found(&name))?;
         obstacle(card).map_err(|text| ControlError::precondition(&name, text))?;
-        let operation = self.begin_operation(out, Work::LoadRole { card: id.clone(), force });
+        let operation = self.begin_operation(tx, Work::LoadRole { card: id.clone(), force });
         if let Some(record) = self.operations.get_mut(&operation) {
             record.started = Some(self.now);
         }
@@ -49,9 +49,9 @@ impl Controller {
         if let Some(load) = self.roles.get_mut(&operation) {
             load.ticket = Some(ticket);
         }
-        self.lose_card(out, id, "its role is being loaded".to_owned());
+        self.lose_card(tx, id, "its role is being loaded".to_owned());
         let command = CardCommand::LoadRole { ticket, force };
-        out.effects.push(Effect::Card { card: id.clone(), command });
+        tx.effects.push(Effect::Card { card: id.clone(), command });
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
 
@@ -61,16 +61,16 @@ impl Controller {
     }
 
     /// The role was not loaded, and the card is as it was: it is read again.
-    pub(crate) fn role_refused(&mut self, out: &mut Out, id: &CardId, ticket: Ticket, why: &str) {
+    pub(crate) fn role_refused(&mut self, tx: &mut Tx, id: &CardId, ticket: Ticket, why: &str) {
         let of = |load: &RoleLoad| load.card == *id && load.ticket == Some(ticket);
         let Some(operation) = self.role_load(of) else { return };
         let error = ControlError::precondition(format!("cards/{id}"), why);
-        self.end_operation(out, &operation, Err(error));
-        self.read_back(out, id);
+        self.end_operation(tx, &operation, Err(error));
+        self.read_back(tx, id);
     }
 
     /// The card was read back, or could not be opened: with the role that it has now, or without.
-    pub(crate) fn role_settled(&mut self, out: &mut Out, id: &CardId, result: Result<(), &str>) {
+    pub(crate) fn role_settled(&mut self, tx: &mut Tx, id: &CardId, result: Result<(), &str>) {
         let Some(operation) = self.role_load(|load| load.card == *id) else { return };
         let name = format!("cards/{id}");
         let was_asked = self.roles.get(&operation).is_some_and(|load| load.ticket.is_some());
@@ -88,7 +88,7 @@ impl Controller {
             )),
             Ok(()) => Ok(()),
         };
-        self.end_operation(out, &operation, result);
+        self.end_operation(tx, &operation, result);
     }
 
     fn role_load(&self, is_it: impl Fn(&RoleLoad) -> bool) -> Option<OperationId> {
@@ -99,7 +99,7 @@ impl Controller {
 
 /// Why the card's role cannot be loaded now. Time O(regions).
 fn obstacle(card: &CardState) -> Result<(), String> {
-    if card.link != Link::Ready {
+    if card.connection != ConnectionState::Ready {
         return Err("it does not answer, or is still being read; try again when it does".to_owned());
     }
     let used: Vec<RegionId> =

@@ -8,23 +8,23 @@ use snic_tables::{RowKey, Table};
 use crate::dags::check_etag;
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::out::Out;
 use crate::records::{RuleRecord, key};
 use crate::rows;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// VNIs have 24 bits.
 const VNI_MAX: u32 = (1 << 24) - 1;
 
 impl Controller {
-    pub(crate) fn create_rule(&mut self, out: &mut Out, rule: Rule) -> Result<Reply, ControlError> {
-        self.install_rule(out, rule, None)
+    pub(crate) fn create_rule(&mut self, tx: &mut Tx, rule: Rule) -> Result<Reply, ControlError> {
+        self.install_rule(tx, rule, None)
     }
 
     /// A new rule, of an operator or of a machine.
     pub(crate) fn install_rule(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         rule: Rule,
         binding: Option<VmId>,
     ) -> Result<Reply, ControlError> {
@@ -49,16 +49,16 @@ impl Controller {
         let dag = rule.dag.clone();
         let id = rule.id.clone();
         let record = RuleRecord { rule, card, row, binding, created: self.now };
-        out.batch.put(key::rule(&id), &record);
+        tx.batch.put(key::rule(&id), &record);
         self.rules.insert(id.clone(), record);
         self.retarget_rules(&dag);
-        self.order_rows(out, &id);
+        self.order_rows(tx, &id);
         self.rule_view(&id).map(Reply::Rule).ok_or_else(|| ControlError::not_found(resource))
     }
 
     /// Of rules of one priority the card takes the one in the first row, and tenants were promised
     /// the first by id: so these rules' rows rise with their ids. Time O(rules).
-    fn order_rows(&mut self, out: &mut Out, id: &RuleId) {
+    fn order_rows(&mut self, tx: &mut Tx, id: &RuleId) {
         let Some(new) = self.rules.get(id) else { return };
         let (card, priority) = (new.card.clone(), new.rule.priority);
         let alike = |r: &RuleRecord| r.card == card && r.rule.priority == priority;
@@ -68,7 +68,7 @@ impl Controller {
         for (record, row) in self.rules.values_mut().filter(|r| alike(r)).zip(rows) {
             if record.row != row {
                 record.row = row;
-                out.batch.put(key::rule(&record.rule.id), record);
+                tx.batch.put(key::rule(&record.rule.id), record);
                 moved.insert(record.rule.dag.clone());
             }
         }
@@ -79,7 +79,7 @@ impl Controller {
 
     pub(crate) fn delete_rule(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &RuleId,
         etag: Option<&str>,
     ) -> Result<Reply, ControlError> {
@@ -92,13 +92,13 @@ impl Controller {
             let text = format!("it is of vmBindings/{vm}; unbind the machine instead");
             return Err(ControlError::precondition(format!("classificationRules/{id}"), text));
         }
-        self.remove_rule(out, id);
+        self.remove_rule(tx, id);
         Ok(Reply::Done)
     }
 
-    pub(crate) fn remove_rule(&mut self, out: &mut Out, id: &RuleId) {
+    pub(crate) fn remove_rule(&mut self, tx: &mut Tx, id: &RuleId) {
         let Some(record) = self.rules.remove(id) else { return };
-        out.batch.delete(key::rule(id));
+        tx.batch.delete(key::rule(id));
         if let Some(card) = self.cards.get_mut(&record.card) {
             card.clear_rows([RowKey { table: Table::Classifier, row: record.row }].into_iter());
             card.classifier_free.insert(record.row);
@@ -106,18 +106,18 @@ impl Controller {
     }
 
     /// A DAG's rules go with it.
-    pub(crate) fn remove_rules_of(&mut self, out: &mut Out, dag: &DagName) {
+    pub(crate) fn remove_rules_of(&mut self, tx: &mut Tx, dag: &DagName) {
         let of = self.rules.iter().filter(|(_, record)| record.rule.dag == *dag);
         let ids: Vec<RuleId> = of.map(|(id, _)| id.clone()).collect();
         for id in ids {
-            self.remove_rule(out, &id);
+            self.remove_rule(tx, &id);
         }
     }
 
     /// A DAG's rules go with it to another card, but not those of machines, whose functions are of
     /// this card. Those for which that card's classifier has no row
     /// stay behind, and lead nowhere. Time O(rules).
-    pub(crate) fn move_rules(&mut self, out: &mut Out, dag: &DagName) {
+    pub(crate) fn move_rules(&mut self, tx: &mut Tx, dag: &DagName) {
         let Some(card) = self.dags.get(dag).and_then(|entry| entry.card().cloned()) else { return };
         let astray = |r: &RuleRecord| r.rule.dag == *dag && r.card != card && r.binding.is_none();
         let of = self.rules.iter().filter(|(_, record)| astray(record));
@@ -127,12 +127,12 @@ impl Controller {
             let (Some(to), Some(record)) = (to, self.rules.get_mut(&id)) else { return };
             let row = std::mem::replace(&mut record.row, to);
             let from = std::mem::replace(&mut record.card, card.clone());
-            out.batch.put(key::rule(&id), record);
+            tx.batch.put(key::rule(&id), record);
             if let Some(from) = self.cards.get_mut(&from) {
                 from.clear_rows([RowKey { table: Table::Classifier, row }].into_iter());
                 from.classifier_free.insert(row);
             }
-            self.order_rows(out, &id);
+            self.order_rows(tx, &id);
         }
     }
 

@@ -17,7 +17,6 @@ use crate::consolidation::{Consolidating, ConsolidationSettings};
 use crate::epoch::Meter;
 use crate::event::{Effect, Event, Reply};
 use crate::log::{About, Log, LogKind};
-use crate::out::Out;
 use crate::policy::{Admission, Fairness, Scheduling};
 use crate::records::{
     BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, OperationRecord, Placement,
@@ -25,6 +24,7 @@ use crate::records::{
 };
 use crate::refused::RefusedDags;
 use crate::roles::RoleLoad;
+use crate::tx::Tx;
 use crate::view::TenantUsage;
 
 /// How patient the controller is, and by which policies it shares and promises.
@@ -141,8 +141,8 @@ impl DagEntry {
 
     /// Whether the card, read back, has the placement that is wanted now.
     pub fn is_ready(&self) -> bool {
-        let wanted = self.record.placement.as_ref().map(|p| p.serial);
-        wanted.is_some() && wanted == self.active && wanted == self.target
+        let desired = self.record.placement.as_ref().map(|p| p.serial);
+        desired.is_some() && desired == self.active && desired == self.target
     }
 }
 
@@ -221,13 +221,13 @@ pub struct Controller {
     pub(crate) requests_by_age: VecDeque<(String, String)>,
     pub(crate) uids: Uids,
     /// DAGs whose rows or status may have to change.
-    pub(crate) stale: BTreeSet<DagName>,
+    pub(crate) dirty_dags: BTreeSet<DagName>,
     /// Regions that may have lost their last user.
-    pub(crate) loose: BTreeSet<(CardId, RegionId)>,
+    pub(crate) maybe_unused: BTreeSet<(CardId, RegionId)>,
     /// DAGs without a place, to be tried again when something was freed.
-    pub(crate) unplaced: BTreeSet<DagName>,
+    pub(crate) unscheduled: BTreeSet<DagName>,
     /// Whether something was freed since they were tried.
-    pub(crate) freed: bool,
+    pub(crate) capacity_freed: bool,
     /// In which regions loads of a bitstream were given up since one last succeeded.
     pub(crate) load_suspects: BTreeMap<BitstreamId, BTreeSet<(CardId, RegionId)>>,
     pub(crate) next_ticket: u64,
@@ -243,42 +243,42 @@ impl Controller {
     /// Takes an event; says what is to be done, in order. `now` never goes backwards.
     pub fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Effect> {
         self.now = self.now.max(now);
-        let mut out = Out::default();
+        let mut tx = Tx::default();
         let mut reply = None;
         match event {
             Event::Request { call, request } => {
-                reply = Some((call, self.request(&mut out, *request)));
+                reply = Some((call, self.request(&mut tx, *request)));
             }
-            Event::CardAppeared { card, profile } => self.card_appeared(&mut out, card, *profile),
-            Event::CardAbsent { card, reason } => self.card_absent(&mut out, card, reason),
-            Event::Card { card, report } => self.card_reported(&mut out, &card, report),
+            Event::CardAppeared { card, profile } => self.card_appeared(&mut tx, card, *profile),
+            Event::CardAbsent { card, reason } => self.card_absent(&mut tx, card, reason),
+            Event::Card { card, report } => self.card_reported(&mut tx, &card, report),
             Event::Tick => {}
-            Event::Sample => self.sample(&mut out),
+            Event::Sample => self.sample(&mut tx),
             Event::Settings(settings) => self.settings_arrived(*settings),
             Event::SettingsRefused { reason } => {
-                self.note(&mut out, LogKind::PoliciesRefused, About::default(), reason);
+                self.note(&mut tx, LogKind::PoliciesRefused, About::default(), reason);
             }
         }
-        self.reconcile(&mut out);
-        while self.step_bindings(&mut out) {
-            self.reconcile(&mut out);
+        self.reconcile(&mut tx);
+        while self.step_bindings(&mut tx) {
+            self.reconcile(&mut tx);
         }
         if let Some((call, result)) = reply {
             let result = result.map(|reply| self.up_to_date(reply));
-            out.effects.push(Effect::Reply { call, result });
+            tx.effects.push(Effect::Reply { call, result });
         }
-        self.forget_old(&mut out);
-        self.forget_old_bindings(&mut out);
-        if !self.meta_stored && !out.batch.0.is_empty() {
+        self.forget_old(&mut tx);
+        self.forget_old_bindings(&mut tx);
+        if !self.meta_stored && !tx.batch.0.is_empty() {
             self.meta_stored = true;
-            out.batch.put(key::META.to_owned(), &self.meta);
+            tx.batch.put(key::META.to_owned(), &self.meta);
         }
         if cfg!(debug_assertions)
             && let Err(broken) = self.check()
         {
             panic!("an invariant of the controller is broken: {broken}");
         }
-        out.into_effects()
+        tx.into_effects()
     }
 
     /// A reply that was made before the next steps were taken, as it is after them.

@@ -2,10 +2,10 @@
 
 use snic_domain::{CardId, Condition, ConditionType, DagName, DagState, Truth};
 
-use crate::card::Link;
-use crate::out::Out;
+use crate::card::ConnectionState;
 use crate::records::Placement;
 use crate::state::{Controller, DagEntry};
+use crate::tx::Tx;
 
 /// A condition without its times.
 struct Finding {
@@ -23,19 +23,19 @@ impl Finding {
 
 impl Controller {
     /// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
-    pub(crate) fn settle(&mut self, out: &mut Out, name: &DagName) {
+    pub(crate) fn settle(&mut self, tx: &mut Tx, name: &DagName) {
         let Some(entry) = self.dags.get(name) else { return };
         if entry.is_ready() {
-            self.scaled(out, name);
+            self.scaled(tx, name);
         }
         let Some(entry) = self.dags.get(name) else { return };
         if entry.is_ready() {
             let operation = entry.operation.clone();
             if entry.record.previous.is_some() {
-                self.drop_previous(out, name);
+                self.drop_previous(tx, name);
             }
             if let Some(operation) = operation {
-                self.end_operation(out, &operation, Ok(()));
+                self.end_operation(tx, &operation, Ok(()));
             }
         }
         let Some(entry) = self.dags.get(name) else { return };
@@ -44,7 +44,7 @@ impl Controller {
             if let Some(entry) = self.dags.get_mut(name) {
                 entry.conditions = conditions;
             }
-            self.emit_dag(out, name);
+            self.emit_dag(tx, name);
         }
     }
 
@@ -92,12 +92,14 @@ impl Controller {
 
     /// Why nothing can be said of a card, if so.
     fn silence(&self, card: &CardId) -> Option<(&'static str, String)> {
-        match &self.cards.get(card)?.link {
-            Link::Ready => None,
-            Link::Adopting(_) => {
+        match &self.cards.get(card)?.connection {
+            ConnectionState::Ready => None,
+            ConnectionState::Adopting(_) => {
                 Some(("CARD_ADOPTING", "the card is being asked what it holds".to_owned()))
             }
-            Link::Absent(reason) => Some(("CARD_LOST", format!("the card is lost: {reason}"))),
+            ConnectionState::Absent(reason) => {
+                Some(("CARD_LOST", format!("the card is lost: {reason}")))
+            }
         }
     }
 

@@ -10,15 +10,15 @@ use snic_domain::{
 use crate::dags::check_etag;
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::out::Out;
 use crate::records::{TenantRecord, key};
 use crate::state::Controller;
+use crate::tx::Tx;
 use crate::view::TenantUsage;
 
 impl Controller {
     pub(crate) fn create_tenant(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         tenant: Tenant,
     ) -> Result<Reply, ControlError> {
         check_weight(tenant.weight)?;
@@ -35,14 +35,14 @@ impl Controller {
             })?;
         let record =
             TenantRecord { tenant, number, generation: 1, created: self.now, updated: self.now };
-        out.batch.put(key::tenant(&id), &record);
+        tx.batch.put(key::tenant(&id), &record);
         self.tenants.insert(id.clone(), record);
         self.tenant_reply(&id)
     }
 
     pub(crate) fn update_tenant(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &TenantId,
         (weight, quota): (Option<u32>, Option<Quota>),
         etag: Option<&str>,
@@ -56,7 +56,7 @@ impl Controller {
             record.tenant.quota = quota.unwrap_or(record.tenant.quota);
             record.generation += 1;
             record.updated = now;
-            out.batch.put(key::tenant(id), record);
+            tx.batch.put(key::tenant(id), record);
         }
         self.reweigh(id);
         self.tenant_reply(id)
@@ -79,7 +79,7 @@ impl Controller {
     /// what it owns.
     pub(crate) fn delete_tenant(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &TenantId,
         force: bool,
         etag: Option<&str>,
@@ -107,19 +107,19 @@ impl Controller {
             let operation = self.dags.get(name).and_then(|e| e.operation.clone());
             if let Some(operation) = operation {
                 let error = ControlError::Superseded { resource: resource.clone() };
-                self.end_operation(out, &operation, Err(error));
+                self.end_operation(tx, &operation, Err(error));
             }
-            self.remove_dag(out, name);
+            self.remove_dag(tx, name);
         }
         for bitstream in &bitstreams {
-            self.remove_bitstream(out, bitstream);
+            self.remove_bitstream(tx, bitstream);
         }
         for nt in &nts {
-            self.remove_nt(out, nt);
+            self.remove_nt(tx, nt);
         }
-        self.forget_refused_of(out, id);
+        self.forget_refused_of(tx, id);
         self.tenants.remove(id);
-        out.batch.delete(key::tenant(id));
+        tx.batch.delete(key::tenant(id));
         Ok(Reply::Done)
     }
 

@@ -28,10 +28,10 @@ pub use record::{BindingRecord, BindingView, BoundDag};
 
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::out::Out;
 use crate::records::InvalidRecord;
 use crate::recovery::contradiction;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// All bindings, and what follows from them.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Controller {
     /// Binds a machine, or renews the lease of one that is bound in the same way.
     pub(crate) fn bind_vm(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         spec: BindingSpec,
     ) -> Result<Reply, ControlError> {
         self.check_binding(&spec)?;
@@ -101,31 +101,31 @@ impl Controller {
                 );
                 return Err(ControlError::precondition(resource(&vm), text));
             }
-            self.renew_lease(out, &vm, Some(spec));
+            self.renew_lease(tx, &vm, Some(spec));
             return self.binding_reply(&vm);
         }
         let deadline = self.now + spec.ready_within;
         let mut record = BindingRecord::new(spec, self.now, deadline);
         if let Chains::Template(template) = &record.spec.chains {
-            record.own = Some(self.make_own_dag(out, &vm, template.clone())?);
+            record.own = Some(self.make_own_dag(tx, &vm, template.clone())?);
         }
         self.bindings.ended.retain(|ended| *ended != vm);
         self.bindings.records.insert(vm.clone(), record);
         self.bindings.pending.insert(vm.clone());
         self.bindings.set_alarm(&vm, Some(deadline));
-        if let Err(error) = self.start_binding(out, &vm) {
-            self.forget_binding(out, &vm);
+        if let Err(error) = self.start_binding(tx, &vm) {
+            self.forget_binding(tx, &vm);
             return Err(error);
         }
-        self.store_binding(out, &vm);
-        self.emit_binding(out, &vm);
+        self.store_binding(tx, &vm);
+        self.emit_binding(tx, &vm);
         self.binding_reply(&vm)
     }
 
     /// A DAG for one machine, like another of the tenant.
     fn make_own_dag(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         vm: &VmId,
         template: DagName,
     ) -> Result<DagName, ControlError> {
@@ -134,7 +134,7 @@ impl Controller {
         };
         let spec = like.record.spec.clone();
         let name = record::own_dag(&template.tenant, vm);
-        self.create_dag(out, name.clone(), spec, false)?;
+        self.create_dag(tx, name.clone(), spec, false)?;
         Ok(name)
     }
 
@@ -191,7 +191,7 @@ impl Controller {
     /// Gives back what a machine has. Of one that has nothing any more nothing changes.
     pub(crate) fn unbind_vm(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         vm: &VmId,
         tenant: Option<&TenantId>,
     ) -> Result<Reply, ControlError> {
@@ -202,13 +202,13 @@ impl Controller {
             return Err(ControlError::precondition(resource(vm), text));
         }
         if !record.state.has_ended() {
-            self.end_binding(out, vm, BindingState::Unbound, None);
+            self.end_binding(tx, vm, BindingState::Unbound, None);
         }
         self.binding_reply(vm)
     }
 
     /// Renews the leases of machines; tells which are bound, and which are not.
-    pub(crate) fn heartbeat(&mut self, out: &mut Out, vms: Vec<VmId>) -> Reply {
+    pub(crate) fn heartbeat(&mut self, tx: &mut Tx, vms: Vec<VmId>) -> Reply {
         let mut missing = Vec::new();
         let mut alive = Vec::new();
         for vm in vms {
@@ -216,14 +216,14 @@ impl Controller {
                 missing.push(vm);
                 continue;
             }
-            self.renew_lease(out, &vm, None);
+            self.renew_lease(tx, &vm, None);
             alive.extend(self.binding_view(&vm));
         }
         Reply::Heartbeat { alive, missing }
     }
 
     /// Counts a lease anew; with a new term, if one is asked for.
-    fn renew_lease(&mut self, out: &mut Out, vm: &VmId, asked: Option<BindingSpec>) {
+    fn renew_lease(&mut self, tx: &mut Tx, vm: &VmId, asked: Option<BindingSpec>) {
         let Some(record) = self.bindings.records.get_mut(vm) else { return };
         let changed = asked.is_some_and(|asked| {
             asked.lease != record.spec.lease && {
@@ -236,8 +236,8 @@ impl Controller {
             self.bindings.set_alarm(vm, lease.map(|lease| self.now + lease));
         }
         if changed {
-            self.store_binding(out, vm);
-            self.emit_binding(out, vm);
+            self.store_binding(tx, vm);
+            self.emit_binding(tx, vm);
         }
     }
 

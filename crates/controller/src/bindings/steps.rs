@@ -9,9 +9,9 @@ use super::record::own_rule;
 use super::resource;
 use crate::error::ControlError;
 use crate::event::{Change, Effect};
-use crate::out::Out;
 use crate::records::key;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// The rules of machines stand in the middle: an operator's own rules may come before them or
 /// behind them.
@@ -19,32 +19,32 @@ const RULE_PRIORITY: u16 = 32_768;
 
 impl Controller {
     /// Moves bindings on; says whether cards have to be looked at again.
-    pub(crate) fn step_bindings(&mut self, out: &mut Out) -> bool {
+    pub(crate) fn step_bindings(&mut self, tx: &mut Tx) -> bool {
         let mut again = false;
         for vm in self.bindings.pending.clone() {
-            again |= self.step_binding(out, &vm);
+            again |= self.step_binding(tx, &vm);
         }
         while let Some((_, vm)) = self.bindings.alarms.first().filter(|(at, _)| *at <= self.now) {
             let vm = vm.clone();
-            self.ring(out, &vm);
+            self.ring(tx, &vm);
             again = true;
         }
         again
     }
 
-    fn step_binding(&mut self, out: &mut Out, vm: &VmId) -> bool {
+    fn step_binding(&mut self, tx: &mut Tx, vm: &VmId) -> bool {
         let Some(record) = self.bindings.records.get(vm) else { return false };
         match record.state {
-            BindingState::Initial => match self.start_binding(out, vm) {
+            BindingState::Initial => match self.start_binding(tx, vm) {
                 Ok(true) => {
-                    self.store_binding(out, vm);
-                    self.emit_binding(out, vm);
+                    self.store_binding(tx, vm);
+                    self.emit_binding(tx, vm);
                     true
                 }
                 Ok(false) => false,
                 Err(error) => {
                     let state = BindingState::BindFailed;
-                    self.end_binding(out, vm, state, Some(error.to_string()));
+                    self.end_binding(tx, vm, state, Some(error.to_string()));
                     true
                 }
             },
@@ -56,8 +56,8 @@ impl Controller {
                 let lease = record.spec.lease;
                 self.bindings.pending.remove(vm);
                 self.bindings.set_alarm(vm, lease.map(|lease| now + lease));
-                self.store_binding(out, vm);
-                self.emit_binding(out, vm);
+                self.store_binding(tx, vm);
+                self.emit_binding(tx, vm);
                 false
             }
             _ => false,
@@ -65,18 +65,18 @@ impl Controller {
     }
 
     /// A deadline has passed, or a lease is over.
-    fn ring(&mut self, out: &mut Out, vm: &VmId) {
+    fn ring(&mut self, tx: &mut Tx, vm: &VmId) {
         let Some(record) = self.bindings.records.get(vm) else {
             self.bindings.set_alarm(vm, None);
             return;
         };
         if record.state == BindingState::Bound {
             let text = format!("no heartbeat came for {:?}", record.spec.lease.unwrap_or_default());
-            self.end_binding(out, vm, BindingState::Unbound, Some(text));
+            self.end_binding(tx, vm, BindingState::Unbound, Some(text));
         } else {
             let why = self.waits_for(vm).unwrap_or_else(|| "its DAGs have no place".to_owned());
             let text = format!("not ready within {:?}: {why}", record.spec.ready_within);
-            self.end_binding(out, vm, BindingState::BindFailed, Some(text));
+            self.end_binding(tx, vm, BindingState::BindFailed, Some(text));
         }
     }
 
@@ -100,7 +100,7 @@ impl Controller {
     }
 
     /// Reserves functions and installs their rules, once every DAG has a place; all or nothing.
-    pub(super) fn start_binding(&mut self, out: &mut Out, vm: &VmId) -> Result<bool, ControlError> {
+    pub(super) fn start_binding(&mut self, tx: &mut Tx, vm: &VmId) -> Result<bool, ControlError> {
         let Some(record) = self.bindings.records.get(vm) else { return Ok(false) };
         let dags = record.dags().to_vec();
         let mut places = Vec::with_capacity(usize::from(record.spec.functions));
@@ -110,8 +110,8 @@ impl Controller {
             places.push((card.clone(), dag.clone()));
         }
         for (number, (card, dag)) in places.into_iter().enumerate() {
-            if let Err(error) = self.bind_function(out, vm, number, (card, dag)) {
-                self.release_functions(out, vm);
+            if let Err(error) = self.bind_function(tx, vm, number, (card, dag)) {
+                self.release_functions(tx, vm);
                 return Err(error);
             }
         }
@@ -125,7 +125,7 @@ impl Controller {
 
     fn bind_function(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         vm: &VmId,
         number: usize,
         (card, dag): (CardId, DagName),
@@ -142,7 +142,7 @@ impl Controller {
         let rule = own_rule(vm, number);
         let matches = Match { virtual_function: Some(function), ..Match::default() };
         let wanted = Rule { id: rule.clone(), priority: RULE_PRIORITY, matches, dag: dag.clone() };
-        self.install_rule(out, wanted, Some(vm.clone()))?;
+        self.install_rule(tx, wanted, Some(vm.clone()))?;
         self.bindings.taken.insert((card.clone(), function), vm.clone());
         let scope = format!("{}/{card}", self.meta.secret);
         let mac_address = MacAddress::of_function(&scope, function);
@@ -153,23 +153,23 @@ impl Controller {
         Ok(())
     }
 
-    fn release_functions(&mut self, out: &mut Out, vm: &VmId) {
+    fn release_functions(&mut self, tx: &mut Tx, vm: &VmId) {
         let Some(record) = self.bindings.records.get_mut(vm) else { return };
         for function in std::mem::take(&mut record.functions) {
             self.bindings.taken.remove(&(function.card, function.function));
-            self.remove_rule(out, &function.rule);
+            self.remove_rule(tx, &function.rule);
         }
     }
 
     /// Ends a binding: all that it had is given back.
     pub(super) fn end_binding(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         vm: &VmId,
         state: BindingState,
         reason: Option<String>,
     ) {
-        self.release_functions(out, vm);
+        self.release_functions(tx, vm);
         let now = self.now;
         let Some(record) = self.bindings.records.get_mut(vm) else { return };
         record.state = state;
@@ -179,42 +179,42 @@ impl Controller {
         self.bindings.pending.remove(vm);
         self.bindings.set_alarm(vm, None);
         self.bindings.ended.push_back(vm.clone());
-        self.remove_own_dag(out, own);
-        self.store_binding(out, vm);
-        self.emit_binding(out, vm);
+        self.remove_own_dag(tx, own);
+        self.store_binding(tx, vm);
+        self.emit_binding(tx, vm);
     }
 
-    fn remove_own_dag(&mut self, out: &mut Out, own: Option<DagName>) {
+    fn remove_own_dag(&mut self, tx: &mut Tx, own: Option<DagName>) {
         if let Some(own) = own.filter(|own| self.dags.contains_key(own)) {
-            self.delete_dag(out, &own).expect("it was there, and no binding is on it any more");
+            self.delete_dag(tx, &own).expect("it was there, and no binding is on it any more");
         }
     }
 
     /// A DAG goes: who used it has nothing any more.
-    pub(crate) fn end_bindings_of(&mut self, out: &mut Out, dag: &DagName) {
+    pub(crate) fn end_bindings_of(&mut self, tx: &mut Tx, dag: &DagName) {
         while let Some(vm) = self.bindings.user_of(dag).cloned() {
             let bound = self.bindings.records.get(&vm).map(|record| record.state);
             let state = match bound {
                 Some(BindingState::Bound) => BindingState::Unbound,
                 _ => BindingState::BindFailed,
             };
-            self.end_binding(out, &vm, state, Some(format!("{dag} was deleted")));
+            self.end_binding(tx, &vm, state, Some(format!("{dag} was deleted")));
         }
     }
 
     /// Undoes a binding that could not even begin: as if it had never been asked for.
-    pub(super) fn forget_binding(&mut self, out: &mut Out, vm: &VmId) {
-        self.release_functions(out, vm);
+    pub(super) fn forget_binding(&mut self, tx: &mut Tx, vm: &VmId) {
+        self.release_functions(tx, vm);
         self.bindings.pending.remove(vm);
         self.bindings.set_alarm(vm, None);
         let own = self.bindings.records.remove(vm).and_then(|record| record.own);
-        self.remove_own_dag(out, own);
+        self.remove_own_dag(tx, own);
         // An ended binding of this machine may be in the store.
-        out.batch.delete(key::binding(vm));
+        tx.batch.delete(key::binding(vm));
     }
 
     /// Forgets ended bindings that are old. Amortised O(1) an event.
-    pub(crate) fn forget_old_bindings(&mut self, out: &mut Out) {
+    pub(crate) fn forget_old_bindings(&mut self, tx: &mut Tx) {
         while let Some(vm) = self.bindings.ended.front() {
             let old = self.bindings.records.get(vm).map(|record| record.changed);
             let keep = old.is_some_and(|at| self.now.since(at) < OPERATION_KEPT);
@@ -223,22 +223,22 @@ impl Controller {
             }
             let Some(vm) = self.bindings.ended.pop_front() else { break };
             if let Some(view) = self.binding_view(&vm) {
-                out.effects.push(Effect::Emit(Change::BindingForgotten(Box::new(view))));
+                tx.effects.push(Effect::Emit(Change::BindingForgotten(Box::new(view))));
             }
             self.bindings.records.remove(&vm);
-            out.batch.delete(key::binding(&vm));
+            tx.batch.delete(key::binding(&vm));
         }
     }
 
-    pub(super) fn store_binding(&self, out: &mut Out, vm: &VmId) {
+    pub(super) fn store_binding(&self, tx: &mut Tx, vm: &VmId) {
         if let Some(record) = self.bindings.records.get(vm) {
-            out.batch.put(key::binding(vm), record);
+            tx.batch.put(key::binding(vm), record);
         }
     }
 
-    pub(super) fn emit_binding(&self, out: &mut Out, vm: &VmId) {
+    pub(super) fn emit_binding(&self, tx: &mut Tx, vm: &VmId) {
         if let Some(view) = self.binding_view(vm) {
-            out.effects.push(Effect::Emit(Change::Binding(Box::new(view))));
+            tx.effects.push(Effect::Emit(Change::Binding(Box::new(view))));
         }
     }
 

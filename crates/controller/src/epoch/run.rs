@@ -13,12 +13,12 @@ use super::engine::Engine;
 use super::meter::Sampled;
 use super::topology::resource_name;
 use super::view::FairnessPoint;
-use crate::card::Link;
+use crate::card::ConnectionState;
 use crate::event::Effect;
 use crate::log::{About, LogKind};
-use crate::out::Out;
 use crate::rows::{self, Bucket};
 use crate::state::{Controller, DagEntry, Settings};
+use crate::tx::Tx;
 
 /// How often counters are read while nobody has a DAG: callers want to see them at all.
 const IDLE: Duration = Duration::from_secs(1);
@@ -150,7 +150,7 @@ impl Controller {
     }
 
     /// Asks every card that answers for its counters. What was missed is missed.
-    pub(crate) fn sample(&mut self, out: &mut Out) {
+    pub(crate) fn sample(&mut self, tx: &mut Tx) {
         let interval = self.sample_interval();
         let late = self.now.since(self.sampled).as_nanos() / interval.as_nanos().max(1);
         let missed = if self.sampled == Timestamp::ZERO || self.dags.is_empty() {
@@ -159,15 +159,15 @@ impl Controller {
             u64::try_from(late.saturating_sub(1)).unwrap_or(u64::MAX)
         };
         self.sampled = self.now;
-        self.apply_settings(out);
-        let ready = self.cards.iter().filter(|(_, card)| card.link == Link::Ready);
+        self.apply_settings(tx);
+        let ready = self.cards.iter().filter(|(_, card)| card.connection == ConnectionState::Ready);
         let ids: Vec<CardId> = ready.map(|(id, _)| id.clone()).collect();
         for id in ids {
-            self.ask_for_sample(out, id, missed);
+            self.ask_for_sample(tx, id, missed);
         }
     }
 
-    fn ask_for_sample(&mut self, out: &mut Out, id: CardId, missed: u64) {
+    fn ask_for_sample(&mut self, tx: &mut Tx, id: CardId, missed: u64) {
         let ticket = self.ticket();
         let now = self.now;
         let Some(card) = self.cards.get_mut(&id) else { return };
@@ -180,7 +180,7 @@ impl Controller {
         if skipped > 0 && Loop::may_tell(&mut card.epoch.overrun_told, now) {
             let why = if unanswered { "the card has not answered" } else { "the daemon was busy" };
             let text = format!("{skipped} samples were skipped: {why}");
-            self.note(out, LogKind::Overrun, About::card(&id), text);
+            self.note(tx, LogKind::Overrun, About::card(&id), text);
         }
         if unanswered {
             return;
@@ -189,13 +189,13 @@ impl Controller {
             card.epoch.asked = Some(ticket);
         }
         let command = CardCommand::Sample { ticket };
-        out.effects.push(Effect::Card { card: id, command });
+        tx.effects.push(Effect::Card { card: id, command });
     }
 
     /// A card said its counters.
     pub(crate) fn sampled(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         ticket: Ticket,
         counters: CardCounters,
@@ -203,9 +203,10 @@ impl Controller {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
         let before = std::mem::replace(&mut card.counters, counters);
-        self.note_faults(out, id, &before);
+        self.note_faults(tx, id, &before);
         let Some(card) = self.cards.get_mut(id) else { return };
-        if card.epoch.asked.take_if(|asked| *asked == ticket).is_none() || card.link != Link::Ready
+        if card.epoch.asked.take_if(|asked| *asked == ticket).is_none()
+            || card.connection != ConnectionState::Ready
         {
             return;
         }
@@ -216,14 +217,14 @@ impl Controller {
             return;
         }
         card.epoch.sampled = Some(now);
-        self.measure(out, id, span);
+        self.measure(tx, id, span);
         if before.is_none() {
             // Nothing is known of any load: what the card lets in stays.
             return;
         }
         self.compute(id);
-        self.scale(out, id, span);
-        self.keep_spare(out, id);
+        self.scale(tx, id, span);
+        self.keep_spare(tx, id);
         if self.is_edge(id) {
             self.set_rates(id, true);
         } else if self.is_promise_at_risk(id) {
@@ -233,7 +234,7 @@ impl Controller {
     }
 
     /// Tells of packets that met memory faults since the counters were last read.
-    fn note_faults(&mut self, out: &mut Out, id: &CardId, before: &CardCounters) {
+    fn note_faults(&mut self, tx: &mut Tx, id: &CardId, before: &CardCounters) {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
         let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
@@ -242,12 +243,12 @@ impl Controller {
             let text = format!(
                 "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
             );
-            self.note(out, LogKind::MemoryFault, About::card(id), text);
+            self.note(tx, LogKind::MemoryFault, About::card(id), text);
         }
     }
 
     /// Takes the counters into the meters of the card's DAGs.
-    fn measure(&mut self, out: &mut Out, id: &CardId, span: Duration) {
+    fn measure(&mut self, tx: &mut Tx, id: &CardId, span: Duration) {
         let now = self.now;
         let Some(card) = self.cards.get_mut(id) else { return };
         let line = card.profile.ingress;
@@ -272,7 +273,7 @@ impl Controller {
                 "the counters of {odd} DAGs went backwards; their loads count as before until \
                  the counters rise again"
             );
-            self.note(out, LogKind::OddCounters, About::card(id), text);
+            self.note(tx, LogKind::OddCounters, About::card(id), text);
         }
     }
 
@@ -394,7 +395,7 @@ impl Controller {
         self.next_settings = Some(settings);
     }
 
-    fn apply_settings(&mut self, out: &mut Out) {
+    fn apply_settings(&mut self, tx: &mut Tx) {
         // At an edge of every card's epoch: rates of one epoch are all of one policy.
         if !self.cards.keys().all(|id| self.is_edge(id)) {
             return;
@@ -421,6 +422,6 @@ impl Controller {
             settings.autoscaling.monitor_period,
             settings.scheduling
         );
-        self.note(out, LogKind::PoliciesApplied, About::default(), text);
+        self.note(tx, LogKind::PoliciesApplied, About::default(), text);
     }
 }

@@ -6,7 +6,7 @@
 //!  scale in ─── plan for less, on what is loaded ──────► one flip; the chain stays as a victim
 //! ```
 //!
-//! What a DAG holds beyond its promise is lent: a new promise that finds no room takes it back at
+//! What a DAG holds beyond its promise is burst: a new promise that finds no room takes it back at
 //! once, without stopping anybody's traffic, for what serves the smaller placement is loaded.
 
 use std::time::Duration;
@@ -21,9 +21,9 @@ use super::meter::{NoPlace, Scaling};
 use super::run::{Loop, of_engine};
 use crate::error::ControlError;
 use crate::log::{About, LogKind};
-use crate::out::Out;
 use crate::placement::{Choice, regions_of};
 use crate::state::{Controller, DagEntry};
+use crate::tx::Tx;
 
 /// What is known while the decisions of one sample are carried out.
 struct Round {
@@ -37,7 +37,7 @@ const RETRY_PERIODS: u32 = 5;
 
 impl Controller {
     /// Looks at every DAG of a card whose monitor period ended with this sample.
-    pub(super) fn scale(&mut self, out: &mut Out, id: &CardId, span: Duration) {
+    pub(super) fn scale(&mut self, tx: &mut Tx, id: &CardId, span: Duration) {
         let Some(card) = self.cards.get(id) else { return };
         let longest = reconfiguration_max(&card.profile);
         let policy = self.settings.autoscaling;
@@ -67,7 +67,7 @@ impl Controller {
         }
         let mut round = Round { period, givers: None };
         for (name, decision, more) in decisions {
-            self.carry_out(out, id, (&name, decision, more), &mut round);
+            self.carry_out(tx, id, (&name, decision, more), &mut round);
         }
     }
 
@@ -81,7 +81,7 @@ impl Controller {
     /// `more` is what the DAG would hold with one more instance than it has.
     fn carry_out(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         (name, decision, more): (&DagName, Decision, Bandwidth),
         round: &mut Round,
@@ -91,22 +91,22 @@ impl Controller {
             Decision::ScaleOut { to, enough, why } => {
                 // What will be needed, or what is, or at least one instance more.
                 let sizes = [to, enough.min(to), more.min(enough).min(to)];
-                match self.scale_out(out, name, &sizes, (LogKind::ScaleOut, why)) {
+                match self.scale_out(tx, name, &sizes, (LogKind::ScaleOut, why)) {
                     Some(true) => round.givers = None,
-                    Some(false) => self.no_place(out, id, name, round),
+                    Some(false) => self.no_place(tx, id, name, round),
                     None => {}
                 }
             }
             Decision::PreLaunch { to, why } => {
                 // What is little over so many instances is served by those.
                 let sizes = [to, more.min(to)];
-                if self.scale_out(out, name, &sizes, (LogKind::PreLaunch, why)) == Some(true) {
+                if self.scale_out(tx, name, &sizes, (LogKind::PreLaunch, why)) == Some(true) {
                     round.givers = None;
                 }
             }
             Decision::ScaleIn { to, why } => {
                 let about = (LogKind::ScaleIn, why.to_string());
-                if self.shrink(out, name, to, about) {
+                if self.shrink(tx, name, to, about) {
                     round.givers = None;
                     self.figures(id, |figures| figures.scale_ins += 1);
                 }
@@ -155,7 +155,7 @@ impl Controller {
     /// nothing where there is nothing to do about it now.
     fn scale_out(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         sizes: &[Bandwidth],
         (kind, why): (LogKind, Why),
@@ -176,7 +176,7 @@ impl Controller {
         let card = choice.card.clone();
         let entry = self.dags.get_mut(name)?;
         entry.record.previous = entry.record.placement.take();
-        if self.install(out, name, &dag, choice).is_err() {
+        if self.install(tx, name, &dag, choice).is_err() {
             if let Some(entry) = self.dags.get_mut(name) {
                 entry.record.placement = entry.record.previous.take();
             }
@@ -190,14 +190,14 @@ impl Controller {
             let late = kind == LogKind::ScaleOut;
             entry.meter.scaling = Some(Scaling { serial: placement.serial, loads, late });
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
         let text = format!("it is to hold {}: {why}", dag.bandwidth());
-        self.note(out, kind, About { regions, ..About::dag(&card, name) }, text);
+        self.note(tx, kind, About { regions, ..About::dag(&card, name) }, text);
         Some(true)
     }
 
     /// The placement of a scale-out serves now.
-    pub(crate) fn scaled(&mut self, out: &mut Out, name: &DagName) {
+    pub(crate) fn scaled(&mut self, tx: &mut Tx, name: &DagName) {
         let now = self.now;
         let Some(entry) = self.dags.get_mut(name) else { return };
         let Some(scaling) = entry.meter.scaling else { return };
@@ -223,14 +223,14 @@ impl Controller {
             (true, true) => format!("it holds {holds}; the load never waited for a region"),
             (true, false) => format!("it holds {holds}"),
         };
-        self.note(out, LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
+        self.note(tx, LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
     }
 
     /// Fewer instances, on what is loaded; says whether that was begun. What is given back is free
     /// once the rows have changed; where a promise waits for it, at once.
     fn shrink(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         name: &DagName,
         to: Bandwidth,
         (kind, why): (LogKind, String),
@@ -253,18 +253,18 @@ impl Controller {
             entry.record.previous = entry.record.placement.take();
         }
         // What it has is more than what it takes now; but rows may be short.
-        if self.install(out, name, &dag, choice).is_err() {
+        if self.install(tx, name, &dag, choice).is_err() {
             self.undo_shrink(name);
             return false;
         }
-        self.store_dag(out, name);
+        self.store_dag(tx, name);
         let now = self.now;
         let Some(entry) = self.dags.get_mut(name) else { return true };
         entry.meter.settled = now;
         let kept = entry.record.placement.as_ref().map(regions_of).unwrap_or_default();
         let regions = regions_of(&before).into_iter().filter(|r| !kept.contains(r)).collect();
         let text = format!("it holds {} instead of {}: {why}", dag.bandwidth(), before.holds());
-        self.note(out, kind, About { regions, ..About::dag(&card, name) }, text);
+        self.note(tx, kind, About { regions, ..About::dag(&card, name) }, text);
         true
     }
 
@@ -273,14 +273,14 @@ impl Controller {
         let Some(entry) = self.dags.get_mut(name) else { return };
         entry.record.placement = entry.record.previous.take();
         if entry.record.placement.is_none() {
-            self.unplaced.insert(name.clone());
-            self.freed = true;
+            self.unscheduled.insert(name.clone());
+            self.capacity_freed = true;
         }
     }
 
     /// A scale-out found no place: who is above its fair share gives instances up for it.
-    fn no_place(&mut self, out: &mut Out, id: &CardId, name: &DagName, round: &mut Round) {
-        let given = self.settings.autoscaling.context_switch && self.switch(out, id, name, round);
+    fn no_place(&mut self, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut Round) {
+        let given = self.settings.autoscaling.context_switch && self.switch(tx, id, name, round);
         let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
         let now = self.now;
         let Some(entry) = self.dags.get_mut(name) else { return };
@@ -289,7 +289,7 @@ impl Controller {
             let text = "it is overloaded, and no region is free or above somebody's fair share; \
                         it shares what there is"
                 .to_owned();
-            self.note(out, LogKind::NoPlace, About::dag(id, name), text);
+            self.note(tx, LogKind::NoPlace, About::dag(id, name), text);
         }
     }
 
@@ -314,7 +314,7 @@ impl Controller {
     }
 
     /// Has a DAG give instances up for `asking`; says whether one did.
-    fn switch(&mut self, out: &mut Out, id: &CardId, asking: &DagName, round: &mut Round) -> bool {
+    fn switch(&mut self, tx: &mut Tx, id: &CardId, asking: &DagName, round: &mut Round) -> bool {
         let givers = round.givers.take().unwrap_or_else(|| self.givers(id));
         let Some(card) = self.cards.get(id) else { return false };
         let residency = self.settings.autoscaling.residency(reconfiguration_max(&card.profile));
@@ -330,7 +330,7 @@ impl Controller {
         let about = (LogKind::ContextSwitch, why);
         let kept = chain.unit.get().saturating_mul(fair_instances(&chain));
         let to = Bandwidth::from_bps(kept).min(chain.holds).max(chain.admitted);
-        let done = self.shrink(out, &name, to, about);
+        let done = self.shrink(tx, &name, to, about);
         match done {
             true => self.figures(id, |figures| figures.context_switches += 1),
             false => round.givers = Some(givers),
@@ -340,15 +340,15 @@ impl Controller {
 
     /// The ledger of a card as it would be if other DAGs than `asking` gave back what they hold
     /// beyond their promises; `None` where that is nothing. See [`Self::reclaim`].
-    pub(crate) fn ledger_without_lent(&self, id: &CardId, asking: &DagName) -> Option<Ledger> {
+    pub(crate) fn ledger_without_burst(&self, id: &CardId, asking: &DagName) -> Option<Ledger> {
         let mut ledger = self.cards.get(id)?.ledger.clone();
         let mut any = false;
         for (name, entry) in self.dags.iter().filter(|(name, _)| *name != asking) {
             let Some(placement) = &entry.record.placement else { continue };
             let spec = &entry.record.spec;
-            let lent = placement.holds() > spec.bandwidth && placement.mapping.card == *id;
+            let borrowed = placement.holds() > spec.bandwidth && placement.mapping.card == *id;
             let Ok(dag) = Dag::new(spec.clone()) else { continue };
-            if !lent || !self.is_at_rest(name) {
+            if !borrowed || !self.is_at_rest(name) {
                 continue;
             }
             let previous = Some(&placement.mapping);
@@ -361,18 +361,18 @@ impl Controller {
     }
 
     /// Takes back what other DAGs than `asking` hold beyond their promises; says whether there was anything.
-    pub(crate) fn reclaim(&mut self, out: &mut Out, asking: &DagName) -> bool {
-        let lent = self.dags.iter().filter(|(name, entry)| {
+    pub(crate) fn preempt(&mut self, tx: &mut Tx, asking: &DagName) -> bool {
+        let borrowed = self.dags.iter().filter(|(name, entry)| {
             let holds = entry.record.placement.as_ref().map(|p| p.holds());
             *name != asking && holds.is_some_and(|holds| holds > entry.record.spec.bandwidth)
         });
-        let lent: Vec<DagName> = lent.map(|(name, _)| name.clone()).collect();
+        let borrowed: Vec<DagName> = borrowed.map(|(name, _)| name.clone()).collect();
         let mut any = false;
-        for name in lent {
+        for name in borrowed {
             let Some(entry) = self.dags.get(&name) else { continue };
             let (to, card) = (entry.record.spec.bandwidth, entry.card().cloned());
             let why = "a promise needs the room".to_owned();
-            if self.shrink(out, &name, to, (LogKind::Reclaim, why))
+            if self.shrink(tx, &name, to, (LogKind::Reclaim, why))
                 && let Some(card) = card
             {
                 self.figures(&card, |figures| figures.reclaims += 1);

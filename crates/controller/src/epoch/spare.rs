@@ -4,14 +4,14 @@
 
 use snic_domain::{BitstreamId, CardId, RegionId};
 
-use crate::card::{Actual, CardState, Link};
+use crate::card::{CardState, ConnectionState, ObservedContent};
 use crate::log::{About, LogKind};
-use crate::out::Out;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     /// Has the next spare loaded, if one is missing and there is a place. Time O(chains × regions).
-    pub(super) fn keep_spare(&mut self, out: &mut Out, id: &CardId) {
+    pub(super) fn keep_spare(&mut self, tx: &mut Tx, id: &CardId) {
         let policy = self.settings.autoscaling;
         if !(policy.enabled && policy.spare) {
             return;
@@ -20,15 +20,15 @@ impl Controller {
         else {
             return;
         };
-        self.set_content(out, id, region, Some(&bitstream));
+        self.set_content(tx, id, region, Some(&bitstream));
         let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
         let Some(entry) = entry else { return };
         entry.spare = true;
         let text =
             format!("{bitstream} was scaled out: one region more than is used is kept loaded");
         let about = About { regions: vec![region], ..About::card(id) };
-        self.note(out, LogKind::PreLaunch, about, text);
-        self.emit_region(out, id, region);
+        self.note(tx, LogKind::PreLaunch, about, text);
+        self.emit_region(tx, id, region);
     }
 }
 
@@ -37,9 +37,12 @@ impl CardState {
     /// that holds nothing; `None` too while anybody waits for a load.
     fn missing_spare(&self) -> Option<(BitstreamId, RegionId)> {
         let waits = |region: RegionId| {
-            self.region(region).is_some_and(|e| e.wanted.is_some() && !e.is_loaded())
+            self.region(region).is_some_and(|e| e.desired.is_some() && !e.is_loaded())
         };
-        if self.link != Link::Ready || self.loading.is_some() || self.region_ids().any(waits) {
+        if self.connection != ConnectionState::Ready
+            || self.loading.is_some()
+            || self.region_ids().any(waits)
+        {
             return None;
         }
         let missing = |bitstream: &BitstreamId| {
@@ -59,7 +62,7 @@ impl CardState {
         let is_free = |region: &RegionId| {
             self.region(*region).is_some_and(|entry| {
                 entry.record.bitstream.is_none()
-                    && entry.actual == Actual::Empty
+                    && entry.observed == ObservedContent::Empty
                     && entry.record.faulty.is_none()
                     && !entry.record.cordoned
             })

@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId};
 use snic_tables::{DagRow, Table};
 
-use super::Asked;
-use crate::card::{Actual, CardState};
-use crate::out::Out;
+use super::ContextCommand;
+use crate::card::{CardState, ObservedContent};
 use crate::records::key;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 /// A DAG that is gone, and what may have kept something for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Departed {
+pub struct PendingErase {
     /// What its packets carried.
     pub uid: DagUid,
     /// The digest of what its region held.
@@ -29,7 +29,7 @@ pub struct Departed {
 
 impl Controller {
     /// A DAG is deleted: notes the regions of a card that may have a context of it.
-    pub(super) fn note_departed(&mut self, out: &mut Out, id: &CardId, name: &DagName) {
+    pub(super) fn note_departed(&mut self, tx: &mut Tx, id: &CardId, name: &DagName) {
         let (Some(card), Some(entry)) = (self.cards.get(id), self.dags.get(name)) else { return };
         let keeps =
             |nt: &NtTypeId| self.nts.get(nt).is_some_and(|known| known.nt.state > ByteSize::ZERO);
@@ -45,31 +45,31 @@ impl Controller {
             bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
         };
         let found = card.region_ids().zip(&card.regions).filter_map(|(region, entry)| {
-            let digest = match entry.actual {
-                Actual::Holds(digest) => Some(digest),
-                Actual::Unknown => entry.wanted,
-                Actual::Empty | Actual::Broken => None,
+            let digest = match entry.observed {
+                ObservedContent::Holds(digest) => Some(digest),
+                ObservedContent::Unknown => entry.desired,
+                ObservedContent::Empty | ObservedContent::Broken => None,
             };
             Some((region, digest.filter(&holds)?))
         });
         let found: Vec<_> = found.collect();
         let Some(card) = self.cards.get_mut(id) else { return };
         for (region, digest) in found {
-            out.batch.put(key::departed(id, region, uid), &Departed { uid, digest });
+            tx.batch.put(key::departed(id, region, uid), &PendingErase { uid, digest });
             card.states.departed.insert((region, uid), digest);
         }
     }
 
     /// Forgets what is gone by itself: its region holds something else by now.
-    pub(super) fn settle_departed(&mut self, out: &mut Out, id: &CardId) {
+    pub(super) fn settle_departed(&mut self, tx: &mut Tx, id: &CardId) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let CardState { states, regions, .. } = card;
         states.departed.retain(|(region, uid), digest| {
-            let actual = regions.get(region.index()).map(|entry| entry.actual);
-            let stays =
-                matches!(actual, Some(Actual::Unknown)) || actual == Some(Actual::Holds(*digest));
+            let observed = regions.get(region.index()).map(|entry| entry.observed);
+            let stays = matches!(observed, Some(ObservedContent::Unknown))
+                || observed == Some(ObservedContent::Holds(*digest));
             if !stays {
-                out.batch.delete(key::departed(id, *region, *uid));
+                tx.batch.delete(key::departed(id, *region, *uid));
             }
             stays
         });
@@ -77,7 +77,7 @@ impl Controller {
 
     /// The next context that can be erased: what its region holds is known and is not being loaded, and
     /// no row leads the DAG's packets there.
-    pub(super) fn next_departed(&self, id: &CardId) -> Option<(RegionId, Asked)> {
+    pub(super) fn next_departed(&self, id: &CardId) -> Option<(RegionId, ContextCommand)> {
         let card = self.cards.get(id).filter(|card| !card.states.departed.is_empty())?;
         let loading = card.loading.as_ref().map(|loading| loading.region);
         let under_way: BTreeSet<u16> = card
@@ -93,17 +93,19 @@ impl Controller {
         };
         let mut all = card.states.departed.iter();
         let next = all.find(|((region, uid), digest)| {
-            let holds = card.region(*region).map(|entry| entry.actual);
-            holds == Some(Actual::Holds(**digest)) && loading != Some(*region) && is_out(*uid)
+            let holds = card.region(*region).map(|entry| entry.observed);
+            holds == Some(ObservedContent::Holds(**digest))
+                && loading != Some(*region)
+                && is_out(*uid)
         });
-        next.map(|((region, uid), _)| (*region, Asked::Depart(*uid)))
+        next.map(|((region, uid), _)| (*region, ContextCommand::Depart(*uid)))
     }
 
     /// A wrapper has erased it.
-    pub(super) fn departed(&mut self, out: &mut Out, id: &CardId, region: RegionId, uid: DagUid) {
+    pub(super) fn departed(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, uid: DagUid) {
         let Some(card) = self.cards.get_mut(id) else { return };
         if card.states.departed.remove(&(region, uid)).is_some() {
-            out.batch.delete(key::departed(id, region, uid));
+            tx.batch.delete(key::departed(id, region, uid));
         }
     }
 }

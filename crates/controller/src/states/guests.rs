@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
 
-use super::{Guest, Phase};
-use crate::card::{Actual, CardState, Link};
-use crate::out::Out;
+use super::{Phase, ResidentContext};
+use crate::card::{CardState, ConnectionState, ObservedContent};
 use crate::records::{Placement, key};
 use crate::state::{Controller, DagEntry};
+use crate::tx::Tx;
 
 /// Contexts that are spoken for: those at offsets of the save area, and those in regions.
 type Used = (Vec<u32>, Vec<RegionId>);
@@ -56,14 +56,14 @@ impl Controller {
     }
 
     /// Whether a DAG's contexts are where a placement needs them.
-    pub(crate) fn is_welcome(&self, name: &DagName, placement: &Placement) -> bool {
+    pub(crate) fn contexts_resident(&self, name: &DagName, placement: &Placement) -> bool {
         let Some(card) = self.cards.get(&placement.mapping.card) else { return false };
         self.stateful(placement).into_iter().all(|(region, b)| card.has_guest(region, b, name))
     }
 
     /// Whether a DAG has to stop for its state: its new place is loaded, and what it lacks is in a
     /// region that the old place uses and the new one does not.
-    pub(crate) fn hands_over(&self, entry: &DagEntry) -> bool {
+    pub(crate) fn needs_stop_and_copy(&self, entry: &DagEntry) -> bool {
         let (Some(new), Some(old)) = (&entry.record.placement, &entry.record.previous) else {
             return false;
         };
@@ -80,11 +80,11 @@ impl Controller {
     }
 
     /// A DAG whose regions are loaded may have to wait for its state.
-    pub(crate) fn look_for_newcomer(&mut self, name: &DagName) {
-        let wanted = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
-        let Some(wanted) = wanted else { return };
-        let waits = self.is_loaded(wanted) && !self.is_welcome(name, wanted);
-        let id = wanted.mapping.card.clone();
+    pub(crate) fn enqueue_context_restore(&mut self, name: &DagName) {
+        let desired = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let Some(desired) = desired else { return };
+        let waits = self.is_loaded(desired) && !self.contexts_resident(name, desired);
+        let id = desired.mapping.card.clone();
         if let Some(card) = self.cards.get_mut(&id).filter(|_| waits) {
             card.states.newcomers.insert(name.clone());
         }
@@ -93,17 +93,17 @@ impl Controller {
     /// What each region of a DAG's wanted placement lacks.
     pub(super) fn needs(&self, id: &CardId, name: &DagName) -> Vec<(RegionId, BitstreamId, Need)> {
         let Some(card) = self.cards.get(id) else { return Vec::new() };
-        let wanted = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
-        let Some(wanted) = wanted.filter(|p| p.mapping.card == *id && self.is_loaded(p)) else {
+        let desired = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let Some(desired) = desired.filter(|p| p.mapping.card == *id && self.is_loaded(p)) else {
             return Vec::new();
         };
         let mut used = Used::default();
         let mut needs = Vec::new();
-        for (region, bitstream) in self.stateful(wanted) {
+        for (region, bitstream) in self.stateful(desired) {
             if card.has_guest(region, bitstream, name) {
                 continue;
             }
-            let need = self.need(card, (name, bitstream, region), wanted, &mut used);
+            let need = self.need(card, (name, bitstream, region), desired, &mut used);
             needs.push((region, bitstream.clone(), need));
         }
         needs
@@ -114,7 +114,7 @@ impl Controller {
         &self,
         card: &CardState,
         (name, bitstream, region): (&DagName, &BitstreamId, RegionId),
-        wanted: &Placement,
+        desired: &Placement,
         used: &mut Used,
     ) -> Need {
         if changes(card, name) {
@@ -132,7 +132,7 @@ impl Controller {
             };
         }
         let left = |r: &RegionId| {
-            !wanted.mapping.uses(*r) && card.has_guest(*r, bitstream, name) && !used.1.contains(r)
+            !desired.mapping.uses(*r) && card.has_guest(*r, bitstream, name) && !used.1.contains(r)
         };
         if let Some(from) = card.region_ids().find(left) {
             used.1.push(from);
@@ -156,12 +156,18 @@ impl Controller {
     }
 
     /// A DAG has a context in a region from now on, as far as anybody knows.
-    pub(super) fn add_guest(&mut self, out: &mut Out, id: &CardId, region: RegionId, guest: Guest) {
+    pub(super) fn add_guest(
+        &mut self,
+        tx: &mut Tx,
+        id: &CardId,
+        region: RegionId,
+        guest: ResidentContext,
+    ) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        self.stale.insert(guest.dag.clone());
+        self.dirty_dags.insert(guest.dag.clone());
         if !entry.guests.contains(&guest) {
-            out.batch.put(key::guest(id, region, &guest), &guest);
+            tx.batch.put(key::guest(id, region, &guest), &guest);
             entry.guests.insert(guest);
             self.refresh_kept_in(id, region);
         }
@@ -170,31 +176,31 @@ impl Controller {
     /// DAGs have no context in a region any more, as far as anybody needs it.
     pub(super) fn remove_guests<'a>(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         (id, region): (&CardId, RegionId),
-        guests: impl IntoIterator<Item = &'a Guest>,
+        guests: impl IntoIterator<Item = &'a ResidentContext>,
     ) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
         for guest in guests {
             if entry.guests.remove(guest) {
-                out.batch.delete(key::guest(id, region, guest));
+                tx.batch.delete(key::guest(id, region, guest));
             }
         }
         self.refresh_kept_in(id, region);
     }
 
     /// A DAG goes: nobody needs its contexts any more.
-    pub(crate) fn forget_states(&mut self, out: &mut Out, name: &DagName) {
+    pub(crate) fn forget_states(&mut self, tx: &mut Tx, name: &DagName) {
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
         for id in cards {
-            self.note_departed(out, &id, name);
+            self.note_departed(tx, &id, name);
             let Some(card) = self.cards.get_mut(&id) else { continue };
             card.states.newcomers.remove(name);
             let of_dag = card.states.records.values_mut().filter(|record| record.dag == *name);
             for record in of_dag {
                 record.phase = Phase::Erasing;
-                out.batch.put(key::state(&id, record.offset), record);
+                tx.batch.put(key::state(&id, record.offset), record);
             }
             let regions = card.region_ids().zip(&card.regions);
             let own = regions.flat_map(|(region, entry)| {
@@ -202,22 +208,23 @@ impl Controller {
                 own.map(move |guest| (region, guest.clone()))
             });
             for (region, guest) in own.collect::<Vec<_>>() {
-                self.remove_guests(out, (&id, region), [&guest]);
+                self.remove_guests(tx, (&id, region), [&guest]);
             }
         }
     }
 
     /// Guests whose context the region still has, though it is to hold something else: they are to be
     /// saved before it is loaded.
-    pub(super) fn to_be_saved(&self, card: &CardState, region: RegionId) -> Vec<Guest> {
+    pub(super) fn to_be_saved(&self, card: &CardState, region: RegionId) -> Vec<ResidentContext> {
         let Some(entry) = card.region(region) else { return Vec::new() };
         let guests = entry.guests.iter();
-        guests.filter(|guest| self.is_there(entry.actual, guest)).cloned().collect()
+        guests.filter(|guest| self.is_there(entry.observed, guest)).cloned().collect()
     }
 
     /// Whether a region that holds `actual` has a guest's context.
-    pub(super) fn is_there(&self, actual: Actual, guest: &Guest) -> bool {
-        self.digest_of(&guest.bitstream).is_some_and(|digest| actual == Actual::Holds(digest))
+    pub(super) fn is_there(&self, observed: ObservedContent, guest: &ResidentContext) -> bool {
+        self.digest_of(&guest.bitstream)
+            .is_some_and(|digest| observed == ObservedContent::Holds(digest))
     }
 
     /// Which regions must not be loaded with anything else, for what is in them has nowhere to go.
@@ -239,12 +246,12 @@ impl Controller {
         };
         let kept = !entry.guests.is_empty() && (entry.unsavable.is_some() || !has_room());
         let Some(card) = self.cards.get_mut(id) else { return };
-        self.freed |= card.ledger.is_kept(region) && !kept;
+        self.capacity_freed |= card.ledger.is_kept(region) && !kept;
         card.ledger.set_kept(region, kept);
     }
 
     /// What the contexts of guests take of the save area; guests come by their bitstreams.
-    fn lengths_of(&self, guests: &BTreeSet<Guest>) -> impl Iterator<Item = u32> {
+    fn lengths_of(&self, guests: &BTreeSet<ResidentContext>) -> impl Iterator<Item = u32> {
         guests.iter().scan(None, |last: &mut Option<(&BitstreamId, u32)>, guest| {
             let length = match last {
                 Some((of, length)) if **of == guest.bitstream => *length,
@@ -257,14 +264,14 @@ impl Controller {
 
     /// Whether a card can be asked.
     pub(super) fn answers(&self, id: &CardId) -> bool {
-        self.cards.get(id).is_some_and(|card| card.link == Link::Ready)
+        self.cards.get(id).is_some_and(|card| card.connection == ConnectionState::Ready)
     }
 }
 
 /// Whether rows of a DAG are on their way to the card, or to be: where they lead is not known.
 fn changes(card: &CardState, name: &DagName) -> bool {
     let mut under_way = card.programming.iter().flat_map(|p| &p.dags);
-    card.touched.contains(name) || under_way.any(|(dag, _)| dag == name)
+    card.dirty_since_commit.contains(name) || under_way.any(|(dag, _)| dag == name)
 }
 
 impl CardState {

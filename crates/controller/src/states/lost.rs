@@ -3,114 +3,122 @@
 use snic_domain::{CardId, RegionId};
 use snic_tables::CardSnapshot;
 
-use super::{Guest, Phase, StateRecord, as_told};
-use crate::card::Actual;
+use super::{Phase, ResidentContext, StateRecord, as_told};
+use crate::card::ObservedContent;
 use crate::log::{About, LogKind};
-use crate::out::Out;
 use crate::records::key;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     /// A card said what it holds: contexts that its memory and its regions do not have are lost.
-    pub(crate) fn adopt_states(&mut self, out: &mut Out, id: &CardId, snapshot: &CardSnapshot) {
+    pub(crate) fn adopt_states(&mut self, tx: &mut Tx, id: &CardId, snapshot: &CardSnapshot) {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.states.boot_id = snapshot.boot_id;
         card.regions.iter_mut().for_each(|entry| (entry.fresh, entry.unsavable) = (false, None));
         let records: Vec<_> = card.states.records.values().cloned().collect();
         for record in records {
-            let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+            let guest =
+                ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
             if record.boot_id != snapshot.boot_id {
-                self.drop_record(out, id, &record, "the card has lost its memory");
+                self.drop_record(tx, id, &record, "the card has lost its memory");
             } else if let Phase::Saving(from) = record.phase
-                && !self.actual(id, from).is_some_and(|actual| self.is_there(actual, &guest))
+                && !self.observed(id, from).is_some_and(|observed| self.is_there(observed, &guest))
             {
-                self.set_phase(out, id, record.offset, Phase::Erasing);
-                self.tell_lost(out, (id, from), &guest, "the region does not hold it any more");
+                self.set_phase(tx, id, record.offset, Phase::Erasing);
+                self.tell_lost(tx, (id, from), &guest, "the region does not hold it any more");
             }
         }
         let regions: Vec<RegionId> = self.cards[id].region_ids().collect();
         for region in regions {
-            self.settle_guests(out, id, region);
+            self.settle_guests(tx, id, region);
         }
         self.refresh_kept(id);
     }
 
     /// The save area is smaller than it was: what does not fit is lost.
-    pub(crate) fn lose_outside(&mut self, out: &mut Out, id: &CardId) {
+    pub(crate) fn lose_outside(&mut self, tx: &mut Tx, id: &CardId) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let most = card.profile.save_area.bytes.get();
         let outside = |r: &&StateRecord| u64::from(r.offset) + u64::from(r.length) > most;
         let outside: Vec<_> = card.states.records.values().filter(outside).cloned().collect();
         for record in outside {
-            self.drop_record(out, id, &record, "the save area is smaller than it was");
+            self.drop_record(tx, id, &record, "the save area is smaller than it was");
         }
     }
 
     /// What a record stands for is gone.
-    fn drop_record(&mut self, out: &mut Out, id: &CardId, record: &StateRecord, why: &str) {
-        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+    fn drop_record(&mut self, tx: &mut Tx, id: &CardId, record: &StateRecord, why: &str) {
+        let guest =
+            ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
         if record.phase != Phase::Erasing {
-            self.tell_lost_on(out, id, &guest, why);
+            self.tell_lost_on(tx, id, &guest, why);
         }
         if let Some(card) = self.cards.get_mut(id) {
             card.states.records.remove(&record.offset);
         }
-        out.batch.delete(key::state(id, record.offset));
+        tx.batch.delete(key::state(id, record.offset));
     }
 
-    fn actual(&self, id: &CardId, region: RegionId) -> Option<Actual> {
-        Some(self.cards.get(id)?.region(region)?.actual)
+    fn observed(&self, id: &CardId, region: RegionId) -> Option<ObservedContent> {
+        Some(self.cards.get(id)?.region(region)?.observed)
     }
 
     /// Contexts of a region that holds something else by now are lost.
-    pub(crate) fn settle_guests(&mut self, out: &mut Out, id: &CardId, region: RegionId) {
+    pub(crate) fn settle_guests(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let Some(entry) = self.cards.get(id).and_then(|card| card.region(region)) else { return };
-        if entry.actual == Actual::Unknown {
+        if entry.observed == ObservedContent::Unknown {
             return;
         }
-        let gone = entry.guests.iter().filter(|guest| !self.is_there(entry.actual, guest));
-        let gone: Vec<Guest> = gone.cloned().collect();
-        self.remove_guests(out, (id, region), &gone);
+        let gone = entry.guests.iter().filter(|guest| !self.is_there(entry.observed, guest));
+        let gone: Vec<ResidentContext> = gone.cloned().collect();
+        self.remove_guests(tx, (id, region), &gone);
         for guest in &gone {
-            self.tell_lost(out, (id, region), guest, "the region does not hold it any more");
+            self.tell_lost(tx, (id, region), guest, "the region does not hold it any more");
         }
     }
 
     /// A guest's context is lost.
     pub(super) fn lose(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         (id, region): (&CardId, RegionId),
-        guest: &Guest,
+        guest: &ResidentContext,
         why: &str,
     ) {
-        self.remove_guests(out, (id, region), [guest]);
-        self.tell_lost(out, (id, region), guest, why);
+        self.remove_guests(tx, (id, region), [guest]);
+        self.tell_lost(tx, (id, region), guest, why);
     }
 
     pub(super) fn tell_lost(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         (id, region): (&CardId, RegionId),
-        guest: &Guest,
+        guest: &ResidentContext,
         why: &str,
     ) {
         let keeper = as_told(&guest.bitstream, &guest.dag);
         let text = format!("what {keeper} kept for it in region {region} is lost: {why}");
-        self.note_lost(out, id, guest, (vec![region], text));
+        self.note_lost(tx, id, guest, (vec![region], text));
     }
 
-    pub(super) fn tell_lost_on(&mut self, out: &mut Out, id: &CardId, guest: &Guest, why: &str) {
+    pub(super) fn tell_lost_on(
+        &mut self,
+        tx: &mut Tx,
+        id: &CardId,
+        guest: &ResidentContext,
+        why: &str,
+    ) {
         let keeper = as_told(&guest.bitstream, &guest.dag);
         let text = format!("what {keeper} kept for it is lost: {why}");
-        self.note_lost(out, id, guest, (Vec::new(), text));
+        self.note_lost(tx, id, guest, (Vec::new(), text));
     }
 
     fn note_lost(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
-        guest: &Guest,
+        guest: &ResidentContext,
         (regions, text): (Vec<RegionId>, String),
     ) {
         if !self.dags.contains_key(&guest.dag) {
@@ -119,42 +127,42 @@ impl Controller {
         if let Some(card) = self.cards.get_mut(id) {
             card.states.figures.lost += 1;
         }
-        self.stale.insert(guest.dag.clone());
+        self.dirty_dags.insert(guest.dag.clone());
         let about = About { regions, ..About::dag(id, &guest.dag) };
-        self.note(out, LogKind::StateLost, about, text);
-        self.emit_dag(out, &guest.dag);
+        self.note(tx, LogKind::StateLost, about, text);
+        self.emit_dag(tx, &guest.dag);
     }
 
     /// A region stays what it is: what is kept in it cannot be saved. Who was to get it is planned
     /// anew.
-    pub(super) fn keep_region(&mut self, out: &mut Out, id: &CardId, region: RegionId, why: &str) {
+    pub(super) fn keep_region(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, why: &str) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        let wanted = entry.record.bitstream.clone();
+        let desired = entry.record.bitstream.clone();
         entry.unsavable = Some(why.to_owned());
         card.states.figures.kept += 1;
         self.refresh_kept(id);
-        self.abandon_content(out, id, region);
-        self.keep_as_victim(out, id, region);
-        let wanted = wanted.map_or_else(|| "another chain".to_owned(), |b| b.to_string());
+        self.abandon_content(tx, id, region);
+        self.keep_as_victim(tx, id, region);
+        let desired = desired.map_or_else(|| "another chain".to_owned(), |b| b.to_string());
         let text = format!(
-            "region {region} is not loaded with {wanted}: state that is kept in it cannot be saved: {why}"
+            "region {region} is not loaded with {desired}: state that is kept in it cannot be saved: {why}"
         );
         let about = About { regions: vec![region], ..About::card(id) };
-        self.note(out, LogKind::StateKept, about, text);
+        self.note(tx, LogKind::StateKept, about, text);
     }
 
     /// A region is to be loaded: says whether nothing is kept in it that has to be saved first. Where
     /// there is no room for it the region stays what it is.
-    pub(crate) fn make_loadable(&mut self, out: &mut Out, id: &CardId, region: RegionId) -> bool {
-        self.settle_guests(out, id, region);
+    pub(crate) fn make_loadable(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) -> bool {
+        self.settle_guests(tx, id, region);
         let Some(card) = self.cards.get(id) else { return false };
         let guests = self.to_be_saved(card, region);
         if guests.is_empty() {
             return true;
         }
-        if !self.answers(id) || !self.begin_saving(out, id, region, guests) {
-            self.keep_region(out, id, region, "the save area has no room for it");
+        if !self.answers(id) || !self.begin_saving(tx, id, region, guests) {
+            self.keep_region(tx, id, region, "the save area has no room for it");
         }
         false
     }

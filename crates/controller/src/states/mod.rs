@@ -1,7 +1,7 @@
 //! State of chains that give their region up: saved to the card's save area, restored where the
 //! same bitstream serves the same DAG again.
 //!
-//! What a chain keeps for one DAG is a *context*. A [`Guest`] of a region is a DAG that may have one
+//! What a chain keeps for one DAG is a *context*. A [`ResidentContext`] of a region is a DAG that may have one
 //! there, a [`StateRecord`] says which one stands in the save area; a context is in one of the two,
 //! never in both. Each is a record of its own in the store: a thousand DAGs may share a region. What is moved is moved by one rule each:
 //!
@@ -32,7 +32,7 @@ mod guests;
 mod lost;
 mod steps;
 
-pub use departed::Departed;
+pub use departed::PendingErase;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ use crate::state::Controller;
 
 /// A DAG that may have a context in a region, by the bitstream that keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Guest {
+pub struct ResidentContext {
     /// What the region held.
     pub bitstream: BitstreamId,
     /// Whose it is.
@@ -157,13 +157,13 @@ pub struct StateView {
 
 /// What a wrapper was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+enum ContextCommand {
     /// To save what this offset is for.
     Save(u32),
     /// To restore what stands at this offset.
     Restore(u32),
     /// To begin anew with a DAG.
-    Clear(Guest),
+    Clear(ResidentContext),
     /// To erase what stands at this offset.
     Erase(u32),
     /// To erase what it keeps for a DAG that is gone.
@@ -175,7 +175,7 @@ enum Asked {
 struct Step {
     ticket: Ticket,
     region: RegionId,
-    asked: Asked,
+    asked: ContextCommand,
 }
 
 /// The state of chains of one card.
@@ -213,7 +213,7 @@ impl States {
     }
 
     /// A DAG that is gone, as the store has it.
-    pub fn recover_departed(&mut self, region: RegionId, departed: Departed) {
+    pub fn recover_departed(&mut self, region: RegionId, departed: PendingErase) {
         self.departed.insert((region, departed.uid), departed.digest);
     }
 
@@ -241,10 +241,9 @@ impl States {
     /// Whether a region keeps what is being saved of it.
     pub fn holds_back(&self, region: RegionId) -> bool {
         self.records.values().any(|record| record.phase == Phase::Saving(region))
-            || self
-                .step
-                .as_ref()
-                .is_some_and(|step| step.region == region && !matches!(step.asked, Asked::Erase(_)))
+            || self.step.as_ref().is_some_and(|step| {
+                step.region == region && !matches!(step.asked, ContextCommand::Erase(_))
+            })
     }
 
     /// No two contexts in one place, and all in the save area.

@@ -4,42 +4,42 @@ use snic_domain::{CardId, DagName, RegionId, Timestamp};
 use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
 
 use super::guests::Need;
-use super::{Asked, Guest, Phase, StateRecord, Step, area, as_told};
+use super::{ContextCommand, Phase, ResidentContext, StateRecord, Step, area, as_told};
 use crate::event::Effect;
 use crate::log::{About, LogKind};
-use crate::out::Out;
 use crate::placement::regions_of;
 use crate::records::key;
 use crate::state::Controller;
+use crate::tx::Tx;
 
 impl Controller {
     /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
     /// wait for it; then what DAGs wait for; then what is to be erased, for nobody waits for that.
-    pub(crate) fn keep_states(&mut self, out: &mut Out, id: &CardId) {
-        self.serve_newcomers(out, id);
-        self.settle_departed(out, id);
+    pub(crate) fn keep_states(&mut self, tx: &mut Tx, id: &CardId) {
+        self.serve_newcomers(tx, id);
+        self.settle_departed(tx, id);
         let Some(card) = self.cards.get(id) else { return };
         let states = &card.states;
         if states.step.is_some() || states.not_before > self.now {
             return;
         }
         let saving = states.records.values().find_map(|record| match record.phase {
-            Phase::Saving(from) => Some((from, Asked::Save(record.offset))),
+            Phase::Saving(from) => Some((from, ContextCommand::Save(record.offset))),
             _ => None,
         });
         let erasing = || {
             let record = states.records.values().find(|r| r.phase == Phase::Erasing)?;
-            Some((RegionId(0), Asked::Erase(record.offset)))
+            Some((RegionId(0), ContextCommand::Erase(record.offset)))
         };
         let next = saving.or_else(|| self.next_for_newcomers(id)).or_else(erasing);
         let next = next.or_else(|| self.next_departed(id));
         if let Some((region, asked)) = next {
-            self.ask(out, id, region, asked);
+            self.ask(tx, id, region, asked);
         }
     }
 
     /// Lets in who lacks nothing, and begins to save what they left behind.
-    fn serve_newcomers(&mut self, out: &mut Out, id: &CardId) {
+    fn serve_newcomers(&mut self, tx: &mut Tx, id: &CardId) {
         let names = self.cards.get(id).map(|card| card.states.newcomers.clone());
         for name in names.unwrap_or_default() {
             let needs = self.needs(id, &name);
@@ -49,13 +49,13 @@ impl Controller {
                 card.states.newcomers.remove(&name);
             }
             for (region, bitstream, need) in needs {
-                let guest = Guest { bitstream, dag: name.clone() };
+                let guest = ResidentContext { bitstream, dag: name.clone() };
                 match need {
-                    Need::Nothing => self.add_guest(out, id, region, guest),
+                    Need::Nothing => self.add_guest(tx, id, region, guest),
                     Need::SaveFrom(from) => {
-                        if !self.begin_saving(out, id, from, vec![guest.clone()]) {
+                        if !self.begin_saving(tx, id, from, vec![guest.clone()]) {
                             let why = "the save area has no room for it";
-                            self.lose(out, (id, from), &guest, why);
+                            self.lose(tx, (id, from), &guest, why);
                         }
                     }
                     Need::Restore(_) | Need::Wait | Need::Clear => {}
@@ -65,46 +65,53 @@ impl Controller {
     }
 
     /// What the first newcomer that lacks something that a wrapper can do lacks.
-    fn next_for_newcomers(&self, id: &CardId) -> Option<(RegionId, Asked)> {
+    fn next_for_newcomers(&self, id: &CardId) -> Option<(RegionId, ContextCommand)> {
         self.cards.get(id)?.states.newcomers.iter().find_map(|dag| {
             self.needs(id, dag).into_iter().find_map(|(region, bitstream, need)| match need {
-                Need::Restore(offset) => Some((region, Asked::Restore(offset))),
-                Need::Clear => Some((region, Asked::Clear(Guest { bitstream, dag: dag.clone() }))),
+                Need::Restore(offset) => Some((region, ContextCommand::Restore(offset))),
+                Need::Clear => Some((
+                    region,
+                    ContextCommand::Clear(ResidentContext { bitstream, dag: dag.clone() }),
+                )),
                 Need::Nothing | Need::Wait | Need::SaveFrom(_) => None,
             })
         })
     }
 
-    fn ask(&mut self, out: &mut Out, id: &CardId, region: RegionId, asked: Asked) {
+    fn ask(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, asked: ContextCommand) {
         let Some(order) = self.order(id, &asked) else { return };
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
-        if !matches!(asked, Asked::Clear(_) | Asked::Erase(_) | Asked::Depart(_))
-            && let Some(entry) = card.regions.get_mut(region.index())
+        if !matches!(
+            asked,
+            ContextCommand::Clear(_) | ContextCommand::Erase(_) | ContextCommand::Depart(_)
+        ) && let Some(entry) = card.regions.get_mut(region.index())
         {
             // What is copied from or to it may stay there.
             entry.fresh = false;
         }
         card.states.step = Some(Step { ticket, region, asked });
         let command = CardCommand::State { ticket, region, order };
-        out.effects.push(Effect::Card { card: id.clone(), command });
+        tx.effects.push(Effect::Card { card: id.clone(), command });
     }
 
-    fn order(&self, id: &CardId, asked: &Asked) -> Option<StateOrder> {
+    fn order(&self, id: &CardId, asked: &ContextCommand) -> Option<StateOrder> {
         let card = self.cards.get(id)?;
         let of = |offset: &u32| card.states.records.get(offset).map(|r| (r, r.uid, r.slot()));
         Some(match asked {
-            Asked::Save(offset) => {
+            ContextCommand::Save(offset) => {
                 of(offset).map(|(_, uid, slot)| StateOrder::Save { uid, slot })?
             }
-            Asked::Restore(offset) => {
+            ContextCommand::Restore(offset) => {
                 let (record, uid, slot) = of(offset)?;
                 let Phase::Saved(check) = record.phase else { return None };
                 StateOrder::Restore { uid, slot, check }
             }
-            Asked::Clear(guest) => StateOrder::Clear { uid: self.dags.get(&guest.dag)?.record.uid },
-            Asked::Depart(uid) => StateOrder::Clear { uid: *uid },
-            Asked::Erase(offset) => {
+            ContextCommand::Clear(guest) => {
+                StateOrder::Clear { uid: self.dags.get(&guest.dag)?.record.uid }
+            }
+            ContextCommand::Depart(uid) => StateOrder::Clear { uid: *uid },
+            ContextCommand::Erase(offset) => {
                 let slot: SaveSlot = of(offset)?.2;
                 StateOrder::Erase { slot }
             }
@@ -115,17 +122,17 @@ impl Controller {
     /// whether there is room; without, nothing is changed.
     pub(super) fn begin_saving(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         from: RegionId,
-        guests: Vec<Guest>,
+        guests: Vec<ResidentContext>,
     ) -> bool {
         let Some(card) = self.cards.get(id) else { return false };
         let lengths: Vec<u32> = guests.iter().map(|g| self.length_of(&g.bitstream)).collect();
         let places =
             area::places(&card.states.records, card.profile.save_area, lengths.iter().copied());
         let Some(places) = places else { return false };
-        self.remove_guests(out, (id, from), &guests);
+        self.remove_guests(tx, (id, from), &guests);
         for ((guest, offset), length) in guests.into_iter().zip(places).zip(lengths) {
             let uid = self.dags.get(&guest.dag).map(|entry| entry.record.uid);
             let digest = self.digest_of(&guest.bitstream);
@@ -143,7 +150,7 @@ impl Controller {
                 since: self.now,
                 attempts: 0,
             };
-            out.batch.put(key::state(id, offset), &record);
+            tx.batch.put(key::state(id, offset), &record);
             card.states.records.insert(offset, record);
         }
         self.refresh_kept(id);
@@ -153,7 +160,7 @@ impl Controller {
     /// A wrapper answered.
     pub(crate) fn state_ended(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         id: &CardId,
         ticket: Ticket,
         result: Result<StateDone, StateFailure>,
@@ -168,23 +175,32 @@ impl Controller {
             }
         }
         match (step.asked, result) {
-            (Asked::Save(offset), Ok(done)) => self.saved(out, (id, step.region), offset, done),
-            (Asked::Save(offset), Err(e)) => self.not_saved(out, (id, step.region), offset, &e),
-            (Asked::Restore(offset), Ok(_)) => self.restored(out, (id, step.region), offset),
-            (Asked::Restore(offset), Err(e)) => self.not_restored(out, id, offset, &e),
-            (Asked::Clear(guest), Ok(_)) => {
+            (ContextCommand::Save(offset), Ok(done)) => {
+                self.saved(tx, (id, step.region), offset, done)
+            }
+            (ContextCommand::Save(offset), Err(e)) => {
+                self.not_saved(tx, (id, step.region), offset, &e)
+            }
+            (ContextCommand::Restore(offset), Ok(_)) => {
+                self.restored(tx, (id, step.region), offset)
+            }
+            (ContextCommand::Restore(offset), Err(e)) => self.not_restored(tx, id, offset, &e),
+            (ContextCommand::Clear(guest), Ok(_)) => {
                 if self.dags.contains_key(&guest.dag) {
-                    self.add_guest(out, id, step.region, guest);
+                    self.add_guest(tx, id, step.region, guest);
                 }
             }
             // They are tried again.
-            (Asked::Clear(_) | Asked::Erase(_) | Asked::Depart(_), Err(_)) => {}
-            (Asked::Depart(uid), Ok(_)) => self.departed(out, id, step.region, uid),
-            (Asked::Erase(offset), Ok(_)) => {
+            (
+                ContextCommand::Clear(_) | ContextCommand::Erase(_) | ContextCommand::Depart(_),
+                Err(_),
+            ) => {}
+            (ContextCommand::Depart(uid), Ok(_)) => self.departed(tx, id, step.region, uid),
+            (ContextCommand::Erase(offset), Ok(_)) => {
                 if let Some(card) = self.cards.get_mut(id) {
                     card.states.records.remove(&offset);
                 }
-                out.batch.delete(key::state(id, offset));
+                tx.batch.delete(key::state(id, offset));
                 self.refresh_kept(id);
             }
         }
@@ -197,23 +213,23 @@ impl Controller {
     }
 
     /// Notes another phase of a record.
-    pub(super) fn set_phase(&mut self, out: &mut Out, id: &CardId, offset: u32, phase: Phase) {
+    pub(super) fn set_phase(&mut self, tx: &mut Tx, id: &CardId, offset: u32, phase: Phase) {
         let now = self.now;
         let Some(record) = self.needed(id, offset) else { return };
         (record.phase, record.since, record.attempts) = (phase, now, 0);
-        out.batch.put(key::state(id, offset), record);
+        tx.batch.put(key::state(id, offset), record);
     }
 
     fn saved(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         (id, from): (&CardId, RegionId),
         offset: u32,
         done: StateDone,
     ) {
         let Some(record) = self.needed(id, offset) else { return };
         let (dag, bitstream) = (record.dag.clone(), record.bitstream.clone());
-        self.set_phase(out, id, offset, Phase::Saved(done.check));
+        self.set_phase(tx, id, offset, Phase::Saved(done.check));
         let Some(card) = self.cards.get_mut(id) else { return };
         card.states.figures.saved += 1;
         let next = card.region(from).and_then(|entry| entry.record.bitstream.clone());
@@ -224,23 +240,23 @@ impl Controller {
         let keeper = as_told(&bitstream, &dag);
         let text = format!("{} bytes that {keeper} keeps for it are saved: {why}", done.bytes);
         self.note(
-            out,
+            tx,
             LogKind::StateSaved,
             About { regions: vec![from], ..About::dag(id, &dag) },
             text,
         );
-        self.tell_states(out, id, from, &dag);
+        self.tell_states(tx, id, from, &dag);
     }
 
     /// What a context stands for: a DAG and a region of which callers see it.
-    fn tell_states(&mut self, out: &mut Out, id: &CardId, region: RegionId, dag: &DagName) {
-        self.emit_region(out, id, region);
-        self.emit_dag(out, dag);
+    fn tell_states(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, dag: &DagName) {
+        self.emit_region(tx, id, region);
+        self.emit_dag(tx, dag);
     }
 
     fn not_saved(
         &mut self,
-        out: &mut Out,
+        tx: &mut Tx,
         (id, from): (&CardId, RegionId),
         offset: u32,
         failure: &StateFailure,
@@ -249,73 +265,70 @@ impl Controller {
         let Some(record) = self.needed(id, offset) else { return };
         record.attempts += 1;
         let exhausted = record.attempts >= attempts_max;
-        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        let guest =
+            ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
         let Some(entry) = self.cards.get(id).and_then(|card| card.region(from)) else { return };
-        if !self.is_there(entry.actual, &guest) {
-            self.set_phase(out, id, offset, Phase::Erasing);
-            return self.tell_lost(out, (id, from), &guest, &failure.to_string());
+        if !self.is_there(entry.observed, &guest) {
+            self.set_phase(tx, id, offset, Phase::Erasing);
+            return self.tell_lost(tx, (id, from), &guest, &failure.to_string());
         }
         if !exhausted {
             return;
         }
         let is_needed = !entry.is_loaded();
-        self.set_phase(out, id, offset, Phase::Erasing);
+        self.set_phase(tx, id, offset, Phase::Erasing);
         if !is_needed && self.waits_elsewhere(id, &guest) {
-            return self.tell_lost(out, (id, from), &guest, &failure.to_string());
+            return self.tell_lost(tx, (id, from), &guest, &failure.to_string());
         }
-        self.add_guest(out, id, from, guest);
+        self.add_guest(tx, id, from, guest);
         if is_needed {
-            self.keep_region(out, id, from, &failure.to_string());
+            self.keep_region(tx, id, from, &failure.to_string());
         }
     }
 
     /// Whether a DAG has stopped for what is to be saved, to serve from another region.
-    fn waits_elsewhere(&self, id: &CardId, guest: &Guest) -> bool {
+    fn waits_elsewhere(&self, id: &CardId, guest: &ResidentContext) -> bool {
         self.needs(id, &guest.dag).iter().any(|(_, bitstream, _)| *bitstream == guest.bitstream)
     }
 
-    fn restored(&mut self, out: &mut Out, (id, to): (&CardId, RegionId), offset: u32) {
+    fn restored(&mut self, tx: &mut Tx, (id, to): (&CardId, RegionId), offset: u32) {
         let Some(record) = self.needed(id, offset) else { return };
-        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        let guest =
+            ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
         let bytes = record.length;
-        self.set_phase(out, id, offset, Phase::Erasing);
+        self.set_phase(tx, id, offset, Phase::Erasing);
         if let Some(card) = self.cards.get_mut(id) {
             card.states.figures.restored += 1;
         }
         let (dag, bitstream) = (guest.dag.clone(), guest.bitstream.clone());
-        self.add_guest(out, id, to, guest);
+        self.add_guest(tx, id, to, guest);
         let keeper = as_told(&bitstream, &dag);
         let text = format!("{bytes} bytes that {keeper} kept for it are in region {to} again");
         self.note(
-            out,
+            tx,
             LogKind::StateRestored,
             About { regions: vec![to], ..About::dag(id, &dag) },
             text,
         );
-        self.tell_states(out, id, to, &dag);
+        self.tell_states(tx, id, to, &dag);
     }
 
     /// A DAG that was stopped for its state serves again.
-    pub(crate) fn tell_stop(
-        &mut self,
-        out: &mut Out,
-        id: &CardId,
-        name: &DagName,
-        since: Timestamp,
-    ) {
+    pub(crate) fn tell_stop(&mut self, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
         let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
         let regions = placement.map(regions_of).unwrap_or_default();
         let took = self.now.since(since);
         let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
-        self.note(out, LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
+        self.note(tx, LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
     }
 
     /// It begins empty instead.
-    fn not_restored(&mut self, out: &mut Out, id: &CardId, offset: u32, failure: &StateFailure) {
+    fn not_restored(&mut self, tx: &mut Tx, id: &CardId, offset: u32, failure: &StateFailure) {
         let Some(record) = self.needed(id, offset) else { return };
-        let guest = Guest { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
-        self.set_phase(out, id, offset, Phase::Erasing);
+        let guest =
+            ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
+        self.set_phase(tx, id, offset, Phase::Erasing);
         let why = format!("it could not be restored: {failure}");
-        self.tell_lost_on(out, id, &guest, &why);
+        self.tell_lost_on(tx, id, &guest, &why);
     }
 }

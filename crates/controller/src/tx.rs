@@ -5,12 +5,12 @@ use crate::records::Batch;
 
 /// Changes of the store and other effects of one event.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct Tx {
     pub batch: Batch,
     pub effects: Vec<Effect>,
 }
 
-impl Out {
+impl Tx {
     /// The effects in the order in which they are to be carried out: intent first.
     pub fn into_effects(self) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(self.effects.len() + 1);
