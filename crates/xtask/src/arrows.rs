@@ -34,9 +34,13 @@ const ARROWS: &[(&str, To)] = &[
     ("api", To::Only(&["domain"])),
     ("server", To::Only(&["api", "controller", "ports", "telemetry", "domain"])),
     ("telemetry", To::Only(&[])),
-    ("cli", To::Only(&["api", "bitstream", "domain"])), // bitstream: test images, made offline
-    ("repro", To::AnyBut(&["cli", "xtask", "daemon", "api", "server"])),
-    ("daemon", To::AnyBut(&["cli", "xtask"])),
+    ("dagfile", To::Only(&["api", "domain"])),
+    ("client", To::Only(&["api", "dagfile", "domain"])),
+    ("top", To::Only(&["api", "client"])),
+    // bitstream: test images, built without a server
+    ("cli", To::Only(&["api", "bitstream", "client", "dagfile", "domain", "top"])),
+    ("repro", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask", "daemon", "api", "server"])),
+    ("daemon", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask"])),
     ("integration", To::AnyBut(&[])),
     ("xtask", To::Only(&[])),
 ];

@@ -1,4 +1,4 @@
-//! What the project consists of: the tracked files, where they may lie, and how large they may be.
+//! The tracked files: where they may lie and how large they may be.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
-/// The top level is fixed: a newcomer finds a thing where it was yesterday. The flag says whether
-/// it must be there; folders that hold data may be empty for now, and git keeps no empty folder.
+/// The top level is fixed, so that everything is found where it was yesterday. The flag says whether
+/// the entry is required; git keeps no empty folder, so folders with data may be missing.
 const TOP_LEVEL: &[(&str, bool)] = &[
     ("crates", true),
     ("proto", true),
@@ -19,12 +19,16 @@ const TOP_LEVEL: &[(&str, bool)] = &[
     ("Cargo.lock", true),
     ("README.md", true),
     ("ARCHITECTURE.md", true),
+    ("CONTRIBUTING.md", true),
+    ("CHANGELOG.md", true),
+    ("SECURITY.md", true),
     ("LICENSE", true),
+    ("rust-toolchain.toml", true),
     ("rustfmt.toml", false),
     ("clippy.toml", false),
 ];
 
-/// Larger files make every clone slower for ever, even once they are gone.
+/// Larger files make every clone slower, even after they have been deleted.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The project's files, as paths from `root` with `/`.
@@ -62,7 +66,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) -> anyhow::Result<()>
         let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
         if !entry.file_type()?.is_dir() {
             found.push(path);
-        } else if !name.starts_with('.') && path != "target" {
+        } else if !name.starts_with('.') && name != "target" {
             walk(root, &path, found)?;
         }
     }
@@ -75,6 +79,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) -> anyhow::Result<()>
 /// A file cannot be looked at.
 pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
     let mut wrong = top_level(tracked);
+    wrong.extend(build_output(tracked));
     for path in tracked {
         // A file may be deleted and not yet committed so.
         let Ok(file) = fs::symlink_metadata(root.join(path)) else { continue };
@@ -100,6 +105,19 @@ fn top_level(tracked: &[String]) -> Vec<String> {
         .filter(|(name, must)| *must && !there.contains(name))
         .map(|(name, _)| format!("{name}: missing from the top level"));
     strangers.chain(missing).collect()
+}
+
+/// Tracked files in a folder where cargo builds, one line for each folder.
+fn build_output(tracked: &[String]) -> Vec<String> {
+    let folders: BTreeSet<&str> = tracked
+        .iter()
+        .filter_map(|path| {
+            let start = if path.starts_with("target/") { 0 } else { path.find("/target/")? + 1 };
+            Some(&path[..start + "target".len()])
+        })
+        .collect();
+    let line = |folder| format!("{folder}: build output is tracked: git rm -r --cached {folder}");
+    folders.into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -131,6 +149,16 @@ mod tests {
                 "README.md: missing from the top level",
             ]
         );
+    }
+
+    #[test]
+    fn tracked_build_output_is_named_once_for_each_folder() {
+        let files = ["crates/a/target/criterion/x", "crates/a/target/y", "crates/a/src/target.rs"];
+        assert_eq!(
+            build_output(&files.map(str::to_owned)),
+            ["crates/a/target: build output is tracked: git rm -r --cached crates/a/target"]
+        );
+        assert_eq!(build_output(&["target/x".to_owned()]).len(), 1);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Rules of the code base that neither the compiler nor clippy knows. Each check answers with what
-//! is wrong, one line a culprit, with the file and what to do; none of them builds anything.
+//! Rules of the code base that neither the compiler nor clippy knows. Each check returns one line for
+//! each violation, with the file and what to do; no check builds anything.
 
 mod files;
+mod links;
 mod manifests;
 mod sources;
 
@@ -17,6 +18,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("manifests", |workspace, _| manifests::check(workspace)),
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
+    ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
 ];
 
 /// Runs all checks, prints what they find, and counts as one step.
