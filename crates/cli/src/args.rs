@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snic_domain::{Bandwidth, ByteSize};
 
-use crate::output::Format;
-use crate::quantity;
 pub use audit::{AuditQuery, Moment};
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, RegionCommand};
 pub use rule::{NewRule, RuleCommand};
+use snic_client::output::Format;
+use snic_dagfile::quantity;
 pub use system::{BackupFile, MaintenanceCommand};
 pub use vm::*;
 

@@ -3,14 +3,7 @@
 //! It speaks the gRPC API and nothing else, so whatever it can do, a program can do too.
 
 mod args;
-mod client;
 mod commands;
-mod contexts;
-mod dagfile;
-mod failure;
-mod names;
-mod output;
-mod quantity;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -18,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::Cli;
-use crate::output::wants_colour;
+use snic_client::output::wants_colour;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

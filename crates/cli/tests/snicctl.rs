@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // the helpers here are tests too
 
-#[path = "../src/output/fixtures.rs"]
-#[allow(dead_code)]
-mod fixtures;
 mod support;
 
 use std::time::Duration;
@@ -16,6 +13,7 @@ use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
 use snic_bitstream::xclbin::{Expected, check_role};
+use snic_client::output::fixtures;
 use snic_domain::Digest;
 use support::fake::{Fake, Tls};
 use support::{ended, run, snicctl, with_input};

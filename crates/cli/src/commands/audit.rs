@@ -5,12 +5,14 @@ use std::time::UNIX_EPOCH;
 use prost_types::Timestamp;
 use snic_api::v1::{AuditEntry, ListAuditEntriesRequest};
 
-use super::{PAGE_SIZE, Session, call};
+use super::Session;
 use crate::args::{AuditQuery, Moment};
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::audit as views;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::PAGE_SIZE;
+use snic_client::names;
+use snic_client::output::audit as views;
 
 /// The latest entries that fit, oldest first.
 pub async fn run(session: &mut Session, query: AuditQuery) -> Result<(), Failure> {

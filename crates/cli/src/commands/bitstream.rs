@@ -16,12 +16,14 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest};
 use uuid::Uuid;
 
-use super::{PAGE_SIZE, Session, call, pages, request_id};
+use super::{Session, request_id};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
-use crate::client::Repeat;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::{consolidation, text, views};
+use snic_client::Failure;
+use snic_client::Repeat;
+use snic_client::call;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::{consolidation, text, views};
 
 /// Bytes of a chunk: a quarter of what a message may have, so that a slow link shows progress to
 /// the server often enough.

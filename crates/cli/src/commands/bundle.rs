@@ -16,11 +16,13 @@ use snic_api::v1::{
     ListOperationsRequest, ListRulesRequest, ListTenantsRequest,
 };
 
+use super::Session;
 use super::system::Partial;
-use super::{PAGE_SIZE, Session, call, card, pages};
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::output::message::{Resource, Shown};
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::{self, PAGE_SIZE, pages};
+use snic_client::output::message::{Resource, Shown};
 
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
@@ -111,7 +113,7 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let found = call!(client, Safe, system.get_diagnostics, GetDiagnosticsRequest {});
     match found {
         Ok(found) => {
-            let started = crate::output::text::time(found.start_time.as_ref());
+            let started = snic_client::output::text::time(found.start_time.as_ref());
             versions += &format!("snicd {}, up since {started}\n", found.version);
             bundle.add("settings.toml", &found.settings)?;
             bundle.add("metrics.txt", &found.metrics)?;
@@ -127,8 +129,8 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
 /// What there is, and how it is.
 async fn lists(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let all = || "tenants/-".to_owned();
-    bundle.add_list("cards", card::all(client).await)?;
-    bundle.add_list("regions", card::regions(client, "cards/-").await)?;
+    bundle.add_list("cards", lists::cards(client).await)?;
+    bundle.add_list("regions", lists::regions(client, "cards/-").await)?;
     bundle
         .add_list("tenants", list!(client, tenants.list_tenants, ListTenantsRequest {}, tenants))?;
     bundle

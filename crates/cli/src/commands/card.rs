@@ -1,22 +1,24 @@
 //! `snicctl card`.
 
 use snic_api::v1::{
-    Card, CordonCardRequest, DrainCardRequest, GetCardRequest, ListCardsRequest,
-    ListRegionsRequest, LoadRoleRequest, OptimizeCardRequest, Region, UncordonCardRequest,
+    Card, CordonCardRequest, DrainCardRequest, GetCardRequest, LoadRoleRequest,
+    OptimizeCardRequest, UncordonCardRequest,
 };
 
-use super::{PAGE_SIZE, Session, call, pages};
+use super::Session;
 use crate::args::CardCommand;
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::{Format, Style, consolidation, text, views};
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists;
+use snic_client::names;
+use snic_client::output::{Format, Style, consolidation, text, views};
 
 pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
         CardCommand::List => {
-            let cards = all(&client).await?;
+            let cards = lists::cards(&client).await?;
             session.output.many(&cards, views::cards)
         }
         CardCommand::Get { name } => {
@@ -26,7 +28,7 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             if session.output.format() != Format::Table {
                 return session.output.one(&card, |_, _| String::new());
             }
-            let regions = regions(&client, &name).await?;
+            let regions = lists::regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
         CardCommand::Cordon { name } => {
@@ -70,19 +72,9 @@ pub(super) async fn named(client: &Client, name: Option<String>) -> Result<Strin
     }
 }
 
-/// All cards.
-pub(super) async fn all(client: &Client) -> Result<Vec<Card>, Failure> {
-    pages(async |page_token| {
-        let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, cards.list_cards, request)?;
-        Ok((reply.cards, reply.next_page_token))
-    })
-    .await
-}
-
 /// The name of the only card.
 pub(super) async fn only(client: &Client) -> Result<String, Failure> {
-    let cards = all(client).await?;
+    let cards = lists::cards(client).await?;
     match cards.as_slice() {
         [card] => Ok(card.name.clone()),
         [] => Err(Failure::usage("the server has no card", "its log says why")),
@@ -92,17 +84,6 @@ pub(super) async fn only(client: &Client) -> Result<String, Failure> {
             Err(Failure::usage("the server has several cards", hint))
         }
     }
-}
-
-/// The regions of a card, or of all (`cards/-`), in their order.
-pub(super) async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failure> {
-    pages(async |page_token| {
-        let parent = parent.to_owned();
-        let request = ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, cards.list_regions, request)?;
-        Ok((reply.regions, reply.next_page_token))
-    })
-    .await
 }
 
 fn row(card: &Card, style: Style) -> String {

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::Session;
 use crate::args::{ContextCommand, ContextParts};
-use crate::contexts::{Context, ContextsFile};
-use crate::failure::Failure;
-use crate::output::Style;
-use crate::output::table::{properties, table};
+use snic_client::Failure;
+use snic_client::output::Style;
+use snic_client::output::table::{properties, table};
+use snic_client::{Context, ContextsFile};
 
 pub fn run(session: &mut Session, command: ContextCommand) -> Result<(), Failure> {
     let mut file = ContextsFile::load()?;

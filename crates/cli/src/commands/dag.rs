@@ -13,12 +13,15 @@ use snic_api::v1::{
 };
 use tonic::Status;
 
-use super::{PAGE_SIZE, Session, call, pages, request_id, wait, watch};
+use super::{Session, request_id, wait};
 use crate::args::{Change, DagCommand, FormArg};
-use crate::dagfile::{self, DagFile};
-use crate::failure::Failure;
-use crate::names;
-use crate::output::{explain, views};
+use snic_client::call;
+use snic_client::follow;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::{explain, views};
+use snic_client::{Client, Failure};
+use snic_dagfile::{self as dagfile, DagFile};
 
 pub async fn run(session: &mut Session, command: DagCommand) -> Result<(), Failure> {
     match command {
@@ -58,7 +61,7 @@ pub async fn run(session: &mut Session, command: DagCommand) -> Result<(), Failu
             let explanation = call!(session.client()?, Safe, dags.explain_dag, request)?;
             session.output.one(&explanation, explain::explanation)
         }
-        DagCommand::Watch { name, all_tenants } => follow(session, name, all_tenants).await,
+        DagCommand::Watch { name, all_tenants } => watch_dags(session, name, all_tenants).await,
         DagCommand::Delete { name, wait, guard } => {
             let request =
                 DeleteDagRequest { name: session.dag_name(&name)?, etag: guard.into_etag() };
@@ -104,7 +107,7 @@ impl Session {
     /// Prints what a trial run says, or goes on with the operation.
     async fn changed(
         &mut self,
-        client: &crate::client::Client,
+        client: &Client,
         operation: Operation,
         change: Change,
     ) -> Result<(), Failure> {
@@ -194,7 +197,11 @@ async fn list(session: &mut Session, is_all: bool) -> Result<(), Failure> {
     session.output.many(&dags, views::dags)
 }
 
-async fn follow(session: &mut Session, name: Option<String>, is_all: bool) -> Result<(), Failure> {
+async fn watch_dags(
+    session: &mut Session,
+    name: Option<String>,
+    is_all: bool,
+) -> Result<(), Failure> {
     let name = name.map(|name| session.dag_name(&name)).transpose()?;
     let parent = match &name {
         Some(name) => name.split_once("/dags/").map_or(name.clone(), |(tenant, _)| tenant.into()),
@@ -205,7 +212,7 @@ async fn follow(session: &mut Session, name: Option<String>, is_all: bool) -> Re
         let request = WatchDagsRequest { parent: parent.clone(), resume_revision };
         Ok(client.dags().watch_dags(request).await?.into_inner())
     };
-    watch::follow(&client, open, |event| {
+    follow(&client, open, |event| {
         let other = |wanted: &String| event.dag.as_ref().is_some_and(|dag| dag.name != *wanted);
         if !name.as_ref().is_some_and(other) {
             session.output.event(&event, views::dag_event)?;

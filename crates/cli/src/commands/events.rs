@@ -2,10 +2,13 @@
 
 use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
 
-use super::{PAGE_SIZE, Session, call, pages, watch};
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::output::fairness as views;
+use super::Session;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::follow;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::output::fairness as views;
 
 /// The events that are kept, oldest first; with `go_on`, what happens from then on, too.
 pub async fn run(session: &mut Session, go_on: bool) -> Result<(), Failure> {
@@ -19,7 +22,7 @@ pub async fn run(session: &mut Session, go_on: bool) -> Result<(), Failure> {
         let request = WatchEventsRequest { resume_revision };
         Ok(client.events().watch_events(request).await?.into_inner())
     };
-    watch::follow(&client, open, |change| {
+    follow(&client, open, |change| {
         session.output.event(&change, views::event_change)?;
         Ok(change.revision)
     })

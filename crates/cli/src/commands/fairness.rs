@@ -2,12 +2,14 @@
 
 use snic_api::v1::{Fairness, GetFairnessRequest, ListFairnessRequest};
 
-use super::{PAGE_SIZE, Session, call, pages};
+use super::Session;
 use crate::args::FairnessCommand;
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::fairness as views;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::fairness as views;
 
 pub async fn run(session: &mut Session, command: FairnessCommand) -> Result<(), Failure> {
     let client = session.client()?;

@@ -14,30 +14,25 @@ mod region;
 mod rule;
 mod system;
 mod tenant;
-mod top;
 mod vm;
 mod wait;
-mod watch;
 
-use std::future::Future;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
 use serde_json::json;
 
 use crate::args::{Cli, Command, Global, Guard};
-use crate::client::Client;
-use crate::contexts::{Context, ContextsError, ContextsFile};
-use crate::failure::Failure;
-use crate::names;
-use crate::output::Output;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::names;
+use snic_client::output::Output;
+use snic_client::{Context, ContextsError, ContextsFile};
 
 /// How long a request may take where the user does not say.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long an operation is waited for where the user does not say.
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
-/// Items of a page of a list: a reply stays far under the 4 MiB that one may have.
-const PAGE_SIZE: i32 = 200;
 
 /// What every verb needs.
 pub struct Session {
@@ -71,8 +66,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::SupportBundle(to) => bundle::run(session, &to.file).await,
         Command::Man { command } => session.output.raw(&manual(&command)?),
         Command::Context(command) => context::run(session, command),
-        Command::Top { once: true, .. } => top::once(&session.client()?).await,
-        Command::Top { interval, .. } => top::run(&session.client()?, interval.into()).await,
+        Command::Top { once: true, .. } => snic_top::once(&session.client()?).await,
+        Command::Top { interval, .. } => snic_top::run(&session.client()?, interval.into()).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "snicctl", &mut script);
@@ -178,35 +173,3 @@ impl Guard {
         self.etag.unwrap_or_default()
     }
 }
-
-/// All pages of a list. `page` answers with the items and the token of the next page.
-async fn pages<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, Failure>
-where
-    F: Future<Output = Result<(Vec<T>, String), Failure>>,
-{
-    let mut all = Vec::new();
-    let mut token = String::new();
-    loop {
-        let (items, next) = page(token.clone()).await?;
-        all.extend(items);
-        if next.is_empty() {
-            return Ok(all);
-        }
-        if next == token {
-            return Err(Failure::Reply("the list does not go on from its page token".into()));
-        }
-        token = next;
-    }
-}
-
-/// Calls a method of a service with a request: `call!(client, Safe, dags.get_dag, request)`.
-macro_rules! call {
-    ($client:expr, $repeat:ident, $service:ident.$method:ident, $request:expr) => {
-        $client
-            .call($crate::client::Repeat::$repeat, $request, |client, request| async move {
-                client.$service().$method(request).await
-            })
-            .await
-    };
-}
-use call;

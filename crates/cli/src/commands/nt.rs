@@ -5,11 +5,13 @@ use snic_api::v1::{
     Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, ListNtTypesRequest, NtType,
 };
 
-use super::{PAGE_SIZE, Session, call, pages, request_id};
+use super::{Session, request_id};
 use crate::args::{NewNt, NtCommand, TrafficArg};
-use crate::failure::Failure;
-use crate::names;
-use crate::output::{text, views};
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::{text, views};
 
 pub async fn run(session: &mut Session, command: NtCommand) -> Result<(), Failure> {
     match command {

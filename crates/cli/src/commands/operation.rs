@@ -5,11 +5,13 @@ use snic_api::v1::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
 
-use super::{PAGE_SIZE, Session, call, pages};
+use super::Session;
 use crate::args::OperationCommand;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::views;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::views;
 
 pub async fn run(session: &mut Session, command: OperationCommand) -> Result<(), Failure> {
     let client = session.client()?;

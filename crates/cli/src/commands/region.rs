@@ -5,18 +5,20 @@ use snic_api::v1::{
     UndrainRegionRequest, WatchRegionsRequest,
 };
 
-use super::{Session, call, card, watch};
+use super::{Session, card};
 use crate::args::RegionCommand;
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::names;
-use crate::output::views;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::follow;
+use snic_client::names;
+use snic_client::output::views;
+use snic_client::{call, lists};
 
 pub async fn run(session: &mut Session, command: RegionCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
         RegionCommand::List { card } => {
-            let regions = card::regions(&client, &parent(card)?).await?;
+            let regions = lists::regions(&client, &parent(card)?).await?;
             session.output.many(&regions, views::regions)
         }
         RegionCommand::Get { name } => {
@@ -50,7 +52,7 @@ pub async fn run(session: &mut Session, command: RegionCommand) -> Result<(), Fa
                 let request = WatchRegionsRequest { parent: parent.clone(), resume_revision };
                 Ok(client.cards().watch_regions(request).await?.into_inner())
             };
-            watch::follow(&client, open, |event| {
+            follow(&client, open, |event| {
                 session.output.event(&event, views::region_event)?;
                 Ok(event.revision)
             })

@@ -10,10 +10,11 @@ use snic_api::v1::{
     DownloadBackupRequest, GetMaintenanceRequest, Maintenance, SetMaintenanceRequest,
 };
 
-use super::{Session, call};
+use super::Session;
 use crate::args::MaintenanceCommand;
-use crate::failure::Failure;
-use crate::output::{Style, text};
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::output::{Style, text};
 
 /// Rights of what is written: backups have what all tenants have stored.
 const FILE_MODE: u32 = 0o600;

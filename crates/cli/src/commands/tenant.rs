@@ -6,11 +6,13 @@ use snic_api::v1::{
     UpdateTenantRequest,
 };
 
-use super::{PAGE_SIZE, Session, call, pages, request_id};
+use super::{Session, request_id};
 use crate::args::{TenantCommand, TenantLimits};
-use crate::failure::Failure;
-use crate::names;
-use crate::output::{text, views};
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::{text, views};
 
 pub async fn run(session: &mut Session, command: TenantCommand) -> Result<(), Failure> {
     match command {

@@ -8,11 +8,14 @@ use snic_api::v1::{
     UnbindVmRequest, WatchBindingsRequest,
 };
 
-use super::{PAGE_SIZE, Session, call, pages, watch};
+use super::Session;
 use crate::args::{NewBinding, VmCommand};
-use crate::failure::Failure;
-use crate::names;
-use crate::output::vm_views as views;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::follow;
+use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::names;
+use snic_client::output::vm_views as views;
 
 /// How much longer than the card's time the server's answer is waited for.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -56,7 +59,7 @@ pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failur
                 let request = WatchBindingsRequest { parent: parent.clone(), resume_revision };
                 Ok(client.machines().watch_bindings(request).await?.into_inner())
             };
-            watch::follow(&client, open, |event| {
+            follow(&client, open, |event| {
                 session.output.event(&event, views::event)?;
                 Ok(event.revision)
             })

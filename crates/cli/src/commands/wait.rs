@@ -8,11 +8,12 @@ use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{Dag, Operation, Region, WaitOperationRequest};
 use tonic::Status;
 
-use super::{Session, call};
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::output::message::Resource;
-use crate::output::{text, views};
+use super::Session;
+use snic_client::Client;
+use snic_client::Failure;
+use snic_client::call;
+use snic_client::output::message::Resource;
+use snic_client::output::{text, views};
 
 /// How long the server waits in one request: the progress shown is never older.
 const STEP: Duration = Duration::from_secs(1);

@@ -6,9 +6,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rstest::rstest;
 
 use super::*;
-use crate::commands::top::model::{Feed, Snapshot};
-use crate::commands::top::screen;
-use crate::output::fixtures;
+use snic_client::output::fixtures;
+
+use crate::model::{Feed, Snapshot};
+use crate::screen;
 
 const PLAIN: Look = Look { is_colour: false, now: SystemTime::UNIX_EPOCH };
 

@@ -9,7 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use snic_api::render::{load_percent, state_word};
 use snic_api::v1::{Card, Dag, EventType, Region, region};
 
-use crate::output::text;
+use snic_client::output::text;
 
 /// Events that are kept to be scrolled through.
 const EVENTS_MAX: usize = 500;

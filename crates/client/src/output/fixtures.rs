@@ -1,4 +1,4 @@
-//! Messages as a server sends them, for tests: a card with a shared chain, a fork, a failure.
+//! Sample messages for tests, as a server sends them: a card with a shared chain, a fork, a failure.
 
 use prost_types::Timestamp;
 use snic_api::v1::operation_metadata::{Progress, Verb};
@@ -11,10 +11,12 @@ use snic_api::v1::{
     card, condition, dag, nt_type, region,
 };
 
+/// Bits per second of a Gbit/s.
 pub const GBPS: u64 = 1_000_000_000;
 /// When everything was made: 2026-01-02 03:04:05 UTC.
 pub const MADE: i64 = 1_767_323_045;
 
+/// When everything was created.
 pub fn made() -> Option<Timestamp> {
     Some(Timestamp { seconds: MADE, nanos: 0 })
 }
@@ -140,6 +142,7 @@ pub fn stuck() -> Dag {
     }
 }
 
+/// The tenant acme.
 pub fn tenant() -> Tenant {
     Tenant {
         name: "tenants/acme".into(),
@@ -159,6 +162,7 @@ pub fn tenant() -> Tenant {
     }
 }
 
+/// A shareable NT type of the provider.
 pub fn nt_type() -> NtType {
     NtType {
         name: "ntTypes/firewall".into(),
@@ -175,6 +179,7 @@ pub fn nt_type() -> NtType {
     }
 }
 
+/// A bitstream that is loaded.
 pub fn bitstream() -> Bitstream {
     let nts = ["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
     Bitstream {
@@ -194,6 +199,7 @@ pub fn bitstream() -> Bitstream {
     }
 }
 
+/// A card that is impaired.
 pub fn card() -> Card {
     Card {
         name: "cards/card0".into(),
@@ -260,6 +266,7 @@ pub fn regions() -> Vec<Region> {
     regions
 }
 
+/// A classification rule.
 pub fn rule() -> Rule {
     Rule {
         name: "classificationRules/web-http".into(),
@@ -292,6 +299,7 @@ pub fn running() -> Operation {
     Operation { name, metadata: Some(metadata), ..Operation::default() }
 }
 
+/// The explanation of a DAG with a shared chain and rejected alternatives.
 pub fn explanation() -> Explanation {
     let term = |name: &str, value, unit: &str, more_is_better| ScoreTerm {
         name: name.into(),

@@ -15,11 +15,10 @@ use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::output::wants_colour;
 use draw::Look;
 use model::{After, Feed, Model};
+use snic_client::output::wants_colour;
+use snic_client::{Client, Failure};
 
 /// How often the screen is drawn anew where nothing happens: clocks and times left go on.
 const REDRAW: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status, Streaming};
 
-use crate::client::Client;
+use crate::connection::Client;
 use crate::failure::Failure;
 
 /// How often in a row a stream is taken up again before the watch fails.

@@ -22,18 +22,18 @@
 //! Everything that can be known without the server is checked here, because only here a mistake
 //! has a line and a column.
 
-pub mod chain;
-pub mod problem;
-pub mod yaml;
+mod chain;
+mod problem;
+pub mod quantity;
+mod yaml;
 
 use std::ops::Range;
 
 use snic_api::v1::dag::{self, Form};
 use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId};
 
-use self::problem::{InvalidFile, Problem};
+pub use self::problem::{InvalidFile, Problem};
 use self::yaml::{Key, Node, Value};
-use crate::quantity;
 
 /// Largest file that is read: a DAG of 64 tasks takes some kilobytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;

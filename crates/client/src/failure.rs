@@ -26,8 +26,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::contexts::ContextsError;
-use crate::dagfile::problem::InvalidFile;
 use crate::output::Format;
+use snic_dagfile::InvalidFile;
 
 /// Any failure of the program.
 #[derive(Debug, thiserror::Error)]

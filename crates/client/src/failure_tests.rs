@@ -125,7 +125,7 @@ fn programs_get_json() {
 
 #[test]
 fn a_wrong_file_has_its_place_in_yaml() {
-    let error = crate::dagfile::parse("web.yaml", "bandwidth: 1Gbps\nchain: a ->\n").unwrap_err();
+    let error = snic_dagfile::parse("web.yaml", "bandwidth: 1Gbps\nchain: a ->\n").unwrap_err();
     let text = Failure::from(error).render(Format::Yaml, false);
     let value: serde_json::Value = serde_yaml_ng::from_str(&text).unwrap();
     assert_eq!(value["error"]["position"]["file"], "web.yaml");

@@ -2,7 +2,7 @@ use rstest::rstest;
 use snic_api::v1::dag;
 
 use super::*;
-use crate::output::fixtures;
+use snic_client::output::fixtures;
 
 fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

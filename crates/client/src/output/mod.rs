@@ -8,7 +8,7 @@ pub mod audit;
 pub mod consolidation;
 pub mod explain;
 pub mod fairness;
-#[cfg(test)]
+#[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 pub mod message;
 pub mod state_views;

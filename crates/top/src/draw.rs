@@ -13,7 +13,7 @@ use snic_api::v1::region::State;
 use snic_api::v1::{Card, Dag, Region, card, dag};
 
 use super::model::{Model, Panel, Row, Sort, number, tenant_of};
-use crate::output::{self, text, views};
+use snic_client::output::{self, text, views};
 
 /// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
 const CELL_WIDTH: u16 = 19;

@@ -8,9 +8,8 @@ use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::model::{Feed, Snapshot};
-use crate::client::Client;
-use crate::commands::{PAGE_SIZE, call, card, pages, watch};
-use crate::failure::Failure;
+use snic_client::lists::{self, PAGE_SIZE, pages};
+use snic_client::{Client, Failure, call, follow};
 
 /// Pause before a watch that has ended is begun again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -39,8 +38,8 @@ pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
     });
     let sizes = bitstreams.await?.into_iter().map(|b| (b.name, b.size_bytes));
     let bitstream_bytes: BTreeMap<String, u64> = sizes.collect();
-    let (cards, regions) = match card::all(client).await {
-        Ok(cards) => (cards, card::regions(client, "cards/-").await?),
+    let (cards, regions) = match lists::cards(client).await {
+        Ok(cards) => (cards, lists::regions(client, "cards/-").await?),
         // Tenants see their DAGs and no map.
         Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => Default::default(),
         Err(error) => return Err(error),
@@ -76,7 +75,7 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
             }
             Ok(event.revision)
         };
-        match watch::follow(client, open, take).await {
+        match follow(client, open, take).await {
             Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => return,
             // The poll says that the server does not answer.
             Ok(()) | Err(_) => tokio::time::sleep(AGAIN).await,
@@ -99,7 +98,7 @@ async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
             Ok(event.revision)
         };
         // The poll says that the server does not answer.
-        let _ = watch::follow(client, open, take).await;
+        let _ = follow(client, open, take).await;
         tokio::time::sleep(AGAIN).await;
     }
 }

@@ -1,0 +1,22 @@
+//! What `snicctl` and its screens share: the connection to a server with its contexts, errors for
+//! people and programs, and the output.
+//!
+//! ```text
+//!  contexts ──► connection ──► lists, watch       what is asked of the server
+//!                   │
+//!                failure ──► exit code, text, JSON
+//!  output ──► tables for people, JSON and YAML for programs
+//! ```
+
+mod connection;
+mod contexts;
+mod failure;
+pub mod lists;
+pub mod names;
+pub mod output;
+mod watch;
+
+pub use connection::{Client, Repeat};
+pub use contexts::{Context, Contexts, ContextsError, ContextsFile};
+pub use failure::Failure;
+pub use watch::follow;

@@ -1,0 +1,74 @@
+//! Lists that are read page by page.
+
+use std::future::Future;
+
+use snic_api::v1::{Card, ListCardsRequest, ListRegionsRequest, Region};
+
+use crate::connection::Client;
+use crate::failure::Failure;
+
+/// Items per page: a reply stays far below the 4 MiB that a message may have.
+pub const PAGE_SIZE: i32 = 200;
+
+/// Calls a method of a service: `call!(client, Safe, dags.get_dag, request)`. `Safe` or `Never` is
+/// the [`Repeat`](crate::Repeat) of the request.
+#[macro_export]
+macro_rules! call {
+    ($client:expr, $repeat:ident, $service:ident.$method:ident, $request:expr) => {
+        $client
+            .call($crate::Repeat::$repeat, $request, |client, request| async move {
+                client.$service().$method(request).await
+            })
+            .await
+    };
+}
+
+/// All pages of a list. `page` returns the items of a page and the token of the next one.
+///
+/// # Errors
+/// [`Failure`] of a page, or [`Failure::Reply`] if the server repeats a page token.
+pub async fn pages<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, Failure>
+where
+    F: Future<Output = Result<(Vec<T>, String), Failure>>,
+{
+    let mut all = Vec::new();
+    let mut token = String::new();
+    loop {
+        let (items, next) = page(token.clone()).await?;
+        all.extend(items);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        if next == token {
+            return Err(Failure::Reply("the server returned the same page token twice".into()));
+        }
+        token = next;
+    }
+}
+
+/// All cards.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub async fn cards(client: &Client) -> Result<Vec<Card>, Failure> {
+    pages(async |page_token| {
+        let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, cards.list_cards, request)?;
+        Ok((reply.cards, reply.next_page_token))
+    })
+    .await
+}
+
+/// The regions of a card, or of all cards (`cards/-`), in their order.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failure> {
+    pages(async |page_token| {
+        let parent = parent.to_owned();
+        let request = ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token };
+        let reply = call!(client, Safe, cards.list_regions, request)?;
+        Ok((reply.regions, reply.next_page_token))
+    })
+    .await
+}
