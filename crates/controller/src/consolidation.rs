@@ -24,10 +24,11 @@ use snic_planner::{
     Underfilled, optimize, recommend,
 };
 
+use crate::admission::Choice;
 use crate::card::ConnectionState;
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::placement::{Choice, regions_of};
+use crate::placement::{Handover, regions_of};
 use crate::records::Work;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -349,17 +350,8 @@ impl Controller {
         card: &CardId,
         plan: Plan,
     ) -> bool {
-        let Some(entry) = self.dags.get_mut(name) else { return false };
-        let Some(placement) = entry.record.placement.take() else { return false };
-        let dag = Dag::new(placement.spec.clone());
-        entry.record.previous = Some(placement);
         let choice = Choice { card: card.clone(), plan };
-        let moved = dag.is_ok_and(|dag| self.install(tx, name, &dag, choice).is_ok());
-        if let Some(entry) = self.dags.get_mut(name)
-            && !moved
-        {
-            entry.record.placement = entry.record.previous.take();
-        }
+        let moved = self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_ok();
         self.store_dag(tx, name);
         moved
     }

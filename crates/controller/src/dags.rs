@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
 
+use crate::admission::Choice;
 use crate::error::{ControlError, FieldViolation};
 use crate::event::{Caller, Change, Effect, Reply};
-use crate::placement::Choice;
 use crate::records::{DagRecord, Placement, Work, key};
 use crate::state::{Controller, DagEntry};
 use crate::tx::Tx;
@@ -58,9 +58,14 @@ impl Controller {
         }
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(&name, &dag)?;
-        let choice = match validate_only {
-            true => self.would_admit(&name, &dag, None)?,
-            false => self.admit(tx, &name, &dag, None)?,
+        let admission = match self.decide(&name, &dag) {
+            Ok(admission) => admission,
+            Err(error) => {
+                if !validate_only {
+                    self.note_refused(tx, &name, dag.spec(), &error);
+                }
+                return Err(error);
+            }
         };
         let uid = self.uids.peek().ok_or_else(|| ControlError::Exhausted {
             what: "DAGs of this daemon".into(),
@@ -89,7 +94,7 @@ impl Controller {
             meter: Default::default(),
         };
         if validate_only {
-            return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
+            return Ok(Reply::WouldBe(Box::new(self.preview(entry, admission.choice))));
         }
         self.forget_refused(tx, &name);
         self.charge_dag(&name.tenant, dag.spec());
@@ -98,13 +103,9 @@ impl Controller {
             self.sampled = self.now;
         }
         self.dags.insert(name.clone(), entry);
-        if let Err(error) = self.install(tx, &name, &dag, choice) {
-            self.dags.remove(&name);
-            self.discharge_dag(&name.tenant, dag.spec());
-            return Err(error);
-        }
         self.uids.take(uid);
         tx.batch.put(key::uid(uid.row()), &uid.incarnation());
+        self.admit(tx, &name, admission);
         Ok(self.begin_dag_operation(tx, &name, Work::CreateDag(name.clone())))
     }
 
@@ -150,40 +151,33 @@ impl Controller {
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(name, &dag)?;
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
-        if dag.spec() == &entry.record.spec && entry.record.placement.is_some() && !validate_only {
-            return Ok(self.nothing_to_update(tx, name));
+        if dag.spec() == &entry.record.spec && entry.record.placement.is_some() {
+            return Ok(match validate_only {
+                true => Reply::WouldBe(Box::new(self.view_of(entry))),
+                false => self.nothing_to_update(tx, name),
+            });
         }
-        let previous = entry.record.previous.clone().or_else(|| {
-            let placement = entry.record.placement.as_ref();
-            placement.filter(|p| entry.active == Some(p.serial)).cloned()
-        });
-        let choice = match validate_only {
-            true => self.would_admit(name, &dag, previous.as_ref())?,
-            false => self.admit(tx, name, &dag, previous.as_ref())?,
-        };
-        let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
         let generation = entry.record.generation + 1;
-        if validate_only {
-            let mut entry = entry.clone();
-            entry.record.spec = dag.spec().clone();
-            entry.record.generation = generation;
-            return Ok(Reply::WouldBe(Box::new(self.preview(entry, choice))));
-        }
-        self.check_rows(&choice)?;
+        let admission = match self.decide(name, &dag) {
+            Ok(admission) if validate_only => {
+                let mut entry = entry.clone();
+                entry.record.spec = dag.spec().clone();
+                entry.record.generation = generation;
+                return Ok(Reply::WouldBe(Box::new(self.preview(entry, admission.choice))));
+            }
+            Ok(admission) => admission,
+            Err(error) => {
+                if !validate_only {
+                    self.note_refused(tx, name, dag.spec(), &error);
+                }
+                return Err(error);
+            }
+        };
         self.forget_refused(tx, name);
         self.supersede(tx, name);
-        self.make_way(name, previous.is_some());
         self.set_spec(name, dag.spec());
-        let reply = self.begin_dag_operation(tx, name, Work::UpdateDag(name.clone()));
-        if let Err(error) = self.install(tx, name, &dag, choice) {
-            let operation = self.dags.get(name).and_then(|e| e.operation.clone());
-            if let Some(operation) = operation {
-                self.end_operation(tx, &operation, Err(error));
-            }
-            self.unscheduled.insert(name.clone());
-        }
-        self.store_dag(tx, name);
-        Ok(reply)
+        self.admit(tx, name, admission);
+        Ok(self.begin_dag_operation(tx, name, Work::UpdateDag(name.clone())))
     }
 
     /// The next generation of a DAG.
@@ -200,17 +194,6 @@ impl Controller {
         self.charge_dag(&name.tenant, spec);
     }
 
-    /// Moves the wanted placement aside: it serves until the next one is on the card, or, where
-    /// something else does or nothing ever did, it goes.
-    fn make_way(&mut self, name: &DagName, serves: bool) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
-        if serves && entry.record.previous.is_none() {
-            entry.record.previous = entry.record.placement.take();
-        } else {
-            self.uninstall(name);
-        }
-    }
-
     /// An update to what is there already: the operation under way, or one that has ended.
     fn nothing_to_update(&mut self, tx: &mut Tx, name: &DagName) -> Reply {
         let pending = self.dags.get(name).and_then(|e| e.operation.clone());
@@ -220,18 +203,6 @@ impl Controller {
             id
         });
         Reply::Operation(self.operation_view(&self.operations[&id]))
-    }
-
-    fn check_rows(&self, choice: &Choice) -> Result<(), ControlError> {
-        let free = self.cards.get(&choice.card).map(|card| card.rows.clone());
-        match free.map(|mut rows| rows.take(&choice.plan.mapping)) {
-            Some(Err(table)) => Err(ControlError::Exhausted {
-                what: format!("rows of the card's {table:?} table"),
-                limit: table.rows() as u64,
-                hint: "delete a DAG first".into(),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Ends the operation that an earlier change of the DAG began.

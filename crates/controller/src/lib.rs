@@ -17,6 +17,7 @@
 //! Nothing remembers "where a step was": whatever was under way when the daemon died shows as a
 //! difference between the records and what the card says it holds, and is taken up from there.
 
+mod admission;
 mod bindings;
 mod card;
 mod check;
@@ -25,6 +26,8 @@ mod dags;
 mod epoch;
 mod error;
 mod event;
+#[cfg(test)]
+mod fixtures;
 mod glance;
 mod log;
 mod maintenance;

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{
-    Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Refusal, RegionId, Resource, Shortage,
-};
-use snic_planner::{Plan, Request, Reservation, plan};
-use snic_tables::Table;
+use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId};
+use snic_planner::{Request, Reservation, plan};
 
-use crate::card::{ConnectionState, ObservedContent};
+use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection, decide};
+use crate::card::{Booking, ConnectionState, ObservedContent};
 use crate::error::ControlError;
 use crate::records::{Placement, key, storable};
-use crate::state::Controller;
+use crate::state::{Controller, DagEntry};
 use crate::tx::Tx;
 
 /// An explanation has a record of its own; larger ones are cut to what a record takes.
 const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 
-/// A plan that is good for a card, with the checked DAG it is for.
-#[derive(Debug)]
-pub(crate) struct Choice {
-    pub card: CardId,
-    pub plan: Plan,
+/// What becomes of the placement that a new one replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handover {
+    /// If it serves, it does until the new one does.
+    MakeBeforeBreak,
+    /// It is given up at once, though the card may have its rows for a while yet.
+    AtOnce,
 }
 
 impl Controller {
@@ -52,117 +52,69 @@ impl Controller {
         })
     }
 
-    /// The same for a new promise: within the admission policy, and with what is lent to others
-    /// taken back where there is no room else.
-    pub(crate) fn admit(
-        &mut self,
-        tx: &mut Tx,
-        name: &DagName,
-        dag: &Dag,
-        previous: Option<&Placement>,
-    ) -> Result<Choice, ControlError> {
-        let choice = self.make_room(tx, name, dag, previous);
-        choice.inspect_err(|error| self.note_refused(tx, name, dag.spec(), error))
-    }
-
-    fn make_room(
-        &mut self,
-        tx: &mut Tx,
-        name: &DagName,
-        dag: &Dag,
-        previous: Option<&Placement>,
-    ) -> Result<Choice, ControlError> {
-        let refused = match self.without_reclaim(name, dag, previous)? {
-            Ok(choice) => return Ok(choice),
-            Err(refusal) => refusal,
+    /// Decides about a DAG that is new or changed, changing nothing.
+    pub(crate) fn decide(&self, name: &DagName, dag: &Dag) -> Result<Admission, ControlError> {
+        let entry = self.dags.get(name);
+        let candidate = Candidate {
+            name,
+            dag,
+            serving: entry.and_then(DagEntry::serves_meanwhile),
+            withdrawn: entry.and_then(DagEntry::gives_way),
         };
-        if !self.preempt(tx, name) {
-            return Err(refused.into());
-        }
-        let choice = self.choose(name, dag, previous)?;
-        self.within_promises(name, dag, choice)
+        let policy = self.settings.admission;
+        decide(&self.card_plans(name), &self.catalogue, policy, &candidate).map_err(|rejection| {
+            match rejection {
+                Rejection::OverLimit(limit) => {
+                    let text = format!(
+                        "{} is not allowed: the admission policy allows at most {limit} for one DAG",
+                        dag.bandwidth()
+                    );
+                    ControlError::invalid("dag.bandwidth_bps", text)
+                }
+                Rejection::NoCard => ControlError::NoCard(self.why_no_card()),
+                Rejection::NoPlace(refusal) => refusal.into(),
+            }
+        })
     }
 
-    /// The choice within the policies with what is lent as it is, or why there is no room so.
-    fn without_reclaim(
-        &self,
-        name: &DagName,
-        dag: &Dag,
-        previous: Option<&Placement>,
-    ) -> Result<Result<Choice, Refusal>, ControlError> {
-        self.check_admission(dag)?;
-        match self.choose(name, dag, previous) {
-            Err(ControlError::Refused(refusal)) => Ok(Err(refusal)),
-            choice => self.within_promises(name, dag, choice?).map(Ok),
-        }
-    }
-
-    /// What [`Self::admit`] would say, without doing anything.
-    pub(crate) fn would_admit(
-        &self,
-        name: &DagName,
-        dag: &Dag,
-        previous: Option<&Placement>,
-    ) -> Result<Choice, ControlError> {
-        let refused = match self.without_reclaim(name, dag, previous)? {
-            Ok(choice) => return Ok(choice),
-            Err(refusal) => refusal,
-        };
-        let fixed = previous.map(|p| &p.mapping.card);
-        for id in self.cards.keys().filter(|id| fixed.is_none_or(|fixed| fixed == *id)) {
-            let Some(ledger) = self.ledger_without_burst(id, name) else { continue };
-            let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
-            if let Ok(plan) = plan(&ledger, &self.catalogue, &request) {
-                return self.within_promises(name, dag, Choice { card: id.clone(), plan });
+    /// What is planned on the cards, as admission looks at it. Time O(cards + DAGs · log cards).
+    fn card_plans(&self, candidate: &DagName) -> Vec<CardPlan<'_>> {
+        let mut plans: Vec<CardPlan<'_>> = self
+            .cards
+            .iter()
+            .map(|(id, card)| CardPlan {
+                id,
+                ledger: &card.ledger,
+                rows: &card.rows,
+                is_ready: card.connection == ConnectionState::Ready,
+                guaranteed: Bandwidth::ZERO,
+                borrowers: Vec::new(),
+            })
+            .collect();
+        for (name, entry) in self.dags.iter().filter(|(name, _)| *name != candidate) {
+            let Some(card) = entry.card() else { continue };
+            let at = plans
+                .binary_search_by(|plan| plan.id.cmp(card))
+                .expect("a DAG is placed on a card that is known");
+            let spec = &entry.record.spec;
+            plans[at].guaranteed += spec.bandwidth;
+            if let Some(placement) = &entry.record.placement
+                && placement.holds() > spec.bandwidth
+                && entry.is_at_rest()
+            {
+                plans[at].borrowers.push(Borrower { name, spec, placement });
             }
         }
-        Err(refused.into())
+        plans
     }
 
-    fn check_admission(&self, dag: &Dag) -> Result<(), ControlError> {
-        let most = self.settings.admission.dag_bandwidth_max;
-        if dag.bandwidth() <= most {
-            return Ok(());
+    /// Carries an admission out: takes back what it says, then gives the DAG its place.
+    pub(crate) fn admit(&mut self, tx: &mut Tx, name: &DagName, admission: Admission) {
+        for preemption in admission.preempt {
+            self.preempt(tx, preemption);
         }
-        let text = format!(
-            "{} is more than the {most} that the admission policy lets one DAG ask for",
-            dag.bandwidth()
-        );
-        Err(ControlError::invalid("dag.bandwidth_bps", text))
-    }
-
-    /// Refuses what would promise more of a card's ingress than the policy allows.
-    fn within_promises(
-        &self,
-        name: &DagName,
-        dag: &Dag,
-        choice: Choice,
-    ) -> Result<Choice, ControlError> {
-        let percent = self.settings.admission.ingress_percent;
-        let Some(card) = self.cards.get(&choice.card).filter(|_| percent < 100) else {
-            return Ok(choice);
-        };
-        let others = self
-            .dags
-            .iter()
-            .filter(|(other, entry)| *other != name && entry.card() == Some(&choice.card));
-        let promised: Bandwidth = others.map(|(_, entry)| entry.record.spec.bandwidth).sum();
-        let all = u128::from(card.profile.ingress.get()) * u128::from(percent) / 100;
-        let all = Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX));
-        if promised + dag.bandwidth() <= all {
-            return Ok(choice);
-        }
-        let detail = format!("the admission policy lets {percent} % of the ingress be promised");
-        Err(Refusal {
-            shortages: vec![Shortage {
-                resource: Resource::IngressBandwidth,
-                required: dag.bandwidth().get(),
-                available: all.saturating_sub(promised).get(),
-                nodes: Vec::new(),
-                detail,
-            }],
-        }
-        .into())
+        self.assign(tx, name, admission.choice, Handover::MakeBeforeBreak)
+            .expect("it was tried on copies of the same ledger and rows");
     }
 
     fn why_no_card(&self) -> String {
@@ -171,59 +123,56 @@ impl Controller {
         if text.is_empty() { "the daemon has none in its settings".into() } else { text }
     }
 
-    /// Carries out a plan on paper: contents, rows, reservation. On an error nothing has changed.
-    /// The DAG's entry gets the placement; what it had as placement must have been taken away.
-    pub(crate) fn install(
+    /// Gives a DAG a place: books the plan on its card, notes what its regions are to hold, and has
+    /// its rows follow.
+    ///
+    /// # Errors
+    /// Where the card has no room for it, or no rows; nothing has changed then.
+    pub(crate) fn assign(
         &mut self,
         tx: &mut Tx,
         name: &DagName,
-        dag: &Dag,
         choice: Choice,
+        handover: Handover,
     ) -> Result<(), ControlError> {
         let Choice { card: id, plan } = choice;
-        let entry = self.dags.get(name);
-        let generation = entry.map_or(0, |e| e.record.generation);
-        let previous = entry.and_then(|e| e.record.previous.clone());
-        let held = self.reservation(&plan.reservation, previous.as_ref());
+        let entry = self.dags.get(name).expect("only a DAG that exists is given a place");
+        let (serving, withdrawn) = match handover {
+            Handover::MakeBeforeBreak => (entry.serves_meanwhile(), entry.gives_way()),
+            Handover::AtOnce => (entry.record.previous.as_ref(), entry.record.placement.as_ref()),
+        };
+        let old = serving.and_then(|serving| self.reservation_of(serving));
+        let reservation =
+            old.map_or_else(|| plan.reservation.clone(), |old| plan.reservation.max(&old));
+        let booking = Booking { name, plan: &plan, reservation, withdrawn };
+        let card = self.cards.get_mut(&id).expect("a choice names a card that is known");
+        let rows = card.book(booking, &self.catalogue)?;
         // A DAG may be given a place for more than it asks for.
-        let asked = entry.map_or_else(|| dag.spec().clone(), |e| e.record.spec.clone());
-        let promised = asked.bandwidth;
-        let Some(card) = self.cards.get_mut(&id) else {
-            return Err(ControlError::NoCard(format!("card {id} is gone")));
-        };
-        let (stage_row, chain_row, instance_row) =
-            card.rows.take(&plan.mapping).map_err(|table| rows_short(table, &plan))?;
-        let serial = self
-            .dags
-            .get(name)
-            .map_or(0, |e| e.placements().map(|p| p.serial).chain(e.active).max().unwrap_or(0))
-            + 1;
+        let (spec, holds) = (entry.record.spec.clone(), plan.reservation.ingress());
         let placement = Placement {
-            serial,
-            generation,
-            spec: asked,
-            burst: (dag.bandwidth() > promised).then(|| dag.bandwidth()),
+            serial: entry.next_serial(),
+            generation: entry.record.generation,
+            burst: (holds > spec.bandwidth).then_some(holds),
+            spec,
             mapping: plan.mapping,
-            stage_row,
-            chain_row,
-            instance_row,
+            stage_row: rows.stage,
+            chain_row: rows.chain,
+            instance_row: rows.instance,
         };
+        if withdrawn.is_some() {
+            self.take_away(name, Some(&id));
+        }
         for load in &plan.loads {
             self.set_content(tx, &id, load.region, Some(&load.bitstream));
         }
-        let Some(card) = self.cards.get_mut(&id) else { return Ok(()) };
-        if let Err(overbooked) = card.ledger.hold(name, held) {
-            card.rows.give(&placement);
-            self.loosen(&id, plan.loads.iter().map(|load| load.region));
-            return Err(ControlError::precondition(name, overbooked.to_string()));
-        }
         let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
         tx.batch.put(key::explanation(name), &stored);
-        if let Some(entry) = self.dags.get_mut(name) {
-            entry.record.placement = Some(placement);
-            entry.explanation = Some(plan.explanation);
-            entry.refusal = None;
-        }
+        let entry = self.dags.get_mut(name).expect("it was there before");
+        let serving = entry.record.placement.take();
+        entry.record.previous = entry.record.previous.take().or(serving);
+        entry.record.placement = Some(placement);
+        entry.explanation = Some(plan.explanation);
+        entry.refusal = None;
         self.move_rules(tx, name);
         self.unscheduled.remove(name);
         self.dirty_dags.insert(name.clone());
@@ -231,14 +180,6 @@ impl Controller {
             self.emit_region(tx, &id, load.region);
         }
         Ok(())
-    }
-
-    /// What a DAG has to hold while `previous` still serves: enough for either.
-    fn reservation(&self, new: &Reservation, previous: Option<&Placement>) -> Reservation {
-        match previous.and_then(|p| self.reservation_of(p)) {
-            Some(old) => new.max(&old),
-            None => new.clone(),
-        }
     }
 
     /// What a placement reserves.
@@ -277,26 +218,34 @@ impl Controller {
         self.capacity_freed = true;
     }
 
-    /// Takes a DAG's wanted placement away, and gives its rows and reservation back; what serves
+    /// Takes a DAG's desired placement away, and gives its rows and reservation back; what serves
     /// meanwhile stays. Its rows leave the target tables with the next refresh.
     pub(crate) fn uninstall(&mut self, name: &DagName) {
+        self.take_away(name, None);
+        self.hold_again(name);
+    }
+
+    /// The same, but on the card `booked` rows and reservation are those of another placement already.
+    fn take_away(&mut self, name: &DagName, booked: Option<&CardId>) {
         let Some(entry) = self.dags.get_mut(name) else { return };
         let Some(placement) = entry.record.placement.take() else { return };
         let uid = entry.record.uid;
-        if entry.target == Some(placement.serial) {
-            entry.target = None;
-        }
+        let in_target = entry.target.take_if(|target| *target == placement.serial).is_some();
         let id = placement.mapping.card.clone();
         if let Some(card) = self.cards.get_mut(&id) {
-            card.clear_rows(crate::rows::keys(uid, &placement));
+            if in_target {
+                card.clear_rows(crate::rows::keys(uid, &placement));
+            }
             if entry.target.is_none() {
                 card.let_go_of_pages(name, &BTreeSet::new());
             }
             card.dirty_since_commit.insert(name.clone());
-            card.rows.give(&placement);
-            card.ledger.release(name);
+            if booked != Some(&id) {
+                card.rows.give(&placement);
+                card.ledger.release(name);
+            }
         }
-        self.hold_again(name);
+        self.capacity_freed = true;
         self.retarget_rules(name);
         self.loosen(&id, regions_of(&placement));
         self.dirty_dags.insert(name.clone());
@@ -316,7 +265,7 @@ impl Controller {
         let previous = entry.record.previous.clone();
         let result = self
             .choose(name, &dag, previous.as_ref())
-            .and_then(|choice| self.install(tx, name, &dag, choice));
+            .and_then(|choice| self.assign(tx, name, choice, Handover::MakeBeforeBreak));
         let placed = result.is_ok();
         if let Err(error) = result {
             self.unscheduled.insert(name.clone());
@@ -504,23 +453,4 @@ pub(crate) fn regions_of(placement: &Placement) -> Vec<RegionId> {
     regions.sort_unstable();
     regions.dedup();
     regions
-}
-
-fn rows_short(table: Table, plan: &Plan) -> ControlError {
-    let (stages, chains, instances) = crate::rows::row_counts(&plan.mapping);
-    let required = match table {
-        Table::Stage => stages,
-        Table::Chain => chains,
-        _ => instances,
-    };
-    Refusal {
-        shortages: vec![Shortage {
-            resource: Resource::TableRows,
-            required: required.into(),
-            available: 0,
-            nodes: Vec::new(),
-            detail: format!("no run of free rows in the {table:?} table is long enough"),
-        }],
-    }
-    .into()
 }

@@ -5,7 +5,7 @@ use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 use crate::card::{ObservedContent, RegionEntry};
 use crate::error::ControlError;
 use crate::event::Reply;
-use crate::placement::Choice;
+use crate::placement::Handover;
 use crate::records::Work;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -136,16 +136,10 @@ impl Controller {
         let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
         let previous = serves.then_some(&placement);
         let Ok(choice) = self.choose(name, &dag, previous) else { return };
-        if serves {
-            let Choice { card, plan } = choice;
-            self.move_to(tx, name, &card, plan);
-            return;
+        // Without rows for it the DAG stays.
+        if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_ok() {
+            self.store_dag(tx, name);
         }
-        self.uninstall(name);
-        if self.install(tx, name, &dag, choice).is_err() {
-            self.unscheduled.insert(name.clone());
-        }
-        self.store_dag(tx, name);
     }
 
     pub(crate) fn undrain_region(

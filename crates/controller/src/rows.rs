@@ -191,6 +191,14 @@ impl FreeRows {
     }
 }
 
+/// The first row of each run that a placement has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FirstRows {
+    pub stage: u16,
+    pub chain: u16,
+    pub instance: u16,
+}
+
 /// The rows of stages, virtual chains and instances that are free on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowPool {
@@ -208,9 +216,8 @@ impl RowPool {
         }
     }
 
-    /// Rows for a mapping: first stage, first virtual chain, first instance; or the table that has
-    /// no run long enough.
-    pub fn take(&mut self, mapping: &Mapping) -> Result<(u16, u16, u16), Table> {
+    /// Rows for a mapping, or the table that has no run long enough.
+    pub fn take(&mut self, mapping: &Mapping) -> Result<FirstRows, Table> {
         let (stages, chains, instances) = row_counts(mapping);
         let stage = self.stages.take(stages).ok_or(Table::Stage)?;
         let Some(chain) = self.chains.take(chains) else {
@@ -222,7 +229,7 @@ impl RowPool {
             self.chains.give(chain, chains);
             return Err(Table::Instance);
         };
-        Ok((stage, chain, instance))
+        Ok(FirstRows { stage, chain, instance })
     }
 
     /// Takes the rows that a stored placement has; says whether all were free.

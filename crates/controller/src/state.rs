@@ -105,6 +105,32 @@ impl DagEntry {
         self.record.placement.iter().chain(&self.record.previous)
     }
 
+    /// The placement that serves until one that replaces the desired one does.
+    pub fn serves_meanwhile(&self) -> Option<&Placement> {
+        let serves = |placement: &&Placement| self.active == Some(placement.serial);
+        let desired = self.record.placement.as_ref().filter(serves);
+        self.record.previous.as_ref().or(desired)
+    }
+
+    /// The desired placement, where one that replaces it takes its room at once: it never served, or
+    /// another one does meanwhile.
+    pub fn gives_way(&self) -> Option<&Placement> {
+        let serves = |placement: &&Placement| self.active == Some(placement.serial);
+        let is_free = |placement: &&Placement| self.record.previous.is_some() || !serves(placement);
+        self.record.placement.as_ref().filter(is_free)
+    }
+
+    /// The serial of the next placement.
+    pub fn next_serial(&self) -> u64 {
+        let known = self.placements().map(|placement| placement.serial).chain(self.active);
+        known.max().unwrap_or(0) + 1
+    }
+
+    /// Whether it is at rest: what is desired is what serves, and nothing is under way.
+    pub fn is_at_rest(&self) -> bool {
+        self.record.previous.is_none() && self.operation.is_none() && self.is_ready()
+    }
+
     /// The card's tables, as read back, hold the rows of this placement.
     pub fn set_active(&mut self, serial: Option<u64>) {
         self.active = serial;

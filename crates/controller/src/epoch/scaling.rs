@@ -14,14 +14,15 @@ use std::time::Duration;
 use snic_autoscaler::{Chain, Decision, Holder, Why, decide, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
-use snic_planner::Ledger;
 
 use super::engine::Outcome;
 use super::meter::{NoPlace, Scaling};
 use super::run::{Loop, of_engine};
+use crate::admission::{Choice, Preemption};
 use crate::error::ControlError;
 use crate::log::{About, LogKind};
-use crate::placement::{Choice, regions_of};
+use crate::placement::{Handover, regions_of};
+use crate::records::Placement;
 use crate::state::{Controller, DagEntry};
 use crate::tx::Tx;
 
@@ -174,12 +175,7 @@ impl Controller {
         }
         let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
         let card = choice.card.clone();
-        let entry = self.dags.get_mut(name)?;
-        entry.record.previous = entry.record.placement.take();
-        if self.install(tx, name, &dag, choice).is_err() {
-            if let Some(entry) = self.dags.get_mut(name) {
-                entry.record.placement = entry.record.previous.take();
-            }
+        if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
             return Some(false);
         }
         let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
@@ -227,7 +223,7 @@ impl Controller {
     }
 
     /// Fewer instances, on what is loaded; says whether that was begun. What is given back is free
-    /// once the rows have changed; where a promise waits for it, at once.
+    /// once the rows have changed.
     fn shrink(
         &mut self,
         tx: &mut Tx,
@@ -238,44 +234,48 @@ impl Controller {
         if !self.is_at_rest(name) {
             return false;
         }
-        let Ok((dag, choice)) = self.plan_for(name, to) else { return false };
-        if !choice.plan.loads.is_empty() {
-            return false;
-        }
-        let Some(before) = self.dags.get(name).and_then(|entry| entry.record.placement.clone())
-        else {
-            return false;
-        };
-        let card = choice.card.clone();
-        if kind == LogKind::Reclaim {
-            self.uninstall(name);
-        } else if let Some(entry) = self.dags.get_mut(name) {
-            entry.record.previous = entry.record.placement.take();
-        }
+        let Ok((_, choice)) = self.plan_for(name, to) else { return false };
+        let before = self.dags.get(name).and_then(|entry| entry.record.placement.clone());
+        let Some(before) = before.filter(|_| choice.plan.loads.is_empty()) else { return false };
         // What it has is more than what it takes now; but rows may be short.
-        if self.install(tx, name, &dag, choice).is_err() {
-            self.undo_shrink(name);
+        if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
             return false;
         }
-        self.store_dag(tx, name);
-        let now = self.now;
-        let Some(entry) = self.dags.get_mut(name) else { return true };
-        entry.meter.settled = now;
-        let kept = entry.record.placement.as_ref().map(regions_of).unwrap_or_default();
-        let regions = regions_of(&before).into_iter().filter(|r| !kept.contains(r)).collect();
-        let text = format!("it holds {} instead of {}: {why}", dag.bandwidth(), before.holds());
-        self.note(tx, kind, About { regions, ..About::dag(&card, name) }, text);
+        self.shrunk(tx, name, &before, (kind, why));
         true
     }
 
-    /// What was to be made smaller stays as it is, or waits for a place.
-    fn undo_shrink(&mut self, name: &DagName) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
-        entry.record.placement = entry.record.previous.take();
-        if entry.record.placement.is_none() {
-            self.unscheduled.insert(name.clone());
-            self.capacity_freed = true;
-        }
+    /// A DAG gives its burst capacity back at once, for one that asks for a guarantee: its traffic
+    /// does not stop, for what serves the smaller placement is loaded.
+    pub(crate) fn preempt(&mut self, tx: &mut Tx, preemption: Preemption) {
+        let Preemption { name, choice } = preemption;
+        let before = self.dags.get(&name).and_then(|entry| entry.record.placement.clone());
+        let before = before.expect("only a DAG that has a placement holds burst capacity");
+        let card = choice.card.clone();
+        self.assign(tx, &name, choice, Handover::AtOnce)
+            .expect("it was tried on copies of the same ledger and rows");
+        let why = "its burst capacity is needed for a guaranteed rate".to_owned();
+        self.shrunk(tx, &name, &before, (LogKind::Reclaim, why));
+        self.figures(&card, |figures| figures.reclaims += 1);
+    }
+
+    /// A DAG has fewer instances than `before` from now on.
+    fn shrunk(
+        &mut self,
+        tx: &mut Tx,
+        name: &DagName,
+        before: &Placement,
+        (kind, why): (LogKind, String),
+    ) {
+        self.store_dag(tx, name);
+        let entry = self.dags.get_mut(name).expect("it was just given a place");
+        entry.meter.settled = self.now;
+        let placement = entry.record.placement.as_ref().expect("it was just given a place");
+        let (kept, holds) = (regions_of(placement), placement.holds());
+        let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
+        let text = format!("it holds {holds} instead of {}: {why}", before.holds());
+        let about = About { regions, ..About::dag(&before.mapping.card, name) };
+        self.note(tx, kind, about, text);
     }
 
     /// A scale-out found no place: who is above its fair share gives instances up for it.
@@ -336,57 +336,6 @@ impl Controller {
             false => round.givers = Some(givers),
         }
         done
-    }
-
-    /// The ledger of a card as it would be if other DAGs than `asking` gave back what they hold
-    /// beyond their promises; `None` where that is nothing. See [`Self::reclaim`].
-    pub(crate) fn ledger_without_burst(&self, id: &CardId, asking: &DagName) -> Option<Ledger> {
-        let mut ledger = self.cards.get(id)?.ledger.clone();
-        let mut any = false;
-        for (name, entry) in self.dags.iter().filter(|(name, _)| *name != asking) {
-            let Some(placement) = &entry.record.placement else { continue };
-            let spec = &entry.record.spec;
-            let borrowed = placement.holds() > spec.bandwidth && placement.mapping.card == *id;
-            let Ok(dag) = Dag::new(spec.clone()) else { continue };
-            if !borrowed || !self.is_at_rest(name) {
-                continue;
-            }
-            let previous = Some(&placement.mapping);
-            let request = snic_planner::Request { name, dag: &dag, previous };
-            let smaller = snic_planner::plan(&ledger, &self.catalogue, &request).ok();
-            let smaller = smaller.filter(|plan| plan.loads.is_empty());
-            any |= smaller.is_some_and(|plan| ledger.hold(name, plan.reservation).is_ok());
-        }
-        any.then_some(ledger)
-    }
-
-    /// Takes back what other DAGs than `asking` hold beyond their promises; says whether there was anything.
-    pub(crate) fn preempt(&mut self, tx: &mut Tx, asking: &DagName) -> bool {
-        let borrowed = self.dags.iter().filter(|(name, entry)| {
-            let holds = entry.record.placement.as_ref().map(|p| p.holds());
-            *name != asking && holds.is_some_and(|holds| holds > entry.record.spec.bandwidth)
-        });
-        let borrowed: Vec<DagName> = borrowed.map(|(name, _)| name.clone()).collect();
-        let mut any = false;
-        for name in borrowed {
-            let Some(entry) = self.dags.get(&name) else { continue };
-            let (to, card) = (entry.record.spec.bandwidth, entry.card().cloned());
-            let why = "a promise needs the room".to_owned();
-            if self.shrink(tx, &name, to, (LogKind::Reclaim, why))
-                && let Some(card) = card
-            {
-                self.figures(&card, |figures| figures.reclaims += 1);
-                any = true;
-            }
-        }
-        any
-    }
-}
-
-impl DagEntry {
-    /// Whether it is at rest: what is wanted is what serves, and nothing is under way.
-    fn is_at_rest(&self) -> bool {
-        self.record.previous.is_none() && self.operation.is_none() && self.is_ready()
     }
 }
 

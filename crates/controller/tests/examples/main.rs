@@ -2,6 +2,7 @@
 //! card that answers when it is told to, a store that is a map, and time that stands still unless
 //! a test moves it. The simulation beside it looks for what nobody thought of; this says what was.
 
+mod admission;
 mod adversaries;
 mod bad_input;
 mod bindings;

@@ -1,0 +1,473 @@
+//! Whether a DAG is admitted, and what that takes: a value.
+//!
+//! ```text
+//!                 ┌─ as the card is ──────────────► Admission { choice, preempt: none }
+//! candidate ──► place
+//!                 └─ on a scratch copy, borrowed ─► Admission { choice, preempt: what helps }
+//!                    capacity taken back
+//!                    DAG by DAG
+//! ```
+//!
+//! Pure: [`decide`] reads what the cards have planned and changes nothing, so `validate_only` returns
+//! the same value that a create or an update then carries out. Burst capacity is taken back only from
+//! DAGs without whose share the candidate would have no place.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Mapping, Refusal, Resource, Shortage};
+use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
+use snic_tables::Table;
+
+use crate::policy::Admission as AdmissionPolicy;
+use crate::records::Placement;
+use crate::rows::{RowPool, row_counts};
+
+/// Up to so many DAGs that give capacity back, it is tried to spare each of them: trying costs a plan
+/// for each pair of them, together a few milliseconds.
+const SPARED_MAX: usize = 16;
+
+/// What is planned on one card.
+#[derive(Debug)]
+pub(crate) struct CardPlan<'a> {
+    pub id: &'a CardId,
+    pub ledger: &'a Ledger,
+    pub rows: &'a RowPool,
+    /// Its contents are known; cards of which that is not so come last.
+    pub is_ready: bool,
+    /// Guaranteed there to all DAGs but the candidate.
+    pub guaranteed: Bandwidth,
+    /// DAGs that hold more than they were guaranteed and could be made smaller now.
+    pub borrowers: Vec<Borrower<'a>>,
+}
+
+/// A DAG that holds more than it was guaranteed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Borrower<'a> {
+    pub name: &'a DagName,
+    /// What it was guaranteed.
+    pub spec: &'a DagSpec,
+    pub placement: &'a Placement,
+}
+
+impl Borrower<'_> {
+    fn burst(&self) -> Bandwidth {
+        self.placement.holds().saturating_sub(self.spec.bandwidth)
+    }
+}
+
+/// A DAG that asks for a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub name: &'a DagName,
+    pub dag: &'a Dag,
+    /// What serves it until the new placement does; ties it to that card.
+    pub serving: Option<&'a Placement>,
+    /// What it gives back in the same step.
+    pub withdrawn: Option<&'a Placement>,
+}
+
+/// A plan that is good for a card.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    pub card: CardId,
+    pub plan: Plan,
+}
+
+/// A DAG that gives its burst capacity back, and where it is then.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Preemption {
+    pub name: DagName,
+    pub choice: Choice,
+}
+
+/// What it takes to admit a DAG: first the preemptions in their order, then the choice.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Admission {
+    pub choice: Choice,
+    pub preempt: Vec<Preemption>,
+}
+
+/// Why a DAG is not admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// The policy lets one DAG ask for no more than this.
+    OverLimit(Bandwidth),
+    /// There is no card to place it on.
+    NoCard,
+    /// No card has a place for it; what the first one lacks.
+    NoPlace(Refusal),
+}
+
+/// Decides about a candidate: the first card, by id, that has a place for it; else the first one that
+/// has one when burst capacity is taken back. Cards that are ready come before others.
+///
+/// Time: O(cards) plans; where none has a place, two more for each borrower.
+pub(crate) fn decide(
+    cards: &[CardPlan<'_>],
+    catalogue: &Catalogue,
+    policy: AdmissionPolicy,
+    candidate: &Candidate<'_>,
+) -> Result<Admission, Rejection> {
+    if candidate.dag.bandwidth() > policy.dag_bandwidth_max {
+        return Err(Rejection::OverLimit(policy.dag_bandwidth_max));
+    }
+    let is_eligible = |card: &&CardPlan<'_>| {
+        candidate.serving.is_none_or(|serving| serving.mapping.card == *card.id)
+    };
+    let mut eligible: Vec<&CardPlan<'_>> = cards.iter().filter(is_eligible).collect();
+    eligible.sort_by_key(|card| !card.is_ready);
+    let trials: Vec<Trial<'_>> =
+        eligible.into_iter().map(|card| Trial { card, catalogue, policy, candidate }).collect();
+    let mut rejection = Rejection::NoCard;
+    for trial in &trials {
+        match Scratch::new(trial).place() {
+            Ok(choice) => return Ok(Admission { choice, preempt: Vec::new() }),
+            Err(refusal) if rejection == Rejection::NoCard => {
+                rejection = Rejection::NoPlace(refusal);
+            }
+            Err(_) => {}
+        }
+    }
+    trials.iter().find_map(Trial::with_preemption).ok_or(rejection)
+}
+
+/// The candidate on one card.
+#[derive(Debug)]
+struct Trial<'a> {
+    card: &'a CardPlan<'a>,
+    catalogue: &'a Catalogue,
+    policy: AdmissionPolicy,
+    candidate: &'a Candidate<'a>,
+}
+
+impl<'a> Trial<'a> {
+    /// Takes burst capacity back until the candidate has a place, who borrows most first; then spares
+    /// whoever turns out not to be needed for it.
+    fn with_preemption(&self) -> Option<Admission> {
+        let mut borrowers = self.card.borrowers.clone();
+        borrowers.sort_by_key(|borrower| (Reverse(borrower.burst()), borrower.name));
+        let (mut admission, mut giving) = self.first_enough(&borrowers)?;
+        let mut at = 0;
+        while giving.len() <= SPARED_MAX && at < giving.len() {
+            let mut fewer = giving.clone();
+            fewer.remove(at);
+            match self.first_enough(&fewer) {
+                Some(enough) => (admission, giving) = enough,
+                None => at += 1,
+            }
+        }
+        Some(admission)
+    }
+
+    /// Takes back from one borrower after the other until the candidate has a place; with those from
+    /// whom something was taken.
+    fn first_enough(&self, borrowers: &[Borrower<'a>]) -> Option<(Admission, Vec<Borrower<'a>>)> {
+        let mut scratch = Scratch::new(self);
+        let mut giving = Vec::new();
+        let mut preempt = Vec::new();
+        for borrower in borrowers {
+            let Some(preemption) = scratch.shrink(borrower) else { continue };
+            giving.push(*borrower);
+            preempt.push(preemption);
+            if let Ok(choice) = scratch.place() {
+                return Some((Admission { choice, preempt }, giving));
+            }
+        }
+        None
+    }
+}
+
+/// A card as it would be; copied only when something changes.
+#[derive(Debug)]
+struct Scratch<'a> {
+    trial: &'a Trial<'a>,
+    ledger: Cow<'a, Ledger>,
+    rows: Cow<'a, RowPool>,
+}
+
+impl<'a> Scratch<'a> {
+    const fn new(trial: &'a Trial<'a>) -> Self {
+        let (ledger, rows) = (trial.card.ledger, trial.card.rows);
+        Self { trial, ledger: Cow::Borrowed(ledger), rows: Cow::Borrowed(rows) }
+    }
+
+    /// A place for the candidate, its table rows included, within what the policy lets be guaranteed.
+    fn place(&self) -> Result<Choice, Refusal> {
+        let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
+        let request = Request { name, dag, previous: serving.map(|serving| &serving.mapping) };
+        let plan = plan(&self.ledger, self.trial.catalogue, &request)?;
+        self.check_guaranteed(dag)?;
+        let card = self.trial.card.id;
+        let mut rows = RowPool::clone(&self.rows);
+        if let Some(withdrawn) = withdrawn.filter(|withdrawn| withdrawn.mapping.card == *card) {
+            rows.give(withdrawn);
+        }
+        rows.take(&plan.mapping).map_err(|table| rows_short(table, &plan.mapping))?;
+        Ok(Choice { card: card.clone(), plan })
+    }
+
+    /// Refuses what would guarantee more of the card's ingress than the policy allows.
+    fn check_guaranteed(&self, dag: &Dag) -> Result<(), Refusal> {
+        let percent = self.trial.policy.ingress_percent;
+        let ingress = self.ledger.profile().ingress;
+        let all = u128::from(ingress.get()) * u128::from(percent) / 100;
+        let all = Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX));
+        let guaranteed = self.trial.card.guaranteed;
+        if percent >= 100 || guaranteed + dag.bandwidth() <= all {
+            return Ok(());
+        }
+        Err(Refusal {
+            shortages: vec![Shortage {
+                resource: Resource::IngressBandwidth,
+                required: dag.bandwidth().get(),
+                available: all.saturating_sub(guaranteed).get(),
+                nodes: Vec::new(),
+                detail: format!(
+                    "the admission policy allows {percent} % of the ingress to be guaranteed"
+                ),
+            }],
+        })
+    }
+
+    /// Gives a borrower what it was guaranteed and no more, on what is loaded; nothing where that has
+    /// no place.
+    fn shrink(&mut self, borrower: &Borrower<'_>) -> Option<Preemption> {
+        let Borrower { name, spec, placement } = *borrower;
+        let dag = Dag::new(spec.clone()).ok()?;
+        let request = Request { name, dag: &dag, previous: Some(&placement.mapping) };
+        let plan = plan(&self.ledger, self.trial.catalogue, &request).ok()?;
+        let mut rows = RowPool::clone(&self.rows);
+        rows.give(placement);
+        if !plan.loads.is_empty() || rows.take(&plan.mapping).is_err() {
+            return None;
+        }
+        self.ledger.to_mut().hold(name, plan.reservation.clone()).ok()?;
+        self.rows = Cow::Owned(rows);
+        let choice = Choice { card: self.trial.card.id.clone(), plan };
+        Some(Preemption { name: name.clone(), choice })
+    }
+}
+
+/// What to say when a table has no run of free rows that is long enough.
+pub(crate) fn rows_short(table: Table, mapping: &Mapping) -> Refusal {
+    let (stages, chains, instances) = row_counts(mapping);
+    let required = match table {
+        Table::Stage => stages,
+        Table::Chain => chains,
+        _ => instances,
+    };
+    Refusal {
+        shortages: vec![Shortage {
+            resource: Resource::TableRows,
+            required: required.into(),
+            available: 0,
+            nodes: Vec::new(),
+            detail: format!("no run of free rows in the {table:?} table is long enough"),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{catalogue, dag, gbps, name, nt_id, profile};
+    use proptest::prelude::*;
+
+    /// A card with what is planned on it.
+    #[derive(Clone)]
+    struct Card {
+        id: CardId,
+        ledger: Ledger,
+        rows: RowPool,
+        /// By DAG: what it was guaranteed, and where it is.
+        placed: Vec<(DagName, DagSpec, Placement)>,
+    }
+
+    impl Card {
+        fn new(id: &str, regions: usize) -> Self {
+            let id = CardId::new(id).expect("a label");
+            let ledger = Ledger::new(id.clone(), profile(regions));
+            Self { id, ledger, rows: RowPool::new(), placed: Vec::new() }
+        }
+
+        /// Carries a plan out; panics where the card has no room for it.
+        fn book(&mut self, name: &DagName, plan: &Plan) -> Placement {
+            if let Some(at) = self.placed.iter().position(|(of, ..)| of == name) {
+                self.rows.give(&self.placed.remove(at).2);
+            }
+            let catalogue = catalogue();
+            for load in &plan.loads {
+                let content = catalogue.bitstream(&load.bitstream);
+                self.ledger.set_content(load.region, content, &catalogue).expect("it is unused");
+            }
+            self.ledger.hold(name, plan.reservation.clone()).expect("what was planned fits");
+            self.ledger.check().expect("the ledger is sound");
+            let rows = self.rows.take(&plan.mapping).expect("rows were checked");
+            Placement {
+                serial: 1,
+                generation: 1,
+                spec: DagSpec::chain(&[nt_id("aes")], plan.reservation.ingress()),
+                burst: None,
+                mapping: plan.mapping.clone(),
+                stage_row: rows.stage,
+                chain_row: rows.chain,
+                instance_row: rows.instance,
+            }
+        }
+
+        /// A DAG of `aes` that was guaranteed less than it holds.
+        fn borrow(&mut self, name: &DagName, guaranteed: Bandwidth, holds: Bandwidth) {
+            let wide = dag("aes", holds);
+            let request = Request { name, dag: &wide, previous: None };
+            let Ok(plan) = plan(&self.ledger, &catalogue(), &request) else { return };
+            let mut placement = self.book(name, &plan);
+            placement.spec.bandwidth = guaranteed;
+            placement.burst = Some(holds);
+            self.placed.push((name.clone(), placement.spec.clone(), placement));
+        }
+
+        fn plan(&self) -> CardPlan<'_> {
+            let borrower = |(name, spec, placement)| Borrower { name, spec, placement };
+            CardPlan {
+                id: &self.id,
+                ledger: &self.ledger,
+                rows: &self.rows,
+                is_ready: true,
+                guaranteed: self.placed.iter().map(|(_, spec, _)| spec.bandwidth).sum(),
+                borrowers: self.placed.iter().map(|(n, s, p)| borrower((n, s, p))).collect(),
+            }
+        }
+
+        fn decide(&self, name: &DagName, dag: &Dag) -> Result<Admission, Rejection> {
+            let candidate = Candidate { name, dag, serving: None, withdrawn: None };
+            decide(&[self.plan()], &catalogue(), AdmissionPolicy::default(), &candidate)
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_taken_before_what_is_borrowed() {
+        let mut card = Card::new("card0", 4);
+        card.borrow(&name("a"), gbps(5), gbps(30));
+        let admission = card.decide(&name("new"), &dag("lb", gbps(10))).expect("a region is free");
+        assert_eq!(admission.preempt, []);
+    }
+
+    #[test]
+    fn who_borrows_most_gives_back_first_and_no_more_than_is_needed() {
+        let mut card = Card::new("card0", 5);
+        card.borrow(&name("a"), gbps(10), gbps(20));
+        card.borrow(&name("b"), gbps(10), gbps(30));
+        let admission = card.decide(&name("new"), &dag("lb", gbps(20))).expect("b has two to give");
+        let from: Vec<_> = admission.preempt.iter().map(|p| p.name.dag.as_str()).collect();
+        assert_eq!(from, ["b"]);
+        let admission = card.decide(&name("new"), &dag("lb", gbps(30))).expect("both have");
+        assert_eq!(admission.preempt.len(), 2);
+        let none = card.decide(&name("new"), &dag("lb", gbps(40))).expect_err("two are guaranteed");
+        assert!(matches!(none, Rejection::NoPlace(_)), "{none:?}");
+    }
+
+    #[test]
+    fn a_bitstream_that_is_missing_is_missing_whoever_gives_back() {
+        let mut card = Card::new("card0", 4);
+        card.borrow(&name("a"), gbps(10), gbps(40));
+        let Err(Rejection::NoPlace(refusal)) = card.decide(&name("new"), &dag("gre", gbps(1)))
+        else {
+            panic!("nothing holds gre")
+        };
+        assert_eq!(refusal.shortages[0].resource, Resource::Bitstreams);
+    }
+
+    #[test]
+    fn cards_are_tried_by_id_and_those_that_do_not_answer_last() {
+        let (first, second) = (Card::new("card0", 1), Card::new("card1", 1));
+        let (name, dag) = (name("new"), dag("lb", gbps(1)));
+        let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+        let on = |cards: &[CardPlan<'_>]| {
+            decide(cards, &catalogue(), AdmissionPolicy::default(), &candidate)
+                .map(|admission| admission.choice.card)
+        };
+        assert_eq!(on(&[first.plan(), second.plan()]), Ok(first.id.clone()));
+        let silent = CardPlan { is_ready: false, ..first.plan() };
+        assert_eq!(on(&[silent, second.plan()]), Ok(second.id.clone()));
+        assert_eq!(on(&[]), Err(Rejection::NoCard));
+    }
+
+    #[test]
+    fn the_policy_limits_one_dag_and_all_guarantees_of_a_card() {
+        let card = Card::new("card0", 4);
+        let policy = AdmissionPolicy { ingress_percent: 20, dag_bandwidth_max: gbps(15) };
+        let decide = |guaranteed, asked| {
+            let (name, dag) = (name("new"), dag("lb", gbps(asked)));
+            let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+            let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
+            decide(&[plan], &catalogue(), policy, &candidate).map(|_| ())
+        };
+        assert_eq!(decide(0, 16), Err(Rejection::OverLimit(gbps(15))));
+        assert_eq!(decide(5, 15), Ok(()));
+        let Err(Rejection::NoPlace(refusal)) = decide(6, 15) else { panic!("over a fifth") };
+        assert_eq!(refusal.shortages[0].available, gbps(14).get());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// An admission can be carried out as it stands, nothing of it is superfluous, and what is
+        /// rejected has no place even when everybody gives back what it can.
+        #[test]
+        fn an_admission_is_enough_and_no_more(
+            borrowed in prop::collection::vec((1u64..12, 0u64..25), 0..5),
+            asked in 1u64..45,
+            nt in prop::sample::select(vec!["aes", "lb"]),
+            regions in 1usize..8,
+        ) {
+            let mut card = Card::new("card0", regions);
+            for (number, (guaranteed, burst)) in borrowed.into_iter().enumerate() {
+                let name = name(&format!("d{number}"));
+                card.borrow(&name, gbps(guaranteed), gbps(guaranteed + burst.max(1)));
+            }
+            let (new, dag) = (name("new"), dag(nt, gbps(asked)));
+            let before = card.ledger.clone();
+            let decision = card.decide(&new, &dag);
+            prop_assert_eq!(&before, &card.ledger);
+            match decision {
+                Ok(admission) => {
+                    let mut after = card.clone();
+                    for preemption in &admission.preempt {
+                        prop_assert!(preemption.choice.plan.loads.is_empty());
+                        let name = preemption.name.clone();
+                        let placement = after.book(&name, &preemption.choice.plan);
+                        let spec = placement.spec.clone();
+                        let all = card.placed.iter().find(|(of, ..)| *of == name);
+                        prop_assert_eq!(all.map(|(_, s, _)| s.bandwidth), Some(spec.bandwidth));
+                        after.placed.push((name, spec, placement));
+                    }
+                    after.book(&new, &admission.choice.plan);
+                    for spared in &admission.preempt {
+                        let mut others = card.clone();
+                        let gives = |of: &DagName| {
+                            *of != spared.name && admission.preempt.iter().any(|p| p.name == *of)
+                        };
+                        others.placed.retain(|(of, ..)| gives(of));
+                        let enough = others.decide(&new, &dag);
+                        prop_assert!(enough.is_err(), "{} need not give: {enough:?}", spared.name);
+                    }
+                }
+                Err(_) => {
+                    let mut ledger = card.ledger.clone();
+                    for (name, spec, placement) in &card.placed {
+                        let small = Dag::new(spec.clone()).expect("a chain");
+                        let request =
+                            Request { name, dag: &small, previous: Some(&placement.mapping) };
+                        let smaller = plan(&ledger, &catalogue(), &request);
+                        if let Some(smaller) = smaller.ok().filter(|plan| plan.loads.is_empty()) {
+                            ledger.hold(name, smaller.reservation).expect("it is smaller");
+                        }
+                    }
+                    let request = Request { name: &new, dag: &dag, previous: None };
+                    prop_assert!(plan(&ledger, &catalogue(), &request).is_err());
+                }
+            }
+        }
+    }
+}
