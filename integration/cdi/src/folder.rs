@@ -1,4 +1,4 @@
-//! The folder that container runtimes read: our files in it, and nobody else's.
+//! Our files in the folder that container runtimes read; files of other vendors are left alone.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -6,39 +6,51 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use snic_api::v1::VmBinding;
+use uuid::Uuid;
 
 use crate::spec::InvalidSpec;
 use crate::{Host, spec, uuid_of};
 
-/// What our files begin with: vendor and class, as the specification names transient files.
+/// Prefix of our files: vendor and class, as the specification names transient files.
 const PREFIX: &str = "snic.dev-vf_";
-/// What they end with.
+/// Suffix of our files.
 const SUFFIX: &str = ".json";
 
-/// Why a file is not as it should be.
+/// Why a file was not written, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system refused.
+    /// An I/O error.
     #[error("{path}: {source}")]
     Io {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Runtimes would refuse it.
+    /// Container runtimes would reject the file.
     #[error("binding {binding}: {source}")]
     Invalid {
-        /// Of which binding.
+        /// The binding.
         binding: String,
-        /// Why.
+        /// What is wrong.
         #[source]
         source: InvalidSpec,
     },
-    /// It would be another file.
-    #[error("binding {0:?}: this is no UUID")]
+    /// The binding's name could lead to another file.
+    #[error("binding {0:?}: not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)")]
     Name(String),
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileChange {
+    /// Created or replaced.
+    Written,
+    /// Removed.
+    Removed,
+    /// It was as it should be.
+    None,
 }
 
 /// The folder.
@@ -48,16 +60,11 @@ pub struct Folder {
     host: Host,
 }
 
-/// Only hexadecimal digits and hyphens: it becomes the name of a file.
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
-}
-
 impl Folder {
-    /// The folder, which is made where it is missing.
+    /// Opens the folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// [`FolderError::Io`] where it cannot be made.
+    /// [`FolderError::Io`] where it cannot be created.
     pub fn open(path: &Path, host: Host) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(failed)?;
@@ -65,29 +72,27 @@ impl Folder {
     }
 
     fn file(&self, uuid: &str) -> Result<PathBuf, FolderError> {
-        if !is_uuid(uuid) {
-            return Err(FolderError::Name(uuid.to_owned()));
-        }
-        Ok(self.path.join(format!("{PREFIX}{}{SUFFIX}", uuid.to_ascii_lowercase())))
+        let uuid = Uuid::try_parse(uuid).map_err(|_| FolderError::Name(uuid.to_owned()))?;
+        Ok(self.path.join(format!("{PREFIX}{}{SUFFIX}", uuid.hyphenated())))
     }
 
-    /// Has the file of a binding say what it is; whether it had to be written.
+    /// Writes the file of a binding, unless it is up to date already.
     ///
     /// # Errors
-    /// [`FolderError`]; the file is as it was then.
-    pub fn put(&self, binding: &VmBinding) -> Result<bool, FolderError> {
+    /// [`FolderError`]; the file is unchanged then.
+    pub fn put(&self, binding: &VmBinding) -> Result<FileChange, FolderError> {
         let path = self.file(uuid_of(binding))?;
         let invalid = |source| FolderError::Invalid { binding: binding.name.clone(), source };
         let text = spec(binding, &self.host).to_json().map_err(invalid)?;
         if fs::read_to_string(&path).is_ok_and(|there| there == text) {
-            return Ok(false);
+            return Ok(FileChange::None);
         }
         let failed = |source| FolderError::Io { path: path.clone(), source };
         self.replace(&path, text.as_bytes()).map_err(failed)?;
-        Ok(true)
+        Ok(FileChange::Written)
     }
 
-    /// A reader sees the old file or the new one; runtimes read `*.json` alone.
+    /// A reader sees the old file or the new one; runtimes read only `*.json`.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
@@ -97,20 +102,21 @@ impl Folder {
         File::open(&self.path)?.sync_all()
     }
 
-    /// Removes the file of a binding; whether there was one.
+    /// Removes the file of a binding, if there is one.
     ///
     /// # Errors
-    /// [`FolderError`].
-    pub fn remove(&self, uuid: &str) -> Result<bool, FolderError> {
+    /// [`FolderError::Name`] for a malformed UUID, [`FolderError::Io`] where the file cannot be
+    /// removed.
+    pub fn remove(&self, uuid: &str) -> Result<FileChange, FolderError> {
         let path = self.file(uuid)?;
         match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(()) => Ok(FileChange::Removed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FileChange::None),
             Err(source) => Err(FolderError::Io { path, source }),
         }
     }
 
-    /// The UUIDs that have a file.
+    /// The UUIDs of the bindings that have a file.
     ///
     /// # Errors
     /// [`FolderError::Io`] where the folder cannot be read.
@@ -121,7 +127,8 @@ impl Folder {
             let name = entry.map_err(failed)?.file_name();
             let uuid =
                 name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
-            found.extend(uuid.filter(|uuid| is_uuid(uuid)).map(str::to_owned));
+            let uuid = uuid.and_then(|uuid| Uuid::try_parse(uuid).ok());
+            found.extend(uuid.map(|uuid| uuid.hyphenated().to_string()));
         }
         Ok(found)
     }
@@ -157,15 +164,15 @@ mod tests {
     fn folder() -> (tempfile::TempDir, Folder) {
         let home = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(&home.path().join("cdi"), Host::new(home.path()));
-        let folder = folder.expect("it is made");
+        let folder = folder.expect("created");
         (home, folder)
     }
 
     #[test]
-    fn a_binding_has_one_file_that_is_written_once() {
+    fn a_file_is_written_only_when_it_changes() {
         let (_home, folder) = folder();
-        assert!(folder.put(&binding(UUID, 2)).expect("written"));
-        assert!(!folder.put(&binding(UUID, 2)).expect("it is there"), "nothing has changed");
+        let put = |functions| folder.put(&binding(UUID, functions)).expect("a valid binding");
+        assert_eq!((put(2), put(2)), (FileChange::Written, FileChange::None));
         let path = folder.file(UUID).expect("a UUID");
         let text = fs::read_to_string(&path).expect("the file");
         assert!(
@@ -175,15 +182,15 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(folder.put(&binding(UUID, 1)).expect("written"), "it has changed");
-        fs::write(&path, "half").expect("damage");
-        assert!(folder.put(&binding(UUID, 1)).expect("written"), "damage is mended");
-        assert!(folder.remove(UUID).expect("removed"));
-        assert!(!folder.remove(UUID).expect("nothing"));
+        assert_eq!(put(1), FileChange::Written, "the binding has changed");
+        fs::write(&path, "half").expect("writable");
+        assert_eq!(put(1), FileChange::Written, "a damaged file is replaced");
+        assert_eq!(folder.remove(UUID).expect("removable"), FileChange::Removed);
+        assert_eq!(folder.remove(UUID).expect("nothing to do"), FileChange::None);
     }
 
     #[test]
-    fn files_of_others_and_odd_names_are_left_alone() {
+    fn files_of_other_vendors_are_left_alone_and_malformed_names_rejected() {
         let (_home, folder) = folder();
         for other in ["vendor.json", "snic.dev-vf_odd.json", "snic.dev-vf_.new"] {
             fs::write(folder.path.join(other), "{}").expect("a file");
@@ -199,9 +206,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the daemon says, what is written is what runtimes take.
+        /// Whatever the daemon sends, runtimes accept what is written.
         #[test]
-        fn what_is_written_is_valid(
+        fn every_spec_is_valid(
             mac in "\\PC{0,20}",
             dag in "\\PC{0,40}",
             address in "\\PC{0,20}",

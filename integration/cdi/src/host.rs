@@ -1,7 +1,7 @@
-//! What the host knows of a virtual function: the device nodes by which a program reaches it.
+//! A virtual function as the host sees it: the device nodes through which a program reaches it.
 //!
-//! A function that is bound to vfio-pci is reached through the node of its IOMMU group. One that is
-//! not there, as with a simulated card, or has another driver, brings its environment alone.
+//! A function bound to vfio-pci is reached through the node of its IOMMU group. A function without a
+//! device (a simulated card) or with another driver contributes only environment variables.
 
 use std::path::{Path, PathBuf};
 
@@ -9,31 +9,31 @@ use snic_api::v1::{BoundFunction, VmBinding};
 
 use crate::spec::{DeviceNode, Edits};
 
-/// The driver whose functions have nodes.
+/// The driver whose functions have device nodes.
 const VFIO: &str = "vfio-pci";
 
-/// A host, by where its `/sys` is.
+/// A host, identified by its sysfs.
 #[derive(Debug, Clone)]
 pub struct Host {
     sysfs: PathBuf,
 }
 
 impl Host {
-    /// Reads below a folder, `/sys` but in tests.
+    /// With this sysfs: `/sys`, except in tests.
     pub fn new(sysfs: &Path) -> Self {
         Self { sysfs: sysfs.to_owned() }
     }
 
-    /// Where a link of a function leads, the last part.
+    /// The last component of a symlink's target in a function's folder.
     fn link(&self, pci_address: &str, name: &str) -> Option<String> {
         let folder = self.sysfs.join("bus/pci/devices").join(pci_address);
         let target = std::fs::read_link(folder.join(name)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
-    /// The nodes of a function.
+    /// The device nodes of a function.
     pub fn nodes(&self, pci_address: &str) -> Vec<DeviceNode> {
-        // The address becomes a path: nothing else than an address may.
+        // The address becomes part of a path, so nothing but an address is accepted.
         let is_address = pci_address.bytes().all(|b| b.is_ascii_hexdigit() || b":.".contains(&b));
         if !is_address || self.link(pci_address, "driver").as_deref() != Some(VFIO) {
             return Vec::new();
@@ -47,7 +47,7 @@ impl Host {
         vec![node("vfio"), node(&group)]
     }
 
-    /// What a function brings into a container.
+    /// What a function adds to a container.
     pub fn edits(&self, binding: &VmBinding, function: &BoundFunction) -> Edits {
         let (name, value) = env(binding, function);
         Edits {
@@ -57,8 +57,8 @@ impl Host {
     }
 }
 
-/// The environment of a function, name and value: `SNIC_VF_` and its PCI address, so that those of
-/// several functions stand side by side; what programs need to know, comma separated.
+/// The environment variable of a function, name and value. The name is `SNIC_VF_` and the PCI
+/// address, so that several functions do not collide; the value is a comma-separated list.
 pub fn env(binding: &VmBinding, function: &BoundFunction) -> (String, String) {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let address: String = function.pci_address.chars().map(plain).collect();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_of_vfio_has_the_nodes_of_its_group() {
+    fn a_vfio_function_has_the_nodes_of_its_iommu_group() {
         let folder = tempfile::tempdir().expect("a folder");
         let host = Host::new(folder.path());
         let device = |address: &str, driver: &str, group: &str| {

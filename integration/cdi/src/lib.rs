@@ -1,4 +1,4 @@
-//! Virtual functions of bindings as devices of the Container Device Interface (CDI).
+//! Bindings' virtual functions as devices of the Container Device Interface (CDI).
 //!
 //! ```text
 //!  binding (UUID, functions, DAGs) ──► spec: snic.dev/vf, a device a function ──► /var/run/cdi/*.json
@@ -6,8 +6,8 @@
 //!                                             container runtime: --device snic.dev/vf=… ◄┘
 //! ```
 //!
-//! One file a binding, so that what ends takes its file with it and nothing else. A file is written
-//! whole or not at all, and not touched where it says already what it is to say.
+//! Each binding has a file of its own, removed with the binding. Files are replaced atomically, and
+//! only when their content changes.
 
 pub mod folder;
 pub mod host;
@@ -15,16 +15,16 @@ pub mod settings;
 pub mod spec;
 pub mod sync;
 
-pub use folder::{Folder, FolderError};
+pub use folder::{FileChange, Folder, FolderError};
 pub use host::Host;
 pub use spec::{Device, InvalidSpec, Spec};
 
 use snic_api::v1::VmBinding;
 
-/// What container runtimes call our devices: vendor and class.
+/// Kind of our devices: vendor and class.
 pub const KIND: &str = "snic.dev/vf";
 
-/// The UUID of a binding's name.
+/// The UUID in a binding's name.
 pub fn uuid_of(binding: &VmBinding) -> &str {
     binding.name.strip_prefix("vmBindings/").unwrap_or(&binding.name)
 }
@@ -35,7 +35,7 @@ pub fn names(binding: &VmBinding) -> Vec<String> {
     (0..binding.functions.len()).map(|n| format!("{KIND}={uuid}-{n}")).collect()
 }
 
-/// The spec of a binding: a device for each of its functions.
+/// The CDI spec of a binding: one device per function.
 pub fn spec(binding: &VmBinding, host: &Host) -> Spec {
     let uuid = uuid_of(binding);
     let device = |(n, function)| Device {

@@ -1,4 +1,4 @@
-//! `snic-cdi`: keeps the Container Device Interface files of a host's bindings.
+//! `snic-cdi`: maintains the Container Device Interface files of a host's bindings.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,13 +8,13 @@ use snic_cdi::settings::{DEFAULT_PATH, Settings};
 use snic_cdi::sync::{SyncError, follow};
 use snic_cdi::{Folder, Host};
 
-/// Pause before the daemon is asked again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Pause before the next attempt to reach the daemon.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 const USAGE: &str = "usage: snic-cdi [--config FILE] [--once]
 
-Writes a file for each binding of virtual functions to the folder that container runtimes read, and
-keeps them as the bindings are; with --once, as they are now.";
+Writes one file per binding to the folder that container runtimes read, and keeps the files up to
+date; with --once, synchronises them once and exits.";
 
 fn arguments(words: impl Iterator<Item = String>) -> Option<(PathBuf, bool)> {
     let (mut config, mut once) = (PathBuf::from(DEFAULT_PATH), false);
@@ -53,14 +53,14 @@ fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
             match follow(&settings.daemon, &folder, once).await {
                 Ok(()) => return Ok(()),
                 Err(error) if once => return Err(error.to_string()),
-                // Settings do not become right by themselves.
+                // Wrong settings do not mend themselves.
                 Err(SyncError::Connect(
                     error @ (snic_api::connect::ConnectError::Settings { .. }
                     | snic_api::connect::ConnectError::Read { .. }),
                 )) => return Err(error.to_string()),
-                Err(error) => eprintln!("snic-cdi: {error}; asked again in {AGAIN:?}"),
+                Err(error) => eprintln!("snic-cdi: {error}; retrying in {RETRY_PAUSE:?}"),
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     })
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_few() {
+    fn arguments_are_parsed() {
         let read = |text: &str| arguments(text.split_whitespace().map(str::to_owned));
         assert_eq!(read(""), Some((DEFAULT_PATH.into(), false)));
         assert_eq!(read("--once --config x"), Some(("x".into(), true)));

@@ -1,22 +1,22 @@
-//! Settings: one TOML file, each key with a default.
+//! Settings: one TOML file; every key has a default.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use snic_api::connect::Target;
 
-/// Where the settings are, unless `--config` says otherwise.
+/// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/cdi.toml";
 
 /// The settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where the daemon is, and who we are there.
+    /// The daemon's address, and our identity there.
     pub daemon: Target,
     /// The folder that container runtimes read.
     pub folder: PathBuf,
-    /// Where the host's devices are described.
+    /// The host's sysfs.
     pub sysfs: PathBuf,
 }
 
@@ -31,10 +31,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the settings; without a file the defaults are in force.
+    /// Reads the settings; the defaults apply where there is no file.
     ///
     /// # Errors
-    /// A text that names the file and what is wrong in it.
+    /// A message that names the file and what is wrong in it.
     pub fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text)
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_the_default_and_what_is_odd_is_refused() {
+    fn missing_keys_have_defaults_and_unknown_keys_are_errors() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("cdi.toml");
         assert_eq!(Settings::read(&file), Ok(Settings::default()));

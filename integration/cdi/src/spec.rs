@@ -1,16 +1,16 @@
-//! A CDI specification, and the rules that the published schema and text have for one.
+//! A CDI specification, and the rules of the published schema and text.
 
 use serde::{Deserialize, Serialize};
 
-/// The version that files are written in: the first in which the name of a device may begin with a
-/// digit, as UUIDs do. Nothing of later ones is used, so older runtimes read it too.
+/// The format version of our files: the first in which a device name may begin with a digit, as UUIDs
+/// do. No later feature is used, so older runtimes can read the files.
 pub const VERSION: &str = "0.5.0";
 /// Longest vendor, in characters: a DNS subdomain.
 const VENDOR_CHARS_MAX: usize = 253;
 /// Longest class, in characters.
 const CLASS_CHARS_MAX: usize = 63;
 
-/// A specification: what a runtime does to a container that asks for one of the devices.
+/// A specification: how a runtime edits a container that requests one of the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
@@ -22,17 +22,17 @@ pub struct Spec {
     pub devices: Vec<Device>,
 }
 
-/// A device that a container may ask for.
+/// A device that a container may request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Device {
-    /// Unique in its specification.
+    /// Unique within the specification.
     pub name: String,
-    /// What it brings.
+    /// Edits applied to the container.
     pub container_edits: Edits,
 }
 
-/// What is added to a container.
+/// Edits to a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edits {
@@ -44,58 +44,62 @@ pub struct Edits {
     pub device_nodes: Vec<DeviceNode>,
 }
 
-/// A device node of the host that the container gets.
+/// A device node of the host, made available in the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceNode {
-    /// Its path, in the container as on the host.
+    /// Its path, the same in the container and on the host.
     pub path: String,
-    /// What the container may do: `r`, `w`, `m`.
+    /// Permissions: any of `r`, `w`, `m`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub permissions: String,
 }
 
-/// A specification that runtimes would refuse.
+/// A specification that runtimes would reject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSpec {
-    /// The version is not the one that is written.
-    #[error("cdiVersion {0:?}: this program writes and reads {VERSION}")]
+    /// A version other than ours.
+    #[error("unsupported cdiVersion {0:?} (supported: {VERSION})")]
     Version(String),
-    /// Not a vendor and a class.
+    /// Not `vendor/class`.
     #[error(
-        "kind {0:?}: a DNS subdomain of at most {VENDOR_CHARS_MAX} characters, a slash, and at \
-         most {CLASS_CHARS_MAX} letters, digits, '-', '_' and '.', a letter first and a letter or \
-         digit last"
+        "invalid kind {0:?}: expected vendor/class; vendor is a DNS subdomain of at most \
+         {VENDOR_CHARS_MAX} characters; class has at most {CLASS_CHARS_MAX} letters, digits, '-', \
+         '_' and '.', starts with a letter and ends with a letter or digit"
     )]
     Kind(String),
-    /// Nothing to ask for.
-    #[error("devices: there is none; at least one is needed")]
+    /// No device.
+    #[error("devices is empty; at least one device is required")]
     NoDevice,
-    /// A name that cannot be asked for.
+    /// A malformed device name.
     #[error(
-        "device {0:?}: letters, digits, '-', '_', '.' and ':', a letter or digit first and last"
+        "invalid device name {0:?}: expected letters, digits, '-', '_', '.' and ':', with a letter \
+         or digit first and last"
     )]
     DeviceName(String),
-    /// Two of one name.
-    #[error("device {0:?} is there twice")]
-    Twice(String),
-    /// Nothing would happen.
-    #[error("device {0:?}: containerEdits are empty; at least one is needed")]
+    /// Two devices of one name.
+    #[error("duplicate device name {0:?}")]
+    Duplicate(String),
+    /// A device without effect.
+    #[error("device {0:?}: containerEdits is empty; at least one edit is required")]
     NoEdit(String),
     /// Not `NAME=value`.
     #[error("device {device:?}: env {text:?} is not NAME=value")]
     Env {
-        /// Of which device.
+        /// The device.
         device: String,
-        /// The text.
+        /// The variable.
         text: String,
     },
-    /// Not a node.
-    #[error("device {device:?}: node {path:?}: an absolute path, and permissions of r, w and m")]
+    /// An invalid device node.
+    #[error(
+        "device {device:?}: invalid node {path:?}: expected an absolute path, and permissions made \
+         of r, w and m"
+    )]
     Node {
-        /// Of which device.
+        /// The device.
         device: String,
-        /// Its path.
+        /// Path of the node.
         path: String,
     },
 }
@@ -143,15 +147,15 @@ impl DeviceNode {
 }
 
 impl Spec {
-    /// Of some devices, in the version that is written.
+    /// With these devices, in our format version.
     pub fn new(kind: &str, devices: Vec<Device>) -> Self {
         Self { cdi_version: VERSION.into(), kind: kind.into(), devices }
     }
 
-    /// Checks what the schema and the text of the specification demand.
+    /// Checks the rules of the schema and of the specification's text.
     ///
     /// # Errors
-    /// [`InvalidSpec`] with the first that is not as it should be.
+    /// [`InvalidSpec`] with the first rule that is broken.
     pub fn check(&self) -> Result<(), InvalidSpec> {
         if self.cdi_version != VERSION {
             return Err(InvalidSpec::Version(self.cdi_version.clone()));
@@ -166,16 +170,16 @@ impl Spec {
         for (at, device) in self.devices.iter().enumerate() {
             device.check()?;
             if self.devices[..at].iter().any(|other| other.name == device.name) {
-                return Err(InvalidSpec::Twice(device.name.clone()));
+                return Err(InvalidSpec::Duplicate(device.name.clone()));
             }
         }
         Ok(())
     }
 
-    /// As the text of a file.
+    /// The content of a file.
     ///
     /// # Errors
-    /// [`InvalidSpec`]: what runtimes refuse is not written.
+    /// [`InvalidSpec`], so that a file that runtimes would reject is never written.
     pub fn to_json(&self) -> Result<String, InvalidSpec> {
         self.check()?;
         let text = serde_json::to_string_pretty(self);
@@ -232,17 +236,20 @@ mod tests {
     #[case(|spec: &mut Spec| spec.devices.push(device("a=b")), "a=b")]
     #[case(|spec: &mut Spec| spec.devices.push(device("")), "first and last")]
     #[case(|spec: &mut Spec| spec.devices.push(device("a.")), "first and last")]
-    #[case(|spec: &mut Spec| spec.devices.push(spec.devices[0].clone()), "twice")]
+    #[case(|spec: &mut Spec| spec.devices.push(spec.devices[0].clone()), "duplicate")]
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.clear(), "empty")]
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A".into()), "NAME=value")]
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("=b".into()), "NAME=value")]
     #[case(|spec: &mut Spec| node(spec, "dev/vfio/1", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/../etc", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/vfio/1", "rx"), "r, w and m")]
-    fn what_runtimes_refuse_is_not_written(#[case] harm: fn(&mut Spec), #[case] said: &str) {
+    fn a_spec_that_runtimes_reject_is_not_written(
+        #[case] damage: fn(&mut Spec),
+        #[case] said: &str,
+    ) {
         assert_eq!(valid().check(), Ok(()));
         let mut spec = valid();
-        harm(&mut spec);
+        damage(&mut spec);
         let error = spec.to_json().expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
     }
@@ -253,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_the_names_of_the_schema() {
+    fn field_names_are_those_of_the_schema() {
         let mut spec = valid();
         node(&mut spec, "/dev/vfio/7", "rw");
         let text = spec.to_json().expect("valid");

@@ -1,7 +1,7 @@
-//! Keeps the folder as the daemon's bindings are.
+//! Keeps the folder in step with the daemon's bindings.
 //!
-//! While the daemon is down files stay as they are: what is bound stays bound. Once it is back, all
-//! bindings are told again, and a file without a binding goes.
+//! While the daemon is down the files stay: bound functions stay bound. Once it is back, the watch
+//! begins with all bindings, and files without a binding are removed.
 
 use std::collections::BTreeSet;
 
@@ -13,59 +13,59 @@ use tonic::Status;
 
 use crate::{Folder, FolderError, uuid_of};
 
-/// Why the folder is not kept any more.
+/// Why the folder is no longer kept in step.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The daemon does not answer.
+    /// The daemon cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The daemon refused, or ended the watch.
-    #[error("the SmartNIC's daemon: {}", .0.message())]
+    /// The daemon rejected the watch or ended it with an error.
+    #[error("the SmartNIC daemon ended the watch: {}", .0.message())]
     Watch(#[from] Status),
-    /// It ended the watch without a word.
-    #[error("the SmartNIC's daemon has ended the watch")]
+    /// The daemon ended the watch without an error.
+    #[error("the SmartNIC daemon ended the watch")]
     Ended,
     /// A file could not be written or removed.
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
 
-/// How far a watch is.
+/// Phase of a watch.
 enum Phase {
-    /// Bindings that have been told; files of others are not to stay.
-    Telling(BTreeSet<String>),
+    /// The existing bindings arrive; holds those that have a file.
+    Initial(BTreeSet<String>),
     Following,
 }
 
-/// Whether a binding has devices that a container may use.
+/// Whether a container may use the binding's devices: only once the card, read back, serves them.
 fn is_usable(event: &VmBindingEvent, binding: &VmBinding) -> bool {
     event.r#type() != EventType::Deleted
         && binding.state() == State::Bound
         && !binding.functions.is_empty()
 }
 
-/// Follows the bindings of all tenants; with `once`, until all that there are have been told.
+/// Follows the bindings of all tenants; with `once`, returns after the existing ones are written.
 ///
 /// # Errors
-/// [`SyncError`]; to be called again.
+/// [`SyncError`]; the caller retries.
 pub async fn follow(target: &Target, folder: &Folder, once: bool) -> Result<(), SyncError> {
     let mut client = OrchestrationServiceClient::new(target.connect().await?);
     let request = WatchBindingsRequest { parent: "tenants/-".into(), resume_revision: 0 };
     let mut events = client.watch_bindings(request).await?.into_inner();
-    let mut phase = Phase::Telling(BTreeSet::new());
+    let mut phase = Phase::Initial(BTreeSet::new());
     while let Some(event) = events.message().await? {
         if let Some(binding) = &event.binding {
             let uuid = uuid_of(binding);
             if is_usable(&event, binding) {
                 folder.put(binding)?;
-                if let Phase::Telling(told) = &mut phase {
-                    told.insert(uuid.to_ascii_lowercase());
+                if let Phase::Initial(current) = &mut phase {
+                    current.insert(uuid.to_ascii_lowercase());
                 }
             } else {
                 folder.remove(uuid)?;
             }
-        } else if let Phase::Telling(told) = &phase {
-            for uuid in folder.uuids()?.difference(told) {
+        } else if let Phase::Initial(current) = &phase {
+            for uuid in folder.uuids()?.difference(current) {
                 folder.remove(uuid)?;
             }
             if once {

@@ -1,4 +1,4 @@
-//! What the plugin asks of the daemon.
+//! The plugin's calls to the daemon.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tonic::{Code, Request, Status};
 
 use crate::settings::{Resource, Settings};
 
-/// What the daemon's answer is given beyond the time that the card has.
-const MARGIN: Duration = Duration::from_secs(2);
-/// How long an answer may take that waits for no card.
+/// Time reserved for the daemon's reply: the caller waits this much longer than the card may take.
+const REPLY_MARGIN: Duration = Duration::from_secs(2);
+/// Time limit of calls that do not wait for the card.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 type Client = OrchestrationServiceClient<Connection>;
 
-/// The daemon; connected to when it is first needed, and again after it did not answer.
+/// A lazy connection to the daemon, renewed after a call got no answer.
 #[derive(Debug)]
 pub struct Daemon {
     target: Target,
@@ -30,7 +30,7 @@ pub struct Daemon {
     client: Mutex<Option<Client>>,
 }
 
-/// Whether a status says that the daemon is not there, and not that it refuses.
+/// Whether a status means that the daemon did not answer, rather than that it rejected the call.
 pub fn is_down(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -39,7 +39,7 @@ pub fn is_down(status: &Status) -> bool {
 }
 
 impl Daemon {
-    /// Where the settings say.
+    /// With these settings; connects with the first call.
     pub fn new(settings: &Settings) -> Self {
         Self {
             target: settings.daemon.clone(),
@@ -55,31 +55,33 @@ impl Daemon {
             return Ok(client.clone());
         }
         let connection = self.target.connect().await.map_err(|error| {
-            Status::unavailable(format!("the SmartNIC's daemon cannot be reached: {error}"))
+            Status::unavailable(format!("the SmartNIC daemon cannot be reached: {error}"))
         })?;
         Ok(client.insert(OrchestrationServiceClient::new(connection)).clone())
     }
 
-    /// Names whose answer it is, and forgets a connection that gave none.
+    /// Adds the daemon as the source of an error, and drops a connection that gave no answer.
     async fn answer<T>(&self, result: Result<tonic::Response<T>, Status>) -> Result<T, Status> {
         match result {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) if is_down(&status) => {
                 self.client.lock().await.take();
                 let text = status.message();
-                Err(Status::unavailable(format!("the SmartNIC's daemon does not answer: {text}")))
+                Err(Status::unavailable(format!("the SmartNIC daemon does not answer: {text}")))
             }
             Err(status) => {
-                let text = format!("the SmartNIC's daemon refused: {}", status.message());
+                let text =
+                    format!("the SmartNIC daemon rejected the request: {}", status.message());
                 Err(Status::new(status.code(), text))
             }
         }
     }
 
-    /// Binds a device; waits until the card serves it. What is bound already stays so.
+    /// Binds a device, and waits until the card serves it. Repeating a bind changes nothing.
     ///
     /// # Errors
-    /// The daemon's status, or UNAVAILABLE where it does not answer.
+    /// The daemon's status; UNAVAILABLE where it does not answer, or answers with a binding that is
+    /// not bound.
     pub async fn bind(&self, uuid: &str, resource: &Resource) -> Result<VmBinding, Status> {
         let dag = |dag: &String| format!("tenants/{}/dags/{dag}", resource.tenant);
         let chains = match &resource.template {
@@ -94,12 +96,18 @@ impl Daemon {
             ready_within: prost_types::Duration::try_from(self.bind_within).ok(),
             lease: prost_types::Duration::try_from(self.lease).ok(),
         });
-        request.set_timeout(self.bind_within + MARGIN);
+        request.set_timeout(self.bind_within + REPLY_MARGIN);
         let reply = self.client().await?.bind_vm(request).await;
-        self.answer(reply).await
+        let binding = self.answer(reply).await?;
+        if binding.state() != State::Bound {
+            let (name, state) = (&binding.name, binding.state().as_str_name());
+            let text = format!("{name} is in state {state}, expected BOUND; try again");
+            return Err(Status::unavailable(text));
+        }
+        Ok(binding)
     }
 
-    /// Gives back what a device has; one that has nothing is fine too.
+    /// Unbinds a device. A device without a binding is no error.
     ///
     /// # Errors
     /// As [`Self::bind`].
@@ -114,7 +122,7 @@ impl Daemon {
         }
     }
 
-    /// Says that devices are alive; gives the bindings there are.
+    /// Reports that devices are alive; returns their bindings.
     ///
     /// # Errors
     /// As [`Self::bind`].
@@ -125,7 +133,7 @@ impl Daemon {
         Ok(self.answer(reply).await?.alive)
     }
 
-    /// The binding of a device, where it is bound.
+    /// The binding of a device, if it is bound.
     ///
     /// # Errors
     /// As [`Self::bind`].

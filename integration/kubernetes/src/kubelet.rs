@@ -1,9 +1,9 @@
-//! Being a plugin of the kubelet: a socket in its folder, a registration, and both again whenever it
-//! starts anew.
+//! Registration with the kubelet: a socket in its folder, a Register call, and both again after each
+//! restart of the kubelet.
 //!
-//! A kubelet that starts removes all sockets of its folder and makes its own. So what is looked at
-//! is whether its socket is the one that we registered at, and whether ours is still there; the
-//! system says when the folder changes, and now and then it is looked at anyway.
+//! A starting kubelet removes all sockets in its folder and creates its own. The plugin therefore
+//! checks whether the kubelet's socket is still the one it registered at, and whether its own still
+//! exists: on each change of the folder, and periodically in case a notification was lost.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -28,51 +28,51 @@ use crate::v1beta1::registration_client::RegistrationClient;
 const VERSION: &str = "v1beta1";
 /// The kubelet's socket in its folder.
 const KUBELET: &str = "kubelet.sock";
-/// How often the folder is looked at though nothing was said of it, and registration tried again.
-const LOOK: Duration = Duration::from_secs(2);
-/// How long the kubelet may take to answer.
+/// Interval of checks without a notification, and of registration attempts.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Time limit for the kubelet's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Why there is no plugin.
+/// Why the plugin cannot serve the kubelet.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
     /// The folder cannot be watched.
-    #[error("the kubelet's folder {path}: {source}")]
+    #[error("cannot watch the kubelet's folder {path}: {source}")]
     Watch {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: notify::Error,
     },
-    /// The socket cannot be made.
-    #[error("the plugin's socket {path}: {source}")]
+    /// The socket cannot be created.
+    #[error("cannot create the plugin's socket {path}: {source}")]
     Socket {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The kubelet wants no such plugin.
-    #[error("the kubelet refuses {resource}: {message}")]
+    /// The kubelet rejected the registration.
+    #[error("the kubelet rejected the registration of {resource}: {message}")]
     Refused {
-        /// Which resource.
+        /// The resource.
         resource: String,
-        /// What it said.
+        /// The kubelet's message.
         message: String,
     },
 }
 
-/// Which socket it is: one that is made anew at the same place differs.
-type Mark = Option<(u64, i64, i64)>;
+/// Identity of a socket file: a new socket at the same path has another.
+type SocketId = Option<(u64, i64, i64)>;
 
-fn mark(path: &Path) -> Mark {
+fn socket_id(path: &Path) -> SocketId {
     let data = std::fs::metadata(path).ok()?;
     Some((data.ino(), data.ctime(), data.ctime_nsec()))
 }
 
-/// Serves and registers until the kubelet refuses.
+/// Serves and registers until the kubelet rejects the registration.
 ///
 /// # Errors
 /// [`KubeletError`].
@@ -82,31 +82,31 @@ pub async fn run(pool: Arc<Pool>) -> Result<(), KubeletError> {
     let (kubelet, own) = (folder.join(KUBELET), folder.join(pool.resource.socket()));
     loop {
         let server = serve(&own, &pool)?;
-        let ours = mark(&own);
+        let ours = socket_id(&own);
         let mut registered = None;
-        while mark(&own) == ours && registered.is_none_or(|at| at == mark(&kubelet)) {
+        while socket_id(&own) == ours && registered.is_none_or(|at| at == socket_id(&kubelet)) {
             if registered.is_none() {
-                let at = mark(&kubelet);
-                if at.is_some() && register(&kubelet, &pool).await? {
+                let at = socket_id(&kubelet);
+                if at.is_some() && register(&kubelet, &pool).await? == Attempt::Registered {
                     registered = Some(at);
                 }
             }
-            // What was said meanwhile is one look.
-            let _ = tokio::time::timeout(LOOK, changes.recv()).await;
+            // One check covers all notifications so far.
+            let _ = tokio::time::timeout(CHECK_INTERVAL, changes.recv()).await;
             while changes.try_recv().is_ok() {}
         }
-        tracing::info!(resource = pool.resource.name, "the kubelet started anew");
+        tracing::info!(resource = pool.resource.name, "kubelet restarted");
         server.stop().await;
     }
 }
 
-/// Says when the folder changes.
+/// Notifies of changes in the folder.
 fn watch(folder: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), KubeletError> {
     let failed = |source| KubeletError::Watch { path: folder.to_owned(), source };
     let (sender, changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| !event.kind.is_access()) {
-            // One that waits to be read stands for all.
+            // A pending notification covers this one.
             let _ = sender.try_send(());
         }
     })
@@ -122,7 +122,7 @@ struct Serving {
 }
 
 impl Serving {
-    /// Ends it; streams to a kubelet that is gone are not waited for.
+    /// Stops the server without waiting for streams to a kubelet that is gone.
     async fn stop(self) {
         let _ = self.stop.send(());
         self.task.abort();
@@ -150,8 +150,16 @@ fn serve(socket: &Path, pool: &Arc<Pool>) -> Result<Serving, KubeletError> {
     Ok(Serving { stop, task })
 }
 
-/// Registers; `false` where the kubelet does not answer yet.
-async fn register(kubelet: &Path, pool: &Pool) -> Result<bool, KubeletError> {
+/// Outcome of a registration attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Registered,
+    /// The kubelet does not answer yet.
+    NoAnswer,
+}
+
+/// Attempts to register.
+async fn register(kubelet: &Path, pool: &Pool) -> Result<Attempt, KubeletError> {
     let resource = &pool.resource.name;
     let request = RegisterRequest {
         version: VERSION.into(),
@@ -168,12 +176,12 @@ async fn register(kubelet: &Path, pool: &Pool) -> Result<bool, KubeletError> {
     match answer.ok().flatten() {
         Some(Ok(_)) => {
             tracing::info!(resource, "registered");
-            Ok(true)
+            Ok(Attempt::Registered)
         }
         Some(Err(status)) if !matches!(status.code(), Code::Unavailable | Code::Cancelled) => {
             let message = status.message().to_owned();
             Err(KubeletError::Refused { resource: resource.clone(), message })
         }
-        _ => Ok(false),
+        _ => Ok(Attempt::NoAnswer),
     }
 }

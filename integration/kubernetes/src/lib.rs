@@ -1,5 +1,5 @@
-//! A kubelet device plugin: a resource of Kubernetes is a tenant's DAGs with virtual functions that
-//! lead to them, and a device of it is one binding of the orchestration service.
+//! A kubelet device plugin. An extended resource stands for DAGs of a tenant; each device of it is one
+//! binding: virtual functions whose packets go through those DAGs.
 //!
 //! ```text
 //!  kubelet ──Allocate──► plugin ──BindVm──► snicd        a device's UUID follows from node, resource
@@ -7,9 +7,9 @@
 //!     └──── pod resources ──┘  ──UnbindVm──► snicd       binding
 //! ```
 //!
-//! The plugin keeps nothing of its own: what is bound the daemon says, what is in use the kubelet.
-//! The kubelet tells nobody when a device is given back, so its list of what pods have is read, and
-//! what none has any more is unbound. Where the node dies the lease does that.
+//! The plugin is stateless: the daemon knows what is bound, the kubelet what is in use. The kubelet
+//! does not report when a pod releases a device, so the plugin polls its list of allocated devices and
+//! unbinds the rest. If the node dies, the lease expires.
 
 pub mod daemon;
 pub mod kubelet;
@@ -50,24 +50,24 @@ use tokio::task::JoinSet;
 use crate::pool::Pool;
 use crate::settings::Settings;
 
-/// Why the plugin ends.
+/// Why the plugin stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// The settings cannot be used.
+    /// Invalid settings.
     #[error(transparent)]
     Settings(#[from] settings::InvalidSettings),
-    /// The kubelet or its folder.
+    /// The kubelet, or its folder.
     #[error(transparent)]
     Kubelet(#[from] kubelet::KubeletError),
-    /// The folder of container devices.
+    /// The folder of CDI files.
     #[error(transparent)]
     Devices(#[from] snic_cdi::FolderError),
 }
 
-/// Runs until something makes going on pointless.
+/// Runs until an error that retrying cannot cure.
 ///
 /// # Errors
-/// [`PluginError`] with what that was; it never ends well.
+/// [`PluginError`]; it never returns `Ok`.
 pub async fn run(settings: Settings) -> Result<(), PluginError> {
     settings.check()?;
     let settings = Arc::new(settings);

@@ -7,7 +7,7 @@ use snic_kubernetes::settings::{DEFAULT_PATH, Settings};
 
 const USAGE: &str = "usage: snic-device-plugin [--config FILE]
 
-Runs beside the kubelet of a node, and offers it the resources of the settings.";
+Offers the resources of the settings to the node's kubelet.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

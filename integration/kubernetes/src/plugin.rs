@@ -1,4 +1,4 @@
-//! The service that the kubelet calls.
+//! The device plugin service, called by the kubelet.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -23,13 +23,13 @@ use crate::v1beta1::{
 #[derive(Clone)]
 pub struct Plugin(Arc<Pool>);
 
-/// What the plugin wants to be asked: a device that is bound already is preferred, and before a
-/// container starts, again perhaps, its devices are looked at.
+/// The optional calls the plugin wants: it prefers devices that are bound already, and checks a
+/// container's devices before each (re)start.
 pub const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
 
 impl Plugin {
-    /// Of a resource's devices.
+    /// The plugin of these devices.
     pub const fn new(pool: Arc<Pool>) -> Self {
         Self(pool)
     }
@@ -48,15 +48,15 @@ impl Plugin {
             if crate::daemon::is_down(status) {
                 self.0.set_daemon_up(false);
             }
-            tracing::warn!(device = id, why = status.message(), "a device was not given away");
+            tracing::warn!(device = id, why = status.message(), "device not allocated");
         })?;
-        let told = self.0.set_bound(id, &binding);
-        told.map_err(|error| Status::internal(error.to_string()))?;
-        tracing::info!(device = id, binding = binding.name, "a device is bound");
+        let recorded = self.0.set_bound(id, &binding);
+        recorded.map_err(|error| Status::internal(error.to_string()))?;
+        tracing::info!(device = id, binding = binding.name, "device bound");
         Ok(binding)
     }
 
-    /// Binds the devices of a request, all or, of those that were not bound before, none.
+    /// Binds the devices of a request: all, or none beyond those that were bound before.
     async fn bind_all(&self, ids: Vec<String>) -> Result<HashMap<String, VmBinding>, Status> {
         let mut bound = HashMap::new();
         let mut new = Vec::new();
@@ -71,7 +71,7 @@ impl Plugin {
                 }
                 Err(status) => {
                     for id in new {
-                        self.give_back(&id).await;
+                        self.unbind(&id).await;
                     }
                     return Err(status);
                 }
@@ -80,16 +80,16 @@ impl Plugin {
         Ok(bound)
     }
 
-    async fn give_back(&self, id: &str) {
+    async fn unbind(&self, id: &str) {
         let Some(uuid) = self.0.uuid(id) else { return };
         match self.0.daemon.unbind(&uuid, &self.0.resource).await {
-            Ok(()) => self.0.set_unbound(id, false),
-            // It is idle, and given back with a later heartbeat.
-            Err(error) => tracing::warn!(device = id, why = error.message(), "it stays bound"),
+            Ok(()) => self.0.set_unbound(id),
+            // A later heartbeat finds it idle and unbinds it.
+            Err(error) => tracing::warn!(device = id, why = error.message(), "device stays bound"),
         }
     }
 
-    /// What one container gets.
+    /// The edits of one container.
     fn container(&self, bindings: &[&VmBinding]) -> ContainerAllocateResponse {
         let mut reply = ContainerAllocateResponse::default();
         if self.0.folder.is_some() {
@@ -107,7 +107,7 @@ impl Plugin {
                     host_path: node.path,
                     permissions: node.permissions,
                 };
-                // The node that all groups share comes once.
+                // All groups share one node.
                 if !reply.devices.contains(&device) {
                     reply.devices.push(device);
                 }
@@ -116,7 +116,7 @@ impl Plugin {
         reply
     }
 
-    /// What must be, then what is bound already, then the lowest numbers.
+    /// Mandatory devices, then those bound already, then the lowest numbers.
     fn preferred(&self, request: &ContainerPreferredAllocationRequest) -> Vec<String> {
         let number = |id: &String| (id.len(), id.clone());
         let mut free: Vec<String> = request.available_device_i_ds.clone();
@@ -189,9 +189,9 @@ impl DevicePlugin for Plugin {
         for id in request.into_inner().devices_ids {
             let uuid = self.uuid(&id)?;
             if self.0.daemon.bound(&uuid).await?.is_none() {
-                // Bound anew it might have other functions than the container was told.
-                self.0.set_unbound(&id, true);
-                let text = format!("device {id} is not bound any more; start the pod anew");
+                // A new binding might have other functions than those in the container's environment.
+                self.0.set_lost(&id);
+                let text = format!("device {id} is no longer bound; recreate the pod");
                 return Err(Status::failed_precondition(text));
             }
         }

@@ -1,4 +1,4 @@
-//! The devices of one resource: what is bound, and whether a pod may have them.
+//! The devices of one resource: which are bound, and which the kubelet may allocate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,22 +15,24 @@ use crate::daemon::Daemon;
 use crate::settings::{Resource, Settings};
 use crate::v1beta1::Device;
 
-/// What the kubelet knows as a device that pods may have.
+/// Health of a device that the kubelet may allocate.
 const HEALTHY: &str = "Healthy";
-/// The opposite.
+/// Health of a device that it may not.
 const UNHEALTHY: &str = "Unhealthy";
 
 /// A device.
 #[derive(Debug, Clone)]
 struct Slot {
     uuid: String,
-    /// Since when a pod could have it and none was seen with it; `None` while it is not bound.
+    /// When it was bound, or last seen in use; `None` while it is not bound.
     bound_since: Option<Instant>,
-    /// It was bound, is not any more, and a pod may have it still.
+    /// A pod may still use it although its binding is gone.
     is_lost: bool,
+    /// An earlier run of this program left a file; whether its binding still exists is unknown.
+    has_old_file: bool,
 }
 
-/// The devices of a resource, and all that is needed to give them away.
+/// The devices of a resource, and what it takes to allocate them.
 pub struct Pool {
     /// All settings.
     pub settings: Arc<Settings>,
@@ -38,16 +40,16 @@ pub struct Pool {
     pub resource: Resource,
     /// The daemon.
     pub daemon: Daemon,
-    /// The host's nodes of functions.
+    /// The host's device nodes.
     pub host: Host,
-    /// The folder of container devices, where there is one.
+    /// The folder of CDI files, if configured.
     pub folder: Option<Folder>,
     slots: Mutex<BTreeMap<String, Slot>>,
     is_daemon_up: Mutex<bool>,
-    told: watch::Sender<Vec<Device>>,
+    devices: watch::Sender<Vec<Device>>,
 }
 
-/// The UUID of a device: always the same for the same device of the same resource of the same node.
+/// The UUID of a device, derived from node, resource and number, so that it survives restarts.
 fn uuid(node: &str, resource: &str, id: &str) -> String {
     let digest = Sha256::digest(format!("snic-device-v1\n{node}\n{resource}\n{id}"));
     let mut bytes = [0; 16];
@@ -60,38 +62,41 @@ fn uuid(node: &str, resource: &str, id: &str) -> String {
 }
 
 impl Pool {
-    /// The devices of a resource. Until the daemon was heard of, none may be had.
+    /// The devices of a resource. They are unhealthy until the daemon answers.
     ///
     /// # Errors
-    /// [`FolderError`] where the folder of container devices cannot be made.
+    /// [`FolderError`] where the folder of CDI files cannot be created or read.
     pub fn open(settings: &Arc<Settings>, resource: &Resource) -> Result<Self, FolderError> {
         let host = Host::new(&settings.sysfs);
         let folder = settings.cdi_dir.as_deref().map(|path| Folder::open(path, host.clone()));
+        let folder = folder.transpose()?;
+        let files = folder.as_ref().map(Folder::uuids).transpose()?.unwrap_or_default();
         let slot = |number: u32| {
             let id = format!("vf-{number}");
             let uuid = uuid(&settings.node, &resource.name, &id);
-            (id, Slot { uuid, bound_since: None, is_lost: false })
+            let has_old_file = files.contains(&uuid);
+            (id, Slot { uuid, bound_since: None, is_lost: false, has_old_file })
         };
         let pool = Self {
             settings: Arc::clone(settings),
             resource: resource.clone(),
             daemon: Daemon::new(settings),
             host,
-            folder: folder.transpose()?,
+            folder,
             slots: Mutex::new((0..resource.devices).map(slot).collect()),
             is_daemon_up: Mutex::new(false),
-            told: watch::Sender::new(Vec::new()),
+            devices: watch::Sender::new(Vec::new()),
         };
-        pool.tell();
+        pool.publish();
         Ok(pool)
     }
 
-    /// The devices as the kubelet is told of them, and when they change.
+    /// The devices as the kubelet sees them; changes wake the receiver.
     pub fn devices(&self) -> watch::Receiver<Vec<Device>> {
-        self.told.subscribe()
+        self.devices.subscribe()
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let is_up = *self.is_daemon_up.lock();
         let device = |(id, slot): (&String, &Slot)| Device {
             id: id.clone(),
@@ -101,20 +106,20 @@ impl Pool {
         let mut devices: Vec<Device> = self.slots.lock().iter().map(device).collect();
         // `vf-2` before `vf-10`.
         devices.sort_by_key(|device| (device.id.len(), device.id.clone()));
-        self.told.send_if_modified(|told| {
-            let differs = *told != devices;
-            *told = devices;
+        self.devices.send_if_modified(|published| {
+            let differs = *published != devices;
+            *published = devices;
             differs
         });
     }
 
-    /// Says whether the daemon answers: without it no device may be had.
+    /// Sets whether the daemon answers: without it no device is healthy.
     pub fn set_daemon_up(&self, is_up: bool) {
         *self.is_daemon_up.lock() = is_up;
-        self.tell();
+        self.publish();
     }
 
-    /// The UUID of a device; `None` where there is no such device.
+    /// The UUID of a device; `None` for an unknown device.
     pub fn uuid(&self, id: &str) -> Option<String> {
         self.slots.lock().get(id).map(|slot| slot.uuid.clone())
     }
@@ -124,33 +129,35 @@ impl Pool {
         self.slots.lock().iter().map(|(id, slot)| (id.clone(), slot.uuid.clone())).collect()
     }
 
-    /// Whether a device is bound, as far as is known.
+    /// Whether a device is bound, as far as this program knows.
     pub fn is_bound(&self, id: &str) -> bool {
         self.slots.lock().get(id).is_some_and(|slot| slot.bound_since.is_some())
     }
 
-    /// Whether a device was bound by then, and is.
+    /// Whether a device is bound, and was already at that time.
     pub fn was_bound_at(&self, id: &str, at: Instant) -> bool {
         let slots = self.slots.lock();
         slots.get(id).and_then(|slot| slot.bound_since).is_some_and(|since| since <= at)
     }
 
-    /// A device is bound.
+    /// Records that a device is bound, and writes its CDI file.
     ///
     /// # Errors
-    /// [`FolderError`] where containers cannot be told of it.
+    /// [`FolderError`] where the file cannot be written; the device is not recorded as bound then.
     pub fn set_bound(&self, id: &str, binding: &VmBinding) -> Result<(), FolderError> {
-        if let Some(folder) = &self.folder {
-            folder.put(binding)?;
-        }
+        // File and slot change together: nobody removes the file of a device that is being bound.
         if let Some(slot) = self.slots.lock().get_mut(id) {
+            if let Some(folder) = &self.folder {
+                folder.put(binding)?;
+            }
             (slot.bound_since, slot.is_lost) = (Some(Instant::now()), false);
+            slot.has_old_file = false;
         }
-        self.tell();
+        self.publish();
         Ok(())
     }
 
-    /// A pod was seen with a device: what is to be given back is counted from here.
+    /// Records that a pod uses a device: its idle time starts over.
     pub fn set_used(&self, id: &str) {
         if let Some(slot) = self.slots.lock().get_mut(id)
             && slot.bound_since.is_some()
@@ -159,21 +166,43 @@ impl Pool {
         }
     }
 
-    /// A device has nothing any more. Where a pod may have it still, none else is to get it.
-    pub fn set_unbound(&self, id: &str, is_lost: bool) {
-        let uuid = self.slots.lock().get_mut(id).map(|slot| {
-            (slot.bound_since, slot.is_lost) = (None, is_lost);
-            slot.uuid.clone()
-        });
-        if let (Some(folder), Some(uuid)) = (&self.folder, uuid)
-            && let Err(error) = folder.remove(&uuid)
-        {
-            tracing::warn!(device = id, %error, "a file of a container device stays");
-        }
-        self.tell();
+    /// Records that a device was unbound and that no pod uses it, and removes its CDI file.
+    pub fn set_unbound(&self, id: &str) {
+        self.clear(id, false);
     }
 
-    /// Bound devices that no pod was seen with for a while, and lost ones that none has.
+    /// Records that a device's binding is gone although a pod may use the device: it stays unhealthy
+    /// until no pod does. Removes its CDI file.
+    pub fn set_lost(&self, id: &str) {
+        self.clear(id, true);
+    }
+
+    fn clear(&self, id: &str, is_lost: bool) {
+        if let Some(slot) = self.slots.lock().get_mut(id) {
+            (slot.bound_since, slot.is_lost) = (None, is_lost);
+            self.remove_file(id, slot);
+        }
+        self.publish();
+    }
+
+    /// Removes the file that an earlier run left, unless the device was bound meanwhile.
+    pub fn remove_old_file(&self, id: &str) {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get_mut(id).filter(|slot| slot.has_old_file) {
+            self.remove_file(id, slot);
+        }
+    }
+
+    fn remove_file(&self, id: &str, slot: &mut Slot) {
+        slot.has_old_file = false;
+        if let Some(folder) = &self.folder
+            && let Err(error) = folder.remove(&slot.uuid)
+        {
+            tracing::warn!(device = id, %error, "CDI file not removed");
+        }
+    }
+
+    /// Bound devices that no pod has used for a while, and lost devices that no pod uses.
     pub fn idle(&self, used: &[String]) -> Vec<String> {
         let idle_max = std::time::Duration::from_secs(self.settings.idle_seconds);
         let slots = self.slots.lock();
@@ -202,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_always_the_same_and_no_other() {
+    fn a_device_uuid_is_stable_and_unique() {
         let one = uuid("n1", "snic.dev/web", "vf-0");
         assert_eq!(one, uuid("n1", "snic.dev/web", "vf-0"));
         for other in [("n2", "vf-0"), ("n1", "vf-1")] {
@@ -213,25 +242,25 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_healthy_while_the_daemon_answers_and_they_are_not_lost() {
+    fn devices_are_healthy_unless_the_daemon_is_down_or_they_are_lost() {
         let pool = pool(0);
         assert_eq!(healthy(&pool), [""; 0]);
         pool.set_daemon_up(true);
         assert_eq!(healthy(&pool).len(), 12);
         assert_eq!(healthy(&pool)[2], "vf-2", "in the order of their numbers");
         pool.set_bound("vf-3", &VmBinding::default()).expect("no folder");
-        pool.set_unbound("vf-3", true);
+        pool.set_lost("vf-3");
         assert!(!healthy(&pool).contains(&"vf-3".to_owned()));
-        assert_eq!(pool.idle(&["vf-3".to_owned()]), [""; 0], "a pod has it still");
+        assert_eq!(pool.idle(&["vf-3".to_owned()]), [""; 0], "a pod still uses it");
         assert_eq!(pool.idle(&[]), ["vf-3"]);
-        pool.set_unbound("vf-3", false);
+        pool.set_unbound("vf-3");
         assert_eq!(healthy(&pool).len(), 12);
         pool.set_daemon_up(false);
         assert_eq!(healthy(&pool), [""; 0]);
     }
 
     #[test]
-    fn what_no_pod_has_is_idle_after_a_while() {
+    fn an_unused_device_becomes_idle() {
         let (soon, late) = (pool(0), pool(3_600));
         for pool in [&soon, &late] {
             pool.set_bound("vf-1", &VmBinding::default()).expect("no folder");
@@ -246,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_is_told_only_of_what_differs() {
+    fn only_changes_wake_the_kubelet() {
         let pool = pool(0);
         let mut devices = pool.devices();
         pool.set_daemon_up(true);

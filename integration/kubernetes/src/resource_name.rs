@@ -1,21 +1,22 @@
-//! What Kubernetes takes as the name of an extended resource.
+//! Kubernetes' rules for the name of an extended resource.
 
-/// Longest name behind the slash, in characters.
+/// Longest name after the slash, in characters.
 const NAME_CHARS_MAX: usize = 63;
 /// Longest domain before it, in characters.
 const DOMAIN_CHARS_MAX: usize = 253;
-/// Kubernetes puts this before a name in quotas, and the whole has to be a name still.
+/// Kubernetes prefixes names with this in quotas, and the result must still be a valid name.
 const QUOTA_PREFIX: &str = "requests.";
 
-/// A name that Kubernetes would refuse.
+/// A name that Kubernetes does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// Not a domain and a name.
-    #[error("{0:?} is not of the form domain/name, such as snic.dev/acme-web")]
+    /// Not `domain/name`.
+    #[error("{0:?} is not a resource name (expected domain/name, e.g. snic.dev/acme-web)")]
     Form(String),
-    /// The domain is none.
+    /// The domain is malformed.
     #[error(
-        "{name:?}: {domain:?} is no DNS subdomain of at most {max} small letters, digits, '-' and '.'",
+        "{name:?}: {domain:?} is not a DNS subdomain of at most {max} lower-case letters, digits, '-' \
+         and '.'",
         max = DOMAIN_CHARS_MAX - QUOTA_PREFIX.len()
     )]
     Domain {
@@ -24,10 +25,10 @@ pub enum InvalidName {
         /// Its domain.
         domain: String,
     },
-    /// The domain is not ours to use.
-    #[error("{0:?}: kubernetes.io and what begins with requests. are Kubernetes's own")]
+    /// The domain is reserved.
+    #[error("{0:?}: kubernetes.io and names that begin with requests. are reserved for Kubernetes")]
     Reserved(String),
-    /// The name behind the slash.
+    /// The name after the slash is malformed.
     #[error(
         "{name:?}: {part:?} is not 1 to {NAME_CHARS_MAX} letters, digits, '-', '_' and '.', a letter \
          or digit first and last"
@@ -35,7 +36,7 @@ pub enum InvalidName {
     Name {
         /// The whole name.
         name: String,
-        /// What stands behind the slash.
+        /// The part after the slash.
         part: String,
     },
 }
@@ -87,8 +88,8 @@ mod tests {
     #[case("snic.dev/A_1.b", "")]
     #[case("acme/web", "")]
     #[case("notkubernetes.io/web", "")]
-    #[case("web", "form")]
-    #[case("snic.dev/acme/web", "form")]
+    #[case("web", "expected domain/name")]
+    #[case("snic.dev/acme/web", "expected domain/name")]
     #[case("/web", "subdomain")]
     #[case("snic_dev/web", "subdomain")]
     #[case("Snic.dev/web", "subdomain")]
@@ -98,18 +99,18 @@ mod tests {
     #[case("snic.dev/-web", "letter or digit first")]
     #[case("snic.dev/web_", "letter or digit first")]
     #[case("snic.dev/w b", "letter or digit first")]
-    #[case("kubernetes.io/web", "Kubernetes's own")]
-    #[case("snic.kubernetes.io/web", "Kubernetes's own")]
-    #[case("requests.snic.dev/web", "Kubernetes's own")]
-    fn names_are_taken_as_kubernetes_takes_them(#[case] name: &str, #[case] said: &str) {
+    #[case("kubernetes.io/web", "reserved")]
+    #[case("snic.kubernetes.io/web", "reserved")]
+    #[case("requests.snic.dev/web", "reserved")]
+    fn names_follow_the_rules_of_kubernetes(#[case] name: &str, #[case] said: &str) {
         match check(name) {
-            Ok(()) => assert_eq!(said, "", "{name} was taken"),
+            Ok(()) => assert_eq!(said, "", "{name} was accepted"),
             Err(error) => assert!(!said.is_empty() && error.to_string().contains(said), "{error}"),
         }
     }
 
     #[test]
-    fn lengths_have_bounds() {
+    fn lengths_are_limited() {
         assert_eq!(check(&format!("snic.dev/{}", "w".repeat(63))), Ok(()));
         assert!(check(&format!("snic.dev/{}", "w".repeat(64))).is_err());
         let domain = |chars: usize| format!("{}.{}", "d".repeat(63), "d".repeat(chars - 64));

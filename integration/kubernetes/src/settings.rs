@@ -9,39 +9,40 @@ use snic_domain::{DagId, TenantId};
 
 use crate::resource_name::{self, InvalidName};
 
-/// Where the settings are, unless `--config` says otherwise.
+/// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/device-plugin.toml";
-/// Most devices of a resource: a heartbeat names them all.
+/// Most devices of a resource: one heartbeat names them all.
 const DEVICES_MAX: u32 = 1_000;
-/// A lease in seconds, as the daemon takes it.
+/// Leases that the daemon accepts, in seconds.
 const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 5..=86_400;
 
 /// The settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where the daemon is, and who we are there.
+    /// The daemon's address, and our identity there.
     pub daemon: Target,
-    /// The name of the node; `NODE_NAME` of the environment where it is empty. It makes devices of
-    /// two nodes differ.
+    /// Name of the node; if empty, the environment variable `NODE_NAME`. Keeps the devices of two
+    /// nodes apart.
     pub node: String,
-    /// The kubelet's folder of plugins, with its `kubelet.sock`.
+    /// The kubelet's plugin folder, which contains `kubelet.sock`.
     pub kubelet_dir: PathBuf,
-    /// The kubelet's socket that says what pods have; without it nothing is unbound but by leases.
+    /// The kubelet's pod-resources socket. Without it, unused devices are unbound only when their
+    /// leases expire.
     pub pod_resources: PathBuf,
-    /// Folder of Container Device Interface files, for container runtimes that read them. Without
-    /// it a container gets environment and device nodes through the kubelet.
+    /// Folder of CDI files, for container runtimes that support them. Without it, the kubelet passes
+    /// environment variables and device nodes to the container.
     pub cdi_dir: Option<PathBuf>,
-    /// Where the host's devices are described.
+    /// The host's sysfs.
     pub sysfs: PathBuf,
-    /// How long a device may take until it is bound; the kubelet waits.
+    /// Time limit for binding a device; the kubelet waits.
     pub bind_seconds: u64,
-    /// How often the daemon is told that the node is alive, and the kubelet asked what is in use.
+    /// Interval of heartbeats to the daemon, and of polling the kubelet for allocated devices.
     pub heartbeat_seconds: u64,
-    /// How long bindings outlive the plugin.
+    /// Lease of a binding: how long it outlives the plugin.
     pub lease_seconds: u64,
-    /// How long a device that no pod has stays bound: a pod that was just admitted is not in the
-    /// kubelet's list yet.
+    /// How long an unused device stays bound: the kubelet's list may lack a pod that was just
+    /// admitted.
     pub idle_seconds: u64,
     /// The resources.
     pub resources: Vec<Resource>,
@@ -55,51 +56,51 @@ pub struct Resource {
     pub name: String,
     /// The id of the tenant.
     pub tenant: String,
-    /// DAGs that exist; a device has a virtual function for each. Or, instead, a template.
+    /// Existing DAGs; a device has one virtual function per DAG. Exclusive with `template`.
     #[serde(default)]
     pub dags: Vec<String>,
-    /// A DAG that each device gets one of its own like.
+    /// Each device gets a private copy of this DAG.
     #[serde(default)]
     pub template: Option<String>,
     /// How many devices there are on this node.
     pub devices: u32,
 }
 
-/// Settings that cannot be used.
+/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// It is not what it should be.
+    /// The file is not valid TOML, or has unknown keys or wrong types.
     #[error("{path}: {message}")]
     Parse {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         message: String,
     },
-    /// A name that Kubernetes refuses.
+    /// A name that Kubernetes does not accept.
     #[error("resources[{at}].name: {source}")]
     Name {
-        /// Which resource.
+        /// Index of the resource.
         at: usize,
-        /// Why.
+        /// The rule that is broken.
         #[source]
         source: InvalidName,
     },
-    /// A key whose value does not do.
+    /// An invalid value.
     #[error("{key}: {rule}")]
     Key {
-        /// Which.
+        /// The key.
         key: String,
-        /// What it should be.
+        /// What is allowed.
         rule: String,
     },
 }
@@ -146,35 +147,46 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Checks what can be wrong in a file that is read.
+    /// Checks the values.
     ///
     /// # Errors
     /// [`InvalidSettings`] with the key.
     pub fn check(&self) -> Result<(), InvalidSettings> {
         if self.node.is_empty() {
-            return Err(key("node", "the name of the node; or set NODE_NAME in the environment"));
+            return Err(key(
+                "node",
+                "missing; set it to the name of the node, or set NODE_NAME in the environment",
+            ));
         }
         if self.resources.is_empty() {
-            return Err(key("resources", "at least one is needed"));
+            return Err(key("resources", "at least one resource is required"));
         }
         if self.bind_seconds == 0 || self.heartbeat_seconds == 0 {
-            return Err(key("bind_seconds, heartbeat_seconds", "at least 1"));
+            return Err(key("bind_seconds, heartbeat_seconds", "must be at least 1"));
         }
         let (lease, beat) = (self.lease_seconds, self.heartbeat_seconds);
         if !LEASE_SECONDS.contains(&lease) || lease < beat.saturating_mul(2) {
-            let rule = "5 to 86400, and at least two heartbeats: one may be lost";
+            let rule = format!(
+                "{lease} is out of range: 5 to 86400, and at least twice heartbeat_seconds ({beat}), \
+                 so that one lost heartbeat does not end it"
+            );
             return Err(key("lease_seconds", rule));
         }
         for (at, resource) in self.resources.iter().enumerate() {
             resource.check(at)?;
-            if self.resources[..at].iter().any(|other| other.name == resource.name) {
-                return Err(key(format!("resources[{at}].name"), "it is there twice"));
+            let earlier = &self.resources[..at];
+            if let Some(other) = earlier.iter().find(|other| other.socket() == resource.socket()) {
+                let (name, other) = (&resource.name, &other.name);
+                let rule = format!(
+                    "{name:?} is a duplicate of {other:?} (names must differ in more than punctuation)"
+                );
+                return Err(key(format!("resources[{at}].name"), rule));
             }
         }
         Ok(())
     }
 
-    /// How often to beat.
+    /// Interval of heartbeats.
     pub const fn heartbeat(&self) -> Duration {
         Duration::from_secs(self.heartbeat_seconds)
     }
@@ -189,15 +201,18 @@ impl Resource {
             DagId::new(dag).map_err(|error| key("dags", error.to_string()))?;
         }
         if self.dags.is_empty() == self.template.is_none() {
-            return Err(key("dags", "either dags or a template".into()));
+            return Err(key("dags", "specify either dags or template".into()));
         }
         if !(1..=DEVICES_MAX).contains(&self.devices) {
-            return Err(key("devices", format!("1 to {DEVICES_MAX}")));
+            return Err(key(
+                "devices",
+                format!("{} is out of range (1 to {DEVICES_MAX})", self.devices),
+            ));
         }
         Ok(())
     }
 
-    /// The name of the socket: nothing of the resource's name but what file names have.
+    /// Name of the plugin's socket: the resource's name with punctuation replaced.
     pub fn socket(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         format!("snic-{}.sock", self.name.chars().map(plain).collect::<String>())
@@ -226,23 +241,27 @@ mod tests {
     #[case("node = \"n1\"", "node = \"n1\"\ncolour = 1", "colour")]
     #[case("node = \"n1\"", "node = \"n1\"\nheartbeat_seconds = 0", "heartbeat_seconds")]
     #[case("node = \"n1\"", "node = \"n1\"\nlease_seconds = 4", "lease_seconds")]
-    #[case("node = \"n1\"", "node = \"n1\"\nlease_seconds = 15", "two heartbeats")]
+    #[case("node = \"n1\"", "node = \"n1\"\nlease_seconds = 15", "twice heartbeat_seconds")]
     #[case("\"acme\"", "\"Acme\"", "resources[0].tenant")]
     #[case("[\"web\"]", "[]", "resources[0].dags")]
     #[case("[\"web\"]", "[\"we b\"]", "resources[0].dags")]
     #[case("devices = 4", "devices = 4\ntemplate = \"web\"", "either")]
     #[case("devices = 4", "devices = 0", "resources[0].devices")]
-    fn what_does_not_do_is_named(#[case] good: &str, #[case] bad: &str, #[case] said: &str) {
+    fn an_error_names_the_key(#[case] good: &str, #[case] bad: &str, #[case] said: &str) {
         assert!(read(GOOD).is_ok());
         let error = read(&GOOD.replace(good, bad)).expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
     }
 
     #[test]
-    fn a_resource_is_there_once() {
+    fn resources_must_not_share_a_name_or_a_socket() {
         let (head, resource) = GOOD.split_once('\n').expect("two parts");
-        let error = read(&format!("{head}\n{resource}{resource}")).expect_err("twice");
-        assert!(error.to_string().contains("resources[1].name"), "{error}");
+        for other in
+            [resource.to_owned(), resource.replace("snic.dev/acme-web", "snic-dev/acme.web")]
+        {
+            let error = read(&format!("{head}\n{resource}{other}")).expect_err("duplicate");
+            assert!(error.to_string().contains("resources[1].name"), "{error}");
+        }
         let missing = Settings::read(Path::new("/nonexistent/x.toml")).expect_err("missing");
         assert!(missing.to_string().contains("/nonexistent/x.toml"), "{missing}");
         assert_eq!(read(GOOD).expect("valid").resources[0].socket(), "snic-snic-dev-acme-web.sock");

@@ -1,5 +1,5 @@
-//! What goes on between the kubelet's calls: leases are renewed, what no pod has is given back, and
-//! devices are unhealthy where the daemon or what they were bound to is gone.
+//! Periodic work between the kubelet's calls: renews leases, unbinds devices that no pod uses, and
+//! marks devices unhealthy whose binding, or whose daemon, is gone.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -17,18 +17,18 @@ use crate::pod_resources::ListPodResourcesRequest;
 use crate::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::pool::Pool;
 
-/// How long the kubelet may take to say what pods have.
+/// Time limit for the kubelet's list of allocated devices.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Largest list of a node's pods that is read, in bytes.
+/// Largest list of a node's pods that is accepted, in bytes.
 const LIST_BYTES_MAX: usize = 64 << 20;
 
-/// Beats until the program ends.
+/// Sends heartbeats until the program ends.
 pub async fn run(pool: Arc<Pool>) -> Result<(), PluginError> {
-    let never: Infallible = beat_on(&pool).await;
+    let never: Infallible = beat_forever(&pool).await;
     match never {}
 }
 
-async fn beat_on(pool: &Pool) -> Infallible {
+async fn beat_forever(pool: &Pool) -> Infallible {
     let mut beats = tokio::time::interval(pool.settings.heartbeat());
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut was_up = None;
@@ -40,19 +40,19 @@ async fn beat_on(pool: &Pool) -> Infallible {
             was_up = Some(is_up);
             let resource = &pool.resource.name;
             match result {
-                Ok(()) => tracing::info!(resource, "the daemon answers"),
+                Ok(()) => tracing::info!(resource, "daemon reachable"),
                 Err(status) => {
-                    tracing::warn!(resource, why = status.message(), "devices are unhealthy")
+                    tracing::warn!(resource, why = status.message(), "daemon unreachable")
                 }
             }
         }
     }
 }
 
-/// Beats once.
+/// One heartbeat.
 ///
 /// # Errors
-/// The daemon's status; devices are unhealthy then.
+/// The daemon's status; all devices are unhealthy then.
 pub async fn beat(pool: &Pool) -> Result<(), Status> {
     let all = pool.uuids();
     let began = Instant::now();
@@ -68,43 +68,51 @@ pub async fn beat(pool: &Pool) -> Result<(), Status> {
         let is_it = |binding: &&snic_api::v1::VmBinding| uuid_of(binding) == uuid;
         let binding = alive.iter().find(is_it).filter(|b| b.state() == State::Bound);
         match binding {
-            // Of an earlier run of this program.
+            // Bound by an earlier run of this program.
             Some(binding) if !pool.is_bound(id) => {
-                let told = pool.set_bound(id, binding);
-                told.map_err(|error| Status::internal(error.to_string()))?;
+                let recorded = pool.set_bound(id, binding);
+                recorded.map_err(|error| Status::internal(error.to_string()))?;
             }
-            // One that was bound meanwhile is not in the answer yet.
+            Some(_) => {}
+            // The reply may be older than a bind of this moment.
             None if pool.was_bound_at(id, began) => {
-                tracing::warn!(device = id, "what it was bound to is gone");
-                pool.set_unbound(id, true);
+                tracing::warn!(device = id, "the device's binding is gone");
+                pool.set_lost(id);
             }
-            _ => {}
+            None => pool.remove_old_file(id),
         }
     }
     pool.set_daemon_up(true);
-    // A kubelet that does not say what is in use keeps all of it.
+    // While the kubelet does not answer, every device counts as used.
     if let Ok(used) = used(pool).await {
-        give_back(pool, &used.into_iter().collect::<Vec<_>>()).await?;
+        unbind_idle(pool, &used.into_iter().collect::<Vec<_>>()).await?;
     }
     Ok(())
 }
 
-async fn give_back(pool: &Pool, used: &[String]) -> Result<(), Status> {
-    used.iter().for_each(|id| pool.set_used(id));
+async fn unbind_idle(pool: &Pool, used: &[String]) -> Result<(), Status> {
+    for id in used {
+        // The kubelet lists a device only after its allocation, so its binding has gone, perhaps
+        // while this program did not run.
+        if pool.uuid(id).is_some() && !pool.is_bound(id) {
+            pool.set_lost(id);
+        }
+        pool.set_used(id);
+    }
     for id in pool.idle(used) {
         let Some(uuid) = pool.uuid(&id) else { continue };
         pool.daemon.unbind(&uuid, &pool.resource).await?;
-        pool.set_unbound(&id, false);
-        tracing::info!(device = id, "no pod has it: it is given back");
+        pool.set_unbound(&id);
+        tracing::info!(device = id, "unused device unbound");
     }
     Ok(())
 }
 
-/// The devices that pods have.
+/// The devices allocated to pods.
 async fn used(pool: &Pool) -> Result<BTreeSet<String>, Status> {
     let list = list(&pool.settings.pod_resources);
     let reply = tokio::time::timeout(ANSWER_MAX, list).await;
-    let reply = reply.map_err(|_| Status::deadline_exceeded("the kubelet says nothing"))??;
+    let reply = reply.map_err(|_| Status::deadline_exceeded("the kubelet does not answer"))??;
     let containers = reply.pod_resources.into_iter().flat_map(|pod| pod.containers);
     let devices = containers.flat_map(|container| container.devices);
     let ours = devices.filter(|devices| devices.resource_name == pool.resource.name);

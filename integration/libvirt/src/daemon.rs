@@ -1,98 +1,123 @@
-//! What the hook asks of the daemon.
+//! The hook's calls to the daemon.
 
 use std::time::Duration;
 
 use snic_api::connect::{ConnectError, Connection, Target};
-use snic_api::v1::bind_vm_request::Chains as Wire;
+use snic_api::error::reason_of;
+use snic_api::v1::bind_vm_request::Chains as WireChains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
-use snic_api::v1::{BindVmRequest, DagNames, HeartbeatRequest, UnbindVmRequest, VmBinding};
+use snic_api::v1::{
+    BindVmRequest, DagNames, ErrorReason, HeartbeatRequest, UnbindVmRequest, VmBinding,
+};
 use tonic::{Code, Request, Status};
+use uuid::Uuid;
 
-use crate::domain::{Chains, Wish};
+use crate::domain::{BindingSpec, Chains};
 
-/// What the answer of the daemon is given beyond the time the card has.
-const MARGIN: Duration = Duration::from_secs(2);
+/// Time reserved for the daemon's reply: the card gets the caller's time minus this.
+const REPLY_MARGIN: Duration = Duration::from_secs(2);
 
-/// Why something was not done.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    /// The daemon does not answer: what was wished may be fine.
-    #[error("the SmartNIC's daemon cannot be reached: {0}")]
-    Down(String),
-    /// The daemon refused.
-    #[error("the SmartNIC's daemon refused: {0}")]
-    Refused(String),
+pub enum CallError {
+    /// The daemon did not answer: it may or may not have carried out the request.
+    #[error("the SmartNIC daemon cannot be reached: {0}")]
+    Unreachable(String),
+    /// The daemon is too busy and asks to try again later: nothing was done.
+    #[error("the SmartNIC daemon is overloaded: {0}")]
+    Overloaded(String),
+    /// The daemon rejected the request.
+    #[error("the SmartNIC daemon rejected the request: {0}")]
+    Rejected(String),
 }
 
-impl From<ConnectError> for Problem {
+impl CallError {
+    /// Whether the same request may succeed later.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Overloaded(_))
+    }
+}
+
+impl From<ConnectError> for CallError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::Unreachable { .. } => Self::Down(error.to_string()),
+            ConnectError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ConnectError::Settings { .. } | ConnectError::Read { .. } => {
-                Self::Refused(error.to_string())
+                Self::Rejected(error.to_string())
             }
         }
     }
 }
 
-impl From<Status> for Problem {
+impl From<Status> for CallError {
     fn from(status: Status) -> Self {
+        let text = status.message().to_owned();
         match status.code() {
-            // Also of a connection that broke off, and of a deadline that passed on this side.
+            // Also a broken connection, and a deadline that passed on this side.
             Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Cancelled => {
-                Self::Down(status.message().to_owned())
+                Self::Unreachable(text)
             }
-            _ => Self::Refused(status.message().to_owned()),
+            _ if reason_of(&status) == Some(ErrorReason::Overloaded) => Self::Overloaded(text),
+            _ => Self::Rejected(text),
         }
     }
 }
 
-/// A connection.
+/// A connection to the daemon.
 pub struct Daemon(OrchestrationServiceClient<Connection>);
 
 impl Daemon {
     /// Connects.
     ///
     /// # Errors
-    /// [`Problem::Down`] where nobody answers.
-    pub async fn connect(target: &Target) -> Result<Self, Problem> {
+    /// [`CallError::Unreachable`] where nobody answers, [`CallError::Rejected`] where the settings
+    /// are unusable.
+    pub async fn connect(target: &Target) -> Result<Self, CallError> {
         Ok(Self(OrchestrationServiceClient::new(target.connect().await?)))
     }
 
     /// Binds a domain; waits until the card serves it, or `within` has passed.
+    ///
+    /// # Errors
+    /// [`CallError`]; after [`CallError::Unreachable`] the domain may be bound all the same.
     pub async fn bind(
         &mut self,
-        uuid: &str,
-        wish: &Wish,
+        uuid: Uuid,
+        spec: &BindingSpec,
         within: Duration,
-    ) -> Result<VmBinding, Problem> {
-        let dag = |dag: &String| format!("tenants/{}/dags/{dag}", wish.tenant);
-        let chains = match &wish.chains {
-            Chains::Dags(dags) => Wire::Dags(DagNames { names: dags.iter().map(dag).collect() }),
-            Chains::Template(template) => Wire::Template(dag(template)),
+    ) -> Result<VmBinding, CallError> {
+        let dag = |dag: &String| format!("tenants/{}/dags/{dag}", spec.tenant);
+        let chains = match &spec.chains {
+            Chains::Dags(dags) => {
+                WireChains::Dags(DagNames { names: dags.iter().map(dag).collect() })
+            }
+            Chains::Template(template) => WireChains::Template(dag(template)),
         };
-        let ready_within = within.saturating_sub(MARGIN).max(within / 2);
+        let ready_within = within.saturating_sub(REPLY_MARGIN).max(within / 2);
         let mut request = Request::new(BindVmRequest {
-            vm: uuid.to_owned(),
-            tenant: format!("tenants/{}", wish.tenant),
+            vm: uuid.to_string(),
+            tenant: format!("tenants/{}", spec.tenant),
             chains: Some(chains),
-            functions: wish.functions,
+            functions: spec.functions,
             ready_within: prost_types::Duration::try_from(ready_within).ok(),
-            lease: wish.lease_seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+            lease: spec.lease_seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
         });
         request.set_timeout(within);
         Ok(self.0.bind_vm(request).await?.into_inner())
     }
 
-    /// Gives back what a domain has. One that has nothing is fine too.
+    /// Unbinds a domain. A domain without a binding is no error.
+    ///
+    /// # Errors
+    /// [`CallError`].
     pub async fn unbind(
         &mut self,
-        uuid: &str,
+        uuid: Uuid,
         tenant: Option<&str>,
         within: Duration,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), CallError> {
         let tenant = tenant.map(|tenant| format!("tenants/{tenant}")).unwrap_or_default();
-        let mut request = Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant });
+        let mut request = Request::new(UnbindVmRequest { vm: uuid.to_string(), tenant });
         request.set_timeout(within);
         match self.0.unbind_vm(request).await {
             Ok(_) => Ok(()),
@@ -101,14 +126,19 @@ impl Daemon {
         }
     }
 
-    /// Says which domains run; gives those that have nothing.
+    /// Reports which domains run; returns those that have no binding.
+    ///
+    /// # Errors
+    /// [`CallError`].
     pub async fn heartbeat(
         &mut self,
-        vms: Vec<String>,
+        running: Vec<Uuid>,
         within: Duration,
-    ) -> Result<Vec<String>, Problem> {
+    ) -> Result<Vec<Uuid>, CallError> {
+        let vms = running.iter().map(Uuid::to_string).collect();
         let mut request = Request::new(HeartbeatRequest { vms });
         request.set_timeout(within);
-        Ok(self.0.heartbeat(request).await?.into_inner().missing)
+        let missing = self.0.heartbeat(request).await?.into_inner().missing;
+        Ok(missing.iter().filter_map(|uuid| Uuid::try_parse(uuid).ok()).collect())
     }
 }

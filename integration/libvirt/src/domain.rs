@@ -1,5 +1,5 @@
-//! What a domain's XML says of it: who it is, and in the metadata element of our own namespace what
-//! it wants of the card.
+//! A domain's XML: its UUID, and the binding that it asks for in a metadata element of our own
+//! namespace.
 //!
 //! ```xml
 //! <metadata>
@@ -10,36 +10,37 @@
 //! </metadata>
 //! ```
 //!
-//! Instead of DAGs, `<snic:template dag="web"/>` asks for one of its own like `web`. `functions`
-//! and `lease` (seconds) may be left out. What is not known is refused, so that a misspelt wish is
-//! never half a wish; entities and DTDs are refused by the parser.
+//! Instead of DAGs, `<snic:template dag="web"/>` asks for a private copy of `web`. `functions` and
+//! `lease` (seconds) are optional. Unknown elements and attributes are errors, so that a misspelt
+//! request is never half granted; the parser rejects entities and DTDs.
 
 use roxmltree::{Document, Node};
+use uuid::Uuid;
 
 /// The namespace, without its version.
 const NAMESPACE: &str = "urn:snic:libvirt:vm:";
 /// The version that this program reads.
 const VERSION: &str = "1";
 
-/// What a domain wants.
+/// The binding that a domain asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    /// The tenant that it is of.
+pub struct BindingSpec {
+    /// The tenant that owns the domain.
     pub tenant: String,
-    /// Where its packets go.
+    /// The DAGs that process its packets.
     pub chains: Chains,
-    /// How many functions; 0 stands for one for each DAG.
+    /// How many virtual functions; 0 stands for one per DAG.
     pub functions: u32,
     /// How long the binding outlives its last heartbeat, in seconds.
     pub lease_seconds: Option<i64>,
 }
 
-/// Where a domain's packets go, by ids within its tenant.
+/// The DAGs of a domain, by ids within its tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chains {
-    /// To DAGs that exist.
+    /// Existing DAGs.
     Dags(Vec<String>),
-    /// To one of its own, like this one.
+    /// A private copy of this DAG.
     Template(String),
 }
 
@@ -47,41 +48,47 @@ pub enum Chains {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
     /// Its UUID.
-    pub uuid: String,
-    /// What it wants; `None` where it wants nothing of us.
-    pub wish: Option<Result<Wish, Unreadable>>,
+    pub uuid: Uuid,
+    /// The binding it asks for; `None` where it has no element of our namespace.
+    pub binding: Option<Result<BindingSpec, InvalidDomain>>,
 }
 
-/// Why a domain's XML is not used.
+/// Why a domain's XML cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// It is no XML, or has a DTD.
+pub enum InvalidDomain {
+    /// Not well-formed, or with a DTD.
     #[error("the domain's XML cannot be read: {0}")]
     Xml(String),
-    /// It is no domain.
-    #[error("the XML has no domain with a uuid")]
+    /// No domain.
+    #[error("the XML has no <domain> with a <uuid>")]
     NoDomain,
+    /// The UUID is malformed.
+    #[error(
+        "domain uuid {0:?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)"
+    )]
+    Uuid(String),
     /// A later version, or none.
-    #[error("the domain asks in version {0:?} of {NAMESPACE}; this hook reads {VERSION}")]
+    #[error("unsupported metadata version {0:?} of namespace {NAMESPACE} (supported: {VERSION})")]
     Version(String),
-    /// More than one element of ours.
-    #[error("the domain has {0} snic elements in its metadata; one is needed")]
-    Twice(usize),
-    /// Something in the element is not as it should be.
+    /// Several elements of our namespace.
+    #[error("the domain's metadata has {0} snic elements; exactly one is allowed")]
+    Duplicate(usize),
+    /// An element or attribute is invalid.
     #[error("metadata element snic:vm: {0}")]
     Element(String),
 }
 
-fn wrong(text: impl Into<String>) -> Unreadable {
-    Unreadable::Element(text.into())
+fn invalid(text: impl Into<String>) -> InvalidDomain {
+    InvalidDomain::Element(text.into())
 }
 
 /// Reads a domain's XML, or the status file in which libvirt keeps it.
 ///
 /// # Errors
-/// [`Unreadable`] where not even the UUID can be told; what is wrong with the wish is in the wish.
-pub fn read(xml: &str) -> Result<Domain, Unreadable> {
-    let document = Document::parse(xml).map_err(|error| Unreadable::Xml(error.to_string()))?;
+/// [`InvalidDomain`] where not even the UUID can be read; errors in the requested binding are in
+/// [`Domain::binding`].
+pub fn read(xml: &str) -> Result<Domain, InvalidDomain> {
+    let document = Document::parse(xml).map_err(|error| InvalidDomain::Xml(error.to_string()))?;
     let is_domain = |node: &Node<'_, '_>| node.has_tag_name("domain");
     let root = document.root_element();
     let domain = Some(root).filter(is_domain).or_else(|| root.children().find(is_domain));
@@ -94,12 +101,15 @@ pub fn read(xml: &str) -> Result<Domain, Unreadable> {
                 .map(str::to_owned)
         }
     };
-    let domain = domain.ok_or(Unreadable::NoDomain)?;
+    let domain = domain.ok_or(InvalidDomain::NoDomain)?;
     let uuid = domain.children().find_map(child("uuid")).filter(|uuid| !uuid.is_empty());
-    Ok(Domain { uuid: uuid.ok_or(Unreadable::NoDomain)?, wish: wish(domain) })
+    let uuid = uuid.ok_or(InvalidDomain::NoDomain)?;
+    let malformed = || InvalidDomain::Uuid(uuid.chars().take(40).collect());
+    let uuid = Uuid::try_parse(&uuid).map_err(|_| malformed())?;
+    Ok(Domain { uuid, binding: binding(domain) })
 }
 
-fn wish(domain: Node<'_, '_>) -> Option<Result<Wish, Unreadable>> {
+fn binding(domain: Node<'_, '_>) -> Option<Result<BindingSpec, InvalidDomain>> {
     let metadata = domain.children().filter(|node| node.has_tag_name("metadata"));
     let ours: Vec<(Node<'_, '_>, &str)> = metadata
         .flat_map(|metadata| metadata.children())
@@ -108,36 +118,40 @@ fn wish(domain: Node<'_, '_>) -> Option<Result<Wish, Unreadable>> {
     match ours[..] {
         [] => None,
         [(_, version)] if version != VERSION => {
-            Some(Err(Unreadable::Version(version.chars().take(40).collect())))
+            Some(Err(InvalidDomain::Version(version.chars().take(40).collect())))
         }
-        [(element, _)] => Some(element_wish(element)),
-        _ => Some(Err(Unreadable::Twice(ours.len()))),
+        [(element, _)] => Some(binding_spec(element)),
+        _ => Some(Err(InvalidDomain::Duplicate(ours.len()))),
     }
 }
 
-fn element_wish(element: Node<'_, '_>) -> Result<Wish, Unreadable> {
+fn binding_spec(element: Node<'_, '_>) -> Result<BindingSpec, InvalidDomain> {
     let name = element.tag_name().name();
     if name != "vm" {
-        return Err(wrong(format!("{name:?} is not known; \"vm\" is")));
+        return Err(invalid(format!("unknown element {name:?} (expected \"vm\")")));
     }
     let known = ["tenant", "functions", "lease"];
     if let Some(other) = element.attributes().find(|a| !known.contains(&a.name())) {
-        return Err(wrong(format!("attribute {:?} is not known", other.name())));
+        return Err(invalid(format!(
+            "unknown attribute {:?} (allowed: {})",
+            other.name(),
+            known.join(", ")
+        )));
     }
-    let tenant = element.attribute("tenant").ok_or_else(|| wrong("it has no tenant"))?;
+    let tenant = element.attribute("tenant").ok_or_else(|| invalid("missing attribute tenant"))?;
     let functions = match element.attribute("functions") {
         None => 0,
         Some(text) => text
             .parse()
             .ok()
             .filter(|count| *count > 0)
-            .ok_or_else(|| wrong(format!("functions={text:?} is no number of functions")))?,
+            .ok_or_else(|| invalid(format!("functions={text:?} is not a positive number")))?,
     };
     let lease = |text: &str| {
-        let invalid = || wrong(format!("lease={text:?} is no number of seconds"));
-        text.parse::<u32>().map(i64::from).map_err(|_| invalid())
+        let error = || invalid(format!("lease={text:?} is not a number of seconds"));
+        text.parse::<u32>().map(i64::from).map_err(|_| error())
     };
-    Ok(Wish {
+    Ok(BindingSpec {
         tenant: tenant.to_owned(),
         chains: chains(element)?,
         functions,
@@ -145,23 +159,28 @@ fn element_wish(element: Node<'_, '_>) -> Result<Wish, Unreadable> {
     })
 }
 
-fn chains(element: Node<'_, '_>) -> Result<Chains, Unreadable> {
+fn chains(element: Node<'_, '_>) -> Result<Chains, InvalidDomain> {
     let mut dags = Vec::new();
     let mut templates = Vec::new();
     for child in element.children().filter(Node::is_element) {
         let (name, key) = match child.tag_name().name() {
             "dag" => (&mut dags, "name"),
             "template" => (&mut templates, "dag"),
-            other => return Err(wrong(format!("{other:?} is not known"))),
+            other => {
+                return Err(invalid(format!(
+                    "unknown element {other:?} (expected dag or template)"
+                )));
+            }
         };
         let value = child.attribute(key).filter(|value| !value.is_empty());
-        let missing = || wrong(format!("{:?} has no {key}", child.tag_name().name()));
+        let missing =
+            || invalid(format!("element {:?} lacks attribute {key}", child.tag_name().name()));
         name.push(value.ok_or_else(missing)?.to_owned());
     }
     match (&dags[..], &templates[..]) {
         ([_, ..], []) => Ok(Chains::Dags(dags)),
         ([], [template]) => Ok(Chains::Template(template.clone())),
-        _ => Err(wrong("name at least one dag, or one template")),
+        _ => Err(invalid("specify at least one dag, or exactly one template")),
     }
 }
 
@@ -186,40 +205,40 @@ mod tests {
     }
 
     fn problem(domain: Domain) -> String {
-        domain.wish.expect("it wants something").expect_err("nonsense").to_string()
+        domain.binding.expect("an element").expect_err("invalid").to_string()
     }
 
     #[test]
-    fn a_wish_is_read() {
+    fn a_binding_spec_is_read() {
         let found =
             vm("tenant='acme' functions='2' lease='60'", "<s:dag name='a'/><s:dag name='b'/>");
-        let wish = Wish {
+        let spec = BindingSpec {
             tenant: "acme".into(),
             chains: Chains::Dags(vec!["a".into(), "b".into()]),
             functions: 2,
             lease_seconds: Some(60),
         };
-        assert_eq!(found, Domain { uuid: UUID.into(), wish: Some(Ok(wish)) });
-        let own =
-            vm("tenant='acme'", "<s:template dag='a'/>").wish.expect("a wish").expect("valid");
-        assert_eq!(own.chains, Chains::Template("a".into()));
+        let uuid = Uuid::try_parse(UUID).expect("valid");
+        assert_eq!(found, Domain { uuid, binding: Some(Ok(spec)) });
+        let private = vm("tenant='acme'", "<s:template dag='a'/>").binding.expect("an element");
+        assert_eq!(private.expect("valid").chains, Chains::Template("a".into()));
     }
 
     #[test]
-    fn others_metadata_is_not_ours() {
+    fn metadata_of_other_namespaces_is_ignored() {
         let other = "<o:os xmlns:o='http://libosinfo.org/xmlns/libvirt/domain/1.0'/>";
-        assert_eq!(domain(other).wish, None);
-        assert_eq!(domain("").wish, None);
+        assert_eq!(domain(other).binding, None);
+        assert_eq!(domain("").binding, None);
     }
 
     #[test]
     fn a_status_file_holds_a_domain() {
         let xml = format!("<domstatus><domain id='1'><uuid>{UUID}</uuid></domain></domstatus>");
-        assert_eq!(read(&xml).expect("a domain").uuid, UUID);
+        assert_eq!(read(&xml).expect("a domain").uuid.to_string(), UUID);
     }
 
     #[test]
-    fn what_is_not_known_is_named() {
+    fn an_error_names_what_is_unknown() {
         assert!(problem(domain("<s:vm xmlns:s='urn:snic:libvirt:vm:2'/>")).contains("\"2\""));
         assert!(problem(domain("<s:nic xmlns:s='urn:snic:libvirt:vm:1'/>")).contains("nic"));
         let dag = "<s:dag name='a'/>";
@@ -237,14 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_domain_is_refused() {
+    fn anything_but_a_domain_is_an_error() {
         let bomb = "<!DOCTYPE x [<!ENTITY a 'aa'>]><domain>&a;</domain>";
         for xml in ["", "hello", "<domain>", bomb] {
-            assert!(matches!(read(xml), Err(Unreadable::Xml(_))), "{xml}");
+            assert!(matches!(read(xml), Err(InvalidDomain::Xml(_))), "{xml}");
         }
         for xml in ["<network/>", "<domain/>", "<domain><uuid> </uuid></domain>"] {
-            assert_eq!(read(xml), Err(Unreadable::NoDomain), "{xml}");
+            assert_eq!(read(xml), Err(InvalidDomain::NoDomain), "{xml}");
         }
+        let odd = read("<domain><uuid>../../x</uuid></domain>").expect_err("not a UUID");
+        assert!(odd.to_string().contains("\"../../x\" is not a valid UUID"), "{odd}");
     }
 
     proptest! {

@@ -1,24 +1,26 @@
-//! The heartbeat of a host: says which domains run, binds those that should be bound and are not,
-//! and unbinds those that a hook could not.
+//! The heartbeat of a host: reports which domains run, binds those that should be bound and are not,
+//! and retries the unbinds that a hook could not complete.
 //!
-//! Which domains run is read from the files that libvirt keeps of them, so that libvirt is not
-//! asked: a host that comes back after a crash has none of them, and the leases of its domains end.
+//! Running domains are read from libvirt's state files, so libvirt itself is not asked. A host that
+//! comes back after a crash has no such files, so its domains' leases expire.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::daemon::{Daemon, Problem};
-use crate::domain::{self, Wish};
-use crate::hook::bind_wish;
-use crate::settings::Settings;
-use crate::spool::Spool;
+use uuid::Uuid;
 
-/// Largest file of a domain that is read, in bytes.
+use crate::daemon::{CallError, Daemon};
+use crate::domain::{self, BindingSpec};
+use crate::hook::bind_domain;
+use crate::settings::Settings;
+use crate::spool::{PendingUnbind, Spool};
+
+/// Largest state file that is read, in bytes.
 const STATUS_BYTES_MAX: u64 = 4 << 20;
 
-/// The domains that run and want something of us, by UUID.
-fn running(folder: &Path) -> BTreeMap<String, Wish> {
+/// The running domains that ask for a binding.
+fn running(folder: &Path) -> BTreeMap<Uuid, BindingSpec> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| {
         let small =
@@ -27,46 +29,67 @@ fn running(folder: &Path) -> BTreeMap<String, Wish> {
     });
     let read = |path| {
         let domain = domain::read(&std::fs::read_to_string(path).ok()?).ok()?;
-        Some((domain.uuid, domain.wish?.ok()?))
+        Some((domain.uuid, domain.binding?.ok()?))
     };
     files.filter_map(read).collect()
 }
 
-/// Beats once.
+/// One heartbeat.
 ///
 /// # Errors
-/// [`Problem`] where the daemon does not answer or takes no heartbeats of us.
-pub async fn beat(settings: &Settings) -> Result<(), Problem> {
+/// [`CallError`] where the daemon does not answer or rejects the heartbeat.
+pub async fn beat(settings: &Settings) -> Result<(), CallError> {
     let mut daemon = Daemon::connect(&settings.daemon).await?;
-    let running = running(&settings.libvirt_state_dir);
     let spool = Spool::new(&settings.spool_dir);
-    for uuid in spool.all() {
-        if running.contains_key(&uuid) {
-            spool.forget(&uuid);
-        } else if daemon.unbind(&uuid, None, settings.timeout()).await.is_ok() {
-            spool.forget(&uuid);
-            eprintln!("snic-hook: domain {uuid} is unbound at last");
-        }
+    // The records first: a domain that runs now was started after its record was made.
+    let pending = spool.list();
+    let running = running(&settings.libvirt_state_dir);
+    for pending in pending {
+        retry_unbind(settings, &mut daemon, &spool, &pending, &running).await;
     }
     if running.is_empty() {
         return Ok(());
     }
-    let uuids = running.keys().cloned().collect();
+    let uuids = running.keys().copied().collect();
     for uuid in daemon.heartbeat(uuids, settings.timeout()).await? {
-        let Some(wish) = running.get(&uuid.to_lowercase()) else { continue };
-        match bind_wish(settings, &uuid, wish).await {
-            Ok(()) => eprintln!("snic-hook: domain {uuid}, which runs, is bound again"),
-            Err(problem) => eprintln!("snic-hook: domain {uuid} runs and is not bound: {problem}"),
+        let Some(spec) = running.get(&uuid) else { continue };
+        match bind_domain(settings, uuid, spec).await {
+            Ok(()) => eprintln!("snic-hook: running domain {uuid} is bound again"),
+            Err(error) => eprintln!("snic-hook: running domain {uuid} is not bound: {error}"),
         }
     }
     Ok(())
 }
 
-/// Beats until the program is ended.
-pub async fn run(settings: &Settings) -> Result<(), String> {
+async fn retry_unbind(
+    settings: &Settings,
+    daemon: &mut Daemon,
+    spool: &Spool,
+    pending: &PendingUnbind,
+    running: &BTreeMap<Uuid, BindingSpec>,
+) {
+    let uuid = pending.uuid;
+    if !running.contains_key(&uuid) {
+        // A hook that binds the domain again at this moment has removed the record first.
+        if spool.get(uuid).is_none() {
+            return;
+        }
+        match daemon.unbind(uuid, pending.tenant.as_deref(), settings.timeout()).await {
+            Ok(()) => eprintln!("snic-hook: domain {uuid} is unbound"),
+            Err(error) if error.is_transient() => return,
+            Err(error) => eprintln!("snic-hook: domain {uuid} is not unbound: {error}"),
+        }
+    }
+    if let Err(error) = spool.remove(uuid) {
+        eprintln!("snic-hook: spool record of domain {uuid} cannot be removed: {error}");
+    }
+}
+
+/// Sends heartbeats until the program is ended.
+pub async fn run(settings: &Settings) -> ! {
     loop {
-        if let Err(problem) = beat(settings).await {
-            eprintln!("snic-hook: {problem}");
+        if let Err(error) = beat(settings).await {
+            eprintln!("snic-hook: {error}");
         }
         tokio::time::sleep(Duration::from_secs(settings.heartbeat_seconds)).await;
     }
@@ -77,22 +100,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_domains_of_ours_that_run_count() {
+    fn only_running_domains_with_our_metadata_count() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
-            std::fs::write(folder.path().join(name), text).expect("it can be written");
+            std::fs::write(folder.path().join(name), text).expect("writable");
         };
-        let status = |uuid: &str, metadata: &str| {
+        let status = |uuid: u128, metadata: &str| {
+            let uuid = Uuid::from_u128(uuid);
             format!(
                 "<domstatus><domain><uuid>{uuid}</uuid><metadata>{metadata}</metadata></domain></domstatus>"
             )
         };
         let ours = "<s:vm xmlns:s='urn:snic:libvirt:vm:1' tenant='a'><s:dag name='w'/></s:vm>";
-        write("a.xml", &status("ours", ours));
-        write("b.xml", &status("other", ""));
+        write("a.xml", &status(1, ours));
+        write("b.xml", &status(2, ""));
         write("c.xml", "garbage");
-        write("d.pid", &status("pid", ours));
-        assert_eq!(running(folder.path()).into_keys().collect::<Vec<_>>(), ["ours"]);
+        write("d.pid", &status(3, ours));
+        let found: Vec<Uuid> = running(folder.path()).into_keys().collect();
+        assert_eq!(found, [Uuid::from_u128(1)]);
         assert!(running(Path::new("/nonexistent")).is_empty());
     }
 }

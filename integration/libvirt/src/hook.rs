@@ -1,50 +1,56 @@
 //! One call of libvirt's hook.
 //!
-//! libvirt calls it `NAME OPERATION SUB-OPERATION EXTRA` with the domain's XML on standard input,
-//! and waits. It is never called back from here: it would wait for itself.
+//! libvirt calls `NAME OPERATION SUB-OPERATION EXTRA` with the domain's XML on standard input, and
+//! waits. The hook must not call libvirt back: libvirt would wait for itself.
 //!
-//! | operation | what is done | exit code |
+//! | operation | action | exit code |
 //! |---|---|---|
-//! | `prepare begin` | bind, and wait until the card serves the domain | refuses the start |
-//! | `release end` | unbind; noted for later while the daemon is down | 0 |
-//! | `reconnect begin` | bind again, if it is not bound any more | 0: else libvirt would end the domain |
-//! | `migrate begin`, `restore begin` | nothing: `prepare` follows; no output leaves the XML as it is | 0 |
-//! | all others | nothing | 0 |
+//! | `prepare begin` | bind, and wait until the card serves the domain | non-zero stops the start |
+//! | `release end` | unbind; recorded and retried while the daemon is down | 0 |
+//! | `reconnect begin` | bind again if the binding is gone | 0: anything else would end the domain |
+//! | `migrate begin`, `restore begin` | none: `prepare` follows; no output keeps the XML as it is | 0 |
+//! | all others | none | 0 |
+//!
+//! A bind whose answer never came may have succeeded, so the domain is recorded in the spool for
+//! unbinding ([`crate::spool`]). The next start of the domain carries out that unbind first: what is
+//! left of an earlier start is not this one's.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::daemon::{Daemon, Problem};
-use crate::domain::{self, Domain, Wish};
+use uuid::Uuid;
+
+use crate::daemon::{CallError, Daemon};
+use crate::domain::{self, BindingSpec, Domain};
 use crate::settings::{Settings, WhenDown};
-use crate::spool::Spool;
+use crate::spool::{PendingUnbind, Spool};
 
 /// What libvirt calls the hook with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The domain's name.
     pub name: String,
-    /// What happens, such as `prepare`.
+    /// The operation, such as `prepare`.
     pub operation: String,
-    /// When, such as `begin`.
+    /// Its phase, such as `begin`.
     pub sub_operation: String,
 }
 
-/// What a call is about for us.
+/// What the hook does for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Bind, and refuse the start where that fails.
+    /// Bind; a failure stops the start.
     Bind,
-    /// Bind if it is not bound; nothing is refused.
+    /// Bind if it is not bound; a failure is only logged.
     BindAgain,
-    /// Give back.
+    /// Unbind.
     Unbind,
     /// Nothing.
     Nothing,
 }
 
 impl Call {
-    /// What is to be done.
+    /// The action for this call.
     pub fn action(&self) -> Action {
         match (self.operation.as_str(), self.sub_operation.as_str()) {
             ("prepare", "begin") => Action::Bind,
@@ -55,7 +61,7 @@ impl Call {
     }
 }
 
-/// Carries a call out; what goes wrong is for libvirt's log.
+/// Carries out a call. Failures that must not stop libvirt go to its log.
 ///
 /// # Errors
 /// Why the start is refused.
@@ -63,7 +69,8 @@ pub async fn run(settings: &Settings, call: &Call, xml: &str) -> Result<(), Stri
     let action = call.action();
     let result = match action {
         Action::Nothing => Ok(()),
-        Action::Bind | Action::BindAgain => bind(settings, xml).await,
+        Action::Bind => bind_at_start(settings, xml).await,
+        Action::BindAgain => bind_again(settings, xml).await,
         Action::Unbind => unbind(settings, xml).await,
     };
     let Err(text) = result else { return Ok(()) };
@@ -76,42 +83,69 @@ pub async fn run(settings: &Settings, call: &Call, xml: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// The domain and its wish, where it has one.
-fn wish(xml: &str) -> Result<Option<(String, Wish)>, String> {
-    let Domain { uuid, wish } = domain::read(xml).map_err(|error| error.to_string())?;
-    match wish {
+/// The domain and the binding it asks for, if any.
+fn requested(xml: &str) -> Result<Option<(Uuid, BindingSpec)>, String> {
+    let Domain { uuid, binding } = domain::read(xml).map_err(|error| error.to_string())?;
+    match binding {
         None => Ok(None),
-        Some(wish) => Ok(Some((uuid, wish.map_err(|error| error.to_string())?))),
+        Some(spec) => Ok(Some((uuid, spec.map_err(|error| error.to_string())?))),
     }
 }
 
-async fn bind(settings: &Settings, xml: &str) -> Result<(), String> {
-    let Some((uuid, wish)) = wish(xml)? else { return Ok(()) };
-    match bind_wish(settings, &uuid, &wish).await {
+async fn bind_at_start(settings: &Settings, xml: &str) -> Result<(), String> {
+    let Some((uuid, spec)) = requested(xml)? else { return Ok(()) };
+    let result = match finish_pending_unbind(settings, uuid).await {
+        Ok(()) => bind_domain(settings, uuid, &spec).await,
+        Err(error) => Err(error),
+    };
+    match result {
         Ok(()) => Ok(()),
-        Err(problem @ Problem::Down(_)) if settings.when_down == WhenDown::Allow => {
-            eprintln!("snic-hook: {problem}; the domain starts without its functions");
+        Err(error @ CallError::Unreachable(_)) if settings.when_down == WhenDown::Allow => {
+            eprintln!("snic-hook: {error}; the domain starts without its functions");
             Ok(())
         }
-        Err(problem) => {
-            if matches!(problem, Problem::Down(_)) {
-                // It may have been bound while nobody waited for the answer any more.
-                note(settings, &uuid);
+        Err(error) => {
+            if matches!(error, CallError::Unreachable(_)) {
+                // The daemon may have bound it after nobody waited for the answer any more.
+                record_unbind(settings, PendingUnbind { uuid, tenant: Some(spec.tenant) });
             }
-            Err(problem.to_string())
+            Err(error.to_string())
         }
     }
 }
 
-/// Binds a domain, in the time of a call.
+/// Binds a domain that runs already: nothing is undone where that fails.
+async fn bind_again(settings: &Settings, xml: &str) -> Result<(), String> {
+    let Some((uuid, spec)) = requested(xml)? else { return Ok(()) };
+    forget_unbind(settings, uuid);
+    bind_domain(settings, uuid, &spec).await.map_err(|error| error.to_string())
+}
+
+/// Unbinds what an earlier start of the domain may have left bound.
+async fn finish_pending_unbind(settings: &Settings, uuid: Uuid) -> Result<(), CallError> {
+    let Some(pending) = Spool::new(&settings.spool_dir).get(uuid) else { return Ok(()) };
+    let mut daemon = Daemon::connect(&settings.daemon).await?;
+    match daemon.unbind(uuid, pending.tenant.as_deref(), settings.timeout()).await {
+        Err(error) if error.is_transient() => return Err(error),
+        // Nothing is left of it, or it is another tenant's: binding says which.
+        Ok(()) | Err(_) => {}
+    }
+    forget_unbind(settings, uuid);
+    Ok(())
+}
+
+/// Binds a domain within the time of a call.
 ///
 /// # Errors
-/// [`Problem`].
-pub async fn bind_wish(settings: &Settings, uuid: &str, wish: &Wish) -> Result<(), Problem> {
+/// [`CallError`].
+pub async fn bind_domain(
+    settings: &Settings,
+    uuid: Uuid,
+    spec: &BindingSpec,
+) -> Result<(), CallError> {
     let until = Instant::now() + settings.timeout();
     let mut daemon = Daemon::connect(&settings.daemon).await?;
-    Spool::new(&settings.spool_dir).forget(uuid);
-    daemon.bind(uuid, wish, left(until)).await.map(drop)
+    daemon.bind(uuid, spec, left(until)).await.map(drop)
 }
 
 fn left(until: Instant) -> Duration {
@@ -119,40 +153,53 @@ fn left(until: Instant) -> Duration {
 }
 
 async fn unbind(settings: &Settings, xml: &str) -> Result<(), String> {
-    let Domain { uuid, wish } = domain::read(xml).map_err(|error| error.to_string())?;
-    // A wish that cannot be read cannot have been granted, but an earlier one of this domain can.
-    let Some(wish) = wish else { return Ok(()) };
-    let tenant = wish.ok().map(|wish| wish.tenant);
+    let Domain { uuid, binding } = domain::read(xml).map_err(|error| error.to_string())?;
+    // An invalid spec was never bound, but an earlier, valid one of this domain may be.
+    let Some(spec) = binding else { return Ok(()) };
+    let tenant = spec.ok().map(|spec| spec.tenant);
     let until = Instant::now() + settings.timeout();
     let result = async {
         let mut daemon = Daemon::connect(&settings.daemon).await?;
-        daemon.unbind(&uuid, tenant.as_deref(), left(until)).await
+        daemon.unbind(uuid, tenant.as_deref(), left(until)).await
     };
-    result.await.map_err(|problem| {
-        if matches!(problem, Problem::Down(_)) {
-            note(settings, &uuid);
+    match result.await {
+        Ok(()) => {
+            forget_unbind(settings, uuid);
+            Ok(())
         }
-        problem.to_string()
-    })
-}
-
-fn note(settings: &Settings, uuid: &str) {
-    if let Err(error) = Spool::new(&settings.spool_dir).note(uuid) {
-        let folder = settings.spool_dir.display();
-        eprintln!("snic-hook: {folder}: {error}; domain {uuid} is to be unbound by hand");
+        Err(error) => {
+            if error.is_transient() {
+                record_unbind(settings, PendingUnbind { uuid, tenant });
+            }
+            Err(error.to_string())
+        }
     }
 }
 
-/// Says why in the log of the domain, where its owner looks first.
+fn record_unbind(settings: &Settings, pending: PendingUnbind) {
+    if let Err(error) = Spool::new(&settings.spool_dir).add(&pending) {
+        let (folder, uuid) = (settings.spool_dir.display(), pending.uuid);
+        eprintln!("snic-hook: {folder}: {error}; unbind domain {uuid} by hand");
+    }
+}
+
+fn forget_unbind(settings: &Settings, uuid: Uuid) {
+    if let Err(error) = Spool::new(&settings.spool_dir).remove(uuid) {
+        let folder = settings.spool_dir.display();
+        eprintln!("snic-hook: {folder}: {error}; remove the record {uuid} by hand");
+    }
+}
+
+/// Writes the reason to the domain's log, where its owner looks first.
 fn explain(settings: &Settings, call: &Call, text: &str) {
     if call.name.contains('/') {
         return;
     }
-    // libvirt makes it with the first domain that starts.
+    // libvirt creates the folder when the first domain starts.
     let _ = std::fs::create_dir_all(&settings.domain_log_dir);
     let path = settings.domain_log_dir.join(format!("{}.log", call.name));
     let log = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    // libvirt reports the same text by itself.
+    // A failure is no loss: libvirt reports the same text itself.
     let _ = log.and_then(|mut log| writeln!(log, "{text}"));
 }
 
@@ -166,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_begins_and_ends_a_domain_counts() {
+    fn only_the_start_and_the_end_of_a_domain_matter() {
         assert_eq!(action("prepare", "begin"), Action::Bind);
         assert_eq!(action("reconnect", "begin"), Action::BindAgain);
         assert_eq!(action("release", "end"), Action::Unbind);

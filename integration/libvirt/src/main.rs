@@ -1,5 +1,5 @@
-//! libvirt's qemu hook for the SmartNIC: a domain's functions are bound before it runs, and given
-//! back when it is gone.
+//! libvirt's qemu hook for the SmartNIC: binds a domain's virtual functions before it runs, and
+//! unbinds them when it has ended.
 //!
 //! Installed as `/etc/libvirt/hooks/qemu`, or called from there; `snic-hook heartbeat` runs beside
 //! it as a service. Every call ends in bounded time, whatever the daemon, the card or libvirt does.
@@ -21,14 +21,14 @@ use settings::{DEFAULT_PATH, Settings};
 
 /// Largest domain XML that is read, in bytes; real ones have some kilobytes.
 const XML_BYTES_MAX: u64 = 1 << 20;
-/// What a call may take beyond its timeout before the program ends itself.
+/// How long a call may exceed its timeout before the program ends itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: snic-hook [--config FILE] DOMAIN OPERATION SUB-OPERATION EXTRA
        snic-hook [--config FILE] heartbeat [--once]
 
-libvirt calls the first form, with the domain's XML on standard input. The second says which
-domains run, for as long as it runs itself.";
+libvirt calls the first form, with the domain's XML on standard input. The second runs as a service
+and reports to the daemon which domains run.";
 
 enum Command {
     Hook(Call),
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
-    // What is not about us must not fail with our settings.
+    // Calls that need no action must not fail because of our settings.
     if matches!(command, Command::Hook(call) if call.action() == Action::Nothing) {
         return Ok(());
     }
@@ -107,11 +107,11 @@ fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
     }
 }
 
-/// Ends the program when even the reading of its input takes too long: libvirt waits for it.
+/// Ends the program where even reading standard input takes too long: libvirt waits for it.
 fn end_in_time(limit: Duration, action: Action) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
-        eprintln!("snic-hook: not done within {limit:?}");
+        eprintln!("snic-hook: no result within {limit:?}; giving up");
         std::process::exit(i32::from(action == Action::Bind));
     });
 }

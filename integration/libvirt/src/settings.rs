@@ -1,4 +1,4 @@
-//! The hook's settings: one TOML file, each key with a default.
+//! The hook's settings: one TOML file; every key has a default.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use snic_api::connect::Target;
 
-/// Where the settings are, unless `--config` says otherwise.
+/// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/hook.toml";
 
-/// What becomes of a start while the daemon does not answer.
+/// What happens to a domain's start while the daemon does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {
@@ -23,19 +23,19 @@ pub enum WhenDown {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where the daemon is, and who the hook is there.
+    /// The daemon's address, and the hook's identity there.
     pub daemon: Target,
-    /// How long a call of the hook may take in all: libvirt waits for it.
+    /// Time limit of one call of the hook; libvirt waits for it.
     pub timeout_seconds: u64,
-    /// What becomes of a start while the daemon does not answer.
+    /// What happens to a domain's start while the daemon does not answer.
     pub when_down: WhenDown,
-    /// Where QEMU's logs are: a refused start is explained in the domain's.
+    /// QEMU's log folder: the domain's log says why its start was refused.
     pub domain_log_dir: PathBuf,
-    /// Where libvirt keeps the state of running domains.
+    /// libvirt's folder of running domains' state files.
     pub libvirt_state_dir: PathBuf,
-    /// Where it is noted which domains still have to be unbound.
+    /// Folder that records which domains are still to be unbound.
     pub spool_dir: PathBuf,
-    /// How often the heartbeat beats.
+    /// Interval of heartbeats.
     pub heartbeat_seconds: u64,
 }
 
@@ -54,10 +54,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the settings; without a file the defaults are in force.
+    /// Reads the settings; the defaults apply where there is no file.
     ///
     /// # Errors
-    /// A text that names the file and what is wrong in it.
+    /// A message that names the file and what is wrong in it.
     pub fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).map_err(|error| format!("{}: {error}", path.display())),
@@ -69,12 +69,12 @@ impl Settings {
     fn parse(text: &str) -> Result<Self, String> {
         let settings: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if settings.timeout_seconds == 0 || settings.heartbeat_seconds == 0 {
-            return Err("timeout_seconds and heartbeat_seconds are at least 1".into());
+            return Err("timeout_seconds and heartbeat_seconds must be at least 1".into());
         }
         Ok(settings)
     }
 
-    /// How long a call of the hook may take in all.
+    /// Time limit of one call of the hook.
     pub const fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_seconds)
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_the_default() {
+    fn missing_keys_have_defaults() {
         assert_eq!(Settings::parse(""), Ok(Settings::default()));
         let allow = Settings::parse("when_down = \"allow\"").expect("valid");
         assert_eq!(allow.when_down, WhenDown::Allow);

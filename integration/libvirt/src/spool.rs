@@ -1,16 +1,24 @@
-//! Domains that still have to be unbound: a file each, named by the UUID, until the daemon has
-//! heard of it. What is noted here survives the daemon's absence and the host's restart.
+//! Domains that are still to be unbound, because the daemon did not answer when it was asked.
+//!
+//! One file per domain, named by its UUID; its content is the tenant, or nothing where the tenant
+//! is unknown. The files survive a restart of the host.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder.
-pub struct Spool(PathBuf);
+use uuid::Uuid;
 
-/// Whether a text can name a file and nothing else.
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+/// A domain that is still to be unbound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingUnbind {
+    /// The domain.
+    pub uuid: Uuid,
+    /// Unbind only a binding of this tenant.
+    pub tenant: Option<String>,
 }
+
+/// The folder of pending unbinds.
+pub struct Spool(PathBuf);
 
 impl Spool {
     /// In this folder, which need not exist yet.
@@ -18,31 +26,42 @@ impl Spool {
         Self(folder.to_owned())
     }
 
-    /// Notes that a domain is to be unbound.
+    fn file(&self, uuid: Uuid) -> PathBuf {
+        self.0.join(uuid.hyphenated().to_string())
+    }
+
+    /// Records that a domain is to be unbound.
     ///
     /// # Errors
-    /// The folder cannot be written, or the text is no UUID.
-    pub fn note(&self, uuid: &str) -> io::Result<()> {
-        if !is_uuid(uuid) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no UUID"));
-        }
+    /// The folder cannot be created or written.
+    pub fn add(&self, pending: &PendingUnbind) -> io::Result<()> {
         std::fs::create_dir_all(&self.0)?;
-        std::fs::write(self.0.join(uuid), "")
+        std::fs::write(self.file(pending.uuid), pending.tenant.as_deref().unwrap_or_default())
     }
 
-    /// A domain is unbound, or is wanted again.
-    pub fn forget(&self, uuid: &str) {
-        if is_uuid(uuid) {
-            // Mostly there is none.
-            let _ = std::fs::remove_file(self.0.join(uuid));
+    /// The pending unbind of a domain, if there is one.
+    pub fn get(&self, uuid: Uuid) -> Option<PendingUnbind> {
+        let tenant = std::fs::read_to_string(self.file(uuid)).ok()?;
+        Some(PendingUnbind { uuid, tenant: Some(tenant).filter(|tenant| !tenant.is_empty()) })
+    }
+
+    /// Removes a record: the domain is unbound, or runs again.
+    ///
+    /// # Errors
+    /// The file exists and cannot be removed.
+    pub fn remove(&self, uuid: Uuid) -> io::Result<()> {
+        match std::fs::remove_file(self.file(uuid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 
-    /// The domains noted; none where there is no folder.
-    pub fn all(&self) -> Vec<String> {
+    /// All pending unbinds; none where there is no folder.
+    pub fn list(&self) -> Vec<PendingUnbind> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| is_uuid(name)).collect()
+        let uuids = names.filter_map(|name| Uuid::try_parse(&name).ok());
+        uuids.filter_map(|uuid| self.get(uuid)).collect()
     }
 }
 
@@ -50,27 +69,28 @@ impl Spool {
 mod tests {
     use super::*;
 
-    const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
+    const UUID: Uuid = Uuid::from_u128(0x123e_4567_e89b_42d3_a456_4266_1417_4000);
 
     #[test]
-    fn a_note_stays_until_it_is_done() {
+    fn a_record_stays_until_it_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let spool = Spool::new(&folder.path().join("spool"));
-        assert_eq!(spool.all(), Vec::<String>::new());
-        spool.note(UUID).expect("it can be written");
-        spool.note(UUID).expect("twice is once");
-        assert_eq!(spool.all(), [UUID]);
-        spool.forget(UUID);
-        spool.forget(UUID);
-        assert_eq!(spool.all(), Vec::<String>::new());
+        assert_eq!(spool.list(), []);
+        let of =
+            |tenant: Option<&str>| PendingUnbind { uuid: UUID, tenant: tenant.map(Into::into) };
+        spool.add(&of(None)).expect("writable");
+        assert_eq!(spool.list(), [of(None)]);
+        spool.add(&of(Some("acme"))).expect("writable");
+        assert_eq!(spool.list(), [of(Some("acme"))], "one record per domain");
+        spool.remove(UUID).expect("removed");
+        spool.remove(UUID).expect("nothing to remove");
+        assert_eq!((spool.list(), spool.get(UUID)), (vec![], None));
     }
 
     #[test]
-    fn only_uuids_name_files() {
+    fn other_files_are_ignored() {
         let folder = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(folder.path());
-        for bad in ["", "../x", "/etc/passwd", "123e4567-e89b-42d3-a456-42661417400/"] {
-            assert!(spool.note(bad).is_err(), "{bad}");
-        }
+        std::fs::write(folder.path().join("README"), "hello").expect("writable");
+        assert_eq!(Spool::new(folder.path()).list(), []);
     }
 }
