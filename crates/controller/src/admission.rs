@@ -19,7 +19,7 @@ use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Mapping, Refusal, Re
 use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
 use snic_tables::Table;
 
-use crate::policy::Admission as AdmissionPolicy;
+use crate::protocol::Admission as AdmissionPolicy;
 use crate::records::Placement;
 use crate::rows::{RowPool, row_counts};
 

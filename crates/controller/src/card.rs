@@ -19,8 +19,8 @@ use snic_tables::{CardCounters, InstanceRow, RowKey, Table, TableDelta, TableIma
 
 use crate::admission::rows_short;
 use crate::epoch::Loop;
-use crate::error::ControlError;
 use crate::pages::Pages;
+use crate::protocol::ControlError;
 use crate::records::{Placement, RegionRecord};
 use crate::rows::{FirstRows, RowPool};
 use crate::states::{ResidentContext, States};

@@ -4,7 +4,7 @@ use snic_domain::CardId;
 use snic_tables::RateLimiterRow;
 
 use crate::card::CardState;
-use crate::records::Work;
+use crate::protocol::Work;
 use crate::rows::bucket;
 use crate::state::{Controller, DagEntry};
 

@@ -15,7 +15,6 @@
 //! stored: after a crash the moves are looked for anew, in what was reached.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use snic_bitstream::manifest::Manifest;
 use snic_domain::{CardId, Dag, DagName, Mapping, OperationId, RegionId};
@@ -26,74 +25,16 @@ use snic_planner::{
 
 use crate::admission::Choice;
 use crate::card::ConnectionState;
-use crate::error::ControlError;
-use crate::event::Reply;
 use crate::placement::{Handover, regions_of};
-use crate::records::Work;
+use crate::protocol::{
+    ConsolidationSettings, ConsolidationView, ControlError, MoveView, RecommendationView, Reply,
+    Work,
+};
 use crate::state::Controller;
 use crate::tx::Tx;
 
 /// How often the moves are looked for anew because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
-
-/// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConsolidationSettings {
-    /// How long after something was freed a pass begins on its own; `None`: only when asked.
-    pub after: Option<Duration>,
-    /// Most reconfigurations of a pass.
-    pub reconfigurations_max: u32,
-    /// Fewest regions that a pass frees, those it takes subtracted; at least 1.
-    pub regions_min: u32,
-    /// Fewest passes of the scheduler that are spared for moves that free no region; at least 1.
-    pub passes_min: u32,
-}
-
-impl Default for ConsolidationSettings {
-    fn default() -> Self {
-        let after = Some(Duration::from_secs(60));
-        Self { after, reconfigurations_max: 4, regions_min: 1, passes_min: 1 }
-    }
-}
-
-/// One DAG that would move.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MoveView {
-    /// Which.
-    pub dag: DagName,
-    /// Where it is, rising.
-    pub from: Vec<RegionId>,
-    /// Where it would be, rising.
-    pub to: Vec<RegionId>,
-    /// Which of these are loaded for it.
-    pub loads: Vec<RegionId>,
-}
-
-/// What a consolidation of a card does or would do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConsolidationView {
-    /// The card.
-    pub card: CardId,
-    /// The moves, in order; none where nothing is worth it.
-    pub moves: Vec<MoveView>,
-    /// Regions that nobody would use any more.
-    pub freed: Vec<RegionId>,
-    /// Regions that were not in use before.
-    pub taken: Vec<RegionId>,
-    /// Loads.
-    pub reconfigurations: u32,
-    /// Passes of the scheduler, of all DAGs together, before and after.
-    pub passes: (u64, u64),
-}
-
-/// A sequence of NTs that is worth a bitstream, with the manifest to build it by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecommendationView {
-    /// What it would bring.
-    pub recommendation: Recommendation,
-    /// TOML, for a build.
-    pub manifest: String,
-}
 
 /// A pass under way.
 #[derive(Debug, Clone)]

@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
 
 use crate::admission::Choice;
-use crate::error::{ControlError, FieldViolation};
-use crate::event::{Caller, Change, Effect, Reply};
-use crate::records::{DagRecord, Placement, Work, key};
+use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Reply, Work};
+use crate::records::{DagRecord, Placement, key};
 use crate::state::{Controller, DagEntry};
 use crate::tx::Tx;
-use crate::view::DagView;
 
 impl Controller {
     /// Fails as for an absent one where the caller may not know of the DAG.
@@ -104,7 +102,7 @@ impl Controller {
         }
         self.dags.insert(name.clone(), entry);
         self.uids.take(uid);
-        tx.batch.put(key::uid(uid.row()), &uid.incarnation());
+        tx.put(key::uid(uid.row()), &uid.incarnation());
         self.admit(tx, &name, admission);
         Ok(self.begin_dag_operation(tx, &name, Work::CreateDag(name.clone())))
     }
@@ -226,7 +224,7 @@ impl Controller {
         entry.record.previous = None;
         entry.record.placement = Some(previous);
         entry.explanation = None;
-        tx.batch.delete(key::explanation(name));
+        tx.delete(key::explanation(name));
         self.hold_again(name);
         self.store_dag(tx, name);
         self.dirty_dags.insert(name.clone());
@@ -261,11 +259,11 @@ impl Controller {
         if let Some(entry) = self.dags.remove(name) {
             self.discharge_dag(&name.tenant, &entry.record.spec);
         }
-        tx.batch.delete(key::dag(name));
-        tx.batch.delete(key::explanation(name));
+        tx.delete(key::dag(name));
+        tx.delete(key::explanation(name));
         if let Some(mut view) = last {
             view.state = snic_domain::DagState::Deleting;
-            tx.effects.push(Effect::Emit(Change::DagDeleted(Box::new(view))));
+            tx.emit(Change::DagDeleted(Box::new(view)));
         }
         self.capacity_freed = true;
         card

@@ -24,17 +24,16 @@ mod check;
 mod consolidation;
 mod dags;
 mod epoch;
-mod error;
-mod event;
 #[cfg(test)]
 mod fixtures;
 mod glance;
 mod log;
 mod maintenance;
 mod operations;
+mod outbox;
 mod pages;
 mod placement;
-mod policy;
+mod protocol;
 mod queries;
 mod reconcile;
 mod records;
@@ -51,21 +50,24 @@ mod states;
 mod status;
 mod tenants;
 mod tx;
-mod view;
 
-pub use bindings::{BindingRecord, BindingView, BoundDag};
-pub use consolidation::{ConsolidationSettings, ConsolidationView, MoveView, RecommendationView};
 pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
     reference_step,
 };
-pub use error::{ControlError, FieldViolation};
-pub use event::{CallId, Caller, Change, Command, Effect, Event, Reply, Request};
 pub use glance::RegionGlance;
-pub use log::{LOG_KEPT, LogEntry, LogKind};
-pub use policy::{Admission, EPOCH_MAX, EPOCH_MIN, Fairness, Scheduling, Scheme};
-pub use records::{InvalidRecord, Maintenance, OperationRecord, RecordWrite, Work};
+pub use log::LOG_KEPT;
+pub use outbox::{BatchNo, NumberedBatch, Outbox};
+pub use protocol::{
+    Admission, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller, CardHealth,
+    CardView, Change, Command, ConsolidationSettings, ConsolidationView, ControlError, DagView,
+    EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry, LogKind, MoveView,
+    NtView, OperationRecord, OperationView, RecommendationView, RegionUser, RegionView, Reply,
+    Request, RuleView, Scheduling, Scheme, Settings, SlotView, StatePlace, StateView, TenantUsage,
+    TenantView, Work,
+};
+pub use records::{InvalidRecord, Maintenance, RecordWrite};
 pub use refused::RefusedRecord;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
@@ -73,11 +75,6 @@ pub use snic_planner::Underfilled;
 pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
-pub use state::{Controller, Settings};
-pub use states::{
-    PendingErase, Phase, ResidentContext, StateFigures, StatePlace, StateRecord, StateView,
-};
-pub use view::{
-    BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
-    RuleView, SlotView, TenantUsage, TenantView,
-};
+pub use state::Controller;
+pub use states::{PendingErase, Phase, ResidentContext, StateFigures, StateRecord};
+pub use tx::Tx;

@@ -1,138 +1,102 @@
-//! What the control plane decided by itself, and why: kept for a while, watched live.
+//! The log: what the control plane decided by itself, kept for a while.
 
 use std::collections::VecDeque;
 
-use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
-
-use crate::event::{Caller, Change, Effect};
+use crate::protocol::{Caller, LogEntry};
 use crate::state::Controller;
 use crate::tx::Tx;
 
 /// Entries kept; the oldest go first. A few hundred bytes each: about a megabyte.
 pub const LOG_KEPT: usize = 4_096;
 
-/// What kind of decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LogKind {
-    /// A DAG gets more instances: it is overloaded.
-    ScaleOut,
-    /// A DAG gets more instances ahead of need.
-    PreLaunch,
-    /// A DAG gives instances back.
-    ScaleIn,
-    /// A DAG gives instances up for another one below its fair share.
-    ContextSwitch,
-    /// A DAG gives instances up that it was not promised, for one that asks for a promise.
-    Reclaim,
-    /// More instances serve a DAG now.
-    Scaled,
-    /// No place was found for more instances.
-    NoPlace,
-    /// What a chain keeps for a DAG is saved: its region is needed, or the DAG serves from another.
-    StateSaved,
-    /// What was saved is in a region again, before a packet came there.
-    StateRestored,
-    /// What a chain kept for a DAG is lost: it begins empty.
-    StateLost,
-    /// A region is not switched: what is kept in it cannot be saved.
-    StateKept,
-    /// An epoch was skipped.
-    Overrun,
-    /// A card's counters made no sense.
-    OddCounters,
-    /// NTs reached beyond the pages of their tenants; the packets were dropped.
-    MemoryFault,
-    /// Other policies are in force.
-    PoliciesApplied,
-    /// Policy files were refused; what was in force stays.
-    PoliciesRefused,
-}
-
-/// One decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Rises by one; unique since the daemon started.
-    pub number: u64,
-    /// When.
-    pub at: Timestamp,
-    /// What kind.
-    pub kind: LogKind,
-    /// Which DAG it is about, if one.
-    pub dag: Option<DagName>,
-    /// Which card, if one.
-    pub card: Option<CardId>,
-    /// Which regions.
-    pub regions: Vec<RegionId>,
-    /// What and why, for people.
-    pub text: String,
-}
-
-impl LogEntry {
-    /// Whether `caller` may see it: operators see all, tenants what is about their DAGs.
-    pub fn is_visible_to(&self, caller: &Caller) -> bool {
-        caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
-    }
-
-    /// The tenant it is about, if one.
-    pub fn tenant(&self) -> Option<&TenantId> {
-        self.dag.as_ref().map(|dag| &dag.tenant)
-    }
-}
-
 /// The last entries.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     entries: VecDeque<LogEntry>,
-    next: u64,
+    last_number: u64,
 }
 
-/// What an entry is about.
-#[derive(Debug, Default)]
-pub(crate) struct About<'a> {
-    pub dag: Option<&'a DagName>,
-    pub card: Option<&'a CardId>,
-    pub regions: Vec<RegionId>,
-}
-
-impl<'a> About<'a> {
-    pub fn card(card: &'a CardId) -> Self {
-        Self { card: Some(card), ..Self::default() }
+impl Log {
+    /// Numbers and keeps what an event noted.
+    pub fn keep(&mut self, tx: &mut Tx) {
+        for entry in tx.noted() {
+            self.last_number += 1;
+            entry.number = self.last_number;
+            self.entries.push_back(entry.clone());
+            if self.entries.len() > LOG_KEPT {
+                self.entries.pop_front();
+            }
+        }
     }
 
-    pub fn dag(card: &'a CardId, dag: &'a DagName) -> Self {
-        Self { card: Some(card), dag: Some(dag), ..Self::default() }
+    /// The entries that `caller` may see with a number under `before`, the last first.
+    pub fn before(&self, caller: &Caller, before: Option<u64>) -> impl Iterator<Item = &LogEntry> {
+        let end = before.map_or(self.entries.len(), |before| {
+            self.entries.partition_point(|entry| entry.number < before)
+        });
+        self.entries.range(..end).rev().filter(move |entry| entry.is_visible_to(caller))
     }
 }
 
 impl Controller {
-    /// Notes a decision, and tells those who watch.
-    pub(crate) fn note(&mut self, tx: &mut Tx, kind: LogKind, about: About<'_>, text: String) {
-        self.log.next += 1;
-        let entry = LogEntry {
-            number: self.log.next,
-            at: self.now,
-            kind,
-            dag: about.dag.cloned(),
-            card: about.card.cloned(),
-            regions: about.regions,
-            text,
-        };
-        tx.effects.push(Effect::Emit(Change::Logged(Box::new(entry.clone()))));
-        self.log.entries.push_back(entry);
-        if self.log.entries.len() > LOG_KEPT {
-            self.log.entries.pop_front();
-        }
-    }
-
     /// The decisions that `caller` may see with a number under `before`, the last first.
     pub fn log_before(
         &self,
         caller: &Caller,
         before: Option<u64>,
     ) -> impl Iterator<Item = &LogEntry> {
-        let end = before.map_or(self.log.entries.len(), |before| {
-            self.log.entries.partition_point(|entry| entry.number < before)
-        });
-        self.log.entries.range(..end).rev().filter(move |entry| entry.is_visible_to(caller))
+        self.log.before(caller, before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{DagName, Timestamp};
+
+    use super::*;
+    use crate::protocol::LogKind;
+    use crate::tx::About;
+
+    fn dag(name: &str) -> DagName {
+        let (tenant, dag) = name.split_once('/').expect("TENANT/DAG");
+        let (tenant, dag) = (tenant.parse().expect("a label"), dag.parse().expect("a label"));
+        DagName { tenant, dag }
+    }
+
+    fn numbers<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> Vec<u64> {
+        entries.map(|entry| entry.number).collect()
+    }
+
+    #[test]
+    fn entries_are_numbered_over_events_and_read_backwards() {
+        let (acme, beta) = (dag("acme/web"), dag("beta/web"));
+        let mut log = Log::default();
+        for dags in [&[&acme, &beta][..], &[], &[&acme]] {
+            let mut tx = Tx::at(Timestamp::from_nanos(7));
+            for dag in dags {
+                let about = About { dag: Some(dag), ..About::default() };
+                tx.note(LogKind::ScaleOut, about, "overloaded".into());
+            }
+            log.keep(&mut tx);
+            assert!(tx.noted().all(|entry| entry.number > 0 && entry.at.as_nanos() == 7));
+        }
+        let operator = Caller::Operator("ada".into());
+        assert_eq!(numbers(log.before(&operator, None)), [3, 2, 1]);
+        assert_eq!(numbers(log.before(&operator, Some(3))), [2, 1]);
+        assert_eq!(numbers(log.before(&Caller::Tenant(acme.tenant.clone()), None)), [3, 1]);
+        assert_eq!(numbers(log.before(&Caller::Orchestrator("vmd".into()), None)), [0; 0]);
+    }
+
+    #[test]
+    fn the_oldest_entries_go_first() {
+        let mut log = Log::default();
+        for _ in 0..=LOG_KEPT {
+            let mut tx = Tx::default();
+            tx.note(LogKind::Overrun, About::default(), String::new());
+            log.keep(&mut tx);
+        }
+        let operator = Caller::Operator("ada".into());
+        let kept = numbers(log.before(&operator, None));
+        assert_eq!((kept.len(), kept.first(), kept.last()), (LOG_KEPT, Some(&4_097), Some(&2)));
     }
 }

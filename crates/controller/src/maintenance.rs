@@ -1,8 +1,7 @@
 //! Maintenance: nothing new is taken in, what is there is served. It survives restarts, so that
 //! a daemon that is updated during it does not come back open.
 
-use crate::error::ControlError;
-use crate::event::{Caller, Reply};
+use crate::protocol::{Caller, ControlError, Reply};
 use crate::records::{Maintenance, key};
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -25,7 +24,7 @@ impl Controller {
     ) -> Result<Reply, ControlError> {
         let Some(reason) = reason else {
             if self.maintenance.take().is_some() {
-                tx.batch.delete(key::MAINTENANCE.to_owned());
+                tx.delete(key::MAINTENANCE.to_owned());
             }
             return Ok(Reply::Done);
         };
@@ -35,7 +34,7 @@ impl Controller {
         }
         let since = self.maintenance.as_ref().map_or(self.now, |before| before.since);
         let record = Maintenance { reason, by: caller.key(), since };
-        tx.batch.put(key::MAINTENANCE.to_owned(), &record);
+        tx.put(key::MAINTENANCE.to_owned(), &record);
         self.maintenance = Some(record);
         Ok(Reply::Done)
     }

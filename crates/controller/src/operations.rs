@@ -4,9 +4,10 @@
 use snic_domain::limits::{OPERATION_KEPT, OPERATIONS_KEPT_MAX};
 use snic_domain::{CardId, DagName, Digest, OperationId, RegionId};
 
-use crate::error::ControlError;
-use crate::event::{Caller, Change, Command, Effect, Reply, Request};
-use crate::records::{Made, OperationRecord, RequestRecord, Work, key};
+use crate::protocol::{
+    Caller, Change, Command, ControlError, OperationRecord, Reply, Request, Work,
+};
+use crate::records::{Made, RequestRecord, key};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -37,7 +38,7 @@ impl Controller {
         let reply = self.command(tx, &request.caller, request.command)?;
         if let Some(made) = made_by(&reply) {
             let record = RequestRecord { command, made, at: self.now };
-            tx.batch.put(key::request(&key.0, &key.1), &record);
+            tx.put(key::request(&key.0, &key.1), &record);
             self.requests.insert(key.clone(), record);
             self.requests_by_age.push_back(key);
         }
@@ -122,14 +123,14 @@ impl Controller {
     /// A new operation. Its id tells nothing about others.
     pub(crate) fn begin_operation(&mut self, tx: &mut Tx, work: Work) -> OperationId {
         self.meta.operations += 1;
-        tx.batch.put(key::META.to_owned(), &self.meta);
+        tx.put(key::META.to_owned(), &self.meta);
         let seed = format!("{}/{}", self.meta.secret, self.meta.operations);
         let [a, b, ..] = Digest::of(seed.as_bytes()).words();
         let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
             .expect("a prefix and sixteen hexadecimal digits are a label");
         let record =
             OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
-        tx.batch.put(key::operation(&id), &record);
+        tx.put(key::operation(&id), &record);
         match &record.work {
             Work::DrainRegion(card, region) => {
                 self.drains.insert(id.clone(), (card.clone(), Some(*region)));
@@ -170,7 +171,7 @@ impl Controller {
             return;
         }
         record.ended = Some((self.now, result));
-        tx.batch.put(key::operation(id), record);
+        tx.put(key::operation(id), record);
         self.ended.push_back(id.clone());
         self.drains.remove(id);
         self.consolidations.remove(id);
@@ -181,7 +182,7 @@ impl Controller {
         {
             entry.operation = None;
         }
-        tx.effects.push(Effect::Emit(Change::Operation(id.clone())));
+        tx.emit(Change::Operation(id.clone()));
     }
 
     /// The drains that have not ended, with each region that they are of.
@@ -255,7 +256,7 @@ impl Controller {
         }
         self.operations.remove(id);
         self.ended.retain(|ended| ended != id);
-        tx.batch.delete(key::operation(id));
+        tx.delete(key::operation(id));
         Ok(Reply::Done)
     }
 
@@ -268,7 +269,7 @@ impl Controller {
             if keep && self.ended.len() <= OPERATIONS_KEPT_MAX {
                 break;
             }
-            tx.batch.delete(key::operation(id));
+            tx.delete(key::operation(id));
             self.operations.remove(id);
             self.ended.pop_front();
         }
@@ -278,7 +279,7 @@ impl Controller {
             if keep && self.requests_by_age.len() <= OPERATIONS_KEPT_MAX {
                 break;
             }
-            tx.batch.delete(key::request(&id.0, &id.1));
+            tx.delete(key::request(&id.0, &id.1));
             self.requests.remove(id);
             self.requests_by_age.pop_front();
         }

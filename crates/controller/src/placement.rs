@@ -7,7 +7,7 @@ use snic_planner::{Request, Reservation, plan};
 
 use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection, decide};
 use crate::card::{Booking, ConnectionState, ObservedContent};
-use crate::error::ControlError;
+use crate::protocol::ControlError;
 use crate::records::{Placement, key, storable};
 use crate::state::{Controller, DagEntry};
 use crate::tx::Tx;
@@ -166,7 +166,7 @@ impl Controller {
             self.set_content(tx, &id, load.region, Some(&load.bitstream));
         }
         let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
-        tx.batch.put(key::explanation(name), &stored);
+        tx.put(key::explanation(name), &stored);
         let entry = self.dags.get_mut(name).expect("it was there before");
         let serving = entry.record.placement.take();
         entry.record.previous = entry.record.previous.take().or(serving);
@@ -402,7 +402,7 @@ impl Controller {
     pub(crate) fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
         let Some(record) = self.bitstreams.get_mut(id) else { return };
         record.rejected = Some(reason);
-        tx.batch.put(key::bitstream(id), record);
+        tx.put(key::bitstream(id), record);
         let held: Vec<(CardId, RegionId)> = self.regions_with(id);
         for (card, region) in held {
             if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {

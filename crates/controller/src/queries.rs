@@ -11,14 +11,13 @@ use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
 use crate::card::{CardState, ConnectionState, ObservedContent, RegionEntry};
-use crate::event::Caller;
-use crate::records::{BitstreamRecord, NtRecord, OperationRecord, Placement, Work};
+use crate::protocol::{
+    BitstreamView, Caller, CardHealth, CardView, DagView, NtView, OperationRecord, OperationView,
+    RegionUser, RegionView, RuleView, SlotView, TenantView, Work,
+};
+use crate::records::{BitstreamRecord, NtRecord, Placement};
 use crate::rows;
 use crate::state::{Controller, DagEntry};
-use crate::view::{
-    BitstreamView, CardHealth, CardView, DagView, NtView, OperationView, RegionUser, RegionView,
-    RuleView, SlotView, TenantView,
-};
 
 /// A short digest of what identifies a state of a resource.
 fn etag(parts: &[&dyn std::fmt::Display]) -> String {

@@ -10,7 +10,7 @@ use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
 
 use crate::card::{CardState, ConnectionState, Loading, Programming};
-use crate::event::{Change, Effect};
+use crate::protocol::Change;
 use crate::records::{Placement, key};
 use crate::rows::{self, Bucket, DagColumns};
 use crate::state::{Controller, DagEntry};
@@ -221,7 +221,7 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let command = CardCommand::Program { ticket, delta: delta.clone() };
         card.programming = Some(Programming { ticket, delta, dags, removals });
-        tx.effects.push(Effect::Card { card: id.clone(), command });
+        tx.card(id.clone(), command);
     }
 
     /// Asks for the load that waits longest, if none is under way.
@@ -270,7 +270,7 @@ impl Controller {
         };
         card.loading = Some(Loading { ticket, region, digest, bitstream });
         let command = CardCommand::Load { ticket, region, digest };
-        tx.effects.push(Effect::Card { card: id.clone(), command });
+        tx.card(id.clone(), command);
         let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
         for name in users {
             self.start_operation(&name);
@@ -316,23 +316,23 @@ impl Controller {
 
     pub(crate) fn emit_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            tx.effects.push(Effect::Emit(Change::Dag(name.clone(), entry.record.uid)));
+            tx.emit(Change::Dag(name.clone(), entry.record.uid));
         }
     }
 
     pub(crate) fn emit_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
-        tx.effects.push(Effect::Emit(Change::Region(card.clone(), region)));
+        tx.emit(Change::Region(card.clone(), region));
     }
 
     pub(crate) fn store_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
         if let Some(entry) = self.cards.get(card).and_then(|c| c.region(region)) {
-            tx.batch.put(key::region(card, region), &entry.record);
+            tx.put(key::region(card, region), &entry.record);
         }
     }
 
     pub(crate) fn store_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            tx.batch.put(key::dag(name), &entry.record);
+            tx.put(key::dag(name), &entry.record);
         }
     }
 }

@@ -31,7 +31,6 @@ use snic_domain::{
     VmId,
 };
 
-use crate::error::ControlError;
 use crate::states::ResidentContext;
 
 /// The layout of the records; a store with another one is refused.
@@ -180,64 +179,6 @@ pub struct RuleRecord {
     pub created: Timestamp,
 }
 
-/// What an operation does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Work {
-    /// Brings a new DAG onto a card.
-    CreateDag(DagName),
-    /// Brings a new generation of a DAG onto a card.
-    UpdateDag(DagName),
-    /// Takes a DAG off its card, if it was on one.
-    DeleteDag(DagName, Option<CardId>),
-    /// Moves DAGs away from a region.
-    DrainRegion(CardId, RegionId),
-    /// Gives a faulty region another chance.
-    ResetRegion(CardId, RegionId),
-    /// Moves DAGs of a card together.
-    OptimizeCard(CardId),
-    /// Loads a card's role anew.
-    LoadRole {
-        /// Which card's.
-        card: CardId,
-        /// Also where it is the one that the card has.
-        force: bool,
-    },
-    /// Moves DAGs away from all regions of a card.
-    DrainCard(CardId),
-}
-
-/// An operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperationRecord {
-    /// Its id.
-    pub id: OperationId,
-    /// What it does.
-    pub work: Work,
-    /// When it was made.
-    pub created: Timestamp,
-    /// When the card was first asked for something.
-    pub started: Option<Timestamp>,
-    /// When and how it ended.
-    pub ended: Option<(Timestamp, Result<(), ControlError>)>,
-}
-
-impl OperationRecord {
-    /// The tenant that may see it; `None`: operators only.
-    pub fn tenant(&self) -> Option<&TenantId> {
-        match &self.work {
-            Work::CreateDag(dag) | Work::UpdateDag(dag) | Work::DeleteDag(dag, _) => {
-                Some(&dag.tenant)
-            }
-            Work::DrainRegion(..)
-            | Work::DrainCard(_)
-            | Work::ResetRegion(..)
-            | Work::OptimizeCard(_)
-            | Work::LoadRole { .. } => None,
-        }
-    }
-}
-
 /// A request that was carried out, so that its repetition is not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
@@ -329,20 +270,8 @@ pub(crate) mod key {
 /// A change of the store: a key and its new value, or `None` to remove it.
 pub type RecordWrite = (String, Option<Vec<u8>>);
 
-/// The changes of one step, in order.
-#[derive(Debug, Default)]
-pub(crate) struct Batch(pub Vec<RecordWrite>);
-
-impl Batch {
-    pub(crate) fn put<T: Serialize>(&mut self, key: String, record: &T) {
-        let value = serde_json::to_vec(record)
-            .expect("records have text keys and no type that JSON cannot say");
-        self.0.push((key, Some(value)));
-    }
-
-    pub(crate) fn delete(&mut self, key: String) {
-        self.0.push((key, None));
-    }
+pub(crate) fn encode<T: Serialize>(record: &T) -> Vec<u8> {
+    serde_json::to_vec(record).expect("records have text keys and no type that JSON cannot say")
 }
 
 /// A record that cannot be read back.

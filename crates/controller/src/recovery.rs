@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Catalogue;
 
-use crate::bindings::{BindingRecord, Bindings};
+use crate::bindings::Bindings;
 use crate::card::{CardState, RegionEntry};
+use crate::protocol::{BindingRecord, OperationRecord, Settings, Work};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
-    OperationRecord, RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, Work, key,
-    read,
+    RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, key, read,
 };
 use crate::refused::{RefusedDags, RefusedRecord};
-use crate::state::{Controller, DagEntry, Settings, Uids};
+use crate::state::{Controller, DagEntry, Uids};
 use crate::states::{PendingErase, ResidentContext, StateRecord};
 
 /// The records by kind, with their keys.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use snic_domain::{Dag, DagName, DagSpec, TenantId, Timestamp};
 
-use crate::error::ControlError;
+use crate::protocol::ControlError;
 use crate::records::key;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -55,10 +55,10 @@ impl Controller {
         if self.refused.0.len() == KEPT_MAX
             && let Some(oldest) = self.refused.0.pop_front()
         {
-            tx.batch.delete(key::refused(&oldest.name));
+            tx.delete(key::refused(&oldest.name));
         }
         let record = RefusedRecord { name: name.clone(), spec: spec.clone(), at: self.now };
-        tx.batch.put(key::refused(name), &record);
+        tx.put(key::refused(name), &record);
         self.refused.0.push_back(record);
     }
 
@@ -74,7 +74,7 @@ impl Controller {
 
     fn forget_refused_where(&mut self, tx: &mut Tx, which: impl Fn(&RefusedRecord) -> bool) {
         for record in self.refused.0.iter().filter(|record| which(record)) {
-            tx.batch.delete(key::refused(&record.name));
+            tx.delete(key::refused(&record.name));
         }
         self.refused.0.retain(|record| !which(record));
     }

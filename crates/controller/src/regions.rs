@@ -3,10 +3,8 @@
 use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
 use crate::card::{ObservedContent, RegionEntry};
-use crate::error::ControlError;
-use crate::event::Reply;
 use crate::placement::Handover;
-use crate::records::Work;
+use crate::protocol::{ControlError, Reply, Work};
 use crate::state::Controller;
 use crate::tx::Tx;
 

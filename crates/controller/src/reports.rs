@@ -10,7 +10,6 @@ use snic_tables::{
 };
 
 use crate::card::{CardState, ConnectionState, Loading, ObservedContent};
-use crate::event::Effect;
 use crate::pages::Pages;
 use crate::records::{CardRecord, Placement, key};
 use crate::rows;
@@ -34,7 +33,7 @@ impl Controller {
                 return;
             }
             None => {
-                tx.batch.put(key::card(&id), &CardRecord { profile: profile.clone() });
+                tx.put(key::card(&id), &CardRecord { profile: profile.clone() });
                 self.cards.insert(id.clone(), CardState::new(id.clone(), profile));
             }
         }
@@ -46,7 +45,7 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         if card.profile.save_area != profile.save_area {
             card.profile.save_area = profile.save_area;
-            tx.batch.put(key::card(id), &CardRecord { profile });
+            tx.put(key::card(id), &CardRecord { profile });
             self.lose_outside(tx, id);
         }
     }
@@ -90,8 +89,7 @@ impl Controller {
         card.forget();
         card.connection = ConnectionState::Adopting(ticket);
         self.forget_meters(id);
-        tx.effects
-            .push(Effect::Card { card: id.clone(), command: CardCommand::ReadBack { ticket } });
+        tx.card(id.clone(), CardCommand::ReadBack { ticket });
         self.touch_card(id);
     }
 

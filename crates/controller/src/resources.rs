@@ -4,8 +4,7 @@ use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTE
 use snic_domain::{Bandwidth, Bitstream, BitstreamId, NtType, NtTypeId, TenantId};
 
 use crate::dags::check_etag;
-use crate::error::ControlError;
-use crate::event::{Caller, Effect, Reply};
+use crate::protocol::{Caller, ControlError, Reply};
 use crate::records::{BitstreamRecord, NtRecord, key};
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -29,7 +28,7 @@ impl Controller {
             return Err(ControlError::invalid("nt_type_id", rule));
         }
         let record = NtRecord { nt: nt.clone(), created: self.now };
-        tx.batch.put(key::nt(&nt.id), &record);
+        tx.put(key::nt(&nt.id), &record);
         self.catalogue.insert_nt(nt.clone());
         let view = self.nt_view(&record);
         self.nts.insert(nt.id, record);
@@ -103,7 +102,7 @@ impl Controller {
     pub(crate) fn remove_nt(&mut self, tx: &mut Tx, id: &NtTypeId) {
         self.nts.remove(id);
         self.catalogue.remove_nt(id);
-        tx.batch.delete(key::nt(id));
+        tx.delete(key::nt(id));
     }
 
     pub(crate) fn create_bitstream(
@@ -124,7 +123,7 @@ impl Controller {
         bitstream.shareable |= owner.is_none();
         let record =
             BitstreamRecord { bitstream: bitstream.clone(), rejected: None, created: self.now };
-        tx.batch.put(key::bitstream(&bitstream.id), &record);
+        tx.put(key::bitstream(&bitstream.id), &record);
         let view = self.bitstream_view(&record, false);
         self.charge_bitstream(&bitstream);
         self.bitstreams.insert(bitstream.id.clone(), record);
@@ -226,12 +225,12 @@ impl Controller {
             self.emit_region(tx, &card, region);
         }
         self.catalogue.remove_bitstream(id);
-        tx.batch.delete(key::bitstream(id));
+        tx.delete(key::bitstream(id));
         if let Some(record) = self.bitstreams.remove(id) {
             self.discharge_bitstream(&record.bitstream);
             let digest = record.bitstream.digest;
             if !self.bitstreams.values().any(|other| other.bitstream.digest == digest) {
-                tx.effects.push(Effect::DropBlob(digest));
+                tx.drop_blob(digest);
             }
         }
     }

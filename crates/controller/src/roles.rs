@@ -8,9 +8,7 @@ use snic_domain::{CardId, OperationId, RegionId};
 use snic_tables::{CardCommand, Ticket};
 
 use crate::card::{CardState, ConnectionState};
-use crate::error::ControlError;
-use crate::event::{Effect, Reply};
-use crate::records::Work;
+use crate::protocol::{ControlError, Reply, Work};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -51,7 +49,7 @@ impl Controller {
         }
         self.lose_card(tx, id, "its role is being loaded".to_owned());
         let command = CardCommand::LoadRole { ticket, force };
-        tx.effects.push(Effect::Card { card: id.clone(), command });
+        tx.card(id.clone(), command);
         Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
     }
 

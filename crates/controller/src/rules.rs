@@ -6,8 +6,7 @@ use snic_domain::{DagName, Rule, RuleId, VmId};
 use snic_tables::{RowKey, Table};
 
 use crate::dags::check_etag;
-use crate::error::ControlError;
-use crate::event::Reply;
+use crate::protocol::{ControlError, Reply};
 use crate::records::{RuleRecord, key};
 use crate::rows;
 use crate::state::Controller;
@@ -49,7 +48,7 @@ impl Controller {
         let dag = rule.dag.clone();
         let id = rule.id.clone();
         let record = RuleRecord { rule, card, row, binding, created: self.now };
-        tx.batch.put(key::rule(&id), &record);
+        tx.put(key::rule(&id), &record);
         self.rules.insert(id.clone(), record);
         self.retarget_rules(&dag);
         self.order_rows(tx, &id);
@@ -68,7 +67,7 @@ impl Controller {
         for (record, row) in self.rules.values_mut().filter(|r| alike(r)).zip(rows) {
             if record.row != row {
                 record.row = row;
-                tx.batch.put(key::rule(&record.rule.id), record);
+                tx.put(key::rule(&record.rule.id), record);
                 moved.insert(record.rule.dag.clone());
             }
         }
@@ -98,7 +97,7 @@ impl Controller {
 
     pub(crate) fn remove_rule(&mut self, tx: &mut Tx, id: &RuleId) {
         let Some(record) = self.rules.remove(id) else { return };
-        tx.batch.delete(key::rule(id));
+        tx.delete(key::rule(id));
         if let Some(card) = self.cards.get_mut(&record.card) {
             card.clear_rows([RowKey { table: Table::Classifier, row: record.row }].into_iter());
             card.classifier_free.insert(record.row);
@@ -127,7 +126,7 @@ impl Controller {
             let (Some(to), Some(record)) = (to, self.rules.get_mut(&id)) else { return };
             let row = std::mem::replace(&mut record.row, to);
             let from = std::mem::replace(&mut record.card, card.clone());
-            tx.batch.put(key::rule(&id), record);
+            tx.put(key::rule(&id), record);
             if let Some(from) = self.cards.get_mut(&from) {
                 from.clear_rows([RowKey { table: Table::Classifier, row }].into_iter());
                 from.classifier_free.insert(row);

@@ -1,7 +1,6 @@
 //! The state, and the one door to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{
@@ -13,63 +12,17 @@ use snic_tables::Ticket;
 
 use crate::bindings::Bindings;
 use crate::card::CardState;
-use crate::consolidation::{Consolidating, ConsolidationSettings};
+use crate::consolidation::Consolidating;
 use crate::epoch::Meter;
-use crate::event::{Effect, Event, Reply};
-use crate::log::{About, Log, LogKind};
-use crate::policy::{Admission, Fairness, Scheduling};
+use crate::log::Log;
+use crate::protocol::{Event, LogKind, OperationRecord, Reply, Settings, TenantUsage};
 use crate::records::{
-    BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, OperationRecord, Placement,
-    RequestRecord, RuleRecord, TenantRecord, key,
+    BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, Placement, RequestRecord, RuleRecord,
+    TenantRecord, key,
 };
 use crate::refused::RefusedDags;
 use crate::roles::RoleLoad;
-use crate::tx::Tx;
-use crate::view::TenantUsage;
-
-/// How patient the controller is, and by which policies it shares and promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// How often a load is tried in a region before the region is given up; at least 1.
-    pub load_attempts: u32,
-    /// How long is waited after a first failure; doubled after each further one.
-    pub backoff: Duration,
-    /// The longest wait between two tries.
-    pub backoff_max: Duration,
-    /// How capacity is shared.
-    pub fairness: Fairness,
-    /// When DAGs get more instances, and when fewer.
-    pub autoscaling: snic_autoscaler::Policy,
-    /// What is promised.
-    pub admission: Admission,
-    /// How packets are scheduled on the cards.
-    pub scheduling: Scheduling,
-    /// What moving DAGs together may cost and must bring.
-    pub consolidation: ConsolidationSettings,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            load_attempts: 3,
-            backoff: Duration::from_millis(20),
-            backoff_max: Duration::from_secs(5),
-            fairness: Fairness::default(),
-            autoscaling: snic_autoscaler::Policy::default(),
-            admission: Admission::default(),
-            scheduling: Scheduling::default(),
-            consolidation: ConsolidationSettings::default(),
-        }
-    }
-}
-
-impl Settings {
-    /// How long to wait after the `failures`th failure in a row.
-    pub(crate) fn wait(&self, failures: u32) -> Duration {
-        let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        doubled.min(self.backoff_max)
-    }
-}
+use crate::tx::{About, Tx};
 
 /// A DAG with what is known of it at run time.
 #[derive(Debug, Clone)]
@@ -266,10 +219,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Takes an event; says what is to be done, in order. `now` never goes backwards.
-    pub fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Effect> {
+    /// Takes an event; says what it leads to, for an [`crate::Outbox`]. `now` never goes backwards.
+    pub fn handle(&mut self, event: Event, now: Timestamp) -> Tx {
         self.now = self.now.max(now);
-        let mut tx = Tx::default();
+        let mut tx = Tx::at(self.now);
         let mut reply = None;
         match event {
             Event::Request { call, request } => {
@@ -282,7 +235,7 @@ impl Controller {
             Event::Sample => self.sample(&mut tx),
             Event::Settings(settings) => self.settings_arrived(*settings),
             Event::SettingsRefused { reason } => {
-                self.note(&mut tx, LogKind::PoliciesRefused, About::default(), reason);
+                tx.note(LogKind::PoliciesRefused, About::default(), reason);
             }
         }
         self.reconcile(&mut tx);
@@ -291,20 +244,21 @@ impl Controller {
         }
         if let Some((call, result)) = reply {
             let result = result.map(|reply| self.up_to_date(reply));
-            tx.effects.push(Effect::Reply { call, result });
+            tx.reply(call, result);
         }
         self.forget_old(&mut tx);
         self.forget_old_bindings(&mut tx);
-        if !self.meta_stored && !tx.batch.0.is_empty() {
+        if !self.meta_stored && !tx.writes().is_empty() {
             self.meta_stored = true;
-            tx.batch.put(key::META.to_owned(), &self.meta);
+            tx.put(key::META.to_owned(), &self.meta);
         }
         if cfg!(debug_assertions)
             && let Err(broken) = self.check()
         {
             panic!("an invariant of the controller is broken: {broken}");
         }
-        tx.into_effects()
+        self.log.keep(&mut tx);
+        tx
     }
 
     /// A reply that was made before the next steps were taken, as it is after them.

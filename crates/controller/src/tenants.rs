@@ -8,12 +8,10 @@ use snic_domain::{
 };
 
 use crate::dags::check_etag;
-use crate::error::ControlError;
-use crate::event::Reply;
+use crate::protocol::{ControlError, Reply, TenantUsage};
 use crate::records::{TenantRecord, key};
 use crate::state::Controller;
 use crate::tx::Tx;
-use crate::view::TenantUsage;
 
 impl Controller {
     pub(crate) fn create_tenant(
@@ -35,7 +33,7 @@ impl Controller {
             })?;
         let record =
             TenantRecord { tenant, number, generation: 1, created: self.now, updated: self.now };
-        tx.batch.put(key::tenant(&id), &record);
+        tx.put(key::tenant(&id), &record);
         self.tenants.insert(id.clone(), record);
         self.tenant_reply(&id)
     }
@@ -56,7 +54,7 @@ impl Controller {
             record.tenant.quota = quota.unwrap_or(record.tenant.quota);
             record.generation += 1;
             record.updated = now;
-            tx.batch.put(key::tenant(id), record);
+            tx.put(key::tenant(id), record);
         }
         self.reweigh(id);
         self.tenant_reply(id)
@@ -119,7 +117,7 @@ impl Controller {
         }
         self.forget_refused_of(tx, id);
         self.tenants.remove(id);
-        tx.batch.delete(key::tenant(id));
+        tx.delete(key::tenant(id));
         Ok(Reply::Done)
     }
 

@@ -1,23 +1,111 @@
 //! What one event leads to, while it is being worked out.
 
-use crate::event::Effect;
-use crate::records::Batch;
+use serde::Serialize;
+use snic_domain::{CardId, DagName, Digest, RegionId, Timestamp};
+use snic_tables::CardCommand;
 
-/// Changes of the store and other effects of one event.
-#[derive(Debug, Default)]
-pub(crate) struct Tx {
-    pub batch: Batch,
-    pub effects: Vec<Effect>,
+use crate::protocol::{CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply};
+use crate::records::{RecordWrite, encode};
+
+/// Changes of the store, and what is to be done once they are durable: see [`crate::Outbox`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tx {
+    now: Timestamp,
+    writes: Vec<RecordWrite>,
+    effects: Vec<Effect>,
 }
 
 impl Tx {
-    /// The effects in the order in which they are to be carried out: intent first.
-    pub fn into_effects(self) -> Vec<Effect> {
-        let mut effects = Vec::with_capacity(self.effects.len() + 1);
-        if !self.batch.0.is_empty() {
-            effects.push(Effect::Persist(self.batch.0));
-        }
-        effects.extend(self.effects);
-        effects
+    pub(crate) const fn at(now: Timestamp) -> Self {
+        Self { now, writes: Vec::new(), effects: Vec::new() }
+    }
+
+    /// The changes of the store, in order; all of them or none.
+    pub fn writes(&self) -> &[RecordWrite] {
+        &self.writes
+    }
+
+    /// What is to be done, in order.
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<RecordWrite>, Vec<Effect>) {
+        (self.writes, self.effects)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn from_parts(writes: Vec<RecordWrite>, effects: Vec<Effect>) -> Self {
+        Self { now: Timestamp::ZERO, writes, effects }
+    }
+
+    /// A record is new, or different.
+    pub(crate) fn put<T: Serialize>(&mut self, key: String, record: &T) {
+        self.writes.push((key, Some(encode(record))));
+    }
+
+    /// A record is gone.
+    pub(crate) fn delete(&mut self, key: String) {
+        self.writes.push((key, None));
+    }
+
+    /// A card is asked for a step.
+    pub(crate) fn card(&mut self, card: CardId, command: CardCommand) {
+        self.effects.push(Effect::Card { card, command });
+    }
+
+    /// A request is answered.
+    pub(crate) fn reply(&mut self, call: CallId, result: Result<Reply, ControlError>) {
+        self.effects.push(Effect::Reply { call, result });
+    }
+
+    /// Those who watch are told.
+    pub(crate) fn emit(&mut self, change: Change) {
+        self.effects.push(Effect::Emit(change));
+    }
+
+    /// The bytes of a bitstream are needed no more.
+    pub(crate) fn drop_blob(&mut self, digest: Digest) {
+        self.effects.push(Effect::DropBlob(digest));
+    }
+
+    /// Something was decided: it is logged, and those who watch are told. The log numbers it at the
+    /// end of the event.
+    pub(crate) fn note(&mut self, kind: LogKind, about: About<'_>, text: String) {
+        self.emit(Change::Logged(Box::new(LogEntry {
+            number: 0,
+            at: self.now,
+            kind,
+            dag: about.dag.cloned(),
+            card: about.card.cloned(),
+            regions: about.regions,
+            text,
+        })));
+    }
+
+    /// What was noted, in order.
+    pub(crate) fn noted(&mut self) -> impl Iterator<Item = &mut LogEntry> {
+        self.effects.iter_mut().filter_map(|effect| match effect {
+            Effect::Emit(Change::Logged(entry)) => Some(entry.as_mut()),
+            _ => None,
+        })
+    }
+}
+
+/// What an entry of the log is about.
+#[derive(Debug, Default)]
+pub(crate) struct About<'a> {
+    pub dag: Option<&'a DagName>,
+    pub card: Option<&'a CardId>,
+    pub regions: Vec<RegionId>,
+}
+
+impl<'a> About<'a> {
+    pub fn card(card: &'a CardId) -> Self {
+        Self { card: Some(card), ..Self::default() }
+    }
+
+    pub fn dag(card: &'a CardId, dag: &'a DagName) -> Self {
+        Self { card: Some(card), dag: Some(dag), ..Self::default() }
     }
 }

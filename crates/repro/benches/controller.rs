@@ -21,7 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
     CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, Effect, Event,
-    Request, Settings,
+    Outbox, Request, Settings, Tx,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
@@ -122,6 +122,7 @@ struct Bench {
     controller: Controller,
     cards: Vec<Card>,
     asked: VecDeque<(usize, CardCommand)>,
+    outbox: Outbox<Effect>,
     now: Timestamp,
     calls: u64,
     /// By DAG: its card, where it stands among the card's counters, and what was promised.
@@ -144,6 +145,7 @@ impl Bench {
             controller,
             cards,
             asked: VecDeque::new(),
+            outbox: Outbox::new(),
             now: Timestamp::from_nanos(1_000_000),
             calls: 0,
             dags: Vec::new(),
@@ -240,10 +242,17 @@ impl Bench {
         self.sent = (0..ROUND).map(|_| bases.iter().map(&mut vary).collect()).collect();
     }
 
-    fn handle(&mut self, event: Event) -> usize {
-        let effects = self.controller.handle(event, self.now);
-        let count = effects.len();
-        for effect in effects {
+    fn handle(&mut self, event: Event) {
+        let tx = self.controller.handle(event, self.now);
+        self.carry_out(tx);
+    }
+
+    /// What an event led to; all is durable at once.
+    fn carry_out(&mut self, tx: Tx) {
+        if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
+            self.outbox.durable(batch.number);
+        }
+        while let Some(effect) = self.outbox.pop_ready() {
             match effect {
                 Effect::Card { card, command } => {
                     let card = self.cards.iter().position(|c| c.id == card).expect("a card");
@@ -252,10 +261,9 @@ impl Bench {
                 Effect::Reply { result, .. } => {
                     result.expect("all is granted");
                 }
-                Effect::Persist(_) | Effect::Emit(_) | Effect::DropBlob(_) => {}
+                Effect::Emit(_) | Effect::DropBlob(_) => {}
             }
         }
-        count
     }
 
     fn ask(&mut self, command: Command) {
@@ -304,14 +312,9 @@ impl Bench {
             let event = Event::Card { card, report };
             let now = self.now;
             let begin = Instant::now();
-            let effects = black_box(self.controller.handle(event, now));
+            let tx = black_box(self.controller.handle(event, now));
             took += begin.elapsed();
-            for effect in effects {
-                if let Effect::Card { card, command } = effect {
-                    let card = self.cards.iter().position(|c| c.id == card).expect("a card");
-                    self.asked.push_back((card, command));
-                }
-            }
+            self.carry_out(tx);
         }
         took
     }

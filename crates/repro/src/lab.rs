@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use snic_bitstream::build_test;
 use snic_card_sim::{Measurements, Options, SimCard, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Command, Controller, DagView, Effect, Event, Request,
-    Settings,
+    CallId, Caller, CardCommand, CardReport, Command, Controller, DagView, Effect, Event, Outbox,
+    Request, Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, DagId, DagName,
@@ -64,6 +64,7 @@ pub struct Lab {
     /// The card.
     pub card: SimCard,
     session: Session,
+    outbox: Outbox<Effect>,
     now: Timestamp,
     images: BTreeMap<Digest, Arc<[u8]>>,
     replies: BTreeMap<CallId, Result<snic_controller::Reply, snic_controller::ControlError>>,
@@ -82,7 +83,8 @@ impl Lab {
         let controller = Controller::recover(Settings::default(), [], 7, Timestamp::ZERO)?;
         let (images, replies) = (BTreeMap::new(), BTreeMap::new());
         let session = Session::new(Deadlines::default());
-        let mut lab = Self { controller, card, session, now, images, replies, calls: 0 };
+        let outbox = Outbox::new();
+        let mut lab = Self { controller, card, session, outbox, now, images, replies, calls: 0 };
         let profile = Box::new(setup.card.clone());
         lab.handle(Event::CardAppeared { card: card_id()?, profile })?;
         lab.tenant("lab", 1)?;
@@ -160,9 +162,13 @@ impl Lab {
     }
 
     fn handle(&mut self, event: Event) -> Result<()> {
-        for effect in self.controller.handle(event, self.now) {
+        let tx = self.controller.handle(event, self.now);
+        if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
+            self.outbox.durable(batch.number);
+        }
+        while let Some(effect) = self.outbox.pop_ready() {
             match effect {
-                Effect::Persist(_) | Effect::Emit(_) | Effect::DropBlob(_) => {}
+                Effect::Emit(_) | Effect::DropBlob(_) => {}
                 Effect::Reply { call, result } => {
                     self.replies.insert(call, result);
                 }

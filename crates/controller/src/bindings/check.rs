@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snic_domain::{BindingState, CardId, VmId};
 
 use super::Bindings;
-use super::record::BindingRecord;
+use crate::protocol::BindingRecord;
 use crate::state::Controller;
 
 impl Controller {

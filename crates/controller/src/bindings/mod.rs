@@ -24,10 +24,7 @@ use snic_domain::{
     BindingSpec, BindingState, CardId, Chains, DagName, TenantId, Timestamp, VirtualFunctions, VmId,
 };
 
-pub use record::{BindingRecord, BindingView, BoundDag};
-
-use crate::error::ControlError;
-use crate::event::Reply;
+use crate::protocol::{BindingRecord, ControlError, Reply};
 use crate::records::InvalidRecord;
 use crate::recovery::contradiction;
 use crate::state::Controller;

@@ -1,56 +1,9 @@
-//! What is stored of a binding, and what callers see of it.
+//! What callers see of bindings, and what is made for one.
 
-use serde::{Deserialize, Serialize};
-use snic_domain::{
-    BindingSpec, BindingState, BoundFunction, Chains, DagId, DagName, DagState, DagUid, RuleId,
-    TenantId, Timestamp, VmId,
-};
+use snic_domain::{BindingState, BoundFunction, DagId, DagName, RuleId, TenantId, VmId};
 
+use crate::protocol::{BindingRecord, BindingView, BoundDag};
 use crate::state::Controller;
-
-/// A binding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BindingRecord {
-    /// What was asked for.
-    pub spec: BindingSpec,
-    /// How far it is.
-    pub state: BindingState,
-    /// The functions it has.
-    pub functions: Vec<BoundFunction>,
-    /// The DAG that was made for it.
-    pub own: Option<DagName>,
-    /// When it fails, unless it is bound by then.
-    pub deadline: Timestamp,
-    /// Why it ended, where it was not unbound on request.
-    pub reason: Option<String>,
-    /// When it was asked for.
-    pub created: Timestamp,
-    /// When its state last changed.
-    pub changed: Timestamp,
-}
-
-impl BindingRecord {
-    pub(super) const fn new(spec: BindingSpec, now: Timestamp, deadline: Timestamp) -> Self {
-        Self {
-            spec,
-            state: BindingState::Initial,
-            functions: Vec::new(),
-            own: None,
-            deadline,
-            reason: None,
-            created: now,
-            changed: now,
-        }
-    }
-
-    /// Where its packets go: what was named, or what was made for it.
-    pub fn dags(&self) -> &[DagName] {
-        match &self.spec.chains {
-            Chains::Dags(dags) => dags,
-            Chains::Template(_) => self.own.as_slice(),
-        }
-    }
-}
 
 /// The DAG that is made for a machine.
 pub(super) fn own_dag(tenant: &TenantId, vm: &VmId) -> DagName {
@@ -61,30 +14,6 @@ pub(super) fn own_dag(tenant: &TenantId, vm: &VmId) -> DagName {
 /// The rule of a machine's function.
 pub(super) fn own_rule(vm: &VmId, number: usize) -> RuleId {
     RuleId::new(&format!("vm-{vm}-{number}")).expect("a prefix, a UUID and a number are a label")
-}
-
-/// A DAG that a machine uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BoundDag {
-    /// Which.
-    pub name: DagName,
-    /// What packets carry; `None` where the DAG is gone.
-    pub uid: Option<DagUid>,
-    /// How far it is.
-    pub state: Option<DagState>,
-}
-
-/// A binding with what is known of it now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BindingView {
-    /// What is stored of it.
-    pub record: BindingRecord,
-    /// Its DAGs.
-    pub dags: Vec<BoundDag>,
-    /// Of each function, whether the card, read back, leads its packets to its DAG.
-    pub programmed: Vec<bool>,
-    /// When it is given back unless a heartbeat comes.
-    pub expires: Option<Timestamp>,
 }
 
 impl Controller {

@@ -7,8 +7,7 @@ use snic_domain::{
 
 use super::record::own_rule;
 use super::resource;
-use crate::error::ControlError;
-use crate::event::{Change, Effect};
+use crate::protocol::{Change, ControlError};
 use crate::records::key;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -210,7 +209,7 @@ impl Controller {
         let own = self.bindings.records.remove(vm).and_then(|record| record.own);
         self.remove_own_dag(tx, own);
         // An ended binding of this machine may be in the store.
-        tx.batch.delete(key::binding(vm));
+        tx.delete(key::binding(vm));
     }
 
     /// Forgets ended bindings that are old. Amortised O(1) an event.
@@ -223,22 +222,22 @@ impl Controller {
             }
             let Some(vm) = self.bindings.ended.pop_front() else { break };
             if let Some(view) = self.binding_view(&vm) {
-                tx.effects.push(Effect::Emit(Change::BindingForgotten(Box::new(view))));
+                tx.emit(Change::BindingForgotten(Box::new(view)));
             }
             self.bindings.records.remove(&vm);
-            tx.batch.delete(key::binding(&vm));
+            tx.delete(key::binding(&vm));
         }
     }
 
     pub(super) fn store_binding(&self, tx: &mut Tx, vm: &VmId) {
         if let Some(record) = self.bindings.records.get(vm) {
-            tx.batch.put(key::binding(vm), record);
+            tx.put(key::binding(vm), record);
         }
     }
 
     pub(super) fn emit_binding(&self, tx: &mut Tx, vm: &VmId) {
         if let Some(view) = self.binding_view(vm) {
-            tx.effects.push(Effect::Emit(Change::Binding(Box::new(view))));
+            tx.emit(Change::Binding(Box::new(view)));
         }
     }
 

@@ -21,7 +21,7 @@ use snic_fairness::fluid::{
 
 use super::room::Room;
 use super::space::{AREA_BITS, Space};
-use crate::policy::{Fairness, Scheme};
+use crate::protocol::{Fairness, Scheme};
 
 /// A card's area, in the units of demands: shares are exact to a billionth.
 pub const AREA_UNITS: u64 = 1_000_000_000;

@@ -9,7 +9,7 @@ use snic_fairness::fluid::{
 
 use super::engine::{AREA_UNITS, Outcome, SLOTS, TenantOutcome, TenantShape, Topology};
 use super::space::AREA_BITS;
-use crate::policy::{Fairness, Scheme};
+use crate::protocol::{Fairness, Scheme};
 
 /// What is nearly nothing, as a part of a whole: the noise of sums of floats.
 const NEARLY: f64 = 1e-12;

@@ -14,11 +14,10 @@ use super::meter::Sampled;
 use super::topology::resource_name;
 use super::view::FairnessPoint;
 use crate::card::ConnectionState;
-use crate::event::Effect;
-use crate::log::{About, LogKind};
+use crate::protocol::{LogKind, Settings};
 use crate::rows::{self, Bucket};
-use crate::state::{Controller, DagEntry, Settings};
-use crate::tx::Tx;
+use crate::state::{Controller, DagEntry};
+use crate::tx::{About, Tx};
 
 /// How often counters are read while nobody has a DAG: callers want to see them at all.
 const IDLE: Duration = Duration::from_secs(1);
@@ -180,7 +179,7 @@ impl Controller {
         if skipped > 0 && Loop::may_tell(&mut card.epoch.overrun_told, now) {
             let why = if unanswered { "the card has not answered" } else { "the daemon was busy" };
             let text = format!("{skipped} samples were skipped: {why}");
-            self.note(tx, LogKind::Overrun, About::card(&id), text);
+            tx.note(LogKind::Overrun, About::card(&id), text);
         }
         if unanswered {
             return;
@@ -189,7 +188,7 @@ impl Controller {
             card.epoch.asked = Some(ticket);
         }
         let command = CardCommand::Sample { ticket };
-        tx.effects.push(Effect::Card { card: id, command });
+        tx.card(id, command);
     }
 
     /// A card said its counters.
@@ -243,7 +242,7 @@ impl Controller {
             let text = format!(
                 "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
             );
-            self.note(tx, LogKind::MemoryFault, About::card(id), text);
+            tx.note(LogKind::MemoryFault, About::card(id), text);
         }
     }
 
@@ -273,7 +272,7 @@ impl Controller {
                 "the counters of {odd} DAGs went backwards; their loads count as before until \
                  the counters rise again"
             );
-            self.note(tx, LogKind::OddCounters, About::card(id), text);
+            tx.note(LogKind::OddCounters, About::card(id), text);
         }
     }
 
@@ -422,6 +421,6 @@ impl Controller {
             settings.autoscaling.monitor_period,
             settings.scheduling
         );
-        self.note(tx, LogKind::PoliciesApplied, About::default(), text);
+        tx.note(LogKind::PoliciesApplied, About::default(), text);
     }
 }

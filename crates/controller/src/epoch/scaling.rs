@@ -19,12 +19,11 @@ use super::engine::Outcome;
 use super::meter::{NoPlace, Scaling};
 use super::run::{Loop, of_engine};
 use crate::admission::{Choice, Preemption};
-use crate::error::ControlError;
-use crate::log::{About, LogKind};
 use crate::placement::{Handover, regions_of};
+use crate::protocol::{ControlError, LogKind};
 use crate::records::Placement;
 use crate::state::{Controller, DagEntry};
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 /// What is known while the decisions of one sample are carried out.
 struct Round {
@@ -188,7 +187,7 @@ impl Controller {
         }
         self.store_dag(tx, name);
         let text = format!("it is to hold {}: {why}", dag.bandwidth());
-        self.note(tx, kind, About { regions, ..About::dag(&card, name) }, text);
+        tx.note(kind, About { regions, ..About::dag(&card, name) }, text);
         Some(true)
     }
 
@@ -219,7 +218,7 @@ impl Controller {
             (true, true) => format!("it holds {holds}; the load never waited for a region"),
             (true, false) => format!("it holds {holds}"),
         };
-        self.note(tx, LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
+        tx.note(LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
     }
 
     /// Fewer instances, on what is loaded; says whether that was begun. What is given back is free
@@ -275,7 +274,7 @@ impl Controller {
         let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
         let text = format!("it holds {holds} instead of {}: {why}", before.holds());
         let about = About { regions, ..About::dag(&before.mapping.card, name) };
-        self.note(tx, kind, about, text);
+        tx.note(kind, about, text);
     }
 
     /// A scale-out found no place: who is above its fair share gives instances up for it.
@@ -289,7 +288,7 @@ impl Controller {
             let text = "it is overloaded, and no region is free or above somebody's fair share; \
                         it shares what there is"
                 .to_owned();
-            self.note(tx, LogKind::NoPlace, About::dag(id, name), text);
+            tx.note(LogKind::NoPlace, About::dag(id, name), text);
         }
     }
 

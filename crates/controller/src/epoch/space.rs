@@ -5,7 +5,7 @@ use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
 use super::engine::{AREA_UNITS, Flow, Outcome, SLOTS, TenantOutcome, Topology};
-use crate::policy::Scheme;
+use crate::protocol::Scheme;
 
 /// Bits after the point of a [`super::Flow::area_per_bps`].
 pub(super) const AREA_BITS: u32 = 40;

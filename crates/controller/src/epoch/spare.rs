@@ -5,9 +5,9 @@
 use snic_domain::{BitstreamId, CardId, RegionId};
 
 use crate::card::{CardState, ConnectionState, ObservedContent};
-use crate::log::{About, LogKind};
+use crate::protocol::LogKind;
 use crate::state::Controller;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 impl Controller {
     /// Has the next spare loaded, if one is missing and there is a place. Time O(chains × regions).
@@ -27,7 +27,7 @@ impl Controller {
         let text =
             format!("{bitstream} was scaled out: one region more than is used is kept loaded");
         let about = About { regions: vec![region], ..About::card(id) };
-        self.note(tx, LogKind::PreLaunch, about, text);
+        tx.note(LogKind::PreLaunch, about, text);
         self.emit_region(tx, id, region);
     }
 }

@@ -55,7 +55,7 @@ impl Controller {
         let found: Vec<_> = found.collect();
         let Some(card) = self.cards.get_mut(id) else { return };
         for (region, digest) in found {
-            tx.batch.put(key::departed(id, region, uid), &PendingErase { uid, digest });
+            tx.put(key::departed(id, region, uid), &PendingErase { uid, digest });
             card.states.departed.insert((region, uid), digest);
         }
     }
@@ -69,7 +69,7 @@ impl Controller {
             let stays = matches!(observed, Some(ObservedContent::Unknown))
                 || observed == Some(ObservedContent::Holds(*digest));
             if !stays {
-                tx.batch.delete(key::departed(id, *region, *uid));
+                tx.delete(key::departed(id, *region, *uid));
             }
             stays
         });
@@ -105,7 +105,7 @@ impl Controller {
     pub(super) fn departed(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, uid: DagUid) {
         let Some(card) = self.cards.get_mut(id) else { return };
         if card.states.departed.remove(&(region, uid)).is_some() {
-            tx.batch.delete(key::departed(id, region, uid));
+            tx.delete(key::departed(id, region, uid));
         }
     }
 }

@@ -167,7 +167,7 @@ impl Controller {
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
         self.dirty_dags.insert(guest.dag.clone());
         if !entry.guests.contains(&guest) {
-            tx.batch.put(key::guest(id, region, &guest), &guest);
+            tx.put(key::guest(id, region, &guest), &guest);
             entry.guests.insert(guest);
             self.refresh_kept_in(id, region);
         }
@@ -184,7 +184,7 @@ impl Controller {
         let Some(entry) = card.regions.get_mut(region.index()) else { return };
         for guest in guests {
             if entry.guests.remove(guest) {
-                tx.batch.delete(key::guest(id, region, guest));
+                tx.delete(key::guest(id, region, guest));
             }
         }
         self.refresh_kept_in(id, region);
@@ -200,7 +200,7 @@ impl Controller {
             let of_dag = card.states.records.values_mut().filter(|record| record.dag == *name);
             for record in of_dag {
                 record.phase = Phase::Erasing;
-                tx.batch.put(key::state(&id, record.offset), record);
+                tx.put(key::state(&id, record.offset), record);
             }
             let regions = card.region_ids().zip(&card.regions);
             let own = regions.flat_map(|(region, entry)| {

@@ -5,10 +5,10 @@ use snic_tables::CardSnapshot;
 
 use super::{Phase, ResidentContext, StateRecord, as_told};
 use crate::card::ObservedContent;
-use crate::log::{About, LogKind};
+use crate::protocol::LogKind;
 use crate::records::key;
 use crate::state::Controller;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 impl Controller {
     /// A card said what it holds: contexts that its memory and its regions do not have are lost.
@@ -57,7 +57,7 @@ impl Controller {
         if let Some(card) = self.cards.get_mut(id) {
             card.states.records.remove(&record.offset);
         }
-        tx.batch.delete(key::state(id, record.offset));
+        tx.delete(key::state(id, record.offset));
     }
 
     fn observed(&self, id: &CardId, region: RegionId) -> Option<ObservedContent> {
@@ -129,7 +129,7 @@ impl Controller {
         }
         self.dirty_dags.insert(guest.dag.clone());
         let about = About { regions, ..About::dag(id, &guest.dag) };
-        self.note(tx, LogKind::StateLost, about, text);
+        tx.note(LogKind::StateLost, about, text);
         self.emit_dag(tx, &guest.dag);
     }
 
@@ -149,7 +149,7 @@ impl Controller {
             "region {region} is not loaded with {desired}: state that is kept in it cannot be saved: {why}"
         );
         let about = About { regions: vec![region], ..About::card(id) };
-        self.note(tx, LogKind::StateKept, about, text);
+        tx.note(LogKind::StateKept, about, text);
     }
 
     /// A region is to be loaded: says whether nothing is kept in it that has to be saved first. Where

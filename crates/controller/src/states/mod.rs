@@ -44,6 +44,7 @@ use snic_domain::{
 use snic_tables::registers::STATE_HEAD;
 use snic_tables::{SaveSlot, Ticket};
 
+use crate::protocol::{StatePlace, StateView};
 use crate::state::Controller;
 
 /// A DAG that may have a context in a region, by the bitstream that keeps it.
@@ -127,32 +128,6 @@ pub struct StateFigures {
     pub waiting: u64,
     /// Bytes of the save area that are taken now.
     pub bytes: u64,
-}
-
-/// Where a context is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StatePlace {
-    /// In a region that the DAG uses, or that still holds the chain.
-    Region(RegionId),
-    /// On its way to the save area.
-    Saving(RegionId),
-    /// In the save area, at this offset in bytes.
-    Saved(u32),
-}
-
-/// A context as callers see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StateView {
-    /// Whose it is.
-    pub dag: DagName,
-    /// What keeps it.
-    pub bitstream: BitstreamId,
-    /// Where it is.
-    pub place: StatePlace,
-    /// How large it is, without the head.
-    pub bytes: ByteSize,
-    /// Since when it is saved or being saved.
-    pub since: Option<Timestamp>,
 }
 
 /// What a wrapper was asked.

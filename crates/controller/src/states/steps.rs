@@ -5,12 +5,11 @@ use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ti
 
 use super::guests::Need;
 use super::{ContextCommand, Phase, ResidentContext, StateRecord, Step, area, as_told};
-use crate::event::Effect;
-use crate::log::{About, LogKind};
 use crate::placement::regions_of;
+use crate::protocol::LogKind;
 use crate::records::key;
 use crate::state::Controller;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 impl Controller {
     /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
@@ -92,7 +91,7 @@ impl Controller {
         }
         card.states.step = Some(Step { ticket, region, asked });
         let command = CardCommand::State { ticket, region, order };
-        tx.effects.push(Effect::Card { card: id.clone(), command });
+        tx.card(id.clone(), command);
     }
 
     fn order(&self, id: &CardId, asked: &ContextCommand) -> Option<StateOrder> {
@@ -150,7 +149,7 @@ impl Controller {
                 since: self.now,
                 attempts: 0,
             };
-            tx.batch.put(key::state(id, offset), &record);
+            tx.put(key::state(id, offset), &record);
             card.states.records.insert(offset, record);
         }
         self.refresh_kept(id);
@@ -200,7 +199,7 @@ impl Controller {
                 if let Some(card) = self.cards.get_mut(id) {
                     card.states.records.remove(&offset);
                 }
-                tx.batch.delete(key::state(id, offset));
+                tx.delete(key::state(id, offset));
                 self.refresh_kept(id);
             }
         }
@@ -217,7 +216,7 @@ impl Controller {
         let now = self.now;
         let Some(record) = self.needed(id, offset) else { return };
         (record.phase, record.since, record.attempts) = (phase, now, 0);
-        tx.batch.put(key::state(id, offset), record);
+        tx.put(key::state(id, offset), record);
     }
 
     fn saved(
@@ -239,12 +238,7 @@ impl Controller {
         };
         let keeper = as_told(&bitstream, &dag);
         let text = format!("{} bytes that {keeper} keeps for it are saved: {why}", done.bytes);
-        self.note(
-            tx,
-            LogKind::StateSaved,
-            About { regions: vec![from], ..About::dag(id, &dag) },
-            text,
-        );
+        tx.note(LogKind::StateSaved, About { regions: vec![from], ..About::dag(id, &dag) }, text);
         self.tell_states(tx, id, from, &dag);
     }
 
@@ -304,12 +298,7 @@ impl Controller {
         self.add_guest(tx, id, to, guest);
         let keeper = as_told(&bitstream, &dag);
         let text = format!("{bytes} bytes that {keeper} kept for it are in region {to} again");
-        self.note(
-            tx,
-            LogKind::StateRestored,
-            About { regions: vec![to], ..About::dag(id, &dag) },
-            text,
-        );
+        tx.note(LogKind::StateRestored, About { regions: vec![to], ..About::dag(id, &dag) }, text);
         self.tell_states(tx, id, to, &dag);
     }
 
@@ -319,7 +308,7 @@ impl Controller {
         let regions = placement.map(regions_of).unwrap_or_default();
         let took = self.now.since(since);
         let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
-        self.note(tx, LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
+        tx.note(LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
     }
 
     /// It begins empty instead.

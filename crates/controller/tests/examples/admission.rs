@@ -246,12 +246,10 @@ fn ask(world: &mut World, command: Command) -> Result<Answer, TestCaseError> {
     let before = state(world);
     let answer = world.ask(command.clone());
     if answer.is_err() {
-        let is_told = |effect: &Effect| match effect {
-            Effect::Reply { .. } => true,
-            Effect::Persist(writes) => writes.iter().all(|(key, _)| key.starts_with("refused/")),
-            _ => false,
-        };
-        prop_assert!(world.effects.iter().all(is_told), "{command:?}: {:?}", world.effects);
+        let is_reply = |effect: &Effect| matches!(effect, Effect::Reply { .. });
+        prop_assert!(world.tx.effects().iter().all(is_reply), "{command:?}: {:?}", world.tx);
+        let mut stored = world.tx.writes().iter();
+        prop_assert!(stored.all(|(key, _)| key.starts_with("refused/")), "{:?}", world.tx);
         let after = state(world);
         prop_assert_eq!(&before.0, &after.0, "{:?}: {:?}", command, answer);
         if before.1 != after.1 {

@@ -1,6 +1,6 @@
 //! DAGs from the request to READY and away again.
 
-use snic_controller::{Command, ControlError, Effect, Reply};
+use snic_controller::{Command, ControlError, Reply};
 use snic_domain::{
     Bandwidth, ByteSize, ConditionType, DagSpec, DagState, Edge, NodeId, NtType, Quota,
     RegionState, Resource, Traffic, Truth,
@@ -11,7 +11,7 @@ use crate::support::things::{
     REGIONS, bitstream, caller, create, dag, delete, nt, nt_id, spec, tenant_id, update,
 };
 use crate::support::{
-    Answer, World, absent, operation, operation_id, operator, over_quota, wrong_field,
+    Answer, World, absent, only_replies, operation, operation_id, operator, over_quota, wrong_field,
 };
 
 fn would_be(answer: Answer) -> snic_controller::DagView {
@@ -83,7 +83,7 @@ fn validate_only_answers_and_does_nothing_else() {
     let (stored, batches) = (world.durable.clone(), world.batches);
     let create = |spec| Command::CreateDag { name: dag("acme/new"), spec, validate_only: true };
     let view = would_be(world.ask(create(spec("lb", 2))));
-    assert!(matches!(&world.effects[..], [Effect::Reply { .. }]), "{:?}", world.effects);
+    assert!(only_replies(&world.tx), "{:?}", world.tx);
     assert_eq!((view.state, view.generation, view.observed_generation), (DagState::Pending, 1, 0));
     assert!(view.mapping.is_some() && view.explanation.is_some());
     let update = Command::UpdateDag {
@@ -93,7 +93,7 @@ fn validate_only_answers_and_does_nothing_else() {
         validate_only: true,
     };
     let view = would_be(world.ask(update));
-    assert!(matches!(&world.effects[..], [Effect::Reply { .. }]), "{:?}", world.effects);
+    assert!(only_replies(&world.tx), "{:?}", world.tx);
     assert_eq!((view.generation, view.spec.bandwidth), (2, Bandwidth::from_gbps(3)));
     assert_eq!(wrong_field(world.ask(create(spec("nix", 2)))), "dag.nodes[0].nt_type");
     assert_eq!((world.durable.clone(), world.batches), (stored, batches));

@@ -419,7 +419,7 @@ fn reports_of_unknown_cards_are_nobodys() {
     let card = CardId::new("other").expect("a label");
     let report = CardReport::Lost { reason: "gone".into() };
     world.handle(Event::Card { card: card.clone(), report });
-    assert_eq!(world.effects, []);
+    assert!(world.tx.writes().is_empty() && world.tx.effects().is_empty(), "{:?}", world.tx);
     assert!(world.controller.card_view(&card).is_none());
 }
 

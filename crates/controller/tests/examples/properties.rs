@@ -1,7 +1,7 @@
 //! What holds for any DAGs, from random ones.
 
 use proptest::prelude::*;
-use snic_controller::{Caller, Command, Controller, Effect, Event, Request};
+use snic_controller::{Caller, Command, Controller, Request, Tx};
 use snic_domain::{DagSpec, DagState};
 
 use crate::support::things::{card_id, create, delete, drain, spec, undrain, update};
@@ -140,10 +140,10 @@ proptest! {
     fn the_same_events_have_the_same_effects(acts in prop::collection::vec(act(), 1..15)) {
         let play = || {
             let mut world = World::new();
-            let mut told: Vec<Vec<Effect>> = Vec::new();
+            let mut told: Vec<Tx> = Vec::new();
             for act in &acts {
                 carry_out(&mut world, act);
-                told.push(world.effects.clone());
+                told.push(world.tx.clone());
             }
             world.settle();
             (told, world.durable, world.changes)
@@ -178,9 +178,8 @@ fn time_never_goes_back() {
             request_id: None,
             command: create(name, spec("nat", 1)),
         };
-        let call = snic_controller::CallId(u64::MAX);
-        let request = Box::new(request);
-        world.controller.handle(Event::Request { call, request }, now);
+        world.now = now;
+        world.request(request).expect("it is answered").expect("there is room");
         world.view(name).created
     };
     assert_eq!(ask(&mut world, "acme/a", later), later);

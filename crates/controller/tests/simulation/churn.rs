@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
     CallId, Caller, Change, Command, Controller, Effect, Event, LogEntry, LogKind, LoopFigures,
-    Request, Settings,
+    Outbox, Request, Settings,
 };
 use snic_domain::{
     Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota, RegionId,
@@ -76,6 +76,7 @@ struct Churn {
     shape: Shape,
     now: Timestamp,
     controller: Controller,
+    outbox: Outbox<Effect>,
     card: Card,
     members: Vec<Member>,
     calls: u64,
@@ -105,6 +106,7 @@ impl Churn {
             shape,
             now,
             controller,
+            outbox: Outbox::new(),
             card: Card::new(shape.regions),
             members: Vec::new(),
             calls: 0,
@@ -147,12 +149,17 @@ impl Churn {
 
     fn handle(&mut self, event: Event) -> Option<bool> {
         let mut answer = None;
-        for effect in self.controller.handle(event, self.now) {
+        let tx = self.controller.handle(event, self.now);
+        // The store is always durable at once: what is looked at here is the loop.
+        if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
+            self.outbox.durable(batch.number);
+        }
+        while let Some(effect) = self.outbox.pop_ready() {
             match effect {
                 Effect::Card { command, .. } => self.card.take(command, self.now),
                 Effect::Reply { result, .. } => answer = Some(result.is_ok()),
                 Effect::Emit(Change::Logged(entry)) => self.heard(&entry),
-                Effect::Persist(_) | Effect::Emit(_) | Effect::DropBlob(_) => {}
+                Effect::Emit(_) | Effect::DropBlob(_) => {}
             }
         }
         answer

@@ -14,7 +14,7 @@ use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
-    Effect, Event, LogKind, RecordWrite, Reply, Settings,
+    Effect, Event, LogEntry, LogKind, NumberedBatch, Outbox, RecordWrite, Reply, Settings,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -132,10 +132,15 @@ fn catalogue() -> Catalogue {
     Catalogue { profile, nts, bitstreams, images }
 }
 
-/// What waits for a batch to become durable.
+/// What waits in the outbox.
 enum Waiting {
     Card(CardCommand),
     Reply(CallId, Box<Result<Reply, ControlError>>),
+    /// With the DAG that it is about, as it was when it was decided.
+    Logged(Box<LogEntry>, Option<DagUid>),
+    Dag(DagUid),
+    /// Nobody here looks at it.
+    Unobserved,
 }
 
 /// The daemon's insides, its store, and the card.
@@ -151,10 +156,8 @@ pub struct World {
     open: bool,
     pub durable: BTreeMap<String, Vec<u8>>,
     /// Batches handed to the store that are not durable yet, the oldest first.
-    pending: VecDeque<Vec<RecordWrite>>,
-    submitted: u64,
-    made_durable: u64,
-    waiting: VecDeque<(u64, Waiting)>,
+    pending: VecDeque<NumberedBatch>,
+    outbox: Outbox<Waiting>,
     /// Replies that were delivered.
     pub replies: Vec<(CallId, Result<Reply, ControlError>)>,
     sources: BTreeMap<DagUid, SourceId>,
@@ -219,9 +222,7 @@ impl World {
             open: false,
             durable: BTreeMap::new(),
             pending: VecDeque::new(),
-            submitted: 0,
-            made_durable: 0,
-            waiting: VecDeque::new(),
+            outbox: Outbox::new(),
             replies: Vec::new(),
             sources: BTreeMap::new(),
             tables: TableImage::default(),
@@ -250,32 +251,25 @@ impl World {
         if let Event::Settings(settings) = &event {
             self.residency.asked(settings);
         }
-        for effect in self.controller.handle(event, self.now) {
-            let waiting = match effect {
-                Effect::Persist(writes) => {
-                    self.submitted += 1;
-                    self.pending.push_back(writes);
-                    continue;
-                }
-                Effect::Card { command, .. } => Waiting::Card(command),
-                Effect::Reply { call, result } => Waiting::Reply(call, Box::new(result)),
-                Effect::Emit(Change::Logged(entry)) => {
-                    let about = entry.dag.as_ref().and_then(|dag| self.controller.dag_view(dag));
-                    self.states.heard(&entry, about.map(|dag| dag.uid));
-                    if entry.kind == LogKind::PoliciesApplied {
-                        self.residency.applied();
-                    }
-                    self.note(format_args!("{:?}: {}", entry.kind, entry.text));
-                    continue;
-                }
-                Effect::Emit(Change::Dag(_, uid)) => {
-                    self.states.seen.insert(uid);
-                    continue;
-                }
-                Effect::Emit(_) | Effect::DropBlob(_) => continue,
-            };
-            self.waiting.push_back((self.submitted, waiting));
+        let tx = self.controller.handle(event, self.now);
+        // What the regions are to hold is looked at right after each sample, so the policies that
+        // count are those that are in force by then, told or not.
+        let applies = |effect: &Effect| matches!(effect, Effect::Emit(Change::Logged(entry)) if entry.kind == LogKind::PoliciesApplied);
+        if tx.effects().iter().any(applies) {
+            self.residency.applied();
         }
+        let controller = &self.controller;
+        let batch = self.outbox.submit(tx, |effect| match effect {
+            Effect::Card { command, .. } => Waiting::Card(command),
+            Effect::Reply { call, result } => Waiting::Reply(call, Box::new(result)),
+            Effect::Emit(Change::Logged(entry)) => {
+                let about = entry.dag.as_ref().and_then(|dag| controller.dag_view(dag));
+                Waiting::Logged(entry, about.map(|dag| dag.uid))
+            }
+            Effect::Emit(Change::Dag(_, uid)) => Waiting::Dag(uid),
+            Effect::Emit(_) | Effect::DropBlob(_) => Waiting::Unobserved,
+        });
+        self.pending.extend(batch);
         self.controller.check().expect("the controller's invariants");
     }
 
@@ -283,20 +277,27 @@ impl World {
     pub fn commit(&mut self, count: usize) {
         for _ in 0..count {
             let Some(batch) = self.pending.pop_front() else { break };
-            self.apply(batch);
+            self.outbox.durable(batch.number);
+            self.apply(batch.writes);
         }
-        while self.waiting.front().is_some_and(|(after, _)| *after <= self.made_durable) {
-            match self.waiting.pop_front() {
-                Some((_, Waiting::Card(command))) => self.submit(command),
-                Some((_, Waiting::Reply(call, result))) => self.replies.push((call, *result)),
-                None => {}
+        while let Some(waiting) = self.outbox.pop_ready() {
+            match waiting {
+                Waiting::Card(command) => self.submit(command),
+                Waiting::Reply(call, result) => self.replies.push((call, *result)),
+                Waiting::Logged(entry, about) => {
+                    self.states.heard(&entry, about);
+                    self.note(format_args!("{:?}: {}", entry.kind, entry.text));
+                }
+                Waiting::Dag(uid) => {
+                    self.states.seen.insert(uid);
+                }
+                Waiting::Unobserved => {}
             }
         }
     }
 
-    fn apply(&mut self, batch: Vec<RecordWrite>) {
-        self.made_durable += 1;
-        for (key, value) in batch {
+    fn apply(&mut self, writes: Vec<RecordWrite>) {
+        for (key, value) in writes {
             match value {
                 Some(value) => self.durable.insert(key, value),
                 None => self.durable.remove(&key),
@@ -466,12 +467,11 @@ impl World {
         self.note(format_args!("crash, {arrived} of {} batches arrived", self.pending.len()));
         for _ in 0..arrived {
             if let Some(batch) = self.pending.pop_front() {
-                self.apply(batch);
+                self.apply(batch.writes);
             }
         }
         self.pending.clear();
-        self.submitted = self.made_durable;
-        self.waiting.clear();
+        self.outbox = Outbox::new();
         self.controller = recover(self.settings, &self.durable, self.now);
         self.residency.begin(&self.settings);
         self.controller.check().expect("the invariants after recovery");
@@ -513,7 +513,7 @@ impl World {
 
     /// Whether nothing is under way.
     pub fn is_quiet(&self) -> bool {
-        self.open && self.pending.is_empty() && self.waiting.is_empty() && self.session.is_idle()
+        self.open && self.pending.is_empty() && self.outbox.is_empty() && self.session.is_idle()
     }
 }
 

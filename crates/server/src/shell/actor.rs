@@ -1,13 +1,13 @@
 //! The controller's thread: events in, effects out, in order.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use snic_controller::{
-    CallId, CardCommand, CardReport, Change, ControlError, Controller, Effect, Event, RecordWrite,
-    Reply, Request,
+    BatchNo, CallId, CardCommand, CardReport, Change, ControlError, Controller, Effect, Event,
+    NumberedBatch, Outbox, Reply, Request,
 };
 use snic_domain::{CardId, Digest};
 use snic_ports::store::{Batch, Store, StoreError, Write};
@@ -23,19 +23,19 @@ use super::{Pins, traced, wall_clock};
 /// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Something to do when all that came before is durable.
-pub(super) type Late = Box<dyn FnOnce() + Send>;
+/// Answers a read. Run once all preceding batches are durable.
+pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
 
-/// A read of the state; what it gives is told when it is durable.
-pub(super) type Query = Box<dyn FnOnce(&Controller) -> Late + Send>;
+/// A read of the state; its answer waits until what was read is durable.
+pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
 
 /// What reaches the thread.
 pub(super) enum Message {
     Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
     Read(Query),
     Event(Event),
-    /// The batch with this number, and all before it, are durable; or the store failed.
-    Durable(u64, Result<(), StoreError>),
+    /// The batch with this number is durable, or the store failed.
+    Durable(BatchNo, Result<(), StoreError>),
     DropIfUnused(Digest),
     Stop,
 }
@@ -49,13 +49,13 @@ pub(super) struct Outlets {
     pub pins: Arc<Pins>,
 }
 
-/// What waits for a batch.
+/// What waits in the outbox.
 enum Waiting {
     Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
     Emit(Change, Option<Line>),
     DropBlob(Digest),
-    Late(Late),
+    Read(DeferredReply),
 }
 
 pub(super) struct Actor {
@@ -63,12 +63,7 @@ pub(super) struct Actor {
     outlets: Outlets,
     calls: HashMap<CallId, oneshot::Sender<Result<Reply, ControlError>>>,
     next_call: u64,
-    /// Batches handed to the store.
-    submitted: u64,
-    /// Batches known to be durable.
-    durable: u64,
-    /// Effects with the number of the batch that they wait for.
-    waiting: VecDeque<(u64, Waiting)>,
+    outbox: Outbox<Waiting>,
     steps: Steps,
     lines: Lines,
 }
@@ -81,9 +76,7 @@ impl Actor {
             outlets,
             calls: HashMap::new(),
             next_call: 0,
-            submitted: 0,
-            durable: 0,
-            waiting: VecDeque::new(),
+            outbox: Outbox::new(),
             steps: Steps::default(),
         }
     }
@@ -99,7 +92,7 @@ impl Actor {
     fn serve(&mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
         let mut stopping = false;
         loop {
-            if stopping && self.durable == self.submitted {
+            if stopping && self.outbox.is_durable() {
                 return Ok(());
             }
             if !stopping {
@@ -112,10 +105,7 @@ impl Actor {
             };
             match message {
                 Message::Stop => stopping = true,
-                Message::Durable(number, result) => {
-                    result?;
-                    self.durable = number;
-                }
+                Message::Durable(number, result) => self.completed(number, result)?,
                 _ if stopping => {}
                 message => self.take(message),
             }
@@ -160,12 +150,10 @@ impl Actor {
                 }
             }
             Message::Read(query) => {
-                let late = query(&self.controller);
-                self.waiting.push_back((self.submitted, Waiting::Late(late)));
+                let reply = query(&self.controller);
+                self.outbox.defer(Waiting::Read(reply));
             }
-            Message::DropIfUnused(digest) => {
-                self.waiting.push_back((self.submitted, Waiting::DropBlob(digest)));
-            }
+            Message::DropIfUnused(digest) => self.outbox.defer(Waiting::DropBlob(digest)),
             Message::Durable(..) | Message::Stop => {}
         }
     }
@@ -176,29 +164,24 @@ impl Actor {
             let event = traced::word(&event);
             tracing::debug_span!(target: TARGET, parent: None, "snic.plan", snic.event = event)
         });
-        let effects = span.in_scope(|| self.controller.handle(event, wall_clock()));
+        let tx = span.in_scope(|| self.controller.handle(event, wall_clock()));
         drop(span);
-        for effect in effects {
-            let waiting = match effect {
-                Effect::Persist(writes) => {
-                    self.submit(writes, trace);
-                    continue;
-                }
-                Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
-                Effect::Reply { call, result } => Waiting::Reply(call, result),
-                Effect::Emit(change) => {
-                    let line = self.lines.line(&change, &self.controller);
-                    Waiting::Emit(change, line)
-                }
-                Effect::DropBlob(digest) => Waiting::DropBlob(digest),
-            };
-            self.waiting.push_back((self.submitted, waiting));
+        let batch = self.outbox.submit(tx, |effect| match effect {
+            Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
+            Effect::Reply { call, result } => Waiting::Reply(call, result),
+            Effect::Emit(change) => {
+                let line = self.lines.line(&change, &self.controller);
+                Waiting::Emit(change, line)
+            }
+            Effect::DropBlob(digest) => Waiting::DropBlob(digest),
+        });
+        if let Some(batch) = batch {
+            self.persist(batch, trace);
         }
     }
 
-    fn submit(&mut self, writes: Vec<RecordWrite>, trace: &Trace) {
-        self.submitted += 1;
-        let number = self.submitted;
+    fn persist(&mut self, batch: NumberedBatch, trace: &Trace) {
+        let NumberedBatch { number, writes } = batch;
         let messages = self.outlets.messages.clone();
         let count = writes.len();
         let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
@@ -215,14 +198,25 @@ impl Actor {
         self.outlets.store.submit(vec![Batch { writes }], done);
     }
 
+    /// The store has completed a batch. What waits for one that failed never leaves.
+    fn completed(
+        &mut self,
+        number: BatchNo,
+        result: Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match &result {
+            Ok(()) => self.outbox.durable(number),
+            Err(_) => self.outbox.failed(number),
+        }
+        result
+    }
+
     /// Carries out what no longer has to wait.
     fn release(&mut self) {
-        while self.waiting.front().is_some_and(|(after, _)| *after <= self.durable) {
-            if let Some((_, waiting)) = self.waiting.pop_front() {
-                self.carry_out(waiting);
-            }
+        while let Some(waiting) = self.outbox.pop_ready() {
+            self.carry_out(waiting);
         }
-        QUEUES.set(self.waiting.len(), self.calls.len());
+        QUEUES.set(self.outbox.len(), self.calls.len());
     }
 
     fn carry_out(&mut self, waiting: Waiting) {
@@ -254,7 +248,7 @@ impl Actor {
                 let _ = self.outlets.changes.send(Arc::new(change));
             }
             Waiting::DropBlob(digest) => self.drop_blob(digest),
-            Waiting::Late(late) => late(),
+            Waiting::Read(reply) => reply(),
         }
     }
 
@@ -268,6 +262,9 @@ impl Actor {
         }
     }
 }
+
+#[cfg(test)]
+mod barrier_tests;
 
 #[cfg(test)]
 mod tests {
@@ -308,9 +305,11 @@ mod tests {
         let mut actor = Actor::new(controller.expect("an empty store"), outlets);
         // Until the card was read back and all is durable.
         let mut is_read = false;
-        while !is_read || actor.durable < actor.submitted {
+        while !is_read || !actor.outbox.is_durable() {
             match inbox.recv_timeout(PATIENCE).expect("the card and the store answer") {
-                Message::Durable(number, _) => actor.durable = number,
+                Message::Durable(number, result) => {
+                    actor.completed(number, result).expect("a store in memory");
+                }
                 message => {
                     is_read |= matches!(
                         &message,

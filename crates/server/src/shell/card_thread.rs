@@ -27,7 +27,7 @@ const POLL_IDLE: Duration = Duration::from_millis(100);
 const REOPEN: Duration = Duration::from_secs(1);
 
 /// A command, and the span that it is a step of as the header `traceparent`.
-type Order = (CardCommand, Option<String>);
+pub(super) type Order = (CardCommand, Option<String>);
 
 /// The controller's end of a card's thread.
 pub(super) struct CardThread {
@@ -59,6 +59,15 @@ fn report(messages: &Sender<Message>, id: &CardId, report: CardReport) {
     let event = Event::Card { card: id.clone(), report };
     // Where the controller has ended nobody needs the report.
     let _ = messages.send(Message::Event(event));
+}
+
+#[cfg(test)]
+impl CardThread {
+    /// A thread that has ended already, and what a card would be asked.
+    pub fn stub(id: CardId, messages: Sender<Message>) -> (Self, Receiver<Order>) {
+        let (commands, inbox) = sync_channel(COMMANDS_MAX);
+        (Self { id, commands, messages, thread: std::thread::spawn(|| {}) }, inbox)
+    }
 }
 
 /// Why a card is no longer served.

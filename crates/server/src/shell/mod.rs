@@ -231,7 +231,7 @@ impl ControlPlane {
         F: FnOnce(&Controller) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let query = Box::new(move |controller: &Controller| -> actor::Late {
+        let query = Box::new(move |controller: &Controller| -> actor::DeferredReply {
             let value = query(controller);
             // Where nobody waits any more, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))

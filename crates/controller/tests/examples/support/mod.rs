@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use snic_controller::{
     CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, DagView,
-    Effect, Event, InvalidRecord, OperationView, RecordWrite, Reply, Request, Settings,
+    Effect, Event, InvalidRecord, NumberedBatch, OperationView, Outbox, Reply, Request, Settings,
+    Tx,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -30,6 +31,14 @@ pub enum Crash {
     After(usize),
 }
 
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Persisted {
+    Durable,
+    /// The daemon died over it, and started again.
+    Died,
+}
+
 /// The controller, its store and its cards.
 pub struct World {
     pub now: Timestamp,
@@ -45,8 +54,9 @@ pub struct World {
     /// What was told, with the DAG that it is about as it was then.
     pub changes: Vec<(Change, Option<DagView>)>,
     pub dropped: Vec<Digest>,
-    /// The effects of the last event.
-    pub effects: Vec<Effect>,
+    /// What the last event led to.
+    pub tx: Tx,
+    outbox: Outbox<Effect>,
     pub crash: Option<Crash>,
     answers: BTreeMap<u64, Answer>,
     calls: u64,
@@ -84,7 +94,8 @@ impl World {
             asked: VecDeque::new(),
             changes: Vec::new(),
             dropped: Vec::new(),
-            effects: Vec::new(),
+            tx: Tx::default(),
+            outbox: Outbox::new(),
             crash: None,
             answers: BTreeMap::new(),
             calls: 0,
@@ -140,59 +151,63 @@ impl World {
 
     /// Gives an event to the controller and carries out what follows, up to commands to cards.
     pub fn handle(&mut self, event: Event) {
-        let effects = self.controller.handle(event, self.now);
+        let tx = self.controller.handle(event, self.now);
         self.controller.check().expect("the controller's invariants");
-        self.effects.clone_from(&effects);
-        for (i, effect) in effects.into_iter().enumerate() {
-            match effect {
-                Effect::Persist(writes) => {
-                    assert_eq!(i, 0, "something was to be done before it was durable");
-                    if self.persist(writes) {
-                        return;
-                    }
-                }
-                Effect::Card { card, command } => self.asked.push_back((card, command)),
-                Effect::Reply { call, result } => {
-                    let before = self.answers.insert(call.0, result);
-                    assert!(before.is_none(), "{call:?} was answered twice");
-                }
-                Effect::Emit(change) => {
-                    let dag = match &change {
-                        Change::Dag(name, _) => self.controller.dag_view(name),
-                        Change::DagDeleted(dag) => Some(DagView::clone(dag)),
-                        _ => None,
-                    };
-                    self.changes.push((change, dag));
-                }
-                Effect::DropBlob(digest) => self.dropped.push(digest),
-            }
+        self.tx = tx.clone();
+        let batch = self.outbox.submit(tx, |effect| effect);
+        if batch.is_some_and(|batch| self.persist(batch) == Persisted::Died) {
+            return;
+        }
+        while let Some(effect) = self.outbox.pop_ready() {
+            self.carry_out(effect);
         }
     }
 
-    /// Makes a batch durable; says whether the daemon died over it.
-    fn persist(&mut self, writes: Vec<RecordWrite>) -> bool {
-        let number = self.batches;
-        if self.crash.take_if(|crash| *crash == Crash::Before(number)).is_some() {
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Card { card, command } => self.asked.push_back((card, command)),
+            Effect::Reply { call, result } => {
+                let before = self.answers.insert(call.0, result);
+                assert!(before.is_none(), "{call:?} was answered twice");
+            }
+            Effect::Emit(change) => {
+                let dag = match &change {
+                    Change::Dag(name, _) => self.controller.dag_view(name),
+                    Change::DagDeleted(dag) => Some(DagView::clone(dag)),
+                    _ => None,
+                };
+                self.changes.push((change, dag));
+            }
+            Effect::DropBlob(digest) => self.dropped.push(digest),
+        }
+    }
+
+    /// Makes a batch durable, unless the daemon dies first.
+    fn persist(&mut self, batch: NumberedBatch) -> Persisted {
+        let count = self.batches;
+        if self.crash.take_if(|crash| *crash == Crash::Before(count)).is_some() {
             self.restart();
-            return true;
+            return Persisted::Died;
         }
         self.batches += 1;
-        for (key, value) in writes {
+        for (key, value) in batch.writes {
             match value {
                 Some(value) => self.durable.insert(key, value),
                 None => self.durable.remove(&key),
             };
         }
-        let dies = self.crash.take_if(|crash| *crash == Crash::After(number)).is_some();
-        if dies {
+        if self.crash.take_if(|crash| *crash == Crash::After(count)).is_some() {
             self.restart();
+            return Persisted::Died;
         }
-        dies
+        self.outbox.durable(batch.number);
+        Persisted::Durable
     }
 
     /// The daemon starts again from what is durable; the cards kept running.
     pub fn restart(&mut self) {
         self.asked.clear();
+        self.outbox = Outbox::new();
         let records = self.durable.iter().map(|(key, value)| (key.clone(), value.clone()));
         self.controller = Controller::recover(self.settings, records, 7, self.now)
             .expect("our own records are readable");
@@ -331,6 +346,11 @@ impl World {
         });
         (regions.collect(), card.ingress_reserved.get())
     }
+}
+
+/// Whether an event led to one answer and changed nothing.
+pub fn only_replies(tx: &Tx) -> bool {
+    tx.writes().is_empty() && matches!(tx.effects(), [Effect::Reply { .. }])
 }
 
 /// The operation of a reply.

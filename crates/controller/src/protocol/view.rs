@@ -7,10 +7,10 @@ use snic_domain::{
     DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
     RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
 };
+use snic_planner::Recommendation;
 use snic_tables::CardCounters;
 
-use crate::records::OperationRecord;
-use crate::states::StateView;
+use super::operation::OperationRecord;
 
 /// A tenant with what it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,4 +237,69 @@ impl OperationView {
     pub const fn is_done(&self) -> bool {
         self.record.ended.is_some()
     }
+}
+
+/// Where a context is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatePlace {
+    /// In a region that the DAG uses, or that still holds the chain.
+    Region(RegionId),
+    /// On its way to the save area.
+    Saving(RegionId),
+    /// In the save area, at this offset in bytes.
+    Saved(u32),
+}
+
+/// A context as callers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateView {
+    /// Whose it is.
+    pub dag: DagName,
+    /// What keeps it.
+    pub bitstream: BitstreamId,
+    /// Where it is.
+    pub place: StatePlace,
+    /// How large it is, without the head.
+    pub bytes: ByteSize,
+    /// Since when it is saved or being saved.
+    pub since: Option<Timestamp>,
+}
+
+/// One DAG that would move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveView {
+    /// Which.
+    pub dag: DagName,
+    /// Where it is, rising.
+    pub from: Vec<RegionId>,
+    /// Where it would be, rising.
+    pub to: Vec<RegionId>,
+    /// Which of these are loaded for it.
+    pub loads: Vec<RegionId>,
+}
+
+/// What a consolidation of a card does or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsolidationView {
+    /// The card.
+    pub card: CardId,
+    /// The moves, in order; none where nothing is worth it.
+    pub moves: Vec<MoveView>,
+    /// Regions that nobody would use any more.
+    pub freed: Vec<RegionId>,
+    /// Regions that were not in use before.
+    pub taken: Vec<RegionId>,
+    /// Loads.
+    pub reconfigurations: u32,
+    /// Passes of the scheduler, of all DAGs together, before and after.
+    pub passes: (u64, u64),
+}
+
+/// A sequence of NTs that is worth a bitstream, with the manifest to build it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecommendationView {
+    /// What it would bring.
+    pub recommendation: Recommendation,
+    /// TOML, for a build.
+    pub manifest: String,
 }

@@ -88,3 +88,67 @@ impl Default for Admission {
         Self { ingress_percent: 100, dag_bandwidth_max: DAG_BANDWIDTH_MAX }
     }
 }
+
+/// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsolidationSettings {
+    /// How long after something was freed a pass begins on its own; `None`: only when asked.
+    pub after: Option<Duration>,
+    /// Most reconfigurations of a pass.
+    pub reconfigurations_max: u32,
+    /// Fewest regions that a pass frees, those it takes subtracted; at least 1.
+    pub regions_min: u32,
+    /// Fewest passes of the scheduler that are spared for moves that free no region; at least 1.
+    pub passes_min: u32,
+}
+
+impl Default for ConsolidationSettings {
+    fn default() -> Self {
+        let after = Some(Duration::from_secs(60));
+        Self { after, reconfigurations_max: 4, regions_min: 1, passes_min: 1 }
+    }
+}
+
+/// How patient the controller is, and by which policies it shares and promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How often a load is tried in a region before the region is given up; at least 1.
+    pub load_attempts: u32,
+    /// How long is waited after a first failure; doubled after each further one.
+    pub backoff: Duration,
+    /// The longest wait between two tries.
+    pub backoff_max: Duration,
+    /// How capacity is shared.
+    pub fairness: Fairness,
+    /// When DAGs get more instances, and when fewer.
+    pub autoscaling: snic_autoscaler::Policy,
+    /// What is promised.
+    pub admission: Admission,
+    /// How packets are scheduled on the cards.
+    pub scheduling: Scheduling,
+    /// What moving DAGs together may cost and must bring.
+    pub consolidation: ConsolidationSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            load_attempts: 3,
+            backoff: Duration::from_millis(20),
+            backoff_max: Duration::from_secs(5),
+            fairness: Fairness::default(),
+            autoscaling: snic_autoscaler::Policy::default(),
+            admission: Admission::default(),
+            scheduling: Scheduling::default(),
+            consolidation: ConsolidationSettings::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// How long to wait after the `failures`th failure in a row.
+    pub(crate) fn wait(&self, failures: u32) -> Duration {
+        let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        doubled.min(self.backoff_max)
+    }
+}

@@ -1,0 +1,54 @@
+//! What the controller wants done.
+
+use snic_domain::{CardId, DagName, DagUid, Digest, OperationId, RegionId};
+use snic_tables::CardCommand;
+
+use super::binding::BindingView;
+use super::command::CallId;
+use super::error::ControlError;
+use super::log::LogEntry;
+use super::reply::Reply;
+use super::view::DagView;
+
+/// Something to be done once what it follows from is durable: see [`crate::Outbox`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Ask a card for a step.
+    Card {
+        /// Which.
+        card: CardId,
+        /// What.
+        command: CardCommand,
+    },
+    /// Answer a request.
+    Reply {
+        /// Which.
+        call: CallId,
+        /// With what.
+        result: Result<Reply, ControlError>,
+    },
+    /// Tell those who watch.
+    Emit(Change),
+    /// Remove a bitstream's bytes that nothing names any more.
+    DropBlob(Digest),
+}
+
+/// A change that can be watched: what is different, not how it is now. Who wants to know that reads
+/// it, so that a change that nobody watches costs next to nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A DAG is new or different.
+    Dag(DagName, DagUid),
+    /// A DAG is gone: as it was.
+    DagDeleted(Box<DagView>),
+    /// A region is different.
+    Region(CardId, RegionId),
+    /// A binding is new or different: as it is then.
+    Binding(Box<BindingView>),
+    /// An ended binding is not remembered any more: as it was.
+    BindingForgotten(Box<BindingView>),
+    /// An operation ended.
+    Operation(OperationId),
+    /// The control plane decided something by itself.
+    Logged(Box<LogEntry>),
+}

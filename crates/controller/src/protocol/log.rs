@@ -1,0 +1,73 @@
+//! What the control plane decided by itself, and why.
+
+use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
+
+use super::command::Caller;
+
+/// What kind of decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogKind {
+    /// A DAG gets more instances: it is overloaded.
+    ScaleOut,
+    /// A DAG gets more instances ahead of need.
+    PreLaunch,
+    /// A DAG gives instances back.
+    ScaleIn,
+    /// A DAG gives instances up for another one below its fair share.
+    ContextSwitch,
+    /// A DAG gives instances up that it was not promised, for one that asks for a promise.
+    Reclaim,
+    /// More instances serve a DAG now.
+    Scaled,
+    /// No place was found for more instances.
+    NoPlace,
+    /// What a chain keeps for a DAG is saved: its region is needed, or the DAG serves from another.
+    StateSaved,
+    /// What was saved is in a region again, before a packet came there.
+    StateRestored,
+    /// What a chain kept for a DAG is lost: it begins empty.
+    StateLost,
+    /// A region is not switched: what is kept in it cannot be saved.
+    StateKept,
+    /// An epoch was skipped.
+    Overrun,
+    /// A card's counters made no sense.
+    OddCounters,
+    /// NTs reached beyond the pages of their tenants; the packets were dropped.
+    MemoryFault,
+    /// Other policies are in force.
+    PoliciesApplied,
+    /// Policy files were refused; what was in force stays.
+    PoliciesRefused,
+}
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Rises by one; unique since the daemon started.
+    pub number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What kind.
+    pub kind: LogKind,
+    /// Which DAG it is about, if one.
+    pub dag: Option<DagName>,
+    /// Which card, if one.
+    pub card: Option<CardId>,
+    /// Which regions.
+    pub regions: Vec<RegionId>,
+    /// What and why, for people.
+    pub text: String,
+}
+
+impl LogEntry {
+    /// Whether `caller` may see it: operators see all, tenants what is about their DAGs.
+    pub fn is_visible_to(&self, caller: &Caller) -> bool {
+        caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
+    }
+
+    /// The tenant it is about, if one.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        self.dag.as_ref().map(|dag| &dag.tenant)
+    }
+}

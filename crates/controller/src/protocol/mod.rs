@@ -1,0 +1,29 @@
+//! The controller's alphabet: events in, effects out, and what both are made of. Data only.
+
+mod binding;
+mod command;
+mod effect;
+mod error;
+mod event;
+mod log;
+mod operation;
+mod policy;
+mod reply;
+mod view;
+
+pub use binding::{BindingRecord, BindingView, BoundDag};
+pub use command::{CallId, Caller, Command, Request};
+pub use effect::{Change, Effect};
+pub use error::{ControlError, FieldViolation};
+pub use event::Event;
+pub use log::{LogEntry, LogKind};
+pub use operation::{OperationRecord, Work};
+pub use policy::{
+    Admission, ConsolidationSettings, EPOCH_MAX, EPOCH_MIN, Fairness, Scheduling, Scheme, Settings,
+};
+pub use reply::Reply;
+pub use view::{
+    BitstreamView, CardHealth, CardView, ConsolidationView, DagView, MoveView, NtView,
+    OperationView, RecommendationView, RegionUser, RegionView, RuleView, SlotView, StatePlace,
+    StateView, TenantUsage, TenantView,
+};

@@ -1,0 +1,64 @@
+//! What takes longer than a reply.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{CardId, DagName, OperationId, RegionId, TenantId, Timestamp};
+
+use super::error::ControlError;
+
+/// What an operation does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Brings a new DAG onto a card.
+    CreateDag(DagName),
+    /// Brings a new generation of a DAG onto a card.
+    UpdateDag(DagName),
+    /// Takes a DAG off its card, if it was on one.
+    DeleteDag(DagName, Option<CardId>),
+    /// Moves DAGs away from a region.
+    DrainRegion(CardId, RegionId),
+    /// Gives a faulty region another chance.
+    ResetRegion(CardId, RegionId),
+    /// Moves DAGs of a card together.
+    OptimizeCard(CardId),
+    /// Loads a card's role anew.
+    LoadRole {
+        /// Which card's.
+        card: CardId,
+        /// Also where it is the one that the card has.
+        force: bool,
+    },
+    /// Moves DAGs away from all regions of a card.
+    DrainCard(CardId),
+}
+
+/// An operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationRecord {
+    /// Its id.
+    pub id: OperationId,
+    /// What it does.
+    pub work: Work,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When the card was first asked for something.
+    pub started: Option<Timestamp>,
+    /// When and how it ended.
+    pub ended: Option<(Timestamp, Result<(), ControlError>)>,
+}
+
+impl OperationRecord {
+    /// The tenant that may see it; `None`: operators only.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        match &self.work {
+            Work::CreateDag(dag) | Work::UpdateDag(dag) | Work::DeleteDag(dag, _) => {
+                Some(&dag.tenant)
+            }
+            Work::DrainRegion(..)
+            | Work::DrainCard(_)
+            | Work::ResetRegion(..)
+            | Work::OptimizeCard(_)
+            | Work::LoadRole { .. } => None,
+        }
+    }
+}

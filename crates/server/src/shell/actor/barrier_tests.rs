@@ -1,0 +1,420 @@
+//! Nothing leaves the controller's thread before it is durable: neither answers nor reads, neither
+//! commands to cards nor events nor the bytes of a bitstream that is gone.
+//!
+//! The same messages are given to a thread whose store is durable at once, and to one whose store
+//! completes when the test says so, in any order, or fails. What the second one may have let out is
+//! what the first one let out for the messages whose batches, and all before them, are durable.
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use parking_lot::Mutex;
+use snic_bitstream::catalogue;
+use snic_controller::{Caller, Command, Settings};
+use snic_domain::{
+    Bandwidth, Bitstream, BitstreamId, ByteSize, CardProfile, DagId, DagName, DagSpec, NtTypeId,
+    Quota, RegionKind, Tenant, TenantId,
+};
+use snic_ports::store::Done;
+use snic_ports::store::memory::MemoryStore;
+
+use super::super::card_thread::Order;
+use super::super::{ShellError, start};
+use super::*;
+
+/// A store that completes nothing by itself.
+#[derive(Default)]
+struct WithheldStore {
+    inner: MemoryStore,
+    /// By the order of submission; taken once completed.
+    submitted: Mutex<Vec<Option<Done>>>,
+    deleted: Mutex<Vec<Digest>>,
+}
+
+impl WithheldStore {
+    fn submitted(&self) -> usize {
+        self.submitted.lock().len()
+    }
+
+    fn complete(&self, batch: usize, result: Result<(), StoreError>) {
+        let done = self.submitted.lock()[batch].take().expect("each is completed once");
+        done(result);
+    }
+}
+
+impl Store for WithheldStore {
+    fn submit(&self, _: Vec<Batch>, done: Done) {
+        self.submitted.lock().push(Some(done));
+    }
+    fn delete_blob(&self, digest: Digest) -> Result<(), StoreError> {
+        self.deleted.lock().push(digest);
+        Ok(())
+    }
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.inner.scan(prefix)
+    }
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(key)
+    }
+    fn apply_all(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        self.inner.apply_all(batches)
+    }
+    fn put_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_blob(digest, bytes)
+    }
+    fn get_blob(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        self.inner.get_blob(digest)
+    }
+    fn list_blobs(&self) -> Result<Vec<Digest>, StoreError> {
+        self.inner.list_blobs()
+    }
+    fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        self.inner.snapshot(to)
+    }
+    fn restore(&self, from: &Path) -> Result<(), StoreError> {
+        self.inner.restore(from)
+    }
+}
+
+fn card_id() -> CardId {
+    "card0".parse().expect("a label")
+}
+
+fn profile() -> CardProfile {
+    catalogue::builtin().expect("valid").cards[0].clone()
+}
+
+fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
+    Bitstream {
+        id: BitstreamId::new(id).expect("a label"),
+        digest: Digest::of(id.as_bytes()),
+        size: ByteSize::from_bytes(8_192),
+        nts: vec![nt.clone()],
+        region_kind: RegionKind::KnownNt,
+        card_model: profile().model,
+        shareable: true,
+        signed_by: None,
+    }
+}
+
+fn controller() -> Controller {
+    Controller::recover(Settings::default(), [], 7, wall_clock()).expect("an empty store")
+}
+
+/// What the thread is told, one after another. Some of it stores something and some does not, and
+/// all that can leave is among what follows.
+fn script() -> Vec<fn() -> Message> {
+    fn event(event: Event) -> Message {
+        Message::Event(event)
+    }
+    fn appear() -> Message {
+        event(Event::CardAppeared { card: card_id(), profile: Box::new(profile()) })
+    }
+    fn nt() -> snic_domain::NtType {
+        catalogue::builtin().expect("valid").nt_types[0].clone()
+    }
+    fn tenant(id: &str) -> Message {
+        let id = TenantId::new(id).expect("a label");
+        request(Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() }))
+    }
+    fn dag() -> DagName {
+        let tenant = TenantId::new("acme").expect("a label");
+        DagName { tenant, dag: DagId::new("web").expect("a label") }
+    }
+    fn gone() -> BitstreamId {
+        BitstreamId::new("gone").expect("a label")
+    }
+    vec![
+        || tenant("acme"),
+        appear,
+        // Of no batch of its own: it waits for those before.
+        appear,
+        || tenant("acme"),
+        || request(Command::CreateNtType(nt())),
+        || request(Command::CreateBitstream(bitstream("only", &nt().id))),
+        || request(Command::CreateBitstream(bitstream("gone", &nt().id))),
+        || {
+            let spec = DagSpec::chain(&[nt().id], Bandwidth::from_gbps(1));
+            request(Command::CreateDag { name: dag(), spec, validate_only: false })
+        },
+        || Message::DropIfUnused(Digest::of(b"never registered")),
+        || request(Command::DeleteBitstream { id: gone(), etag: None }),
+        || tenant("beta"),
+        || request(Command::DeleteDag { name: dag(), etag: None }),
+        || request(Command::Heartbeat { vms: Vec::new() }),
+        || tenant("gamma"),
+    ]
+}
+
+/// A request whose answer the world replaces by one that it hears.
+fn request(command: Command) -> Message {
+    let caller = Caller::Operator("ada".into());
+    let request = Request { caller, request_id: None, command };
+    Message::Request(Box::new(request), oneshot::channel().0, Trace::default())
+}
+
+/// The thread's insides, stepped by hand, and all that it lets out.
+struct World {
+    actor: Actor,
+    inbox: Receiver<Message>,
+    store: Arc<WithheldStore>,
+    commands: Receiver<Order>,
+    changes: broadcast::Receiver<Arc<Change>>,
+    answers: Vec<(usize, oneshot::Receiver<Result<Reply, ControlError>>)>,
+    reads: Arc<Mutex<Vec<String>>>,
+    /// What has left, in words.
+    told: Vec<String>,
+    /// How many messages were taken.
+    taken: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let store = Arc::new(WithheldStore::default());
+        let (messages, inbox) = channel();
+        let (card, commands) = CardThread::stub(card_id(), messages.clone());
+        let (changes, heard) = broadcast::channel(256);
+        let outlets = Outlets {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            messages,
+            cards: BTreeMap::from([(card_id(), card)]),
+            changes,
+            pins: Arc::default(),
+        };
+        Self {
+            actor: Actor::new(controller(), outlets),
+            inbox,
+            store,
+            commands,
+            changes: heard,
+            answers: Vec::new(),
+            reads: Arc::default(),
+            told: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// The thread takes a message, and the state is read right after.
+    fn take(&mut self, message: Message) {
+        let number = self.taken;
+        self.taken += 1;
+        let message = match message {
+            Message::Request(request, _, trace) => {
+                let (answer, answered) = oneshot::channel();
+                self.answers.push((number, answered));
+                Message::Request(request, answer, trace)
+            }
+            other => other,
+        };
+        self.actor.take(message);
+        let reads = Arc::clone(&self.reads);
+        self.actor.take(Message::Read(Box::new(move |controller| {
+            let tenants = controller.tenants().count();
+            Box::new(move || reads.lock().push(format!("read {number}: {tenants} tenants")))
+        })));
+        self.actor.release();
+        self.hear();
+    }
+
+    /// The store completes a batch; gives how the thread took it.
+    fn complete(&mut self, batch: usize, result: Result<(), StoreError>) -> Result<(), StoreError> {
+        self.store.complete(batch, result);
+        let Ok(Message::Durable(number, result)) = self.inbox.try_recv() else {
+            panic!("a completion is a message");
+        };
+        let taken = self.actor.completed(number, result);
+        self.actor.release();
+        self.hear();
+        taken
+    }
+
+    /// Notes what has left.
+    fn hear(&mut self) {
+        self.answers.retain_mut(|(number, answer)| match answer.try_recv() {
+            Ok(result) => {
+                let result = result.map(|_| ()).map_err(|error| error.kind());
+                self.told.push(format!("answer {number}: {result:?}"));
+                false
+            }
+            Err(_) => true,
+        });
+        self.told.append(&mut self.reads.lock());
+        self.told.extend(self.commands.try_iter().map(|(command, _)| format!("card {command:?}")));
+        while let Ok(change) = self.changes.try_recv() {
+            let what = match change.as_ref() {
+                Change::DagDeleted(view) => format!("{} deleted", view.name),
+                other => format!("{other:?}"),
+            };
+            self.told.push(format!("change {what}"));
+        }
+        let deleted = std::mem::take(&mut *self.store.deleted.lock());
+        self.told.extend(deleted.into_iter().map(|digest| format!("blob {digest}")));
+    }
+}
+
+/// What each message of the script lets out where all is durable at once.
+fn reference() -> Vec<Vec<String>> {
+    let mut world = World::new();
+    let groups = script().into_iter().map(|message| {
+        let before = world.store.submitted();
+        world.take(message());
+        for batch in before..world.store.submitted() {
+            world.complete(batch, Ok(())).expect("it did not fail");
+        }
+        std::mem::take(&mut world.told)
+    });
+    let groups: Vec<Vec<String>> = groups.collect();
+    for what in ["answer", "read", "card", "change", "blob"] {
+        let is_there = groups.iter().flatten().any(|told| told.starts_with(what));
+        assert!(is_there, "the script lets out nothing like {what}");
+    }
+    groups
+}
+
+/// A run of the script against the reference.
+struct Run {
+    world: World,
+    expected: Vec<Vec<String>>,
+    /// How many batches there were when each message had been taken.
+    behind: Vec<usize>,
+    /// Whether each batch is durable.
+    durable: Vec<bool>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let expected = reference();
+        Self { world: World::new(), expected, behind: Vec::new(), durable: Vec::new() }
+    }
+
+    fn take_next(&mut self) {
+        let message = script()[self.behind.len()];
+        self.world.take(message());
+        self.behind.push(self.world.store.submitted());
+        self.durable.resize(self.world.store.submitted(), false);
+        self.check();
+    }
+
+    fn take_all(&mut self) {
+        (0..script().len()).for_each(|_| self.take_next());
+    }
+
+    fn complete(&mut self, batch: usize) {
+        self.durable[batch] = true;
+        self.world.complete(batch, Ok(())).expect("it did not fail");
+        self.check();
+    }
+
+    fn fail(&mut self, batch: usize) {
+        let failure = Err(StoreError::Stopped("no space left".into()));
+        self.world.complete(batch, failure).expect_err("the thread ends");
+        self.check();
+    }
+
+    /// All that may have left has, and nothing else.
+    fn check(&self) {
+        let durable = self.durable.iter().take_while(|is_durable| **is_durable).count();
+        let may_leave = self.behind.iter().zip(&self.expected).filter(|(b, _)| **b <= durable);
+        let mut expected: Vec<&String> = may_leave.flat_map(|(_, told)| told).collect();
+        let mut told: Vec<&String> = self.world.told.iter().collect();
+        expected.sort();
+        told.sort();
+        assert_eq!(told, expected, "durable: {:?}", self.durable);
+    }
+}
+
+/// Numbers that are different from seed to seed, and the same for one (xorshift64).
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).expect("below a usize")
+    }
+}
+
+#[test]
+fn while_the_store_is_silent_nothing_leaves() {
+    let mut run = Run::new();
+    run.take_all();
+    assert!(run.world.told.is_empty(), "{:?}", run.world.told);
+    for batch in 0..run.durable.len() {
+        run.complete(batch);
+    }
+    assert!(run.world.actor.outbox.is_durable() && run.world.actor.outbox.is_empty());
+}
+
+#[test]
+fn completions_may_come_in_any_order() {
+    let mut run = Run::new();
+    run.take_all();
+    for batch in (0..run.durable.len()).rev() {
+        assert!(run.world.told.is_empty(), "{:?}", run.world.told);
+        run.complete(batch);
+    }
+    for seed in 0..64 {
+        let mut run = Run::new();
+        let mut number = numbers(seed);
+        while run.behind.len() < script().len() || run.durable.contains(&false) {
+            let open = run.durable.iter().enumerate().filter(|(_, is_durable)| !**is_durable);
+            let open: Vec<usize> = open.map(|(batch, _)| batch).collect();
+            let takes = run.behind.len() < script().len() && number(2) == 0;
+            match (takes, open.is_empty()) {
+                (true, _) => run.take_next(),
+                (false, false) => run.complete(open[number(open.len())]),
+                (false, true) if run.behind.len() < script().len() => run.take_next(),
+                (false, true) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn behind_a_batch_that_failed_nothing_leaves() {
+    let batches = {
+        let mut run = Run::new();
+        run.take_all();
+        run.durable.len()
+    };
+    for failed in 0..batches {
+        let mut number = numbers(failed as u64);
+        let mut run = Run::new();
+        run.take_all();
+        let mut others: Vec<usize> = (0..batches).filter(|batch| *batch != failed).collect();
+        // Some are completed before it, some after.
+        for _ in 0..number(batches) {
+            run.complete(others.swap_remove(number(others.len())));
+        }
+        run.fail(failed);
+        while !others.is_empty() {
+            run.complete(others.swap_remove(number(others.len())));
+        }
+        let first = run.behind.iter().position(|behind| *behind > failed).expect("it is of one");
+        let before: usize = run.expected[..first].iter().map(Vec::len).sum();
+        assert_eq!(run.world.told.len(), before, "all before batch {failed}, and nothing else");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_ends_the_thread_without_an_answer() {
+    let store = Arc::new(WithheldStore::default());
+    let shared = Arc::clone(&store) as Arc<dyn Store>;
+    let (plane, running) = start(controller(), shared, Vec::new()).expect("threads");
+    let id = TenantId::new("acme").expect("a label");
+    let command = Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() });
+    let caller = Caller::Operator("ada".into());
+    let request = plane.request(Request { caller, request_id: None, command });
+    let fail = async {
+        while store.submitted() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        store.complete(0, Err(StoreError::Stopped("no space left".into())));
+    };
+    let both = async { tokio::join!(request, fail) };
+    let (answer, ()) =
+        tokio::time::timeout(Duration::from_secs(30), both).await.expect("the thread ends");
+    assert!(matches!(answer, Err(ShellError::Stopped)), "{answer:?}");
+    let ended = tokio::task::spawn_blocking(|| running.wait()).await.expect("no panic");
+    assert!(matches!(ended, Err(StoreError::Stopped(_))), "{ended:?}");
+}
