@@ -5,6 +5,7 @@
 //! cargo xtask test     everything; closes with `N passed, N failed`
 //! cargo xtask tidy     the rules of the code base alone, in seconds
 //! cargo xtask arrows   which crate depends on which
+//! cargo xtask mutants  do the tests notice mistakes? tries the list of small patches
 //! cargo xtask bench    the benchmarks, their medians as a table
 //! cargo xtask package  manual pages, completions, and the Debian package
 //! ```
@@ -13,6 +14,7 @@ mod arrows;
 mod bench;
 mod command;
 mod licences;
+mod mutants;
 mod package;
 mod packages;
 mod report;
@@ -22,9 +24,11 @@ mod transcript;
 mod workspace;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::mutants::Selection;
 use crate::workspace::Workspace;
 
 /// The project's chores.
@@ -47,6 +51,17 @@ enum Chore {
     Tidy,
     /// Print which crate depends on which
     Arrows,
+    /// Try each patch of crates/xtask/mutants with the tests that should notice it; hours for all
+    Mutants {
+        /// Only mutants with one of these words in name, file or package
+        words: Vec<String>,
+        /// Print the mutants instead of trying them
+        #[arg(long)]
+        list: bool,
+        /// Seconds after which a run of tests counts as hanging
+        #[arg(long, default_value_t = 300)]
+        deadline: u64,
+    },
     /// Run the benchmarks and print their medians
     Bench {
         /// Passed on to criterion: a filter on the names, or its options
@@ -76,6 +91,10 @@ fn run(chore: Chore) -> anyhow::Result<bool> {
         Chore::Arrows => {
             print!("{}", arrows::draw(&Workspace::load()?.members));
             Ok(true)
+        }
+        Chore::Mutants { words, list, deadline } => {
+            let deadline = Duration::from_secs(deadline);
+            mutants::run(&Workspace::load()?, &Selection { words, list, deadline })
         }
         Chore::Package => package::run(&Workspace::load()?),
         Chore::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),

@@ -8,7 +8,9 @@ mod sources;
 
 use crate::report::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, licences};
+use crate::{arrows, licences, mutants};
+
+pub use files::tracked;
 
 type Check = fn(&Workspace, &[String]) -> anyhow::Result<Vec<String>>;
 
@@ -19,6 +21,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
+    ("mutants still apply", |workspace, _| mutants::check(&workspace.root)),
 ];
 
 /// Runs all checks, prints what they find, and counts as one step.
@@ -26,7 +29,7 @@ const CHECKS: &[(&str, Check)] = &[
 /// # Errors
 /// A file of the project cannot be read.
 pub fn run(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let tracked = files::tracked(&workspace.root)?;
+    let tracked = tracked(&workspace.root)?;
     let mut is_clean = true;
     for (name, check) in CHECKS {
         let wrong = check(workspace, &tracked)?;
