@@ -4,9 +4,10 @@ use snic_domain::CardId;
 use snic_tables::RateLimiterRow;
 
 use crate::card::CardState;
+use crate::dags::DagEntry;
 use crate::protocol::Work;
 use crate::rows::bucket;
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 
 impl Controller {
     /// Every invariant, recomputed from scratch; says which is broken.
@@ -72,15 +73,15 @@ impl Controller {
 
     /// The bucket in the target tables is the DAG's rate, and that is at least what was promised.
     fn check_rate(&self, entry: &DagEntry, card: Option<&CardState>) -> Option<String> {
-        let placement = entry.target.and_then(|serial| entry.placement(serial))?;
-        let row: RateLimiterRow = card?.target.get(entry.record.uid.row())?;
+        let placement = entry.targeted()?;
+        let row: RateLimiterRow = card?.target.get(entry.uid().row())?;
         let desired = bucket(self.bucket_of(entry, placement));
         (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
     }
 
     fn check_dag(&self, entry: &DagEntry) -> Result<(), String> {
-        let name = &entry.record.name;
-        let served = entry.target.and_then(|serial| entry.placement(serial));
+        let name = entry.name();
+        let served = entry.targeted();
         if served.is_some_and(|placement| !self.contexts_resident(name, placement)) {
             return Err(format!("{name}: its rows lead where its state is not"));
         }
@@ -89,22 +90,22 @@ impl Controller {
         if held.is_some() != (entry.placements().next().is_some()) {
             return Err(format!("{name}: it has a reservation and no placement, or the reverse"));
         }
-        if let (Some(placement), None) = (&entry.record.placement, &entry.record.previous)
+        if let (Some(placement), None) = (entry.desired(), entry.previous())
             && let (Some(held), Some(desired)) = (held, self.reservation_of(placement))
             && *held != desired
         {
             return Err(format!("{name}: its reservation is not what its placement needs"));
         }
-        if entry.record.placement.is_none() && !self.unscheduled.contains(name) {
+        if entry.desired().is_none() && !self.unscheduled.contains(name) {
             return Err(format!("{name}: it has no place and does not wait for one"));
         }
         if let Some(broken) = self.check_rate(entry, card) {
             return Err(format!("{name}: {broken}"));
         }
-        if self.uids.free.contains(&entry.record.uid.row()) {
+        if self.uids.free.contains(&entry.uid().row()) {
             return Err(format!("{name}: its UID's row is free"));
         }
-        match entry.target {
+        match entry.target() {
             Some(serial) if entry.placement(serial).is_none() => {
                 Err(format!("{name}: its rows are of placement {serial}, which is gone"))
             }

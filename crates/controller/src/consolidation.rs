@@ -58,13 +58,13 @@ impl Controller {
     /// where it is until the loop takes it back; who keeps state stays too: to move it, its traffic
     /// would have to stop, and nobody asked for that.
     fn places(&self, id: &CardId) -> Vec<Place> {
-        let settled = self.dags.values().filter(|e| e.is_ready() && e.record.previous.is_none());
+        let settled = self.dags.values().filter(|e| e.is_ready() && e.previous().is_none());
         settled
             .filter_map(|entry| {
-                let placement = entry.record.placement.as_ref().filter(|p| !self.keeps_state(p))?;
+                let placement = entry.desired().filter(|p| !self.keeps_state(p))?;
                 let dag =
                     Dag::new(placement.spec.clone()).ok().filter(|_| placement.burst.is_none())?;
-                let (name, mapping) = (entry.record.name.clone(), placement.mapping.clone());
+                let (name, mapping) = (entry.name().clone(), placement.mapping.clone());
                 (mapping.card == *id).then_some((name, dag, mapping, placement.serial))
             })
             .collect()
@@ -117,7 +117,7 @@ impl Controller {
         let mut now: BTreeMap<&DagName, Vec<RegionId>> = BTreeMap::new();
         let mut moves = Vec::new();
         for Move { name, plan } in &found.moves {
-            let placed = self.dags.get(name).and_then(|e| e.record.placement.as_ref());
+            let placed = self.dags.get(name).and_then(|e| e.desired());
             let before = placed.map(regions_of).unwrap_or_default();
             let mut to: Vec<RegionId> = plan.mapping.instances().map(|i| i.region).collect();
             to.sort_unstable();
@@ -186,7 +186,7 @@ impl Controller {
     fn is_under_way(&self, id: &CardId) -> bool {
         let mut on_card = self.dags.values().filter(|entry| entry.card() == Some(id));
         self.consolidations.values().any(|pass| pass.card == *id)
-            || on_card.any(|entry| !entry.is_ready() || entry.record.previous.is_some())
+            || on_card.any(|entry| !entry.is_ready() || entry.previous().is_some())
     }
 
     /// The moves to a better arrangement, each with the serial of the placement it begins with.
@@ -217,8 +217,8 @@ impl Controller {
         let id = pass.card.clone();
         let is_ready =
             self.cards.get(&id).is_some_and(|card| card.connection == ConnectionState::Ready);
-        let on_card = |entry: &crate::state::DagEntry| entry.card() == Some(&id);
-        if !is_ready || self.dags.values().any(|e| e.record.previous.is_some() && on_card(e)) {
+        let on_card = |entry: &crate::dags::DagEntry| entry.card() == Some(&id);
+        if !is_ready || self.dags.values().any(|e| e.previous().is_some() && on_card(e)) {
             return;
         }
         loop {
@@ -276,7 +276,7 @@ impl Controller {
             }
         };
         entry.is_ready()
-            && entry.record.placement.as_ref().is_some_and(|p| p.serial == serial)
+            && entry.desired().is_some_and(|p| p.serial == serial)
             && next.plan.loads.iter().all(|load| {
                 card.ledger.is_unused(load.region) && self.bitstreams.contains_key(&load.bitstream)
             })

@@ -19,7 +19,7 @@ impl Controller {
     /// A DAG: which one has the name now, and how it is. Time O(log DAGs + its regions).
     pub fn dag_glance(&self, name: &DagName) -> Option<(DagUid, DagState)> {
         let entry = self.dags.get(name)?;
-        Some((entry.record.uid, self.dag_state(entry)))
+        Some((entry.uid(), self.dag_state(entry)))
     }
 
     /// A region. Time O(log cards).
@@ -43,7 +43,7 @@ impl Controller {
     /// for is served meanwhile. Time O(DAGs in the region).
     pub fn is_waited_for(&self, card: &CardId, region: RegionId) -> bool {
         let Some(card) = self.cards.get(card) else { return false };
-        let served = |name: &DagName| self.dags.get(name).is_some_and(|dag| dag.active.is_some());
+        let served = |name: &DagName| self.dags.get(name).is_some_and(|dag| dag.active().is_some());
         card.ledger.users(region).any(|name| !served(name))
     }
 }

@@ -146,7 +146,7 @@ impl Controller {
             }
         }
         for (name, entry) in self.dags.iter().filter(|(_, entry)| entry.card() == Some(id)) {
-            let target = entry.target.and_then(|serial| entry.placement(serial));
+            let target = entry.targeted();
             let needs = target.map(|target| self.page_needs(name, target)).unwrap_or_default();
             let needed: BTreeSet<SpaceKey> = needs.iter().map(|need| need.space).collect();
             if needed != held.remove(name).unwrap_or_default() {

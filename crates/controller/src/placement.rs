@@ -7,9 +7,10 @@ use snic_planner::{Request, Reservation, plan};
 
 use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection, decide};
 use crate::card::{Booking, ConnectionState, ObservedContent};
+use crate::dags::{DagEntry, Left};
 use crate::protocol::ControlError;
 use crate::records::{Placement, key, storable};
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::Tx;
 
 /// An explanation has a record of its own; larger ones are cut to what a record takes.
@@ -96,9 +97,9 @@ impl Controller {
             let at = plans
                 .binary_search_by(|plan| plan.id.cmp(card))
                 .expect("a DAG is placed on a card that is known");
-            let spec = &entry.record.spec;
+            let spec = entry.spec();
             plans[at].guaranteed += spec.bandwidth;
-            if let Some(placement) = &entry.record.placement
+            if let Some(placement) = entry.desired()
                 && placement.holds() > spec.bandwidth
                 && entry.is_at_rest()
             {
@@ -139,7 +140,7 @@ impl Controller {
         let entry = self.dags.get(name).expect("only a DAG that exists is given a place");
         let (serving, withdrawn) = match handover {
             Handover::MakeBeforeBreak => (entry.serves_meanwhile(), entry.gives_way()),
-            Handover::AtOnce => (entry.record.previous.as_ref(), entry.record.placement.as_ref()),
+            Handover::AtOnce => (entry.previous(), entry.desired()),
         };
         let old = serving.and_then(|serving| self.reservation_of(serving));
         let reservation =
@@ -148,10 +149,10 @@ impl Controller {
         let card = self.cards.get_mut(&id).expect("a choice names a card that is known");
         let rows = card.book(booking, &self.catalogue)?;
         // A DAG may be given a place for more than it asks for.
-        let (spec, holds) = (entry.record.spec.clone(), plan.reservation.ingress());
+        let (spec, holds) = (entry.spec().clone(), plan.reservation.ingress());
         let placement = Placement {
             serial: entry.next_serial(),
-            generation: entry.record.generation,
+            generation: entry.generation(),
             burst: (holds > spec.bandwidth).then_some(holds),
             spec,
             mapping: plan.mapping,
@@ -168,11 +169,8 @@ impl Controller {
         let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
         tx.put(key::explanation(name), &stored);
         let entry = self.dags.get_mut(name).expect("it was there before");
-        let serving = entry.record.placement.take();
-        entry.record.previous = entry.record.previous.take().or(serving);
-        entry.record.placement = Some(placement);
+        entry.begin(placement);
         entry.explanation = Some(plan.explanation);
-        entry.refusal = None;
         self.move_rules(tx, name);
         self.unscheduled.remove(name);
         self.dirty_dags.insert(name.clone());
@@ -227,23 +225,21 @@ impl Controller {
 
     /// The same, but on the card `booked` rows and reservation are those of another placement already.
     fn take_away(&mut self, name: &DagName, booked: Option<&CardId>) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
-        let Some(placement) = entry.record.placement.take() else { return };
-        let uid = entry.record.uid;
-        let in_target = entry.target.take_if(|target| *target == placement.serial).is_some();
+        let entry = self.dags.get_mut(name).expect("what is taken away is of a DAG");
+        let Some(Left { placement, in_target }) = entry.withdraw() else { return };
+        let uid = entry.uid();
         let id = placement.mapping.card.clone();
-        if let Some(card) = self.cards.get_mut(&id) {
-            if in_target {
-                card.clear_rows(crate::rows::keys(uid, &placement));
-            }
-            if entry.target.is_none() {
-                card.let_go_of_pages(name, &BTreeSet::new());
-            }
-            card.dirty_since_commit.insert(name.clone());
-            if booked != Some(&id) {
-                card.rows.give(&placement);
-                card.ledger.release(name);
-            }
+        let card = self.cards.get_mut(&id).expect("a placement is on a card that is known");
+        if in_target {
+            card.clear_rows(crate::rows::keys(uid, &placement));
+        }
+        if entry.target().is_none() {
+            card.let_go_of_pages(name, &BTreeSet::new());
+        }
+        card.dirty_since_commit.insert(name.clone());
+        if booked != Some(&id) {
+            card.rows.give(&placement);
+            card.ledger.release(name);
         }
         self.capacity_freed = true;
         self.retarget_rules(name);
@@ -262,7 +258,7 @@ impl Controller {
     pub(crate) fn replace(&mut self, tx: &mut Tx, name: &DagName, spec: DagSpec) -> bool {
         let Some(entry) = self.dags.get(name) else { return false };
         let Ok(dag) = Dag::new(spec) else { return false };
-        let previous = entry.record.previous.clone();
+        let previous = entry.previous().cloned();
         let result = self
             .choose(name, &dag, previous.as_ref())
             .and_then(|choice| self.assign(tx, name, choice, Handover::MakeBeforeBreak));
@@ -274,10 +270,10 @@ impl Controller {
                 self.end_operation(tx, &operation, Err(error.clone()));
             }
             if let Some(entry) = self.dags.get_mut(name) {
-                entry.refusal = match error {
+                entry.refused(match error {
                     ControlError::Refused(refusal) => Some(refusal),
                     _ => None,
-                };
+                });
             }
         }
         self.store_dag(tx, name);
@@ -292,7 +288,7 @@ impl Controller {
                 self.unscheduled.remove(&name);
                 continue;
             };
-            let spec = entry.record.spec.clone();
+            let spec = entry.spec().clone();
             self.replace(tx, &name, spec);
         }
     }
@@ -353,9 +349,8 @@ impl Controller {
         let mut homeless = Vec::new();
         for name in users {
             let Some(entry) = self.dags.get(&name) else { continue };
-            let uses = |p: &Option<Placement>| p.as_ref().is_some_and(|p| p.mapping.uses(region));
-            let (placement, previous) =
-                (uses(&entry.record.placement), uses(&entry.record.previous));
+            let uses = |p: Option<&Placement>| p.is_some_and(|p| p.mapping.uses(region));
+            let (placement, previous) = (uses(entry.desired()), uses(entry.previous()));
             if previous {
                 self.drop_previous(tx, &name);
             }
@@ -367,33 +362,38 @@ impl Controller {
         self.set_content(tx, id, region, None);
         self.store_region(tx, id, region);
         for name in homeless {
-            if let Some(spec) = self.dags.get(&name).map(|e| e.record.spec.clone()) {
+            if let Some(spec) = self.dags.get(&name).map(|e| e.spec().clone()) {
                 self.replace(tx, &name, spec);
             }
         }
     }
 
-    /// Gives back what served a DAG until its update was done.
+    /// The card has a DAG's desired placement: gives back what served until now.
+    pub(crate) fn finish_move(&mut self, tx: &mut Tx, name: &DagName) {
+        let left = self.dags.get_mut(name).and_then(DagEntry::arrived);
+        left.into_iter().for_each(|left| self.give_back(tx, name, left));
+    }
+
+    /// Gives back what served a DAG until its move was done.
     pub(crate) fn drop_previous(&mut self, tx: &mut Tx, name: &DagName) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
-        let Some(previous) = entry.record.previous.take() else { return };
-        let uid = entry.record.uid;
-        let in_target = entry.target == Some(previous.serial);
+        let left = self.dags.get_mut(name).and_then(DagEntry::leave);
+        left.into_iter().for_each(|left| self.give_back(tx, name, left));
+    }
+
+    fn give_back(&mut self, tx: &mut Tx, name: &DagName, left: Left) {
+        let Left { placement, in_target } = left;
+        let uid = self.dags[name].uid();
+        let id = placement.mapping.card.clone();
+        let card = self.cards.get_mut(&id).expect("a placement is on a card that is known");
         if in_target {
-            entry.target = None;
+            card.clear_rows(crate::rows::keys(uid, &placement));
+            card.let_go_of_pages(name, &BTreeSet::new());
+            card.dirty_since_commit.insert(name.clone());
         }
-        let id = previous.mapping.card.clone();
-        if let Some(card) = self.cards.get_mut(&id) {
-            if in_target {
-                card.clear_rows(crate::rows::keys(uid, &previous));
-                card.let_go_of_pages(name, &BTreeSet::new());
-                card.dirty_since_commit.insert(name.clone());
-            }
-            card.rows.give(&previous);
-            card.ledger.release(name);
-        }
+        card.rows.give(&placement);
+        card.ledger.release(name);
         self.hold_again(name);
-        self.loosen(&id, regions_of(&previous));
+        self.loosen(&id, regions_of(&placement));
         self.dirty_dags.insert(name.clone());
         self.store_dag(tx, name);
     }
@@ -435,7 +435,7 @@ impl Controller {
 
     /// Takes a DAG off its card for good: rows, reservation, UID. Says which card has to be told.
     pub(crate) fn evict(&mut self, tx: &mut Tx, name: &DagName) -> Option<CardId> {
-        let uid = self.dags.get(name)?.record.uid;
+        let uid = self.dags.get(name)?.uid();
         let card = self.dags.get(name)?.card().cloned();
         self.forget_states(tx, name);
         self.drop_previous(tx, name);

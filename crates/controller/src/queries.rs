@@ -11,13 +11,14 @@ use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
 use crate::card::{CardState, ConnectionState, ObservedContent, RegionEntry};
+use crate::dags::DagEntry;
 use crate::protocol::{
     BitstreamView, Caller, CardHealth, CardView, DagView, NtView, OperationRecord, OperationView,
     RegionUser, RegionView, RuleView, SlotView, TenantView, Work,
 };
 use crate::records::{BitstreamRecord, NtRecord, Placement};
 use crate::rows;
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 
 /// A short digest of what identifies a state of a resource.
 fn etag(parts: &[&dyn std::fmt::Display]) -> String {
@@ -163,29 +164,29 @@ impl Controller {
     }
 
     pub(crate) fn dag_etag(&self, entry: &DagEntry) -> String {
-        etag(&[&entry.record.name, &entry.record.uid, &entry.record.generation])
+        etag(&[entry.name(), &entry.uid(), &entry.generation()])
     }
 
     pub(crate) fn view_of(&self, entry: &DagEntry) -> DagView {
-        let record = &entry.record;
-        let active = entry.active.and_then(|serial| entry.placement(serial));
+        let desired = entry.desired();
+        let active = entry.active().and_then(|serial| entry.placement(serial));
         DagView {
-            name: record.name.clone(),
-            uid: record.uid,
-            spec: record.spec.clone(),
-            generation: record.generation,
-            observed_generation: entry.observed,
+            name: entry.name().clone(),
+            uid: entry.uid(),
+            spec: entry.spec().clone(),
+            generation: entry.generation(),
+            observed_generation: entry.observed_generation(),
             state: self.dag_state(entry),
             conditions: entry.conditions.clone(),
-            mapping: record.placement.as_ref().map(|p| p.mapping.clone()),
-            contents: record.placement.as_ref().map(|p| self.contents(p)).unwrap_or_default(),
-            latency: record.placement.as_ref().map_or(Cycles::ZERO, |p| self.latency(p)),
+            mapping: desired.map(|p| p.mapping.clone()),
+            contents: desired.map(|p| self.contents(p)).unwrap_or_default(),
+            latency: desired.map_or(Cycles::ZERO, |p| self.latency(p)),
             explanation: entry.explanation.clone(),
-            rate: entry.rate(active.map_or(record.spec.bandwidth, |p| p.spec.bandwidth)),
-            states: self.states_of(&record.name),
+            rate: entry.rate(active.map_or(entry.spec().bandwidth, |p| p.spec.bandwidth)),
+            states: self.states_of(entry.name()),
             etag: self.dag_etag(entry),
-            created: record.created,
-            updated: record.updated,
+            created: entry.created(),
+            updated: entry.updated(),
         }
     }
 
@@ -287,7 +288,7 @@ impl Controller {
             let entry = self.dags.get(name)?;
             let mut slots = Vec::new();
             let mut bandwidth = snic_domain::Bandwidth::ZERO;
-            let placement = entry.record.placement.as_ref().or(entry.record.previous.as_ref())?;
+            let placement = entry.placements().next()?;
             for instance in placement.mapping.instances().filter(|i| i.region == region) {
                 slots.extend(instance.slots.iter().copied());
                 bandwidth += instance.bandwidth;
@@ -308,7 +309,7 @@ impl Controller {
     pub fn rule_view(&self, id: &RuleId) -> Option<RuleView> {
         let record = self.rules.get(id)?;
         let card = self.cards.get(&record.card);
-        let uid = self.dags.get(&record.rule.dag).map(|entry| entry.record.uid);
+        let uid = self.dags.get(&record.rule.dag).map(|entry| entry.uid());
         let desired = uid.map(|uid| rows::classifier(&record.rule, uid));
         let observed = card
             .filter(|card| card.connection == ConnectionState::Ready)
@@ -384,7 +385,7 @@ impl Controller {
             Work::CreateDag(name) | Work::UpdateDag(name) => self.dags.get(name),
             _ => None,
         };
-        let regions = entry.and_then(|entry| entry.record.placement.as_ref()).map(|placement| {
+        let regions = entry.and_then(|entry| entry.desired()).map(|placement| {
             let all = crate::placement::regions_of(placement).len() as u32;
             (all, self.regions_done(placement) as u32)
         });
@@ -403,9 +404,7 @@ impl Controller {
         let cancellable = record.ended.is_none()
             && match &record.work {
                 Work::CreateDag(_) => !started,
-                Work::UpdateDag(_) => {
-                    !started && entry.is_some_and(|e| e.record.previous.is_some())
-                }
+                Work::UpdateDag(_) => !started && entry.is_some_and(|e| e.previous().is_some()),
                 Work::DrainRegion(..) | Work::DrainCard(_) | Work::OptimizeCard(_) => true,
                 Work::DeleteDag(..) | Work::ResetRegion(..) | Work::LoadRole { .. } => false,
             };

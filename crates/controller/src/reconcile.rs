@@ -10,10 +10,11 @@ use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
 
 use crate::card::{CardState, ConnectionState, Loading, Programming};
+use crate::dags::DagEntry;
 use crate::protocol::Change;
 use crate::records::{Placement, key};
 use crate::rows::{self, Bucket, DagColumns};
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::Tx;
 
 impl Controller {
@@ -72,11 +73,11 @@ impl Controller {
     pub(crate) fn refresh_rows(&mut self, name: &DagName) {
         let Some(entry) = self.dags.get(name) else { return };
         let serving = self.serving(entry).map(|placement| placement.serial);
-        if serving != entry.target {
-            let stops = entry.target.is_some() && self.needs_stop_and_copy(entry);
+        if serving != entry.target() {
+            let stops = entry.target().is_some() && self.needs_stop_and_copy(entry);
             let now = self.now;
             if let Some(entry) = self.dags.get_mut(name).filter(|_| stops) {
-                entry.stopped = Some(now);
+                entry.stop(now);
             }
             self.retarget(name, serving);
         }
@@ -89,7 +90,7 @@ impl Controller {
         if self.needs_stop_and_copy(entry) {
             return None;
         }
-        let name = &entry.record.name;
+        let name = entry.name();
         entry.placements().find(|p| self.is_loaded(p) && self.contexts_resident(name, p))
     }
 
@@ -107,15 +108,15 @@ impl Controller {
     /// Where the pages that it needs are not free yet, what is there stays until they are.
     fn retarget(&mut self, name: &DagName, serial: Option<u64>) {
         let Some(entry) = self.dags.get(name) else { return };
-        let old = entry.target.and_then(|serial| entry.placement(serial)).cloned();
+        let old = entry.targeted().cloned();
         let new = serial.and_then(|serial| entry.placement(serial)).cloned();
         if !self.move_pages(name, old.as_ref(), new.as_ref()) {
             return;
         }
         let Some(entry) = self.dags.get_mut(name) else { return };
-        let uid = entry.record.uid;
-        entry.target = new.as_ref().map(|p| p.serial);
-        let scaled = entry.meter.scaling.is_some_and(|s| entry.target == Some(s.serial));
+        let uid = entry.uid();
+        entry.set_target(new.as_ref().map(|p| p.serial));
+        let scaled = entry.meter.scaling.is_some_and(|s| entry.target() == Some(s.serial));
         for placement in [&old, &new].into_iter().flatten() {
             if let Some(card) = self.cards.get_mut(&placement.mapping.card) {
                 card.epoch.stale = true;
@@ -145,7 +146,7 @@ impl Controller {
             self.catalogue.nt(nt).is_some_and(|nt| nt.traffic == snic_domain::Traffic::Payload)
         };
         DagColumns {
-            uid: self.dags[name].record.uid,
+            uid: self.dags[name].uid(),
             tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
             payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
             bucket: self.bucket_of(&self.dags[name], placement),
@@ -156,7 +157,7 @@ impl Controller {
     /// What a DAG's token bucket is to say while a placement serves.
     pub(crate) fn bucket_of(&self, entry: &DagEntry, placement: &Placement) -> Bucket {
         let promised = placement.spec.bandwidth;
-        let tenant = self.tenants.get(&entry.record.name.tenant);
+        let tenant = self.tenants.get(&entry.name().tenant);
         let weight = tenant.map_or(1, |record| record.tenant.weight);
         Bucket { rate: entry.rate(promised), promised, weight }
     }
@@ -165,9 +166,9 @@ impl Controller {
     pub(crate) fn reweigh(&mut self, tenant: &TenantId) {
         let mut buckets = Vec::new();
         for (_, entry) in self.dags.iter().filter(|(name, _)| name.tenant == *tenant) {
-            if let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) {
+            if let Some(placement) = entry.targeted() {
                 let bucket = rows::bucket(self.bucket_of(entry, placement));
-                buckets.push((placement.mapping.card.clone(), entry.record.uid.row(), bucket));
+                buckets.push((placement.mapping.card.clone(), entry.uid().row(), bucket));
             }
         }
         for (id, row, bucket) in buckets {
@@ -179,8 +180,8 @@ impl Controller {
 
     /// How packets are scheduled has changed: the rows that say so follow.
     pub(crate) fn schedule_anew(&mut self) {
-        let served = self.dags.iter().filter(|(_, entry)| entry.target.is_some());
-        let served: Vec<_> = served.map(|(name, entry)| (name.clone(), entry.target)).collect();
+        let served = self.dags.iter().filter(|(_, entry)| entry.target().is_some());
+        let served: Vec<_> = served.map(|(name, entry)| (name.clone(), entry.target())).collect();
         for (name, serial) in served {
             self.retarget(&name, serial);
         }
@@ -206,7 +207,7 @@ impl Controller {
         let dags: Vec<(DagName, Option<u64>)> = touched
             .into_iter()
             .map(|name| {
-                let target = self.dags.get(&name).and_then(|entry| entry.target);
+                let target = self.dags.get(&name).and_then(|entry| entry.target());
                 (name, target)
             })
             .collect();
@@ -316,7 +317,7 @@ impl Controller {
 
     pub(crate) fn emit_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            tx.emit(Change::Dag(name.clone(), entry.record.uid));
+            tx.emit(Change::Dag(name.clone(), entry.uid()));
         }
     }
 
@@ -332,7 +333,7 @@ impl Controller {
 
     pub(crate) fn store_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            tx.put(key::dag(name), &entry.record);
+            tx.put(key::dag(name), &entry.record());
         }
     }
 }

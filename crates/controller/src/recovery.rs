@@ -11,13 +11,14 @@ use snic_planner::Catalogue;
 
 use crate::bindings::Bindings;
 use crate::card::{CardState, RegionEntry};
+use crate::dags::DagEntry;
 use crate::protocol::{BindingRecord, OperationRecord, Settings, Work};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
     RegionRecord, RequestRecord, RuleRecord, SCHEMA, TenantRecord, key, read,
 };
 use crate::refused::{RefusedDags, RefusedRecord};
-use crate::state::{Controller, DagEntry, Uids};
+use crate::state::{Controller, Uids};
 use crate::states::{PendingErase, ResidentContext, StateRecord};
 
 /// The records by kind, with their keys.
@@ -264,19 +265,8 @@ impl Controller {
             if record.placement.is_none() {
                 self.unscheduled.insert(name.clone());
             }
-            let entry = DagEntry {
-                record,
-                operation: None,
-                explanation,
-                refusal: None,
-                target: None,
-                active: None,
-                stopped: None,
-                observed: 0,
-                conditions: Vec::new(),
-                meter: Default::default(),
-            };
-            self.charge_dag(&name.tenant, &entry.record.spec);
+            let entry = DagEntry::restore(record, explanation);
+            self.charge_dag(&name.tenant, entry.spec());
             self.dags.insert(name.clone(), entry);
             self.recover_placements(&key, &name)?;
             self.dirty_dags.insert(name);

@@ -82,10 +82,8 @@ impl Controller {
     /// The DAGs that have no place now, and those that were refused; each name once, by name.
     pub(crate) fn dags_without_place(&self) -> Vec<(DagName, Dag)> {
         let refused = self.refused.0.iter().map(|record| (&record.name, &record.spec));
-        let waiting = self
-            .unscheduled
-            .iter()
-            .filter_map(|name| Some((name, &self.dags.get(name)?.record.spec)));
+        let waiting =
+            self.unscheduled.iter().filter_map(|name| Some((name, self.dags.get(name)?.spec())));
         let all: BTreeMap<&DagName, &DagSpec> = refused.chain(waiting).collect();
         let dag =
             |(name, spec): (&DagName, &DagSpec)| Some((name.clone(), Dag::new(spec.clone()).ok()?));

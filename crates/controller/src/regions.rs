@@ -125,11 +125,11 @@ impl Controller {
     /// updated is left until the update is done.
     fn migrate(&mut self, tx: &mut Tx, name: &DagName, region: RegionId) {
         let Some(entry) = self.dags.get(name) else { return };
-        let Some(placement) = entry.record.placement.clone() else { return };
-        if entry.record.previous.is_some() || !placement.mapping.uses(region) {
+        let Some(placement) = entry.desired().cloned() else { return };
+        if entry.previous().is_some() || !placement.mapping.uses(region) {
             return;
         }
-        let serves = entry.active == Some(placement.serial);
+        let serves = entry.active() == Some(placement.serial);
         // What is lent to it is not moved: the loop lends again.
         let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
         let previous = serves.then_some(&placement);

@@ -177,9 +177,8 @@ impl Controller {
             .iter_mut()
             .filter(|(_, entry)| entry.card() == Some(id))
             .map(|(name, entry)| {
-                entry.target = None;
-                entry.set_active(None);
-                entry.meter.rate = rate_on(&card.active, entry.record.uid);
+                entry.forget_rows();
+                entry.meter.rate = rate_on(&card.active, entry.uid());
                 name.clone()
             })
             .collect();
@@ -199,8 +198,8 @@ impl Controller {
     fn adopt_rows(&mut self, id: &CardId, name: DagName) {
         let Some(card) = self.cards.get_mut(id) else { return };
         let Some(entry) = self.dags.get_mut(&name) else { return };
-        let target = entry.target.and_then(|serial| entry.placement(serial));
-        let uid = entry.record.uid;
+        let target = entry.targeted();
+        let uid = entry.uid();
         let is_there = |p: &&Placement| {
             let mut keys = rows::keys(uid, p).chain(card.pages.rows_of(&name));
             keys.all(|key| !card.dirty.contains(&key))
@@ -264,8 +263,7 @@ impl Controller {
             if let Some(entry) = self.dags.get_mut(&name)
                 && entry.card() == Some(id)
             {
-                entry.set_active(serial);
-                let stopped = entry.stopped.take_if(|_| serial.is_some());
+                let stopped = entry.set_active(serial);
                 self.settle(tx, &name);
                 if let Some(since) = stopped {
                     self.tell_stop(tx, id, &name, since);

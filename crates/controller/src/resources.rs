@@ -71,7 +71,7 @@ impl Controller {
         let dags = self
             .dags
             .values()
-            .filter(|e| uses(&e.record.spec) || e.placements().any(|p| uses(&p.spec)))
+            .filter(|e| uses(e.spec()) || e.placements().any(|p| uses(&p.spec)))
             .count();
         if bitstreams + dags > 0 {
             // How many are others' is not for a tenant.

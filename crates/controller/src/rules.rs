@@ -139,8 +139,8 @@ impl Controller {
     /// them away while they are not. Time O(rules).
     pub(crate) fn retarget_rules(&mut self, dag: &DagName) {
         let Some(entry) = self.dags.get(dag) else { return };
-        let uid = entry.record.uid;
-        let serving = entry.target.and_then(|serial| entry.placement(serial));
+        let uid = entry.uid();
+        let serving = entry.targeted();
         let on = serving.map(|placement| placement.mapping.card.clone());
         for record in self.rules.values().filter(|record| record.rule.dag == *dag) {
             let Some(card) = self.cards.get_mut(&record.card) else { continue };

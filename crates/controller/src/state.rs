@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{
-    Bandwidth, BitstreamId, CardId, Condition, DagName, DagUid, Explanation, NtTypeId, OperationId,
-    Refusal, RegionId, RuleId, TenantId, Timestamp,
+    BitstreamId, CardId, DagName, DagUid, NtTypeId, OperationId, RegionId, RuleId, TenantId,
+    Timestamp,
 };
 use snic_planner::Catalogue;
 use snic_tables::Ticket;
@@ -13,117 +13,15 @@ use snic_tables::Ticket;
 use crate::bindings::Bindings;
 use crate::card::CardState;
 use crate::consolidation::Consolidating;
-use crate::epoch::Meter;
+use crate::dags::DagEntry;
 use crate::log::Log;
 use crate::protocol::{Event, LogKind, OperationRecord, Reply, Settings, TenantUsage};
 use crate::records::{
-    BitstreamRecord, DagRecord, Maintenance, Meta, NtRecord, Placement, RequestRecord, RuleRecord,
-    TenantRecord, key,
+    BitstreamRecord, Maintenance, Meta, NtRecord, RequestRecord, RuleRecord, TenantRecord, key,
 };
 use crate::refused::RefusedDags;
 use crate::roles::RoleLoad;
 use crate::tx::{About, Tx};
-
-/// A DAG with what is known of it at run time.
-#[derive(Debug, Clone)]
-pub(crate) struct DagEntry {
-    pub record: DagRecord,
-    /// The operation that waits for it; its own record says for which DAG.
-    pub operation: Option<OperationId>,
-    pub explanation: Option<Explanation>,
-    /// Why no place was found, where none was.
-    pub refusal: Option<Refusal>,
-    /// Serial of the placement whose rows the target tables hold.
-    pub target: Option<u64>,
-    /// Serial of the placement whose rows the card's tables hold, as read back.
-    pub active: Option<u64>,
-    /// Since when no rows lead it anywhere, for its state is moved.
-    pub stopped: Option<Timestamp>,
-    /// The generation that those rows are of; zero where there are none.
-    pub observed: u64,
-    pub conditions: Vec<Condition>,
-    /// Its traffic.
-    pub meter: Meter,
-}
-
-impl DagEntry {
-    /// The card it is on, or is to be on.
-    pub fn card(&self) -> Option<&CardId> {
-        let placement = self.record.placement.as_ref().or(self.record.previous.as_ref());
-        placement.map(|p| &p.mapping.card)
-    }
-
-    /// Its placements: the one it is to have, then the one that serves meanwhile.
-    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
-        self.record.placement.iter().chain(&self.record.previous)
-    }
-
-    /// The placement that serves until one that replaces the desired one does.
-    pub fn serves_meanwhile(&self) -> Option<&Placement> {
-        let serves = |placement: &&Placement| self.active == Some(placement.serial);
-        let desired = self.record.placement.as_ref().filter(serves);
-        self.record.previous.as_ref().or(desired)
-    }
-
-    /// The desired placement, where one that replaces it takes its room at once: it never served, or
-    /// another one does meanwhile.
-    pub fn gives_way(&self) -> Option<&Placement> {
-        let serves = |placement: &&Placement| self.active == Some(placement.serial);
-        let is_free = |placement: &&Placement| self.record.previous.is_some() || !serves(placement);
-        self.record.placement.as_ref().filter(is_free)
-    }
-
-    /// The serial of the next placement.
-    pub fn next_serial(&self) -> u64 {
-        let known = self.placements().map(|placement| placement.serial).chain(self.active);
-        known.max().unwrap_or(0) + 1
-    }
-
-    /// Whether it is at rest: what is desired is what serves, and nothing is under way.
-    pub fn is_at_rest(&self) -> bool {
-        self.record.previous.is_none() && self.operation.is_none() && self.is_ready()
-    }
-
-    /// The card's tables, as read back, hold the rows of this placement.
-    pub fn set_active(&mut self, serial: Option<u64>) {
-        self.active = serial;
-        let placement = serial.and_then(|serial| self.placement(serial));
-        self.observed = placement.map_or(0, |placement| placement.generation);
-    }
-
-    /// The placement with this serial.
-    pub fn placement(&self, serial: u64) -> Option<&Placement> {
-        self.placements().find(|p| p.serial == serial)
-    }
-
-    /// The placement that tells how the DAG is: while another one of the same generation is on its
-    /// way, the one that serves.
-    pub fn shown(&self) -> Option<&Placement> {
-        let serves = |p: &&Placement| {
-            self.active == Some(p.serial)
-                && self.target == self.active
-                && p.generation == self.record.generation
-        };
-        self.record.previous.as_ref().filter(serves).or(self.record.placement.as_ref())
-    }
-
-    /// What its token bucket lets in where so much was promised.
-    pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
-        self.meter.rate.unwrap_or(promised).max(promised)
-    }
-
-    /// Whether the card, read back, serves the spec that is asked for now.
-    pub fn is_served(&self) -> bool {
-        let shown = self.shown().map(|p| p.serial);
-        shown.is_some() && shown == self.active && shown == self.target
-    }
-
-    /// Whether the card, read back, has the placement that is wanted now.
-    pub fn is_ready(&self) -> bool {
-        let desired = self.record.placement.as_ref().map(|p| p.serial);
-        desired.is_some() && desired == self.active && desired == self.target
-    }
-}
 
 /// Which rows of the DAG table are free, and how often each was given out.
 #[derive(Debug, Clone)]

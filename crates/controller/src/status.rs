@@ -3,8 +3,9 @@
 use snic_domain::{CardId, Condition, ConditionType, DagName, DagState, Truth};
 
 use crate::card::ConnectionState;
+use crate::dags::DagEntry;
 use crate::records::Placement;
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::Tx;
 
 /// A condition without its times.
@@ -31,9 +32,7 @@ impl Controller {
         let Some(entry) = self.dags.get(name) else { return };
         if entry.is_ready() {
             let operation = entry.operation.clone();
-            if entry.record.previous.is_some() {
-                self.drop_previous(tx, name);
-            }
+            self.finish_move(tx, name);
             if let Some(operation) = operation {
                 self.end_operation(tx, &operation, Ok(()));
             }
@@ -68,13 +67,13 @@ impl Controller {
                 status: finding.status,
                 reason: finding.reason.to_owned(),
                 message: finding.message,
-                generation: entry.record.generation,
+                generation: entry.generation(),
             })
             .collect()
     }
 
     fn unmapped(&self, entry: &DagEntry) -> Finding {
-        let message = entry.refusal.as_ref().map_or_else(
+        let message = entry.why_unplaced().map_or_else(
             || "no place was found; it is tried again when something is freed".to_owned(),
             ToString::to_string,
         );
@@ -145,7 +144,7 @@ impl Controller {
         if let Some((reason, message)) = self.silence(&placement.mapping.card) {
             return Finding::new(kind, Truth::Unknown, reason, message);
         }
-        if entry.active == Some(placement.serial) && entry.target == entry.active {
+        if entry.active() == Some(placement.serial) && entry.target() == entry.active() {
             let message = "the card's tables, read back, hold its rows".to_owned();
             return Finding::new(kind, Truth::True, "READ_BACK", message);
         }
@@ -168,14 +167,14 @@ impl Controller {
 
     /// How far a DAG is, in one word.
     pub(crate) fn dag_state(&self, entry: &DagEntry) -> DagState {
-        let Some(placement) = &entry.record.placement else { return DagState::Failed };
+        let Some(placement) = entry.desired() else { return DagState::Failed };
         let silent = self.silence(&placement.mapping.card).is_some();
         let operation = entry.operation.as_ref().and_then(|id| self.operations.get(id));
         match operation {
             None if entry.is_served() && !silent => DagState::Ready,
             None => DagState::Degraded,
             Some(operation) if operation.started.is_some() => DagState::Provisioning,
-            Some(_) if entry.record.previous.is_some() => DagState::Provisioning,
+            Some(_) if entry.previous().is_some() => DagState::Provisioning,
             Some(_) => DagState::Pending,
         }
     }

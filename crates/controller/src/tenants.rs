@@ -83,7 +83,7 @@ impl Controller {
         etag: Option<&str>,
     ) -> Result<Reply, ControlError> {
         self.check_tenant_etag(id, etag)?;
-        let dags: Vec<DagName> = self.dags_of(id).map(|entry| entry.record.name.clone()).collect();
+        let dags: Vec<DagName> = self.dags_of(id).map(|entry| entry.name().clone()).collect();
         let bitstreams: Vec<BitstreamId> =
             self.bitstreams.keys().filter(|b| b.is_owned_by(id)).cloned().collect();
         let nts: Vec<NtTypeId> = self.nts.keys().filter(|nt| nt.is_owned_by(id)).cloned().collect();
@@ -123,8 +123,8 @@ impl Controller {
 
     /// Whether DAGs or bitstreams of other tenants use these.
     fn others_use(&self, id: &TenantId, bitstreams: &[BitstreamId], nts: &[NtTypeId]) -> bool {
-        let others = self.dags.values().filter(|entry| entry.record.name.tenant != *id);
-        let dag_uses = |entry: &crate::state::DagEntry| {
+        let others = self.dags.values().filter(|entry| entry.name().tenant != *id);
+        let dag_uses = |entry: &crate::dags::DagEntry| {
             entry.placements().any(|p| {
                 p.spec.nodes.iter().any(|node| nts.contains(&node.nt))
                     || p.mapping.instances().any(|i| bitstreams.contains(&i.bitstream))
@@ -140,7 +140,7 @@ impl Controller {
     pub(crate) fn dags_of<'a>(
         &'a self,
         id: &'a TenantId,
-    ) -> impl Iterator<Item = &'a crate::state::DagEntry> {
+    ) -> impl Iterator<Item = &'a crate::dags::DagEntry> {
         let first = DagId::new("a").expect("the smallest label");
         let from = DagName { tenant: id.clone(), dag: first };
         self.dags.range(from..).take_while(move |(name, _)| name.tenant == *id).map(|(_, e)| e)
@@ -197,10 +197,10 @@ impl Controller {
     pub(crate) fn usage_recounted(&self) -> BTreeMap<TenantId, TenantUsage> {
         let mut all: BTreeMap<TenantId, TenantUsage> = BTreeMap::new();
         for entry in self.dags.values() {
-            let usage = all.entry(entry.record.name.tenant.clone()).or_default();
+            let usage = all.entry(entry.name().tenant.clone()).or_default();
             usage.dags += 1;
-            usage.bandwidth += entry.record.spec.bandwidth;
-            usage.memory += self.memory_of(&entry.record.spec);
+            usage.bandwidth += entry.spec().bandwidth;
+            usage.memory += self.memory_of(entry.spec());
         }
         for record in self.bitstreams.values() {
             if let Some(owner) = record.bitstream.id.owner() {

@@ -129,7 +129,7 @@ impl Controller {
         let Some(like) = self.dags.get(&template) else {
             return Err(ControlError::invalid("template", format!("{template} does not exist")));
         };
-        let spec = like.record.spec.clone();
+        let spec = like.spec().clone();
         let name = record::own_dag(&template.tenant, vm);
         self.create_dag(tx, name.clone(), spec, false)?;
         Ok(name)

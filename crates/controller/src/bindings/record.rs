@@ -27,7 +27,7 @@ impl Controller {
             let entry = self.dags.get(name);
             BoundDag {
                 name: name.clone(),
-                uid: entry.map(|entry| entry.record.uid),
+                uid: entry.map(|entry| entry.uid()),
                 state: entry.map(|entry| self.dag_state(entry)),
             }
         };

@@ -14,9 +14,10 @@ use super::meter::Sampled;
 use super::topology::resource_name;
 use super::view::FairnessPoint;
 use crate::card::ConnectionState;
+use crate::dags::DagEntry;
 use crate::protocol::{LogKind, Settings};
 use crate::rows::{self, Bucket};
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::{About, Tx};
 
 /// How often counters are read while nobody has a DAG: callers want to see them at all.
@@ -261,7 +262,7 @@ impl Controller {
         }
         let mut odd = 0;
         for (_, entry) in self.dags.iter_mut().filter(|(_, entry)| entry.card() == Some(id)) {
-            let row = usize::from(entry.record.uid.row());
+            let row = usize::from(entry.uid().row());
             let counters = counted.get(row).copied().unwrap_or_default();
             odd += u64::from(entry.meter.sample(counters, span, line) == Sampled::Backwards);
         }
@@ -287,7 +288,7 @@ impl Controller {
         loads.resize(dags.len(), Bandwidth::ZERO);
         for (at, entry) in of_engine(&mut self.dags, *number) {
             // Before its load is known a DAG counts as sending what it was promised.
-            loads[at] = entry.meter.load.unwrap_or(entry.record.spec.bandwidth);
+            loads[at] = entry.meter.load.unwrap_or(entry.spec().bandwidth);
         }
         engine.step(loads);
     }
@@ -348,7 +349,7 @@ impl Controller {
         let mut moved_rows = Vec::new();
         for (at, entry) in of_engine(&mut self.dags, card.epoch.number) {
             let Some(grant) = outcome.grants.get(at) else { continue };
-            let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) else {
+            let Some(placement) = entry.targeted() else {
                 continue;
             };
             let promised = placement.spec.bandwidth;
@@ -364,7 +365,7 @@ impl Controller {
                 let tenant = tenant.and_then(|tenant| topology.tenants.get(tenant));
                 let weight = tenant.map_or(1, |tenant| tenant.weight.get());
                 let bucket = rows::bucket(Bucket { rate: new, promised, weight });
-                let row = entry.record.uid.row();
+                let row = entry.uid().row();
                 let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
                 moved_rows.push(key);
             }

@@ -19,10 +19,11 @@ use super::engine::Outcome;
 use super::meter::{NoPlace, Scaling};
 use super::run::{Loop, of_engine};
 use crate::admission::{Choice, Preemption};
+use crate::dags::DagEntry;
 use crate::placement::{Handover, regions_of};
 use crate::protocol::{ControlError, LogKind};
 use crate::records::Placement;
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::{About, Tx};
 
 /// What is known while the decisions of one sample are carried out.
@@ -127,10 +128,10 @@ impl Controller {
     /// A plan for a DAG with another bandwidth, what it has now staying as it is.
     fn plan_for(&self, name: &DagName, to: Bandwidth) -> Result<(Dag, Choice), ControlError> {
         let entry = self.dags.get(name).ok_or_else(|| ControlError::not_found(name))?;
-        let mut spec = entry.record.spec.clone();
+        let mut spec = entry.spec().clone();
         spec.bandwidth = whole(to).min(DAG_BANDWIDTH_MAX);
         let dag = Dag::new(spec)?;
-        let choice = self.choose(name, &dag, entry.record.placement.as_ref())?;
+        let choice = self.choose(name, &dag, entry.desired())?;
         Ok((dag, choice))
     }
 
@@ -165,7 +166,7 @@ impl Controller {
             return None;
         }
         // What it holds already brings nothing, wherever it is planned.
-        let holds = self.dags.get(name)?.record.placement.as_ref()?.holds();
+        let holds = self.dags.get(name)?.desired()?.holds();
         let sizes: Vec<_> = sizes.iter().copied().filter(|size| is_over(*size, holds)).collect();
         let Some((dag, choice)) = self.first_place(name, &sizes) else { return Some(false) };
         let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
@@ -177,10 +178,10 @@ impl Controller {
         if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
             return Some(false);
         }
-        let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let placement = self.dags.get(name).and_then(|entry| entry.desired());
         let loads = placement.is_some_and(|placement| !self.is_loaded(placement));
         if let Some(entry) = self.dags.get_mut(name)
-            && let Some(placement) = &entry.record.placement
+            && let Some(placement) = entry.desired()
         {
             let late = kind == LogKind::ScaleOut;
             entry.meter.scaling = Some(Scaling { serial: placement.serial, loads, late });
@@ -196,16 +197,16 @@ impl Controller {
         let now = self.now;
         let Some(entry) = self.dags.get_mut(name) else { return };
         let Some(scaling) = entry.meter.scaling else { return };
-        let Some(placement) = &entry.record.placement else { return };
+        let Some(placement) = entry.desired() else { return };
         if scaling.serial != placement.serial {
             return;
         }
-        entry.meter.scaling = None;
-        entry.meter.settled = now;
         let hidden = !scaling.loads || !scaling.late;
         let (card, holds) = (placement.mapping.card.clone(), placement.holds());
         let regions = regions_of(placement);
         let chains: Vec<_> = placement.mapping.instances().map(|i| i.bitstream.clone()).collect();
+        entry.meter.scaling = None;
+        entry.meter.settled = now;
         if let Some(card) = self.cards.get_mut(&card) {
             card.epoch.scaled.extend(chains);
         }
@@ -234,7 +235,7 @@ impl Controller {
             return false;
         }
         let Ok((_, choice)) = self.plan_for(name, to) else { return false };
-        let before = self.dags.get(name).and_then(|entry| entry.record.placement.clone());
+        let before = self.dags.get(name).and_then(|entry| entry.desired().cloned());
         let Some(before) = before.filter(|_| choice.plan.loads.is_empty()) else { return false };
         // What it has is more than what it takes now; but rows may be short.
         if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
@@ -248,7 +249,7 @@ impl Controller {
     /// does not stop, for what serves the smaller placement is loaded.
     pub(crate) fn preempt(&mut self, tx: &mut Tx, preemption: Preemption) {
         let Preemption { name, choice } = preemption;
-        let before = self.dags.get(&name).and_then(|entry| entry.record.placement.clone());
+        let before = self.dags.get(&name).and_then(|entry| entry.desired().cloned());
         let before = before.expect("only a DAG that has a placement holds burst capacity");
         let card = choice.card.clone();
         self.assign(tx, &name, choice, Handover::AtOnce)
@@ -269,7 +270,7 @@ impl Controller {
         self.store_dag(tx, name);
         let entry = self.dags.get_mut(name).expect("it was just given a place");
         entry.meter.settled = self.now;
-        let placement = entry.record.placement.as_ref().expect("it was just given a place");
+        let placement = entry.desired().expect("it was just given a place");
         let (kept, holds) = (regions_of(placement), placement.holds());
         let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
         let text = format!("it holds {holds} instead of {}: {why}", before.holds());
@@ -343,8 +344,8 @@ fn chain(outcome: &Outcome, units: &[Bandwidth], flow: usize, entry: &DagEntry) 
     Some(Chain {
         capacity: *outcome.reach.get(flow)?,
         unit: *units.get(flow)?,
-        holds: entry.record.placement.as_ref()?.holds(),
-        admitted: entry.record.spec.bandwidth,
+        holds: entry.desired()?.holds(),
+        admitted: entry.spec().bandwidth,
         fair: *outcome.fair.get(flow)?,
         settled: entry.meter.settled,
     })

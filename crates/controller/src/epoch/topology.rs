@@ -9,8 +9,9 @@ use snic_fairness::fluid::Cost;
 
 use super::engine::{AREA_UNITS, Flow, SLOTS, TenantShape, Topology, area_per_bps};
 use crate::card::CardState;
+use crate::dags::DagEntry;
 use crate::records::Placement;
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 
 const INGRESS: usize = SLOTS;
 const EGRESS: usize = SLOTS + 1;
@@ -63,7 +64,7 @@ impl Controller {
         };
         // DAGs come by name, so the DAGs of a tenant follow each other.
         for (name, entry) in &self.dags {
-            let Some(placement) = entry.target.and_then(|serial| entry.placement(serial)) else {
+            let Some(placement) = entry.targeted() else {
                 continue;
             };
             if placement.mapping.card != *id {
@@ -122,7 +123,7 @@ impl Controller {
         costs.insert(STORE, self.stay(card, placement).raw());
         Flow {
             tenant,
-            admitted: entry.record.spec.bandwidth.min(placement.spec.bandwidth),
+            admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
             area_per_bps: self.area_per_bps(card, placement),
             memory: self.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
@@ -175,7 +176,7 @@ impl Controller {
 
     /// What one more instance adds to a DAG: the least maximum of its NTs.
     fn unit(&self, entry: &DagEntry) -> Bandwidth {
-        let nts = entry.record.spec.nodes.iter().filter_map(|node| self.nts.get(&node.nt));
+        let nts = entry.spec().nodes.iter().filter_map(|node| self.nts.get(&node.nt));
         nts.map(|record| record.nt.bandwidth_max).min().unwrap_or_default()
     }
 }

@@ -203,7 +203,7 @@ impl Controller {
     fn dag_fairness(&self, epoch: &Loop, flow: usize, name: &DagName) -> Option<DagFairness> {
         let entry = self.dags.get(name)?;
         let outcome = epoch.engine.as_ref()?.outcome();
-        let admitted = entry.record.spec.bandwidth;
+        let admitted = entry.spec().bandwidth;
         let fair = *outcome.fair.get(flow)?;
         let load = entry.meter.load;
         Some(DagFairness {
@@ -212,7 +212,7 @@ impl Controller {
             load,
             served: entry.meter.served,
             rate: entry.meter.rate.unwrap_or(admitted).max(admitted),
-            holds: entry.record.placement.as_ref().map_or(Bandwidth::ZERO, |p| p.holds()),
+            holds: entry.desired().map_or(Bandwidth::ZERO, |p| p.holds()),
             fair,
             target_millis: target_millis(load.unwrap_or(admitted), fair, *epoch.units.get(flow)?),
             limited_by: (*outcome.limits.get(flow)?).map(resource_name),

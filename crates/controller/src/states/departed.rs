@@ -33,12 +33,12 @@ impl Controller {
         let (Some(card), Some(entry)) = (self.cards.get(id), self.dags.get(name)) else { return };
         let keeps =
             |nt: &NtTypeId| self.nts.get(nt).is_some_and(|known| known.nt.state > ByteSize::ZERO);
-        let nts = entry.record.spec.nodes.iter().map(|node| &node.nt);
+        let nts = entry.spec().nodes.iter().map(|node| &node.nt);
         let nts: Vec<&NtTypeId> = nts.filter(|nt| keeps(nt)).collect();
         if nts.is_empty() {
             return;
         }
-        let uid = entry.record.uid;
+        let uid = entry.uid();
         let holds = |digest: &Digest| {
             let mut all = self.bitstreams.values().map(|record| &record.bitstream);
             let bitstream = all.find(|bitstream| bitstream.digest == *digest);

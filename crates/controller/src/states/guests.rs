@@ -6,8 +6,9 @@ use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, Regi
 
 use super::{Phase, ResidentContext};
 use crate::card::{CardState, ConnectionState, ObservedContent};
+use crate::dags::DagEntry;
 use crate::records::{Placement, key};
-use crate::state::{Controller, DagEntry};
+use crate::state::Controller;
 use crate::tx::Tx;
 
 /// Contexts that are spoken for: those at offsets of the save area, and those in regions.
@@ -64,10 +65,10 @@ impl Controller {
     /// Whether a DAG has to stop for its state: its new place is loaded, and what it lacks is in a
     /// region that the old place uses and the new one does not.
     pub(crate) fn needs_stop_and_copy(&self, entry: &DagEntry) -> bool {
-        let (Some(new), Some(old)) = (&entry.record.placement, &entry.record.previous) else {
+        let (Some(new), Some(old)) = (entry.desired(), entry.previous()) else {
             return false;
         };
-        let name = &entry.record.name;
+        let name = entry.name();
         let Some(card) = self.cards.get(&new.mapping.card) else { return false };
         let lacks = |b: &BitstreamId| {
             self.stateful(new).iter().any(|(r, of)| *of == b && !card.has_guest(*r, b, name))
@@ -81,7 +82,7 @@ impl Controller {
 
     /// A DAG whose regions are loaded may have to wait for its state.
     pub(crate) fn enqueue_context_restore(&mut self, name: &DagName) {
-        let desired = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let desired = self.dags.get(name).and_then(|entry| entry.desired());
         let Some(desired) = desired else { return };
         let waits = self.is_loaded(desired) && !self.contexts_resident(name, desired);
         let id = desired.mapping.card.clone();
@@ -93,7 +94,7 @@ impl Controller {
     /// What each region of a DAG's wanted placement lacks.
     pub(super) fn needs(&self, id: &CardId, name: &DagName) -> Vec<(RegionId, BitstreamId, Need)> {
         let Some(card) = self.cards.get(id) else { return Vec::new() };
-        let desired = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let desired = self.dags.get(name).and_then(|entry| entry.desired());
         let Some(desired) = desired.filter(|p| p.mapping.card == *id && self.is_loaded(p)) else {
             return Vec::new();
         };
@@ -152,7 +153,7 @@ impl Controller {
     fn leads(&self, card: &CardState, name: &DagName, region: RegionId) -> bool {
         let Some(entry) = self.dags.get(name) else { return false };
         let uses = |serial: u64| entry.placement(serial).is_none_or(|p| p.mapping.uses(region));
-        changes(card, name) || entry.active.is_some_and(uses) || entry.target.is_some_and(uses)
+        changes(card, name) || entry.active().is_some_and(uses) || entry.target().is_some_and(uses)
     }
 
     /// A DAG has a context in a region from now on, as far as anybody knows.

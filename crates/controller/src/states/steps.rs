@@ -107,7 +107,7 @@ impl Controller {
                 StateOrder::Restore { uid, slot, check }
             }
             ContextCommand::Clear(guest) => {
-                StateOrder::Clear { uid: self.dags.get(&guest.dag)?.record.uid }
+                StateOrder::Clear { uid: self.dags.get(&guest.dag)?.uid() }
             }
             ContextCommand::Depart(uid) => StateOrder::Clear { uid: *uid },
             ContextCommand::Erase(offset) => {
@@ -133,7 +133,7 @@ impl Controller {
         let Some(places) = places else { return false };
         self.remove_guests(tx, (id, from), &guests);
         for ((guest, offset), length) in guests.into_iter().zip(places).zip(lengths) {
-            let uid = self.dags.get(&guest.dag).map(|entry| entry.record.uid);
+            let uid = self.dags.get(&guest.dag).map(|entry| entry.uid());
             let digest = self.digest_of(&guest.bitstream);
             let (Some(uid), Some(digest)) = (uid, digest) else { continue };
             let Some(card) = self.cards.get_mut(id) else { return false };
@@ -304,7 +304,7 @@ impl Controller {
 
     /// A DAG that was stopped for its state serves again.
     pub(crate) fn tell_stop(&mut self, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
-        let placement = self.dags.get(name).and_then(|entry| entry.record.placement.as_ref());
+        let placement = self.dags.get(name).and_then(|entry| entry.desired());
         let regions = placement.map(regions_of).unwrap_or_default();
         let took = self.now.since(since);
         let text = format!("it serves again: it was stopped for {took:?}, to save and restore");

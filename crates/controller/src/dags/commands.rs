@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
 
 use crate::admission::Choice;
+use crate::dags::DagEntry;
 use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Reply, Work};
-use crate::records::{DagRecord, Placement, key};
-use crate::state::{Controller, DagEntry};
+use crate::records::{Placement, key};
+use crate::state::Controller;
 use crate::tx::Tx;
 
 impl Controller {
@@ -70,27 +71,7 @@ impl Controller {
             limit: snic_domain::limits::DAG_ROWS as u64,
             hint: "delete one first".into(),
         })?;
-        let entry = DagEntry {
-            record: DagRecord {
-                name: name.clone(),
-                uid,
-                spec: dag.spec().clone(),
-                generation: 1,
-                placement: None,
-                previous: None,
-                created: self.now,
-                updated: self.now,
-            },
-            operation: None,
-            explanation: None,
-            refusal: None,
-            target: None,
-            active: None,
-            stopped: None,
-            observed: 0,
-            conditions: Vec::new(),
-            meter: Default::default(),
-        };
+        let entry = DagEntry::new(name.clone(), uid, dag.spec().clone(), self.now);
         if validate_only {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, admission.choice))));
         }
@@ -118,22 +99,19 @@ impl Controller {
     }
 
     /// The DAG as it would be.
-    fn preview(&self, mut entry: DagEntry, choice: Choice) -> DagView {
-        let spec = entry.record.spec.clone();
-        entry.record.placement = Some(Placement {
+    fn preview(&self, entry: DagEntry, choice: Choice) -> DagView {
+        let placement = Placement {
             serial: 0,
-            generation: entry.record.generation,
-            spec,
+            generation: entry.generation(),
+            spec: entry.spec().clone(),
             burst: None,
             mapping: choice.plan.mapping,
             stage_row: 0,
             chain_row: 0,
             instance_row: 0,
-        });
+        };
+        let mut entry = entry.as_planned(placement);
         entry.explanation = Some(choice.plan.explanation);
-        entry.record.previous = None;
-        entry.set_active(None);
-        entry.conditions.clear();
         let mut view = self.view_of(&entry);
         view.state = snic_domain::DagState::Pending;
         view
@@ -149,18 +127,16 @@ impl Controller {
         let dag = self.check_spec(&name.tenant, spec)?;
         self.check_quota(name, &dag)?;
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
-        if dag.spec() == &entry.record.spec && entry.record.placement.is_some() {
+        if dag.spec() == entry.spec() && entry.desired().is_some() {
             return Ok(match validate_only {
                 true => Reply::WouldBe(Box::new(self.view_of(entry))),
                 false => self.nothing_to_update(tx, name),
             });
         }
-        let generation = entry.record.generation + 1;
         let admission = match self.decide(name, &dag) {
             Ok(admission) if validate_only => {
                 let mut entry = entry.clone();
-                entry.record.spec = dag.spec().clone();
-                entry.record.generation = generation;
+                entry.change_spec(dag.spec().clone(), self.now);
                 return Ok(Reply::WouldBe(Box::new(self.preview(entry, admission.choice))));
             }
             Ok(admission) => admission,
@@ -181,9 +157,7 @@ impl Controller {
     /// The next generation of a DAG.
     fn set_spec(&mut self, name: &DagName, spec: &DagSpec) {
         let Some(entry) = self.dags.get_mut(name) else { return };
-        let before = std::mem::replace(&mut entry.record.spec, spec.clone());
-        entry.record.generation += 1;
-        entry.record.updated = self.now;
+        let before = entry.change_spec(spec.clone(), self.now);
         let card = entry.card().cloned();
         if let Some(card) = card {
             self.topology_changed(&card);
@@ -216,14 +190,13 @@ impl Controller {
     /// Fails where nothing serves.
     pub(crate) fn revert_update(&mut self, tx: &mut Tx, name: &DagName) -> Result<(), ()> {
         let entry = self.dags.get(name).ok_or(())?;
-        let Some(mut previous) = entry.record.previous.clone() else { return Err(()) };
+        let spec = entry.previous().ok_or(())?.spec.clone();
         self.uninstall(name);
-        self.set_spec(name, &previous.spec);
+        self.set_spec(name, &spec);
         let entry = self.dags.get_mut(name).ok_or(())?;
-        previous.generation = entry.record.generation;
-        entry.record.previous = None;
-        entry.record.placement = Some(previous);
+        entry.abort();
         entry.explanation = None;
+        self.unscheduled.remove(name);
         tx.delete(key::explanation(name));
         self.hold_again(name);
         self.store_dag(tx, name);
@@ -257,7 +230,7 @@ impl Controller {
         let last = self.dag_view(name);
         let card = self.evict(tx, name);
         if let Some(entry) = self.dags.remove(name) {
-            self.discharge_dag(&name.tenant, &entry.record.spec);
+            self.discharge_dag(&name.tenant, entry.spec());
         }
         tx.delete(key::dag(name));
         tx.delete(key::explanation(name));
@@ -295,7 +268,7 @@ impl Controller {
         };
         let quota = tenant.tenant.quota;
         let usage = self.usage(&name.tenant);
-        let before = self.dags.get(name).map(|entry| &entry.record.spec);
+        let before = self.dags.get(name).map(|entry| entry.spec());
         let (dags_before, bandwidth_before, memory_before) = before.map_or_else(
             || (0, Bandwidth::ZERO, ByteSize::ZERO),
             |spec| (1, spec.bandwidth, self.memory_of(spec)),
