@@ -1,7 +1,7 @@
 //! The invariants, in one place: tests, the simulation and debug builds all call [`Controller::check`].
 
 use snic_domain::CardId;
-use snic_tables::RateLimiterRow;
+use snic_tables::{DagRow, RateLimiterRow};
 
 use crate::card::CardState;
 use crate::dags::DagEntry;
@@ -15,6 +15,7 @@ impl Controller {
     pub fn check(&self) -> Result<(), String> {
         for (id, card) in &self.cards {
             card.ledger.check().map_err(|broken| format!("card {id}: {broken}"))?;
+            card.tables.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
             self.check_pages(id, card).map_err(|broken| format!("card {id}: {broken}"))?;
             let mut guests = card.regions.iter().flat_map(|entry| &entry.guests);
@@ -74,8 +75,13 @@ impl Controller {
     /// The bucket in the target tables is the DAG's rate, and that is at least what was promised.
     fn check_rate(&self, entry: &DagEntry, card: Option<&CardState>) -> Option<String> {
         let placement = entry.targeted()?;
-        let row: RateLimiterRow = card?.target.get(entry.uid().row())?;
-        let desired = bucket(self.bucket_of(entry, placement));
+        let target = card.map(|card| card.tables.target())?;
+        let row: Option<RateLimiterRow> = target.get(entry.uid().row());
+        let desired = Some(bucket(self.bucket_of(entry, placement)));
+        let dag: Option<DagRow> = target.get(entry.uid().row());
+        if dag.is_none_or(|dag| dag.uid != entry.uid().raw()) {
+            return Some(format!("its row in the target tables is {dag:?}"));
+        }
         (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
     }
 

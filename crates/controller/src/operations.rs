@@ -86,7 +86,7 @@ impl Controller {
                 self.create_dag(tx, name, spec, validate_only)
             }
             Command::UpdateDag { name, patch, etag, validate_only } => {
-                let spec = patch.apply(&self.visible_dag(caller, &name)?.spec());
+                let spec = patch.apply(self.visible_dag(caller, &name)?.spec());
                 self.check_dag_etag(&name, etag.as_deref())?;
                 self.update_dag(tx, &name, spec, validate_only)
             }

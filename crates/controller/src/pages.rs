@@ -156,7 +156,7 @@ impl Controller {
         if let Some(name) = held.keys().next() {
             return Err(format!("{name} has pages and is not in the tables"));
         }
-        card.pages.check(&card.target)
+        card.pages.check(card.tables.target())
     }
 }
 
@@ -175,8 +175,7 @@ impl CardState {
         };
         for (need, pages) in missing.iter().zip(taken) {
             for (virtual_page, page) in (0..).zip(&pages) {
-                let set = self.target.set(*page, &row(need.space, virtual_page, *page));
-                self.dirty.insert(set.expect("a card has no more pages than the table has rows"));
+                self.tables.put(*page, &row(need.space, virtual_page, *page));
             }
             self.pages.spaces.insert(need.space, Space { pages, users: BTreeSet::new() });
         }
@@ -195,23 +194,18 @@ impl CardState {
         if missing.is_empty() {
             return Some(Vec::new());
         }
-        let under_way: BTreeSet<RowKey> = self
-            .programming
-            .iter()
-            .flat_map(|programming| programming.delta.rows().map(|(key, _)| key))
-            .filter(|key| key.table == Table::Page)
-            .collect();
+        let under_way = self.tables.under_way(Table::Page);
         let is_named = |tables: &TableImage, page| tables.get::<PageRow>(page).is_some();
         let mut free = (0..count(&self.profile)).filter(|page| {
-            !is_named(&self.target, *page)
-                && !is_named(&self.active, *page)
-                && !under_way.contains(&key(*page))
+            !is_named(self.tables.target(), *page)
+                && !is_named(self.tables.active(), *page)
+                && !under_way.contains(page)
         });
         let mut one = |space, virtual_page| {
             let found = self.pages.found.get(&(space, virtual_page)).copied().filter(|page| {
-                self.active.get(*page) == Some(row(space, virtual_page, *page))
-                    && !is_named(&self.target, *page)
-                    && !under_way.contains(&key(*page))
+                self.tables.active().get(*page) == Some(row(space, virtual_page, *page))
+                    && !is_named(self.tables.target(), *page)
+                    && !under_way.contains(page)
             });
             found.or_else(|| free.next())
         };
@@ -232,6 +226,6 @@ impl CardState {
             }
             !users.is_empty()
         });
-        self.clear_rows(gone.into_iter().map(key));
+        self.tables.clear(gone.into_iter().map(key));
     }
 }

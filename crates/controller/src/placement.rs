@@ -231,12 +231,12 @@ impl Controller {
         let id = placement.mapping.card.clone();
         let card = self.cards.get_mut(&id).expect("a placement is on a card that is known");
         if in_target {
-            card.clear_rows(crate::rows::keys(uid, &placement));
+            card.tables.clear_dag(name, uid, &placement);
         }
         if entry.target().is_none() {
             card.let_go_of_pages(name, &BTreeSet::new());
         }
-        card.dirty_since_commit.insert(name.clone());
+        card.tables.touch(name);
         if booked != Some(&id) {
             card.rows.give(&placement);
             card.ledger.release(name);
@@ -315,7 +315,7 @@ impl Controller {
         entry.failures = 0;
         entry.not_before = self.now;
         let is_loaded = entry.is_loaded();
-        card.clear_region_rows(region);
+        card.tables.clear_region(region);
         if is_loaded {
             self.target_region(id, region);
         }
@@ -386,9 +386,8 @@ impl Controller {
         let id = placement.mapping.card.clone();
         let card = self.cards.get_mut(&id).expect("a placement is on a card that is known");
         if in_target {
-            card.clear_rows(crate::rows::keys(uid, &placement));
+            card.tables.clear_dag(name, uid, &placement);
             card.let_go_of_pages(name, &BTreeSet::new());
-            card.dirty_since_commit.insert(name.clone());
         }
         card.rows.give(&placement);
         card.ledger.release(name);

@@ -237,10 +237,10 @@ impl Controller {
                 ConnectionState::Adopting(_) => CardHealth::Adopting,
                 ConnectionState::Absent(reason) => CardHealth::Lost(reason.clone()),
             },
-            table_version: card.version,
+            table_version: card.tables.version(),
             loads: card.loads,
-            words_written: card.words_written,
-            commits: card.commits,
+            words_written: card.tables.figures().words_written,
+            commits: card.tables.figures().commits,
             counters: card.counters.clone(),
             ingress_reserved: card.profile.ingress.saturating_sub(card.ledger.ingress_residual()),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
@@ -313,7 +313,7 @@ impl Controller {
         let desired = uid.map(|uid| rows::classifier(&record.rule, uid));
         let observed = card
             .filter(|card| card.connection == ConnectionState::Ready)
-            .and_then(|card| card.active.get::<ClassifierRow>(record.row));
+            .and_then(|card| card.tables.active().get::<ClassifierRow>(record.row));
         Some(RuleView {
             rule: record.rule.clone(),
             programmed: observed.is_some() && observed == desired,

@@ -7,9 +7,9 @@
 //! keep for DAGs is saved before a load and restored before rows are written: see `states`.
 
 use snic_domain::{CardId, DagName, RegionId, TenantId};
-use snic_tables::{CardCommand, CreditRow, RegionRow, RowKey, Table};
+use snic_tables::{CardCommand, CreditRow, RegionRow, Ticket};
 
-use crate::card::{CardState, ConnectionState, Loading, Programming};
+use crate::card::{CardState, ConnectionState, Due, Loading};
 use crate::dags::DagEntry;
 use crate::protocol::Change;
 use crate::records::{Placement, key};
@@ -126,16 +126,12 @@ impl Controller {
         if let Some(old) = &old
             && let Some(card) = self.cards.get_mut(&old.mapping.card)
         {
-            card.clear_rows(rows::keys(uid, old));
-            card.dirty_since_commit.insert(name.clone());
+            card.tables.clear_dag(name, uid, old);
         }
         if let Some(new) = &new {
             let columns = self.columns(name, new);
             if let Some(card) = self.cards.get_mut(&new.mapping.card) {
-                rows::encode(&mut card.target, &columns, new)
-                    .expect("the row pools only give out rows that the tables have");
-                card.dirty.extend(rows::keys(uid, new));
-                card.dirty_since_commit.insert(name.clone());
+                card.tables.put_dag(name, &columns, new);
             }
         }
         self.retarget_rules(name);
@@ -173,8 +169,7 @@ impl Controller {
         }
         for (id, row, bucket) in buckets {
             let Some(card) = self.cards.get_mut(&id) else { continue };
-            let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
-            card.dirty.insert(key);
+            card.tables.put(row, &bucket);
         }
     }
 
@@ -197,32 +192,21 @@ impl Controller {
 
     /// Sends the rows that differ, if no commit is under way.
     fn program(&mut self, tx: &mut Tx, id: &CardId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
-        if card.programming.is_some() || card.program_not_before > self.now {
-            return;
+        let Self { cards, dags, next_ticket, .. } = self;
+        let Some(card) = cards.get_mut(id) else { return };
+        let new_ticket = || {
+            *next_ticket += 1;
+            Ticket(*next_ticket)
+        };
+        let target = |name: &DagName| dags.get(name).and_then(DagEntry::target);
+        match card.tables.begin(self.now, new_ticket, target) {
+            Due::Nothing => {}
+            Due::Committed(follows) => self.programmed(tx, id, follows),
+            Due::Commit { command, dags } => {
+                dags.iter().for_each(|name| self.start_operation(name));
+                tx.card(id.clone(), command);
+            }
         }
-        let delta = card.active.delta_of_rows(&card.target, std::mem::take(&mut card.dirty));
-        let touched = std::mem::take(&mut card.dirty_since_commit);
-        let removals = std::mem::take(&mut card.removals);
-        let dags: Vec<(DagName, Option<u64>)> = touched
-            .into_iter()
-            .map(|name| {
-                let target = self.dags.get(&name).and_then(|entry| entry.target());
-                (name, target)
-            })
-            .collect();
-        if delta.is_empty() {
-            self.programmed(tx, id, dags, removals);
-            return;
-        }
-        let ticket = self.ticket();
-        for (name, _) in &dags {
-            self.start_operation(name);
-        }
-        let Some(card) = self.cards.get_mut(id) else { return };
-        let command = CardCommand::Program { ticket, delta: delta.clone() };
-        card.programming = Some(Programming { ticket, delta, dags, removals });
-        tx.card(id.clone(), command);
     }
 
     /// Asks for the load that waits longest, if none is under way.
@@ -246,7 +230,7 @@ impl Controller {
         if candidates.peek().is_none() {
             return;
         }
-        let routed = card.routed();
+        let routed = card.tables.routed();
         let free =
             |region: &RegionId| routed >> region.0 & 1 == 0 && !card.states.holds_back(*region);
         let next = candidates.filter(free).min_by_key(|region| {
@@ -296,10 +280,8 @@ impl Controller {
         };
         let at = u16::from(region.0);
         let credits = CreditRow { initial, reservation: self.settings.scheduling.reservation };
-        for key in [card.target.set(at, &row), card.target.set(at, &credits)] {
-            let key = key.expect("a card has no more regions than the table has rows");
-            card.dirty.insert(key);
-        }
+        card.tables.put(at, &row);
+        card.tables.put(at, &credits);
     }
 
     /// Operations that drain a region end when nobody is left in it.
@@ -335,23 +317,5 @@ impl Controller {
         if let Some(entry) = self.dags.get(name) {
             tx.put(key::dag(name), &entry.record());
         }
-    }
-}
-
-impl CardState {
-    /// Empties rows of the target.
-    pub fn clear_rows(&mut self, keys: impl Iterator<Item = RowKey>) {
-        for key in keys {
-            if self.target.clear(key).is_ok() {
-                self.dirty.insert(key);
-            }
-        }
-    }
-
-    /// Empties the target's rows of a region.
-    pub fn clear_region_rows(&mut self, region: RegionId) {
-        let row = u16::from(region.0);
-        let keys = [Table::Region, Table::Credit].map(|table| RowKey { table, row });
-        self.clear_rows(keys.into_iter());
     }
 }

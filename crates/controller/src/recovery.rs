@@ -370,7 +370,7 @@ impl Controller {
             if let (Work::DeleteDag(_, Some(card)), None) = (&record.work, &record.ended)
                 && let Some(card) = self.cards.get_mut(card)
             {
-                card.removals.push(record.id.clone());
+                card.tables.wait_for_removal(record.id.clone());
             }
             if let (Work::CreateDag(name) | Work::UpdateDag(name), None) =
                 (&record.work, &record.ended)

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, OperationId, RegionId};
+use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, RegionId};
 use snic_planner::RegionCondition;
 use snic_tables::{
     CardCommand, CardReport, CardSnapshot, DagRow, LoadFailure, ProgramFailure, RateLimiterRow,
     RegionStatus, TableImage, Ticket,
 };
 
-use crate::card::{CardState, ConnectionState, Loading, ObservedContent};
+use crate::card::{CardState, Committed, ConnectionState, Ended, Loading, ObservedContent};
 use crate::pages::Pages;
 use crate::records::{CardRecord, Placement, key};
 use crate::rows;
@@ -139,8 +139,7 @@ impl Controller {
             return;
         }
         card.connection = ConnectionState::Ready;
-        card.version = snapshot.version;
-        card.active = snapshot.tables.clone();
+        card.tables.adopt(snapshot.version, snapshot.tables.clone());
         for (entry, seen) in card.regions.iter_mut().zip(&snapshot.regions) {
             entry.observed = match seen.status {
                 RegionStatus::Empty => ObservedContent::Empty,
@@ -164,8 +163,7 @@ impl Controller {
     /// Makes the target tables anew, and compares all of them with the card's.
     fn rebuild_target(&mut self, id: &CardId, regions: &[RegionId]) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        card.target = TableImage::default();
-        card.pages = Pages::of(&card.active);
+        card.pages = Pages::of(card.tables.active());
         for &region in regions {
             if self.cards[id].region(region).is_some_and(|entry| entry.is_loaded()) {
                 self.target_region(id, region);
@@ -178,7 +176,7 @@ impl Controller {
             .filter(|(_, entry)| entry.card() == Some(id))
             .map(|(name, entry)| {
                 entry.forget_rows();
-                entry.meter.rate = rate_on(&card.active, entry.uid());
+                entry.meter.rate = rate_on(card.tables.active(), entry.uid());
                 name.clone()
             })
             .collect();
@@ -186,9 +184,7 @@ impl Controller {
             self.refresh_rows(name);
         }
         let Some(card) = self.cards.get_mut(id) else { return };
-        let delta = card.active.delta_to(&card.target);
-        card.dirty = delta.rows().map(|(key, _)| key).collect();
-        card.dirty_since_commit.clear();
+        card.tables.compare();
         for name in names {
             self.adopt_rows(id, name);
         }
@@ -201,8 +197,7 @@ impl Controller {
         let target = entry.targeted();
         let uid = entry.uid();
         let is_there = |p: &&Placement| {
-            let mut keys = rows::keys(uid, p).chain(card.pages.rows_of(&name));
-            keys.all(|key| !card.dirty.contains(&key))
+            !card.tables.differs(rows::keys(uid, p).chain(card.pages.rows_of(&name)))
         };
         match target.filter(is_there) {
             Some(p) => {
@@ -210,7 +205,7 @@ impl Controller {
                 entry.set_active(Some(serial));
             }
             None => {
-                card.dirty_since_commit.insert(name.clone());
+                card.tables.touch(&name);
             }
         }
         self.dirty_dags.insert(name);
@@ -226,36 +221,16 @@ impl Controller {
         let now = self.now;
         let settings = self.settings;
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(done) = card.programming.take_if(|p| p.ticket == ticket) else { return };
-        match result {
-            Ok(version) => {
-                card.version = version;
-                card.commits += 1;
-                card.words_written += done.delta.words() as u64;
-                card.program_failures = 0;
-                card.active
-                    .apply(&done.delta)
-                    .expect("the delta was made from this image's tables");
-                self.programmed(tx, id, done.dags, done.removals);
-            }
-            Err(failure) => {
-                card.program_failures += 1;
-                card.program_not_before = now + settings.wait(card.program_failures);
-                card.last_error = Some(failure.to_string());
-                card.removals.extend(done.removals);
-                self.read_back(tx, id);
-            }
+        match card.tables.ended(now, ticket, result, |failures| settings.wait(failures)) {
+            Ended::Stale => {}
+            Ended::Committed(follows) => self.programmed(tx, id, follows),
+            Ended::Failed => self.read_back(tx, id),
         }
     }
 
     /// The card's tables, read back, hold the rows of these placements.
-    pub(crate) fn programmed(
-        &mut self,
-        tx: &mut Tx,
-        id: &CardId,
-        dags: Vec<(DagName, Option<u64>)>,
-        removals: Vec<OperationId>,
-    ) {
+    pub(crate) fn programmed(&mut self, tx: &mut Tx, id: &CardId, follows: Committed) {
+        let Committed { dags, removals } = follows;
         if let Some(card) = self.cards.get_mut(id) {
             self.dirty_dags.append(&mut card.pages.waiting);
         }
@@ -404,9 +379,7 @@ impl CardState {
     /// Forgets what was known of the card and what was under way.
     fn forget(&mut self) {
         self.loading = None;
-        if let Some(programming) = self.programming.take() {
-            self.removals.extend(programming.removals);
-        }
+        self.tables.forget();
         self.regions.iter_mut().for_each(|entry| entry.observed = ObservedContent::Unknown);
         self.epoch.forget();
         self.states.forget();

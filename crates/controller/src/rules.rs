@@ -99,7 +99,7 @@ impl Controller {
         let Some(record) = self.rules.remove(id) else { return };
         tx.delete(key::rule(id));
         if let Some(card) = self.cards.get_mut(&record.card) {
-            card.clear_rows([RowKey { table: Table::Classifier, row: record.row }].into_iter());
+            card.tables.clear([RowKey { table: Table::Classifier, row: record.row }]);
             card.classifier_free.insert(record.row);
         }
     }
@@ -128,7 +128,7 @@ impl Controller {
             let from = std::mem::replace(&mut record.card, card.clone());
             tx.put(key::rule(&id), record);
             if let Some(from) = self.cards.get_mut(&from) {
-                from.clear_rows([RowKey { table: Table::Classifier, row }].into_iter());
+                from.tables.clear([RowKey { table: Table::Classifier, row }]);
                 from.classifier_free.insert(row);
             }
             self.order_rows(tx, &id);
@@ -146,14 +146,10 @@ impl Controller {
             let Some(card) = self.cards.get_mut(&record.card) else { continue };
             if on.as_ref() == Some(&record.card) {
                 let row = rows::classifier(&record.rule, uid);
-                let key = card
-                    .target
-                    .set(record.row, &row)
-                    .expect("only rows that the classifier has are given out");
-                card.dirty.insert(key);
+                card.tables.put(record.row, &row);
             } else {
                 let key = RowKey { table: Table::Classifier, row: record.row };
-                card.clear_rows([key].into_iter());
+                card.tables.clear([key]);
             }
         }
     }

@@ -148,11 +148,7 @@ impl Controller {
             let message = "the card's tables, read back, hold its rows".to_owned();
             return Finding::new(kind, Truth::True, "READ_BACK", message);
         }
-        let error = self
-            .cards
-            .get(&placement.mapping.card)
-            .filter(|card| card.program_failures > 0)
-            .and_then(|card| card.last_error.as_ref());
+        let error = self.cards.get(&placement.mapping.card).and_then(|card| card.tables.error());
         match error {
             Some(error) => {
                 let message = format!("the tables could not be programmed: {error}");

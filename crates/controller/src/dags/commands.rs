@@ -110,7 +110,7 @@ impl Controller {
             chain_row: 0,
             instance_row: 0,
         };
-        let mut entry = entry.as_planned(placement);
+        let mut entry = entry.planned_at(placement);
         entry.explanation = Some(choice.plan.explanation);
         let mut view = self.view_of(&entry);
         view.state = snic_domain::DagState::Pending;
@@ -213,7 +213,7 @@ impl Controller {
         let card = self.remove_dag(tx, name);
         let id = self.begin_operation(tx, Work::DeleteDag(name.clone(), card.clone()));
         match card.and_then(|card| self.cards.get_mut(&card)) {
-            Some(card) => card.removals.push(id.clone()),
+            Some(card) => card.tables.wait_for_removal(id.clone()),
             None => self.end_operation(tx, &id, Ok(())),
         }
         Ok(Reply::Operation(self.operation_view(&self.operations[&id])))

@@ -227,7 +227,7 @@ impl DagEntry {
     }
 
     /// How it would be with a placement, on a card that does not know of it.
-    pub fn as_planned(mut self, placement: Placement) -> Self {
+    pub fn planned_at(mut self, placement: Placement) -> Self {
         self.place = Place::stored(Some(placement), None);
         self.conditions.clear();
         self.forget_rows();

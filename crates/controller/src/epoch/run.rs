@@ -346,7 +346,6 @@ impl Controller {
         }
         let Some(engine) = &card.epoch.engine else { return };
         let (topology, outcome) = (engine.topology(), engine.outcome());
-        let mut moved_rows = Vec::new();
         for (at, entry) in of_engine(&mut self.dags, card.epoch.number) {
             let Some(grant) = outcome.grants.get(at) else { continue };
             let Some(placement) = entry.targeted() else {
@@ -366,11 +365,9 @@ impl Controller {
                 let weight = tenant.map_or(1, |tenant| tenant.weight.get());
                 let bucket = rows::bucket(Bucket { rate: new, promised, weight });
                 let row = entry.uid().row();
-                let key = card.target.set(row, &bucket).expect("a UID's row is one of the table's");
-                moved_rows.push(key);
+                card.tables.put(row, &bucket);
             }
         }
-        card.dirty.append(&mut moved_rows.into_iter().collect());
         card.epoch.applied.clone_from(&outcome.rates);
     }
 

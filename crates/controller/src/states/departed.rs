@@ -6,8 +6,6 @@
 //! a load leaves nothing. Which contexts a region had before it was loaded last is not remembered, so
 //! every region is asked whose chain keeps something for the DAG's NTs; what is not there is erased, too.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId};
 use snic_tables::{DagRow, Table};
@@ -80,15 +78,9 @@ impl Controller {
     pub(super) fn next_departed(&self, id: &CardId) -> Option<(RegionId, ContextCommand)> {
         let card = self.cards.get(id).filter(|card| !card.states.departed.is_empty())?;
         let loading = card.loading.as_ref().map(|loading| loading.region);
-        let under_way: BTreeSet<u16> = card
-            .programming
-            .iter()
-            .flat_map(|p| p.delta.rows())
-            .filter(|(key, _)| key.table == Table::Dag)
-            .map(|(key, _)| key.row)
-            .collect();
+        let under_way = card.tables.under_way(Table::Dag);
         let is_out = |uid: DagUid| {
-            let row = card.active.get::<DagRow>(uid.row());
+            let row = card.tables.active().get::<DagRow>(uid.row());
             row.is_none_or(|row| row.uid != uid.raw()) && !under_way.contains(&uid.row())
         };
         let mut all = card.states.departed.iter();

@@ -118,7 +118,7 @@ impl Controller {
         desired: &Placement,
         used: &mut Used,
     ) -> Need {
-        if changes(card, name) {
+        if card.tables.is_changing(name) {
             return Need::Wait;
         }
         let mut waiting =
@@ -153,7 +153,9 @@ impl Controller {
     fn leads(&self, card: &CardState, name: &DagName, region: RegionId) -> bool {
         let Some(entry) = self.dags.get(name) else { return false };
         let uses = |serial: u64| entry.placement(serial).is_none_or(|p| p.mapping.uses(region));
-        changes(card, name) || entry.active().is_some_and(uses) || entry.target().is_some_and(uses)
+        card.tables.is_changing(name)
+            || entry.active().is_some_and(uses)
+            || entry.target().is_some_and(uses)
     }
 
     /// A DAG has a context in a region from now on, as far as anybody knows.
@@ -267,12 +269,6 @@ impl Controller {
     pub(super) fn answers(&self, id: &CardId) -> bool {
         self.cards.get(id).is_some_and(|card| card.connection == ConnectionState::Ready)
     }
-}
-
-/// Whether rows of a DAG are on their way to the card, or to be: where they lead is not known.
-fn changes(card: &CardState, name: &DagName) -> bool {
-    let mut under_way = card.programming.iter().flat_map(|p| &p.dags);
-    card.dirty_since_commit.contains(name) || under_way.any(|(dag, _)| dag == name)
 }
 
 impl CardState {

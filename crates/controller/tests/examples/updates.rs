@@ -60,6 +60,20 @@ fn no_commit_leaves_the_dag_without_rows() {
 }
 
 #[test]
+fn an_update_of_an_update_leaves_the_dag_its_rows() {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat firewall", 5);
+    let view = world.view("acme/web");
+    for (chain, gbps) in [("lb", 8), ("vpn", 8), ("pad", 2), ("lb", 3)] {
+        world.ask(update("acme/web", spec(chain, gbps))).expect("there is room");
+    }
+    while world.answer_one().is_some() {
+        assert!(first_stage(&mut world, &view).is_some(), "no row leads to it");
+    }
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+#[test]
 fn another_bandwidth_alone_needs_one_commit_and_no_load() {
     let mut world = World::new();
     world.deploy("acme/web", "nat firewall", 5);

@@ -9,13 +9,15 @@
 //!   └──────────────────── lost ─────────────────────────┘
 //! ```
 
+mod tables;
+
 use std::collections::BTreeSet;
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, Digest, OperationId, RegionId, Timestamp,
+    Bitstream, BitstreamId, CardId, CardProfile, DagName, Digest, RegionId, Timestamp,
 };
 use snic_planner::{Catalogue, Ledger, Plan, Reservation};
-use snic_tables::{CardCounters, InstanceRow, RowKey, Table, TableDelta, TableImage, Ticket};
+use snic_tables::{CardCounters, Table, Ticket};
 
 use crate::admission::rows_short;
 use crate::epoch::Loop;
@@ -23,6 +25,8 @@ use crate::pages::Pages;
 use crate::protocol::ControlError;
 use crate::records::{Placement, RegionRecord};
 use crate::rows::{FirstRows, RowPool};
+pub(crate) use tables::{Committed, Due, Ended, Tables};
+
 use crate::states::{ResidentContext, States};
 
 /// Whether the card can be spoken to.
@@ -99,17 +103,6 @@ impl RegionEntry {
     }
 }
 
-/// A table commit under way.
-#[derive(Debug, Clone)]
-pub(crate) struct Programming {
-    pub ticket: Ticket,
-    pub delta: TableDelta,
-    /// DAGs whose rows are in it, with the placement that they then have.
-    pub dags: Vec<(DagName, Option<u64>)>,
-    /// Operations that wait for rows to be gone.
-    pub removals: Vec<OperationId>,
-}
-
 /// A load under way.
 #[derive(Debug, Clone)]
 pub(crate) struct Loading {
@@ -142,27 +135,9 @@ pub(crate) struct CardState {
     pub pages: Pages,
     /// Free rows of the classifier.
     pub classifier_free: BTreeSet<u16>,
-    /// The card's active bank, as read back.
-    pub active: TableImage,
-    /// What it should be.
-    pub target: TableImage,
-    /// Rows in which they may differ.
-    pub dirty: BTreeSet<RowKey>,
-    /// DAGs whose rows changed since the last commit was sent.
-    pub dirty_since_commit: BTreeSet<DagName>,
-    /// Operations that wait for rows to be gone, not yet in a commit.
-    pub removals: Vec<OperationId>,
-    pub programming: Option<Programming>,
+    pub tables: Tables,
     pub loading: Option<Loading>,
-    /// Commits that failed in a row.
-    pub program_failures: u32,
-    /// No commit before.
-    pub program_not_before: Timestamp,
-    pub last_error: Option<String>,
-    pub version: u32,
     pub loads: u64,
-    pub commits: u64,
-    pub words_written: u64,
     /// As last read.
     pub counters: CardCounters,
     /// The loop that keeps it fair and elastic.
@@ -184,20 +159,9 @@ impl CardState {
             rows: RowPool::new(),
             pages: Pages::default(),
             classifier_free: (0..rows).collect(),
-            active: TableImage::default(),
-            target: TableImage::default(),
-            dirty: BTreeSet::new(),
-            dirty_since_commit: BTreeSet::new(),
-            removals: Vec::new(),
-            programming: None,
+            tables: Tables::default(),
             loading: None,
-            program_failures: 0,
-            program_not_before: Timestamp::ZERO,
-            last_error: None,
-            version: 0,
             loads: 0,
-            commits: 0,
-            words_written: 0,
             counters: CardCounters::default(),
             epoch: Loop::default(),
             states: States::default(),
@@ -251,43 +215,19 @@ impl CardState {
         (0u8..).map(RegionId).take(self.regions.len())
     }
 
-    /// Which regions packets may be sent to: by the active bank, by a commit under way, and by
-    /// the rows that come next. Time O(instance rows).
-    pub fn routed(&self) -> u32 {
-        let mut regions = 0u32;
-        let mut mark = |row: Option<InstanceRow>| {
-            if let Some(row) = row {
-                regions |= 1u32.checked_shl(row.region.into()).unwrap_or(0);
-            }
-        };
-        for row in 0..Table::Instance.rows() as u16 {
-            mark(self.active.get(row));
-            mark(self.target.get(row));
-        }
-        if let Some(programming) = &self.programming {
-            for (key, words) in programming.delta.rows() {
-                if key.table == Table::Instance {
-                    mark(snic_tables::RowCodec::decode(words));
-                }
-            }
-        }
-        regions
-    }
-
     /// When a wait of this card ends.
     pub fn next_wake_up(&self, now: Timestamp) -> Option<Timestamp> {
         if self.connection != ConnectionState::Ready {
             return None;
         }
-        let unsent = !self.dirty.is_empty()
-            || !self.dirty_since_commit.is_empty()
-            || !self.removals.is_empty();
-        let program = (self.programming.is_none() && unsent).then_some(self.program_not_before);
         let loads = self
             .regions
             .iter()
             .filter(|r| self.loading.is_none() && r.desired.is_some() && !r.is_loaded());
-        let times = loads.map(|r| r.not_before).chain(program).chain(self.states.next_wake_up());
+        let times = loads
+            .map(|r| r.not_before)
+            .chain(self.tables.next_deadline())
+            .chain(self.states.next_wake_up());
         times.filter(|&at| at > now).min()
     }
 }
