@@ -1,4 +1,4 @@
-//! The command line: nouns, verbs and what each takes.
+//! The command line: nouns, verbs and their options.
 
 mod audit;
 mod bitstream;
@@ -22,18 +22,18 @@ pub use system::{BackupFile, MaintenanceCommand};
 pub use vm::*;
 
 const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 other, 2 wrong usage or invalid input, 3 not found, \
-4 conflict, 5 no capacity or over quota, 6 not authenticated or not allowed, 7 unavailable or not \
-done in time.
+    "Exit codes: 0 success, 1 other error, 2 usage or invalid input, 3 not found, \
+4 conflict, 5 no capacity or over quota, 6 not authenticated or not permitted, 7 unavailable or \
+timed out.
 
 Environment: SNICCTL_CONFIG, SNICCTL_CONTEXT, SNICCTL_ENDPOINT, SNICCTL_TENANT, NO_COLOR,
-TRACEPARENT (the trace to go on with).";
+TRACEPARENT (the trace to continue).";
 
-/// Tells a SmartNIC's control plane what to do with packets, and looks at what it does.
+/// Manage and inspect the control plane of SmartNICs: DAGs of network tasks, tenants, cards.
 #[derive(Debug, Parser)]
 #[command(name = "snicctl", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// What holds for every command.
+    /// Global options.
     #[command(flatten)]
     pub global: Global,
     /// The noun.
@@ -41,124 +41,124 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What holds for every command.
+/// Global options.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// How to print what comes back
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// The context to use instead of the current one
+    /// Context to use instead of the current one
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
-    /// The server: https://host:port, unix:/path, or http://host:port on loopback
+    /// Server address: https://host:port, unix:/path, or http://host:port on loopback
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub endpoint: Option<String>,
-    /// How long a request may take [default: 30s]; with waiting, how long to wait [default: 10m]
+    /// Timeout of a request [default: 30s]; with --wait, of the wait [default: 10m]
     #[arg(long, global = true, value_name = "TIME")]
     pub timeout: Option<humantime::Duration>,
-    /// The tenant of names that are given short
+    /// Tenant for names without a tenant
     #[arg(long, global = true, value_name = "TENANT")]
     pub tenant: Option<String>,
 }
 
-/// The nouns.
+/// The nouns of the command line.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// DAGs of network tasks: what is done to packets
+    /// Manage DAGs of network tasks
     #[command(subcommand)]
     Dag(DagCommand),
-    /// Tenants: who may use the card, and how much of it
+    /// Manage tenants, their weights and quotas
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Network task types: the catalogue
+    /// Manage the catalogue of network task types
     #[command(subcommand)]
     Nt(NtCommand),
-    /// Bitstreams: what regions can be loaded with
+    /// Manage bitstreams, which regions are loaded with
     #[command(subcommand)]
     Bitstream(BitstreamCommand),
-    /// Cards
+    /// Manage cards
     #[command(subcommand)]
     Card(CardCommand),
-    /// Regions of cards
+    /// Manage regions of cards
     #[command(subcommand)]
     Region(RegionCommand),
-    /// Classification rules: which packets belong to which DAG
+    /// Manage classification rules, which map packets to DAGs
     #[command(subcommand)]
     Rule(RuleCommand),
-    /// Virtual machines: their functions of a card
+    /// Bind virtual machines to DAGs through virtual functions
     #[command(subcommand)]
     Vm(VmCommand),
-    /// Operations: changes that take a while
+    /// Manage operations, which are long-running changes
     #[command(subcommand)]
     Operation(OperationCommand),
-    /// Fairness: what tenants ask for, what they have, and what keeps them from more
+    /// Show what tenants request and get, and what limits them
     #[command(subcommand)]
     Fairness(FairnessCommand),
-    /// Prints what the control plane decided by itself, and why
+    /// Print decisions of the control plane, with reasons
     Events {
-        /// Go on with what happens from now on
+        /// Keep printing new events
         #[arg(short, long)]
         watch: bool,
     },
-    /// Prints who changed what, and who was refused to
+    /// Print who changed what, and denied requests
     Audit(AuditQuery),
-    /// Maintenance: whether new DAGs and machines are taken in
+    /// Show or change maintenance mode, which rejects new DAGs and VM bindings
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),
-    /// Writes all that the server has stored to a file, while it goes on; `snicd restore` takes it
+    /// Write a backup of the running server's store to a file, for `snicd restore`
     Backup(BackupFile),
-    /// Gathers what whoever looks into a problem needs: a tar.gz without keys and secrets
+    /// Collect diagnostics in a tar.gz file, without keys and secrets
     SupportBundle(BackupFile),
-    /// Prints a manual page in roff, of the program or of one of its commands
+    /// Print a manual page in roff
     #[command(hide = true)]
     Man {
-        /// The commands: `dag create`; without them, the program
+        /// Command, such as `dag create`; without it, the program
         command: Vec<String>,
     },
-    /// Contexts: which server to speak to, and as whom
+    /// Manage contexts: servers and identities
     #[command(subcommand)]
     Context(ContextCommand),
-    /// Shows regions, DAGs and what happens, on a screen that is kept up to date
+    /// Show regions, DAGs, tenants and events on a live screen
     Top {
-        /// How often all is read anew; changes come at once
+        /// How often to reload everything; changes are shown at once
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
         interval: humantime::Duration,
-        /// Print one screen and end
+        /// Print one screen and exit
         #[arg(long)]
         once: bool,
     },
-    /// Prints the completions of a shell
+    /// Print shell completions
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
     },
-    /// Prints the version
+    /// Print the version
     Version,
 }
 
-/// Where a DAG comes from.
+/// The file with a DAG.
 #[derive(Debug, Args)]
 pub struct DagSource {
-    /// The DAG file, YAML or JSON; `-` reads the standard input
+    /// DAG file, YAML or JSON; `-` reads standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
 }
 
-/// How a change is made.
+/// Options of a change.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Change {
-    /// Only say what would be done
+    /// Check the request and show the result, without a change
     #[arg(long, conflicts_with = "wait")]
     pub validate_only: bool,
-    /// Wait until it is done
+    /// Wait until the change is complete
     #[arg(short, long)]
     pub wait: bool,
 }
 
-/// A guard against changes that one has not seen.
+/// A guard against overwriting a change that the caller has not seen.
 #[derive(Debug, Args)]
 pub struct Guard {
-    /// Only if this is still the etag
+    /// Apply only if the resource still has this etag
     #[arg(long)]
     pub etag: Option<String>,
 }
@@ -166,39 +166,39 @@ pub struct Guard {
 /// A form of a DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FormArg {
-    /// Whichever has the lower latency
+    /// The form with the lower latency
     Auto,
-    /// One task after the other
+    /// One branch after the other
     Sequential,
-    /// Branches at once
+    /// Branches at the same time
     Parallel,
 }
 
-/// Verbs of DAGs.
+/// Verbs of `snicctl dag`.
 #[derive(Debug, Subcommand)]
 pub enum DagCommand {
-    /// Creates the DAG of a file
+    /// Create a DAG from a file
     Create {
-        /// Its name, where it is not that of the file
+        /// Name; overrides the name in the file
         name: Option<String>,
         #[command(flatten)]
         source: DagSource,
         #[command(flatten)]
         change: Change,
     },
-    /// Changes a DAG: to what a file says, or its bandwidth or form alone
+    /// Update a DAG from a file, or only its bandwidth or form
     #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
     Update {
-        /// Its name; with a file it may stand there
+        /// Name; optional if the file has it
         #[arg(required_unless_present = "file")]
         name: Option<String>,
-        /// The DAG file, YAML or JSON; `-` reads the standard input
+        /// DAG file, YAML or JSON; `-` reads standard input
         #[arg(short, long, value_name = "FILE", group = "what", conflicts_with_all = ["bandwidth", "form"])]
         file: Option<PathBuf>,
-        /// The new bandwidth, such as 10Gbps
+        /// New bandwidth, such as 10Gbps
         #[arg(long, value_parser = quantity::bandwidth, group = "what")]
         bandwidth: Option<Bandwidth>,
-        /// The new form
+        /// New form
         #[arg(long, group = "what")]
         form: Option<FormArg>,
         #[command(flatten)]
@@ -206,35 +206,35 @@ pub enum DagCommand {
         #[command(flatten)]
         change: Change,
     },
-    /// Lists the DAGs of the tenant; without a tenant, all that you may see
+    /// List the DAGs of the tenant; without a tenant, all that you may see
     List {
-        /// Those of all tenants
+        /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
     },
-    /// Shows a DAG: its state, its conditions and where it is
+    /// Show a DAG: state, conditions and mapping
     Get {
-        /// Its name
+        /// Name
         name: String,
     },
-    /// Says why a DAG is mapped as it is, and what was refused
+    /// Explain the mapping of a DAG and the rejected alternatives
     Explain {
-        /// Its name
+        /// Name
         name: String,
     },
-    /// Prints changes as they happen
+    /// Print changes as they happen
     Watch {
-        /// Only those of this DAG
+        /// Only changes of this DAG
         name: Option<String>,
-        /// Those of all tenants
+        /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
     },
-    /// Deletes a DAG; its bandwidth is free for others at once
+    /// Delete a DAG; its bandwidth is free for others at once
     Delete {
-        /// Its name
+        /// Name
         name: String,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
         #[command(flatten)]
@@ -242,60 +242,60 @@ pub enum DagCommand {
     },
 }
 
-/// Bounds of a tenant; one that is not given keeps its value, or gets its default.
+/// Limits of a tenant. A limit that is not given keeps its value, or gets its default.
 #[derive(Debug, Args)]
 pub struct TenantLimits {
-    /// Share in what is divided fairly, 1 to 1000
+    /// Weight for fair sharing, 1 to 1000
     #[arg(long)]
     pub weight: Option<u32>,
-    /// Most DAGs
+    /// Maximum number of DAGs
     #[arg(long)]
     pub dags_max: Option<u32>,
-    /// Most bandwidth of all its DAGs, such as 100Gbps
+    /// Maximum total bandwidth of its DAGs, such as 100Gbps
     #[arg(long, value_parser = quantity::bandwidth)]
     pub bandwidth_max: Option<Bandwidth>,
-    /// Most bitstreams of its own
+    /// Maximum number of its own bitstreams
     #[arg(long)]
     pub bitstreams_max: Option<u32>,
-    /// Most bytes of all its bitstreams, such as 256MiB
+    /// Maximum total size of its bitstreams, such as 256MiB
     #[arg(long, value_parser = quantity::size)]
     pub bitstream_bytes_max: Option<ByteSize>,
-    /// Most on-board memory, such as 4GiB
+    /// Maximum on-board memory, such as 4GiB
     #[arg(long, value_parser = quantity::size)]
     pub memory_max: Option<ByteSize>,
 }
 
-/// Verbs of tenants.
+/// Verbs of `snicctl tenant`.
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
-    /// Creates a tenant
+    /// Create a tenant
     Create {
-        /// Its id
+        /// Id
         name: String,
         #[command(flatten)]
         limits: TenantLimits,
     },
-    /// Lists all tenants
+    /// List all tenants
     List,
-    /// Shows a tenant: what it holds of what it may
+    /// Show a tenant: its usage and quota
     Get {
-        /// Its id; without it, your own
+        /// Id; defaults to your own
         name: Option<String>,
     },
-    /// Changes weight or quota
+    /// Update weight or quota
     Update {
-        /// Its id
+        /// Id
         name: String,
         #[command(flatten)]
         limits: TenantLimits,
         #[command(flatten)]
         guard: Guard,
     },
-    /// Deletes a tenant that owns nothing any more
+    /// Delete a tenant that owns nothing
     Delete {
-        /// Its id
+        /// Id
         name: String,
-        /// With all that it owns
+        /// Also delete everything it owns
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -303,7 +303,7 @@ pub enum TenantCommand {
     },
 }
 
-/// What of a packet goes through a task.
+/// The part of a packet that a task processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TrafficArg {
     /// The headers only
@@ -312,163 +312,163 @@ pub enum TrafficArg {
     Payload,
 }
 
-/// A network task type.
+/// A network task type to create.
 #[derive(Debug, Args)]
 pub struct NewNt {
-    /// Its id: NAME for the provider's, TENANT.NAME for a tenant's
+    /// Id: NAME for the provider's, TENANT.NAME for a tenant's
     pub name: String,
-    /// What one copy passes at most, such as 100Gbps
+    /// Bandwidth of one copy, such as 100Gbps
     #[arg(long, value_parser = quantity::bandwidth)]
     pub bandwidth_max: Bandwidth,
-    /// Cycles from a packet's entry to its exit
+    /// Latency in cycles, from a packet's entry to its exit
     #[arg(long)]
     pub latency_cycles: u64,
-    /// Look-up tables of one copy
+    /// Look-up tables per copy
     #[arg(long)]
     pub lut: u32,
-    /// Block memories of 36 kbit of one copy
+    /// Block memories of 36 kbit per copy
     #[arg(long, default_value_t = 0)]
     pub ramb36: u32,
-    /// DSP slices of one copy
+    /// DSP slices per copy
     #[arg(long, default_value_t = 0)]
     pub dsp: u32,
-    /// On-board memory of one copy, such as 64MiB
+    /// On-board memory per copy, such as 64MiB
     #[arg(long, value_parser = quantity::size, default_value = "0")]
     pub memory: ByteSize,
-    /// State that one copy keeps in its region for one DAG, such as 64KiB
+    /// State that one copy keeps in its region per DAG, such as 64KiB
     #[arg(long, value_parser = quantity::size, default_value = "0")]
     pub state: ByteSize,
-    /// What of a packet goes through it
+    /// Part of a packet that it processes
     #[arg(long)]
     pub traffic: TrafficArg,
-    /// Other tenants may use it too
+    /// Allow other tenants to use it
     #[arg(long)]
     pub shareable: bool,
-    /// A sentence for people
+    /// Description
     #[arg(long, default_value = "")]
     pub description: String,
 }
 
-/// Verbs of network task types.
+/// Verbs of `snicctl nt`.
 #[derive(Debug, Subcommand)]
 pub enum NtCommand {
-    /// Adds a type to the catalogue
+    /// Add a type to the catalogue
     Create(NewNt),
-    /// Lists the types you may use
+    /// List the types you may use
     List,
-    /// Shows a type
+    /// Show a type
     Get {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Removes a type that nothing names any more
+    /// Delete a type that nothing uses
     Delete {
-        /// Its id
+        /// Id
         name: String,
         #[command(flatten)]
         guard: Guard,
     },
 }
 
-/// What a region is for.
+/// The kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KindArg {
-    /// The provider's network tasks
+    /// For the provider's network tasks
     KnownNt,
-    /// Network tasks that tenants bring
+    /// For network tasks that tenants upload
     UserNt,
 }
 
-/// Verbs of operations.
+/// Verbs of `snicctl operation`.
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
-    /// Lists operations, oldest first
+    /// List operations, oldest first
     List {
-        /// Only those that have not ended
+        /// Only operations that have not ended
         #[arg(long)]
         running: bool,
-        /// Only those on the resource of this whole name
+        /// Only operations on the resource with this full name
         #[arg(long)]
         target: Option<String>,
     },
-    /// Shows an operation
+    /// Show an operation
     Get {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Waits until an operation has ended, and ends as it did
+    /// Wait until an operation has ended; fails if it failed
     Wait {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Cancels an operation that has not begun to change the card
+    /// Cancel an operation that has not started to change the card
     Cancel {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Forgets an operation that has ended
+    /// Delete the record of an operation that has ended
     Delete {
-        /// Its id
+        /// Id
         name: String,
     },
 }
 
-/// What a context consists of beside endpoint and tenant.
+/// The parts of a context other than endpoint and tenant.
 #[derive(Debug, Args)]
 pub struct ContextParts {
-    /// PEM file with the certificates of who signed the server's
+    /// PEM file with the CA certificates that signed the server's
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// PEM file with the client's certificate
+    /// PEM file with the client certificate
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// PEM file with the private key of the certificate
+    /// PEM file with the private key of the client certificate
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// The name in the server's certificate, where it is not the endpoint's host
+    /// Name in the server's certificate, if it differs from the endpoint's host
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
-    /// For plain text: operator/NAME or tenant/ID
+    /// Identity for plain-text connections: operator/NAME or tenant/ID
     #[arg(long)]
     pub identity: Option<String>,
 }
 
-/// Verbs of contexts.
+/// Verbs of `snicctl context`.
 #[derive(Debug, Subcommand)]
 pub enum ContextCommand {
-    /// Lists the contexts
+    /// List contexts
     List,
-    /// Makes a context the current one
+    /// Make a context the current one
     Use {
-        /// Its name
+        /// Name
         name: String,
     },
-    /// Adds or changes a context, with --endpoint, --tenant and these
+    /// Create or update a context, with --endpoint, --tenant and these options
     Set {
-        /// Its name
+        /// Name
         name: String,
         #[command(flatten)]
         parts: ContextParts,
     },
-    /// Shows a context
+    /// Show a context
     Show {
-        /// Its name; without it, the current one
+        /// Name; defaults to the current context
         name: Option<String>,
     },
-    /// Forgets a context
+    /// Delete a context
     Delete {
-        /// Its name
+        /// Name
         name: String,
     },
 }
 
-/// An interval that a server can bear.
+/// An interval that does not overload the server.
 fn interval(text: &str) -> Result<humantime::Duration, String> {
     let interval: humantime::Duration = text.parse().map_err(|error| format!("{error}"))?;
     let least = std::time::Duration::from_millis(100);
     if *interval < least {
         return Err(format!(
-            "{interval} is too short: at least {}",
+            "{interval} is too short; use {} or more",
             humantime::Duration::from(least)
         ));
     }

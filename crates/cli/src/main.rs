@@ -1,6 +1,6 @@
 //! The command line of tenants and operators.
 //!
-//! It speaks the gRPC API and nothing else, so whatever it can do, a program can do too.
+//! It uses the gRPC API and nothing else, so a program can do whatever it can do.
 
 mod args;
 mod commands;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start: {error}");
+            eprintln!("error: cannot start the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let mut stderr = std::io::stderr();
             let text = failure.render(format, wants_colour(&stderr));
-            // Nobody can be told that the error output is closed.
+            // If standard error is closed, there is nowhere left to report it.
             let _ = stderr.write_all(text.as_bytes());
             ExitCode::from(failure.exit_code())
         }

@@ -92,7 +92,7 @@ fn a_trial_run_prints_what_would_be() {
     let line = "dag create acme/web -f - --validate-only";
     let run = with_input(fake.endpoint(), line, WEB);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stdout.starts_with("Would be:   acme/web\n"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("Validated:  acme/web\n"), "{}", run.stdout);
     assert!(fake.asked::<CreateDagRequest>("CreateDag")[0].validate_only);
 
     let shortage = Shortage { message: "no AES is free".into(), ..Shortage::default() };
@@ -363,8 +363,8 @@ fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
     check_role(&role, &expected).expect("a role that the daemon takes");
 
     for (line, says) in [
-        ("--model u9 --nts nat x.bit", "there is no card model u9"),
-        ("--model sim-16 --nts nat,frob x.bit", "the catalogue has no NT frob"),
+        ("--model u9 --nts nat x.bit", "unknown card model u9"),
+        ("--model sim-16 --nts nat,frob x.bit", "unknown NT type frob"),
         ("--model sim-16 --nts nat --size 9 x.bit", "9"),
         ("--model sim-16 x.bit", "--nts"),
         ("--model sim-16 --nts nat /nonexistent/x.bit", "/nonexistent/x.bit"),
@@ -436,7 +436,7 @@ fn moves_and_recommendations_are_shown_and_written() {
     assert!(text.contains("acme/web") && text.contains("frees 1 regions"), "{text}");
     assert!(fake.asked::<OptimizeCardRequest>("OptimizeCard")[0].validate_only);
     fake.answer("OptimizeCard", &OptimizeCardResponse::default());
-    assert_eq!(fine(&fake, "card optimize card0 --dry-run"), "no move is worth it\n");
+    assert_eq!(fine(&fake, "card optimize card0 --dry-run"), "no worthwhile move found\n");
     let operation = Some(done(any("google.protobuf.Empty", &())));
     fake.answer("OptimizeCard", &OptimizeCardResponse { operation, ..Default::default() });
     assert!(fine(&fake, "card optimize card0 --wait").starts_with("done: "));
@@ -598,7 +598,7 @@ fn a_damaged_file_of_contexts_is_shown_with_its_line() {
 fn plain_text_to_another_machine_is_refused() {
     let run = run("http://192.0.2.1:7443", "tenant list");
     assert_eq!(run.code, 2);
-    assert!(run.stderr.contains("plain text is for loopback"), "{}", run.stderr);
+    assert!(run.stderr.contains("plain text is allowed on loopback"), "{}", run.stderr);
 }
 
 /// An authority, with what it signs.

@@ -1,8 +1,7 @@
-//! The connection to the server: identity, deadlines, and repetition where it is safe.
+//! The connection to the server: identity, deadlines, and safe retries.
 //!
-//! A request that failed with UNAVAILABLE may or may not have taken effect. It is sent again, a few
-//! times and ever more slowly, only where that cannot do anything twice: reads, and changes that
-//! carry a request id.
+//! A request that failed with UNAVAILABLE may or may not have taken effect. It is retried a few times with
+//! backoff, but only if it is idempotent: reads, and changes that carry a request id.
 
 use std::fs;
 use std::future::Future;
@@ -33,26 +32,26 @@ use tonic_types::StatusExt as _;
 use crate::contexts::{Context, ContextsFile};
 use crate::failure::Failure;
 
-/// How long a connection may take to come about.
+/// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the server may be silent before it is asked whether it is there. Without this a watch
-/// would never notice that the network has gone.
+/// How long the server may be silent before a keep-alive ping. Without it, a watch would never notice that
+/// the network is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// How often a request is sent again at most.
+/// Maximum number of retries.
 const RETRIES: usize = 4;
-/// Longest pause before a request is sent again, even if the server asks for a longer one.
+/// Longest pause before a retry, even if the server asks for a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Whether a request may be sent again when nobody knows what became of it.
+/// Whether a request may be retried when its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// It reads, or carries a request id.
+    /// Idempotent: it reads, or carries a request id.
     Safe,
-    /// It might do something twice, or find that it is done already.
+    /// A retry might apply the change twice, or fail because it was applied.
     Never,
 }
 
-/// A connection, which comes about with the first request.
+/// A connection. It is established with the first request.
 #[derive(Debug, Clone)]
 pub struct Client {
     channel: Channel,
@@ -99,11 +98,11 @@ services! {
 }
 
 impl Client {
-    /// A connection as the context says; paths in it start from the folder of `file`. `deadline`
-    /// is how long a request may take with all its repetitions.
+    /// A connection for a context; its relative paths start from the folder of `file`. `deadline` is the
+    /// time limit of a request with all retries.
     ///
     /// # Errors
-    /// [`Failure`] where the context makes no sense or its files cannot be read.
+    /// [`Failure`] if the context is not valid or its files cannot be read.
     pub fn new(
         context: &Context,
         file: &ContextsFile,
@@ -131,16 +130,16 @@ impl Client {
         Ok(Self { channel, sender, endpoint: address.to_owned(), deadline })
     }
 
-    /// The same connection with another deadline for requests.
+    /// The same connection with another time limit for requests.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Sends a request and waits for its reply, as long as the deadline allows.
+    /// Sends a request and waits for its reply within the time limit.
     ///
     /// # Errors
-    /// [`Failure`]: the server's refusal, or why it did not answer.
+    /// [`Failure`]: the server's error, or why it did not answer.
     pub async fn call<Q, R, F>(
         &self,
         repeat: Repeat,
@@ -165,27 +164,26 @@ impl Client {
         let calls = attempt
             .retry(pauses)
             .when(|status: &Status| repeat == Repeat::Safe && status.code() == Code::Unavailable)
-            .adjust(|status, pause| pause.map(|pause| asked_pause(status).unwrap_or(pause)));
+            .adjust(|status, pause| pause.map(|pause| requested_pause(status).unwrap_or(pause)));
         match tokio::time::timeout_at(end, calls).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => Err(self.failure(status)),
-            Err(_) => Err(self.too_late()),
+            Err(_) => Err(self.timed_out()),
         }
     }
 
-    fn too_late(&self) -> Failure {
+    fn timed_out(&self) -> Failure {
         let limit = humantime::Duration::from(self.deadline);
         let message = format!("no reply from {} within {limit}", self.endpoint);
         Status::deadline_exceeded(message).into()
     }
 
-    /// The failure behind a status: one that the server did not send means that there was no
-    /// connection.
+    /// The failure for a status. A status that the server did not send means that there was no connection.
     pub fn failure(&self, status: Status) -> Failure {
         let transport = std::error::Error::source(&status)
             .filter(|source| source.is::<tonic::transport::Error>() || is_connect(*source));
         match transport {
-            Some(error) if is_timeout(error) => self.too_late(),
+            Some(error) if is_timeout(error) => self.timed_out(),
             Some(error) => {
                 Failure::Connect { endpoint: self.endpoint.clone(), message: root_cause(error) }
             }
@@ -194,7 +192,7 @@ impl Client {
     }
 }
 
-/// Whether the deadline of the request passed on this side.
+/// Whether the deadline passed on this side.
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source())
         .any(|error| error.is::<tonic::TimeoutExpired>())
@@ -204,12 +202,12 @@ fn is_connect(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<tonic::ConnectError>()
 }
 
-/// How long the server asks to wait, within bounds.
-fn asked_pause(status: &Status) -> Option<Duration> {
+/// The retry delay that the server asks for, up to [`PAUSE_MAX`].
+fn requested_pause(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay.map(|delay| delay.min(PAUSE_MAX))
 }
 
-/// The last of a chain of errors: what really happened.
+/// The root cause of a chain of errors.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -218,39 +216,39 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// What an endpoint may be, and what may go with it.
+/// Checks the endpoint and the options that go with it.
 fn check_endpoint(context: &Context) -> Result<(), Failure> {
     let endpoint = context.endpoint.as_str();
     let is_tls = endpoint.starts_with("https://");
     if let Some(rest) = endpoint.strip_prefix("http://") {
         if !is_loopback(rest) {
             return Err(Failure::usage(
-                format!("{endpoint}: plain text is for loopback and unix sockets only"),
-                "use https:// with ca, certificate and key of the context",
+                format!("{endpoint}: plain text is allowed on loopback and unix sockets only"),
+                "use https://, and set ca, certificate and key of the context",
             ));
         }
     } else if !is_tls && !endpoint.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
         return Err(Failure::usage(
-            format!("{endpoint:?} is no endpoint"),
+            format!("{endpoint:?} is not a valid endpoint"),
             "use https://host:port, unix:/path, or http://host:port on loopback",
         ));
     }
     if is_tls && context.ca.is_none() {
         return Err(Failure::usage(
             format!("the context for {endpoint} has no `ca`"),
-            "name the PEM file of who signed the server's certificate: `snicctl context set … --ca`",
+            "set the PEM file of the CA that signed the server's certificate: `snicctl context set NAME --ca FILE`",
         ));
     }
     if is_tls && context.identity.is_some() {
         return Err(Failure::usage(
-            format!("the context for {endpoint} has an `identity`, which is for plain text"),
-            "with https:// the certificate says who you are: use certificate and key",
+            format!("the context for {endpoint} has an `identity`, which is for plain text only"),
+            "with https:// the client certificate is the identity: set certificate and key",
         ));
     }
     if context.certificate.is_some() != context.key.is_some() {
         return Err(Failure::usage(
-            "a context has both `certificate` and `key`, or neither",
-            "set the other one too: `snicctl context set …`",
+            "the context has only one of `certificate` and `key`",
+            "set both: `snicctl context set NAME --certificate FILE --key FILE`",
         ));
     }
     Ok(())
@@ -288,7 +286,7 @@ fn identity_header(identity: &str) -> Result<MetadataValue<Ascii>, Failure> {
     let is_known = kinds.iter().any(|kind| identity.starts_with(kind));
     identity.parse().ok().filter(|_| is_known).ok_or_else(|| {
         let hint = "use operator/NAME, tenant/ID or orchestrator/NAME";
-        Failure::usage(format!("{identity:?} is no identity"), hint)
+        Failure::usage(format!("{identity:?} is not a valid identity"), hint)
     })
 }
 

@@ -1,25 +1,25 @@
-//! Contexts: which server to speak to, and as whom. They live in a file of the user's:
-//! `$SNICCTL_CONFIG`, else `$XDG_CONFIG_HOME/snic/config.toml`, else `~/.config/snic/config.toml`.
+//! Contexts: servers and identities. They are stored in a file of the user: `$SNICCTL_CONFIG`, else
+//! `$XDG_CONFIG_HOME/snic/config.toml`, else `~/.config/snic/config.toml`.
 //!
 //! ```toml
-//! current = "acme"                      # the context used where none is named
+//! current = "acme"                      # the default context
 //!
 //! [contexts.acme]
 //! endpoint = "https://127.0.0.1:7443"   # https://host:port, unix:/path, or http:// on loopback
-//! tenant = "acme"                       # optional: the tenant of names given short
-//! ca = "pki/ca.pem"                     # certificates of who may have signed the server's
-//! certificate = "pki/acme.pem"          # the client's certificate
-//! key = "pki/acme.key"                  # and its private key
+//! tenant = "acme"                       # optional: tenant for names without a tenant
+//! ca = "pki/ca.pem"                     # CA certificates for the server's certificate
+//! certificate = "pki/acme.pem"          # client certificate
+//! key = "pki/acme.key"                  # its private key
 //! server_name = "localhost"             # optional: the name in the server's certificate,
-//!                                       # where it is not the endpoint's host
+//!                                       # if it differs from the endpoint's host
 //!
 //! [contexts.local]
 //! endpoint = "unix:/run/snic/snicd.sock"
 //! identity = "operator/alice"           # plain text only: sent as the header `snic-identity`
 //! ```
 //!
-//! Relative paths start from the file's folder. Keys that are not known are errors. The file names
-//! private keys, so it is written for its owner alone (mode 0600), and whole or not at all.
+//! Relative paths start from the file's folder. Unknown keys are errors. The file names private keys, so it
+//! is readable by its owner only (mode 0600), and it is replaced atomically.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contexts {
-    /// The context used where none is named.
+    /// The default context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
     /// The contexts by name.
@@ -41,64 +41,64 @@ pub struct Contexts {
     pub contexts: BTreeMap<String, Context>,
 }
 
-/// A server, and who the user is to it.
+/// A server, and the user's identity there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
     /// `https://host:port`, `unix:/path`, or `http://host:port` on loopback.
     pub endpoint: String,
-    /// The tenant of names that are given short.
+    /// Tenant for names without a tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// PEM file with certificates of authorities that the server's may be from.
+    /// PEM file with CA certificates for the server's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// PEM file with the client's certificate.
+    /// PEM file with the client certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// PEM file with the private key of `certificate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// The name in the server's certificate, where it is not the endpoint's host.
+    /// Name in the server's certificate, if it differs from the endpoint's host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// Who the caller claims to be, in plain text: `operator/{name}` or `tenant/{id}`.
+    /// Identity for plain-text connections: `operator/{name}` or `tenant/{id}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }
 
-/// What is wrong with the file of contexts, or with what is asked of it.
+/// Why contexts cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextsError {
-    /// Nothing says where the file is.
-    #[error("neither SNICCTL_CONFIG nor XDG_CONFIG_HOME nor HOME is set: set one of them")]
+    /// The path of the file is unknown.
+    #[error("none of SNICCTL_CONFIG, XDG_CONFIG_HOME and HOME is set; set one of them")]
     NoFolder,
     /// It cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It is damaged.
-    #[error("{path} is damaged: {error}", path = path.display(), error = source.to_string().trim_end())]
-    Damaged {
+    /// The file is not valid.
+    #[error("{path} is not valid: {error}", path = path.display(), error = source.to_string().trim_end())]
+    Invalid {
         /// The file.
         path: PathBuf,
-        /// What, with line and column.
+        /// The error with line and column.
         source: Box<toml::de::Error>,
     },
-    /// It cannot be written; the old one is unchanged.
-    #[error("cannot write {path}, which is unchanged: {source}", path = path.display())]
+    /// It cannot be written; the old file is unchanged.
+    #[error("cannot write {path} (the old file is unchanged): {source}", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no context of this name.
-    #[error("there is no context {name:?} in {path}; there is {known}", path = path.display())]
+    /// Unknown context.
+    #[error("unknown context {name:?} in {path}; known contexts: {known}", path = path.display())]
     Unknown {
         /// The name.
         name: String,
@@ -109,16 +109,16 @@ pub enum ContextsError {
     },
 }
 
-/// The file, and what was in it.
+/// The file and its content.
 #[derive(Debug, Clone)]
 pub struct ContextsFile {
-    /// Where it is, whether it exists or not.
+    /// Its path, whether it exists or not.
     pub path: PathBuf,
-    /// What is in it; nothing where it does not exist.
+    /// Its content; empty if it does not exist.
     pub contexts: Contexts,
 }
 
-/// Where the file is, from the environment as `variable` gives it.
+/// The path of the file, from environment variables.
 fn path_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, ContextsError> {
     let set = |name| variable(name).filter(|path| !path.as_os_str().is_empty());
     if let Some(file) = set("SNICCTL_CONFIG") {
@@ -129,10 +129,10 @@ fn path_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Cont
 }
 
 impl ContextsFile {
-    /// Reads the user's file; one that does not exist is empty.
+    /// Reads the user's file. A missing file is empty.
     ///
     /// # Errors
-    /// [`ContextsError`] where it cannot be read or is damaged.
+    /// [`ContextsError`] if it cannot be read or is not valid.
     pub fn load() -> Result<Self, ContextsError> {
         Self::load_from(path_from(|name| std::env::var_os(name).map(PathBuf::from))?)
     }
@@ -142,7 +142,7 @@ impl ContextsFile {
             Ok(text) => match toml::from_str(&text) {
                 Ok(contexts) => contexts,
                 Err(source) => {
-                    return Err(ContextsError::Damaged { path, source: Box::new(source) });
+                    return Err(ContextsError::Invalid { path, source: Box::new(source) });
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Contexts::default(),
@@ -151,10 +151,10 @@ impl ContextsFile {
         Ok(Self { path, contexts })
     }
 
-    /// Writes the file: whole or not at all, for its owner alone.
+    /// Replaces the file atomically, readable by its owner only.
     ///
     /// # Errors
-    /// [`ContextsError::Write`]; the old file is unchanged then.
+    /// [`ContextsError::Write`]; the old file is unchanged.
     pub fn save(&self) -> Result<(), ContextsError> {
         let failed = |source| ContextsError::Write { path: self.path.clone(), source };
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -176,7 +176,7 @@ impl ContextsFile {
     /// The context of this name.
     ///
     /// # Errors
-    /// [`ContextsError::Unknown`], naming those that exist.
+    /// [`ContextsError::Unknown`], listing the known contexts.
     pub fn get(&self, name: &str) -> Result<&Context, ContextsError> {
         self.contexts.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.contexts.keys().map(String::as_str).collect();
@@ -185,7 +185,7 @@ impl ContextsFile {
         })
     }
 
-    /// A path of a context, from the file's folder where it is relative.
+    /// Resolves a path of a context; relative paths start from the file's folder.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
@@ -253,7 +253,7 @@ mod tests {
         let file = ContextsFile::load_from(folder.path().join("none")).unwrap();
         assert_eq!(file.contexts, Contexts::default());
         let error = file.get("acme").unwrap_err().to_string();
-        assert!(error.contains("\"acme\"") && error.ends_with("there is none"), "{error}");
+        assert!(error.contains("\"acme\"") && error.ends_with("known contexts: none"), "{error}");
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             let error = ContextsFile::load_from(path.clone()).unwrap_err().to_string();
-            assert!(error.contains(what) && error.contains("config.toml is damaged"), "{error}");
+            assert!(error.contains(what) && error.contains("config.toml is not valid"), "{error}");
         }
     }
 

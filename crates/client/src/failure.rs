@@ -1,19 +1,19 @@
-//! What went wrong, for people and for programs.
+//! Errors of the program, for people and for scripts.
 //!
 //! Every failure ends the program with one of these exit codes:
 //!
 //! | Code | Meaning |
 //! |---|---|
-//! | 0 | done |
-//! | 1 | anything else |
-//! | 2 | wrong usage or invalid input |
+//! | 0 | success |
+//! | 1 | any other error |
+//! | 2 | usage error or invalid input |
 //! | 3 | not found |
-//! | 4 | conflict: exists already, changed meanwhile, still in use, not in the right state |
-//! | 5 | refused for lack of capacity or by a quota |
-//! | 6 | not authenticated, or not allowed |
-//! | 7 | unavailable, or not done in time: may be tried again |
+//! | 4 | conflict: exists already, changed meanwhile, still in use, wrong state |
+//! | 5 | rejected for lack of capacity or by a quota |
+//! | 6 | not authenticated or not permitted |
+//! | 7 | unavailable or timed out; may be tried again |
 //!
-//! With `-o json` or `-o yaml` the failure is printed in that format on the error output.
+//! With `-o json` or `-o yaml` the failure is printed in that format on standard error.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,16 +32,16 @@ use snic_dagfile::InvalidFile;
 /// Any failure of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server refused, or did not answer.
+    /// The server returned an error or did not answer.
     #[error("{}", .0.message())]
     Api(Box<Status>),
-    /// A DAG file is wrong.
+    /// A DAG file is not valid.
     #[error(transparent)]
     File(#[from] Box<InvalidFile>),
-    /// The file of contexts is wrong.
+    /// Contexts cannot be read or written.
     #[error(transparent)]
     Contexts(#[from] ContextsError),
-    /// What the user asked for makes no sense, and what would.
+    /// A usage error.
     #[error("{message}")]
     Usage {
         /// What is wrong.
@@ -54,7 +54,7 @@ pub enum Failure {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -62,27 +62,27 @@ pub enum Failure {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The connection cannot be made.
+    /// The connection failed.
     #[error("cannot connect to {endpoint}: {message}")]
     Connect {
-        /// Where to.
+        /// The endpoint.
         endpoint: String,
-        /// Why not.
+        /// The cause.
         message: String,
     },
-    /// Waiting took longer than was allowed.
-    #[error("{operation} has not ended within {limit}; it goes on")]
+    /// Waiting timed out.
+    #[error("{operation} has not ended within {limit}; it is still running")]
     StillRunning {
         /// The operation.
         operation: String,
-        /// How long was waited.
+        /// The timeout.
         limit: humantime::Duration,
     },
-    /// The server's reply makes no sense to this program.
-    #[error("the server's reply is not understood: {0}")]
+    /// The server's reply is not valid.
+    #[error("invalid reply from the server: {0}")]
     Reply(String),
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]
@@ -96,7 +96,7 @@ impl From<Status> for Failure {
 }
 
 impl Failure {
-    /// Wrong usage: what is wrong, and what would be right.
+    /// A usage error: what is wrong, and what to do.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: hint.into() }
     }
@@ -115,12 +115,12 @@ impl Failure {
         }
     }
 
-    /// Whether nobody reads the output any more, which is no failure: `snicctl … | head`.
+    /// Whether the reader closed the pipe, which is no failure: `snicctl … | head`.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The text for the error output, ending in a line break.
+    /// The text for standard error, ending with a line break.
     pub fn render(&self, format: Format, is_colour: bool) -> String {
         let report = Report::of(self);
         let structured = match format {
@@ -152,7 +152,7 @@ fn exit_code_of(status: &Status) -> u8 {
     }
 }
 
-/// The file with its error marked.
+/// The file with the error marked.
 fn diagram(file: &InvalidFile, is_colour: bool) -> String {
     let theme = if is_colour {
         miette::GraphicalTheme::unicode()
@@ -168,7 +168,7 @@ fn diagram(file: &InvalidFile, is_colour: bool) -> String {
     }
 }
 
-/// A failure as data; what is empty is left out.
+/// A failure as data; empty fields are omitted.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     error: ErrorReport,
@@ -177,7 +177,7 @@ struct Report {
 #[derive(Debug, Default, Serialize)]
 struct ErrorReport {
     message: String,
-    /// Name of the gRPC code; where the server did not answer, the one that comes closest.
+    /// Name of the gRPC code; if the server did not answer, the closest one.
     code: String,
     exit_code: u8,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -247,7 +247,8 @@ impl Report {
                         .into();
             }
             Failure::StillRunning { operation, .. } => {
-                error.hint = format!("`snicctl operation wait {}` waits on", last_part(operation));
+                error.hint =
+                    format!("keep waiting with `snicctl operation wait {}`", last_part(operation));
             }
             _ => {}
         }
@@ -301,7 +302,7 @@ impl Report {
     }
 }
 
-/// A figure of an error's metadata, as people write it.
+/// A quantity from an error's metadata in readable units.
 fn amount(number: &str, unit: &str) -> String {
     match (number.parse(), unit) {
         (Ok(bps), "bit/s") => snic_domain::Bandwidth::from_bps(bps).to_string(),
@@ -362,58 +363,64 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
     let name = resource.map_or("", |resource| resource.name.as_str());
     let noun = noun_of(name);
     let text = match (reason, status.code()) {
-        (Some(R::UnknownNtType), _) => "`snicctl nt list` shows the types you may use",
+        (Some(R::UnknownNtType), _) => "list the types you may use: `snicctl nt list`",
         (Some(R::ResourceNotFound), _) if !noun.is_empty() => {
-            return format!("`snicctl {noun} list` shows what there is");
+            return format!("list what exists: `snicctl {noun} list`");
         }
         (Some(R::ResourceExists), _) if !noun.is_empty() => {
             return format!(
-                "choose another name, or look at it: `snicctl {noun} get {}`",
+                "choose another name, or look at the existing one: `snicctl {noun} get {}`",
                 short(name)
             );
         }
-        (Some(R::EtagMismatch), _) => "read it again, and repeat the change with the new etag",
+        (Some(R::EtagMismatch), _) => {
+            "read the resource again, and repeat the change with its new etag"
+        }
         (Some(R::ChangeInProgress), _) => {
-            "wait for the change under way: `snicctl operation list --running`"
+            "wait for the running change: `snicctl operation list --running`"
         }
         (Some(R::BindFailed), _) => {
-            "look at what was not ready: `snicctl dag get`, `snicctl card list`; then bind it again"
+            "check what is not ready with `snicctl dag get` and `snicctl card list`, then bind it again"
         }
         (Some(R::UnderMaintenance), _) => {
-            "try again when the operator has ended it; what you have is served meanwhile"
+            "try again after the maintenance; existing DAGs and bindings are served meanwhile"
         }
-        (Some(R::ResourceInUse), _) => "delete or change first what uses it",
+        (Some(R::ResourceInUse), _) => "first delete or change what uses it",
         (Some(R::NoBitstream), _) => {
-            "`snicctl bitstream list` shows the chains there are; upload one that fits, or reorder the DAG"
+            "list the chains with `snicctl bitstream list`; upload one that fits, or reorder the DAG"
         }
         (Some(R::QuotaExceeded), _) => "delete something, or ask the operator for a larger quota",
         (Some(R::InsufficientCapacity), _) => {
-            "ask for less bandwidth, or delete what is no longer needed; `--validate-only` tries without a change"
+            "request less bandwidth, or delete what is no longer needed; test with `--validate-only`"
         }
-        (Some(R::RevisionExpired), _) => "watch again from the beginning",
+        (Some(R::RevisionExpired), _) => "start the watch again",
         (Some(R::IdentityMissing), _) | (None, Code::Unauthenticated) => {
             "set certificate and key (or identity) of the context: `snicctl context set`"
         }
         (Some(R::PermissionDenied), _) | (None, Code::PermissionDenied) => {
-            "this needs another identity: `snicctl context list` shows yours"
+            "use another identity; list yours with `snicctl context list`"
         }
         (Some(R::CardUnavailable), _) => {
-            "`snicctl card list` shows the cards' health; try again later"
+            "check the cards' health with `snicctl card list`, and try again later"
         }
-        (Some(R::Internal), _) => "give the trace to the operator; the server's log has the cause",
+        (Some(R::Internal), _) => {
+            "send the trace id to the operator; the server's log has the cause"
+        }
         (_, Code::Unavailable) => {
             "try again; check the server and the context: `snicctl context show`"
         }
         (_, Code::DeadlineExceeded) => {
-            "it may still have taken effect: look before you repeat it, or allow more with --timeout"
+            "it may still have taken effect: check before you repeat it, or use a longer --timeout"
         }
-        (None, Code::Unimplemented) => "the server is older than this program",
+        (None, Code::Unimplemented) => {
+            "the server is older than this program and does not know the method; upgrade it"
+        }
         _ => "",
     };
     text.to_owned()
 }
 
-/// The noun of the command that knows resources of such names.
+/// The noun of the command for resources with such names.
 fn noun_of(name: &str) -> &'static str {
     let parts: Vec<&str> = name.split('/').collect();
     match parts.as_slice() {
@@ -429,7 +436,7 @@ fn noun_of(name: &str) -> &'static str {
     }
 }
 
-/// A name as commands take it: whole where it has several ids.
+/// A name as commands accept it: in full if it has several ids.
 fn short(name: &str) -> &str {
     if name.matches('/').count() == 1 { last_part(name) } else { name }
 }
@@ -438,7 +445,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// The code as the specification of gRPC writes it.
+/// The code as the gRPC specification writes it.
 fn code_name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {

@@ -75,7 +75,7 @@ fn a_bad_request_names_its_fields() {
         "dag.bandwidth_bps",
         "0 is less than 1 Mbit/s",
     )
-    .field("dag.nodes[2].nt_type", "there is no type frewall");
+    .field("dag.nodes[2].nt_type", "unknown NT type frewall");
     insta::assert_snapshot!(api(failure).render(Format::Table, false));
 }
 
@@ -142,7 +142,10 @@ fn failures_of_this_program_say_what_to_do_next() {
         limit: Duration::from_secs(60).into(),
     };
     let text = running.render(Format::Table, false);
-    assert!(text.starts_with("error: operations/o1 has not ended within 1m; it goes on"), "{text}");
+    assert!(
+        text.starts_with("error: operations/o1 has not ended within 1m; it is still running"),
+        "{text}"
+    );
     assert!(text.contains("snicctl operation wait o1"), "{text}");
     assert_eq!((connect.exit_code(), running.exit_code()), (7, 7));
     let pipe = Failure::Output(io::ErrorKind::BrokenPipe.into());

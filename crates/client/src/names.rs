@@ -1,4 +1,4 @@
-//! Names as people give them, short or whole, to names of the API.
+//! Converts names as people write them, short or full, to names of the API.
 
 use snic_api::names::{
     BitstreamName, CardName, DagName, NtTypeName, OperationName, RegionName, ResourceName,
@@ -8,7 +8,7 @@ use snic_api::names::{
 use crate::failure::Failure;
 
 const NO_TENANT: &str =
-    "give the whole name (acme/web), or the tenant with --tenant, SNICCTL_TENANT or in the context";
+    "use the full name (acme/web), or set the tenant with --tenant, SNICCTL_TENANT or the context";
 
 /// `acme` or `tenants/acme`.
 pub fn tenant(text: &str) -> Result<String, Failure> {
@@ -35,7 +35,7 @@ pub fn rule(text: &str) -> Result<String, Failure> {
     in_collection::<RuleName<'_>>("classificationRules", text)
 }
 
-/// The UUID of a machine, or `vmBindings/{uuid}`.
+/// The UUID of a virtual machine, or `vmBindings/{uuid}`.
 pub fn binding(text: &str) -> Result<String, Failure> {
     in_collection::<VmBindingName<'_>>("vmBindings", text)
 }
@@ -45,12 +45,12 @@ pub fn operation(text: &str) -> Result<String, Failure> {
     in_collection::<OperationName<'_>>("operations", text)
 }
 
-/// `web` with the tenant from elsewhere, `acme/web` or `tenants/acme/dags/web`.
+/// `web` of `tenant`, `acme/web` or `tenants/acme/dags/web`.
 pub fn dag(text: &str, tenant: Option<&str>) -> Result<String, Failure> {
     let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
         [dag] => {
             let tenant = tenant.ok_or_else(|| {
-                Failure::usage(format!("{dag:?} does not say whose DAG it is"), NO_TENANT)
+                Failure::usage(format!("the tenant of DAG {dag:?} is missing"), NO_TENANT)
             })?;
             format!("{}/dags/{dag}", self::tenant(tenant)?)
         }
@@ -61,13 +61,13 @@ pub fn dag(text: &str, tenant: Option<&str>) -> Result<String, Failure> {
     Ok(whole)
 }
 
-/// `card0/3` or `cards/card0/regions/3`; `3` on `only_card`, where there is one.
+/// `card0/3` or `cards/card0/regions/3`; `3` of `only_card`, if there is one.
 pub fn region(text: &str, only_card: Option<&str>) -> Result<String, Failure> {
     let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
         [region] => {
             let card = only_card.ok_or_else(|| {
-                let message = format!("{region:?} does not say on which card the region is");
-                Failure::usage(message, "give the whole name, such as card0/3")
+                let message = format!("the card of region {region:?} is missing");
+                Failure::usage(message, "use the full name, such as card0/3")
             })?;
             format!("{}/regions/{region}", self::card(card)?)
         }
@@ -78,7 +78,7 @@ pub fn region(text: &str, only_card: Option<&str>) -> Result<String, Failure> {
     Ok(whole)
 }
 
-/// Whether a region is given without its card.
+/// Whether a region is written without its card.
 pub fn is_region_alone(text: &str) -> bool {
     !text.contains('/')
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_dag_without_a_tenant_says_where_to_put_it() {
         let Failure::Usage { message, hint } = dag("web", None).unwrap_err() else { panic!() };
-        assert!(message.contains("whose") && hint.contains("--tenant"), "{message} {hint}");
+        assert!(message.contains("tenant") && hint.contains("--tenant"), "{message} {hint}");
     }
 
     #[rstest]

@@ -1,4 +1,4 @@
-//! Streams of changes, which go on where they broke off when the connection is lost.
+//! Streams of changes that resume after a lost connection.
 
 use std::time::Duration;
 
@@ -7,13 +7,16 @@ use tonic::{Code, Status, Streaming};
 use crate::connection::Client;
 use crate::failure::Failure;
 
-/// How often in a row a stream is taken up again before the watch fails.
+/// Failed attempts in a row before the watch fails.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Sends every message of a stream to `take`, which answers with the revision to resume from.
-/// `open` begins the stream after a revision; 0 begins with everything there is.
+/// Passes every message of a stream to `take`, which returns the revision to resume from. `open` starts the
+/// stream after a revision; 0 starts with everything that exists.
 ///
-/// Ends when the server ends the stream.
+/// Returns when the server ends the stream.
+///
+/// # Errors
+/// [`Failure`] of `take`, or of the server after [`ATTEMPTS_MAX`] attempts in a row.
 pub async fn follow<T>(
     client: &Client,
     open: impl AsyncFn(u64) -> Result<Streaming<T>, Status>,

@@ -1,4 +1,4 @@
-//! The short form of a DAG: `nat -> [firewall, kv-cache -> lb] -> aes`.
+//! The chain notation of a DAG: `nat -> [firewall, kv-cache -> lb] -> aes`.
 //!
 //! ```text
 //! chain  = step { "->" step }
@@ -6,10 +6,9 @@
 //! task   = [ id ":" ] type
 //! ```
 //!
-//! An arrow leads from every end of what stands before it to every beginning of what stands
-//! behind. A task without an id is named after its type; where that name is taken, `-2`, `-3` and
-//! so on follow, as in a chain that the API is given by its types alone. White space means nothing,
-//! so a chain may run over several lines.
+//! An arrow connects every end of its left side to every beginning of its right side. A task without an
+//! id is named after its type; if that name is taken, `-2`, `-3` and so on are appended, as in a DAG that
+//! the API is given as a list of types. White space is ignored, so a chain may span several lines.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +18,7 @@ use snic_domain::{NodeId, NtTypeId};
 
 use super::problem::Problem;
 
-/// Deepest nesting of forks: more cannot be told apart on paper, and the parser calls itself.
+/// Deepest nesting of forks. The parser is recursive, so without a limit a file could exhaust the stack.
 const DEPTH_MAX: usize = 16;
 
 /// A task of a chain.
@@ -29,24 +28,24 @@ pub struct Task {
     pub id: NodeId,
     /// What it runs.
     pub nt: NtTypeId,
-    /// Where it stands, in bytes of the text.
+    /// Its position, in bytes of the text.
     pub span: Range<usize>,
 }
 
-/// A chain, read: tasks in the order they stand in, and edges between them by index.
+/// A parsed chain: tasks in the order of the text, and edges between them by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chain {
+pub struct ParsedChain {
     /// The tasks.
     pub tasks: Vec<Task>,
     /// From and to.
     pub edges: Vec<(usize, usize)>,
 }
 
-/// Reads a chain.
+/// Parses a chain.
 ///
 /// # Errors
-/// [`Problem`] with its place in `text`.
-pub fn parse(text: &str) -> Result<Chain, Problem> {
+/// [`Problem`] with its position in `text`.
+pub fn parse(text: &str) -> Result<ParsedChain, Problem> {
     let mut parser =
         Parser { text, at: 0, token: Token::End, span: 0..0, tasks: vec![], edges: vec![] };
     parser.advance();
@@ -58,7 +57,7 @@ pub fn parse(text: &str) -> Result<Chain, Problem> {
         return Err(parser.unexpected("an arrow `->` or the end of the chain"));
     }
     let tasks = named(&parser.tasks)?;
-    Ok(Chain { tasks, edges: parser.edges })
+    Ok(ParsedChain { tasks, edges: parser.edges })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,14 +71,14 @@ enum Token<'a> {
     End,
 }
 
-/// A task before its id is decided.
+/// A task before its id is chosen.
 struct Raw {
     id: Option<(NodeId, Range<usize>)>,
     nt: NtTypeId,
     span: Range<usize>,
 }
 
-/// The tasks at which a part of a chain begins and ends.
+/// The first and last tasks of a part of a chain.
 struct Ends {
     heads: Vec<usize>,
     tails: Vec<usize>,
@@ -87,7 +86,7 @@ struct Ends {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Where the text goes on behind `token`.
+    /// Where the text continues after `token`.
     at: usize,
     token: Token<'a>,
     span: Range<usize>,
@@ -142,8 +141,8 @@ impl<'a> Parser<'a> {
     fn fork(&mut self, depth: usize) -> Result<Ends, Problem> {
         let open = self.span.clone();
         if depth > DEPTH_MAX {
-            let message = format!("forks are nested more than {DEPTH_MAX} deep");
-            return Err(Problem::new(open, message).help("write `nodes` and `edges` instead"));
+            let message = format!("forks are nested more than {DEPTH_MAX} levels deep");
+            return Err(Problem::new(open, message).help("use `nodes` and `edges` instead"));
         }
         let mut whole = Ends { heads: vec![], tails: vec![] };
         loop {
@@ -182,7 +181,7 @@ impl<'a> Parser<'a> {
         };
         if self.tasks.len() == DAG_NODES_MAX {
             let message = format!("a DAG has at most {DAG_NODES_MAX} network tasks");
-            return Err(Problem::new(span, message).label("one too many"));
+            return Err(Problem::new(span, message).label("remove this one, or split the DAG"));
         }
         self.tasks.push(Raw { id, nt, span });
         let index = self.tasks.len() - 1;
@@ -197,18 +196,17 @@ impl<'a> Parser<'a> {
             Token::Close => "`]`".into(),
             Token::Comma => "`,`".into(),
             Token::Colon => "`:`".into(),
-            Token::End => "the end".into(),
+            Token::End => "end".into(),
         };
-        let problem = Problem::new(self.span.clone(), format!("found {found} in the chain"));
+        let problem = Problem::new(self.span.clone(), format!("unexpected {found} in the chain"));
         problem.label(format!("expected {expected}"))
     }
 
     fn fork_without_entry(&self) -> Problem {
         let problem = Problem::new(self.span.clone(), "the chain begins with a fork");
-        problem.label("a DAG has one entry; nothing stands before this fork").help(
-            "put the task that every packet takes first before the fork, as in \
-             \"nat -> [firewall, kv-cache] -> aes\"; branches with nothing in common are DAGs of \
-             their own",
+        problem.label("a DAG has one entry, but nothing precedes this fork").help(
+            "add the task that every packet passes first, as in \
+             \"nat -> [firewall, kv-cache] -> aes\"; make branches with nothing in common separate DAGs",
         )
     }
 }
@@ -217,12 +215,12 @@ fn at(span: &Range<usize>, error: &impl std::fmt::Display) -> Problem {
     Problem::new(span.clone(), error.to_string())
 }
 
-/// A type by its id or its whole name.
+/// Parses a type, given by its id or its full name.
 pub fn type_id(text: &str, span: &Range<usize>) -> Result<NtTypeId, Problem> {
     NtTypeId::new(text.strip_prefix("ntTypes/").unwrap_or(text)).map_err(|error| at(span, &error))
 }
 
-/// Gives every task an id of its own; ids that were written count first, wherever they stand.
+/// Gives every task a unique id. Explicit ids take precedence, wherever they are.
 fn named(raw: &[Raw]) -> Result<Vec<Task>, Problem> {
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for task in raw {
@@ -230,10 +228,11 @@ fn named(raw: &[Raw]) -> Result<Vec<Task>, Problem> {
         if !taken.insert(id.as_str()) {
             let first =
                 raw.iter().filter_map(|task| task.id.as_ref()).find(|(other, _)| other == id);
-            let problem = Problem::new(span.clone(), format!("two tasks have the id {id}"));
-            let problem = problem.label("the second").help("ids are unique within a DAG");
+            let problem = Problem::new(span.clone(), format!("duplicate task id {id}"));
+            let problem =
+                problem.label("second use").help("choose another id; ids are unique within a DAG");
             return Err(match first {
-                Some((_, span)) => problem.other(span.clone(), "the first"),
+                Some((_, span)) => problem.other(span.clone(), "first use"),
                 None => problem,
             });
         }
@@ -251,18 +250,18 @@ fn named(raw: &[Raw]) -> Result<Vec<Task>, Problem> {
         .collect()
 }
 
-/// The first of `aes`, `aes-2`, `aes-3` … that is free.
+/// The first free id of `aes`, `aes-2`, `aes-3` and so on.
 fn free_id(task: &Raw, is_free: impl Fn(&str) -> bool) -> Result<NodeId, Problem> {
     let base = task.nt.as_str().replace('.', "-");
     let text = if is_free(&base) {
         base
     } else {
-        // One number more than there are tasks is always free.
+        // There are more candidates than tasks, so one is always free.
         let names = (2..=DAG_NODES_MAX + 2).map(|number| format!("{base}-{number}"));
         names.into_iter().find(|name| is_free(name)).unwrap_or(base)
     };
     NodeId::new(&text).map_err(|error| {
-        at(&task.span, &error).help(format!("give it an id of its own: `x: {}`", task.nt))
+        at(&task.span, &error).help(format!("give it a shorter id: `x: {}`", task.nt))
     })
 }
 
@@ -323,7 +322,7 @@ mod tests {
     #[case("nat -> Fw: aes", "Fw", "\"Fw\"")]
     #[case("nat -> [a, b", "[", "not closed")]
     #[case("[a -> b, c] -> d", "[", "begins with a fork")]
-    #[case("x: nat -> x: aes", "x", "two tasks have the id x")]
+    #[case("x: nat -> x: aes", "x", "duplicate task id x")]
     fn what_is_wrong_is_said(#[case] text: &str, #[case] at: &str, #[case] message: &str) {
         let problem = parse(text).expect_err(text);
         assert_eq!(&text[problem.span.clone()], at, "{problem:?}");
@@ -340,7 +339,7 @@ mod tests {
     fn an_automatic_id_that_would_be_too_long_asks_for_one() {
         let text = format!("nat -> {}.{}", "a".repeat(40), "b".repeat(40));
         let problem = parse(&text).expect_err("81 characters");
-        assert!(problem.help.expect("help").starts_with("give it an id of its own: `x: aaa"));
+        assert!(problem.help.expect("help").starts_with("give it a shorter id: `x: aaa"));
     }
 
     #[test]

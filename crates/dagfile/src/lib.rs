@@ -1,26 +1,26 @@
-//! DAG files: what `snicctl dag create -f` reads.
+//! DAG files: the input of `snicctl dag create -f`.
 //!
 //! ```yaml
 //! name: web                    # `web` or `tenants/acme/dags/web`
-//! tenant: acme                 # optional: else that of the name, of --tenant or of the context
+//! tenant: acme                 # optional: else from the name, --tenant or the context
 //! bandwidth: 10Gbps            # bps, kbps, Mbps, Gbps, Tbps; a plain number is bit/s
 //! form: auto                   # optional: auto, sequential or parallel
 //! chain: nat -> [firewall, kv-cache] -> aes
 //! ```
 //!
-//! Instead of `chain`, the same in full:
+//! The same in full, instead of `chain`:
 //!
 //! ```yaml
 //! nodes: [{id: nat, type: nat}, {id: aes, type: aes}]
 //! edges: [{from: nat, to: aes}]
 //! ```
 //!
-//! What `snicctl dag get -o yaml` prints can be edited and given back: the API's own spellings
-//! (`bandwidth_bps`, `nt_type`) are understood, its `etag` guards the update, and the rest of what
-//! the server says of a DAG is passed over.
+//! The output of `snicctl dag get -o yaml` can be edited and used for an update: the API's spellings
+//! (`bandwidth_bps`, `nt_type`) are accepted, its `etag` guards the update, and fields that only the server
+//! sets are ignored.
 //!
-//! Everything that can be known without the server is checked here, because only here a mistake
-//! has a line and a column.
+//! Everything that can be checked without the server is checked here, because only here an error has a
+//! line and a column.
 
 mod chain;
 mod problem;
@@ -35,10 +35,10 @@ use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId};
 pub use self::problem::{InvalidFile, Problem};
 use self::yaml::{Key, Node, Value};
 
-/// Largest file that is read: a DAG of 64 tasks takes some kilobytes.
+/// Largest file that is read. A DAG with 64 tasks needs a few kilobytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the server says of a DAG and takes from nobody.
+/// Fields of a DAG that only the server sets.
 const OUTPUT_ONLY: [&str; 10] = [
     "uid",
     "state",
@@ -53,28 +53,28 @@ const OUTPUT_ONLY: [&str; 10] = [
 ];
 const KEYS: &str = "name, tenant, bandwidth, form, and chain or nodes and edges";
 
-/// A DAG file, read and checked as far as it can be without the server.
+/// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DagFile {
-    /// As it stands in the file: an id or a whole name.
+    /// The name as written in the file: an id or a full name.
     pub name: Option<String>,
-    /// As it stands in the file.
+    /// The tenant as written in the file.
     pub tenant: Option<String>,
     /// The resource, without its name.
     pub dag: snic_api::v1::Dag,
 }
 
-/// Reads the text of the file called `file`.
+/// Parses the text of the file called `file`.
 ///
 /// # Errors
-/// [`InvalidFile`] with the place of the first thing that is wrong.
+/// [`InvalidFile`] with the position of the first error.
 pub fn parse(file: &str, text: &str) -> Result<DagFile, Box<InvalidFile>> {
     let root = yaml::parse(text).map_err(|problem| explain_scan_error(text, problem));
     root.and_then(|root| Reader { text }.file(&root))
         .map_err(|problem| Box::new(InvalidFile::new(file, text, problem)))
 }
 
-/// A chain that looks like other YAML is the likeliest reason for YAML that cannot be read.
+/// A chain that YAML takes for something else is the most likely reason for invalid YAML.
 fn explain_scan_error(text: &str, problem: Problem) -> Problem {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
@@ -87,8 +87,8 @@ fn explain_scan_error(text: &str, problem: Problem) -> Problem {
                 return chain::parse(value).map_or_else(|found| found.shifted(start), |_| problem);
             }
             if value.contains(": ") && !value.starts_with(['"', '\'']) {
-                return Problem::new(start..start + value.len(), "this is no valid YAML")
-                    .label("a colon and a space mean a mapping")
+                return Problem::new(start..start + value.len(), "not valid YAML")
+                    .label("a colon followed by a space starts a mapping")
                     .help(format!("put the chain in quotes: chain: \"{value}\""));
             }
         }
@@ -97,7 +97,7 @@ fn explain_scan_error(text: &str, problem: Problem) -> Problem {
     problem
 }
 
-/// The graph of a file, with the places of its parts.
+/// The graph of a file, with the positions of its parts.
 #[derive(Default)]
 struct Graph {
     spec_nodes: Vec<snic_domain::Node>,
@@ -114,7 +114,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn file(&self, root: &Node) -> Result<DagFile, Problem> {
         let Value::Map(entries) = &root.value else {
-            let problem = Problem::new(root.span.clone(), "a DAG file is a mapping");
+            let problem = Problem::new(root.span.clone(), "a DAG file must be a mapping");
             return Err(problem
                 .label(format!("this is {}", root.kind()))
                 .help(format!("use the keys {KEYS}")));
@@ -129,9 +129,10 @@ impl Reader<'_> {
             (Some(chain), None) => self.chain(chain, fields.edges)?,
             (None, Some(nodes)) => full(nodes, fields.edges)?,
             (Some(chain), Some(nodes)) => {
-                let problem =
-                    Problem::new(nodes.span.clone(), "chain and nodes both say the tasks");
-                return Err(problem.label("a second time").other(chain.span.clone(), "once"));
+                let problem = Problem::new(nodes.span.clone(), "both chain and nodes are given");
+                return Err(problem
+                    .label("remove one of them")
+                    .other(chain.span.clone(), "the other one"));
             }
             (None, None) => {
                 return Err(missing(
@@ -151,13 +152,13 @@ impl Reader<'_> {
 
     fn chain(&self, node: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
         let Value::Scalar(value) = &node.value else {
-            let problem = Problem::new(node.span.clone(), "a chain is a text");
-            return Err(problem.label(format!("this is {}", node.kind())).help(
-                "write `chain: nat -> firewall`; a chain with a fork at its end stands in quotes",
-            ));
+            let problem = Problem::new(node.span.clone(), "a chain must be a text");
+            return Err(problem
+                .label(format!("this is {}", node.kind()))
+                .help("write `chain: nat -> firewall`; quote a chain that ends with a fork"));
         };
         if let Some(edges) = edges {
-            let problem = Problem::new(edges.span.clone(), "a chain has its edges already");
+            let problem = Problem::new(edges.span.clone(), "edges are not allowed with a chain");
             return Err(problem.help("use `nodes` and `edges`, or `chain` alone"));
         }
         let chain = self.placed(value, node)?;
@@ -179,9 +180,9 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads a chain so that places in it are places in the file. White space means nothing to a
-    /// chain, so the file's own text can be read wherever it differs from the value in nothing else.
-    fn placed(&self, value: &str, node: &Node) -> Result<chain::Chain, Problem> {
+    /// Parses a chain so that positions in it are positions in the file. A chain ignores white space, so
+    /// the file's own text is parsed if it differs from the YAML value in white space only.
+    fn placed(&self, value: &str, node: &Node) -> Result<chain::ParsedChain, Problem> {
         let raw = &self.text[node.span.clone()];
         let squeezed = |text: &str| text.split_whitespace().collect::<String>();
         let (first, rest) = raw.split_once('\n').unwrap_or((raw, ""));
@@ -203,7 +204,7 @@ impl Reader<'_> {
     }
 }
 
-/// The entries of a file by their meaning.
+/// The entries of a file by meaning.
 #[derive(Default)]
 struct Fields<'a> {
     name: Option<&'a Node>,
@@ -234,7 +235,7 @@ impl<'a> Fields<'a> {
             };
             if let Some(first) = field {
                 let problem = Problem::new(key.span.clone(), "the bandwidth is given twice");
-                return Err(problem.label("again").other(first.span.clone(), "once"));
+                return Err(problem.label("second value").other(first.span.clone(), "first value"));
             }
             *field = Some(node);
         }
@@ -243,19 +244,19 @@ impl<'a> Fields<'a> {
 }
 
 fn unknown(key: &Key, known: &str) -> Problem {
-    let problem = Problem::new(key.span.clone(), format!("`{}` is not known", key.text));
-    problem.label("not known").help(format!("use {known}"))
+    let problem = Problem::new(key.span.clone(), format!("unknown key `{}`", key.text));
+    problem.label("unknown").help(format!("use {known}"))
 }
 
 fn missing(node: &Node, what: &str, help: &str) -> Problem {
     let place = node.span.start..node.span.start;
-    Problem::new(place, format!("`{what}` is missing")).label("in this").help(help)
+    Problem::new(place, format!("missing key `{what}`")).label("here").help(help)
 }
 
 fn text(node: &Node) -> Result<String, Problem> {
     match &node.value {
         Value::Scalar(text) => Ok(text.clone()),
-        _ => Err(Problem::new(node.span.clone(), format!("a text is needed, not {}", node.kind()))),
+        _ => Err(Problem::new(node.span.clone(), format!("expected a text, got {}", node.kind()))),
     }
 }
 
@@ -270,7 +271,7 @@ fn form(node: &Node) -> Result<Form, Problem> {
         "sequential" => Ok(Form::Sequential),
         "parallel" => Ok(Form::Parallel),
         _ => {
-            let problem = Problem::new(node.span.clone(), "this form is not known");
+            let problem = Problem::new(node.span.clone(), "unknown form");
             Err(problem.help("use auto, sequential or parallel"))
         }
     }
@@ -283,9 +284,11 @@ fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
         let [id, nt] = pair(item, [&["id"], &["type", "nt_type", "nt"]])?;
         let nt = match nt {
             Some(nt) => chain::type_id(&text(nt)?, &nt.span)?,
-            None => return Err(missing(item, "type", "say what the node runs: `type: firewall`")),
+            None => {
+                return Err(missing(item, "type", "add the type of the node: `type: firewall`"));
+            }
         };
-        let id = id.ok_or_else(|| missing(item, "id", "give the node a name: `id: fw`"))?;
+        let id = id.ok_or_else(|| missing(item, "id", "add an id for the node: `id: fw`"))?;
         graph.spec_nodes.push(snic_domain::Node { id: node_id(id)?, nt });
         graph.node_spans.push(id.span.clone());
     }
@@ -303,17 +306,17 @@ fn items<'a>(node: &'a Node, what: &str) -> Result<&'a [Node], Problem> {
     match &node.value {
         Value::List(items) => Ok(items),
         _ => {
-            let message = format!("`{what}` is a list, not {}", node.kind());
+            let message = format!("`{what}` must be a list, got {}", node.kind());
             Err(Problem::new(node.span.clone(), message))
         }
     }
 }
 
-/// The values of two keys of a mapping; each key may have several spellings.
+/// The values of two keys of a mapping. Each key may have several spellings.
 fn pair<'a>(node: &'a Node, keys: [&[&str]; 2]) -> Result<[Option<&'a Node>; 2], Problem> {
     let known = format!("{} and {}", keys[0][0], keys[1][0]);
     let Value::Map(entries) = &node.value else {
-        let message = format!("a mapping with {known} is needed, not {}", node.kind());
+        let message = format!("expected a mapping with {known}, got {}", node.kind());
         return Err(Problem::new(node.span.clone(), message));
     };
     let mut found = [None, None];
@@ -331,7 +334,7 @@ fn node_id(node: &Node) -> Result<NodeId, Problem> {
     NodeId::new(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
 }
 
-/// The checks of the API that need no server, with the places that the API cannot know.
+/// The API's checks that need no server, with positions that the API cannot know.
 fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(), Problem> {
     let spec = DagSpec {
         nodes: graph.spec_nodes.clone(),
@@ -351,24 +354,24 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         }
         InvalidDag::DuplicateNode { node: id, index } => {
             Problem::new(graph.node_spans[*index].clone(), message)
-                .label("the second")
-                .other(node(id), "the first")
+                .label("second use")
+                .other(node(id), "first use")
         }
         InvalidDag::UnknownNode { index, .. } | InvalidDag::UselessEdge { index, .. } => {
             Problem::new(graph.edge_spans[*index].clone(), message)
         }
         InvalidDag::Cycle { node: id } => Problem::new(node(id), message)
-            .label("packets would come back to this node")
-            .help("take out one of the edges of the cycle"),
+            .label("packets would return to this node")
+            .help("remove one of the edges of the cycle"),
         InvalidDag::TwoEntries { first, second } => Problem::new(node(second), message)
-            .label("nothing leads here")
-            .other(node(first), "nor here")
+            .label("no edge leads here")
+            .other(node(first), "and none leads here")
             .help(
-                "add an edge, or an entry that leads to both; parts that do not meet are two DAGs",
+                "add an edge, or an entry that leads to both; split parts that do not meet into two DAGs",
             ),
         InvalidDag::TooManyBranches { node: id, .. } => Problem::new(node(id), message)
             .label("forks here")
-            .help("fork in two steps, or put some of the branches one after the other"),
+            .help("fork in two steps, or chain some of the branches"),
         InvalidDag::Bandwidth { .. } => Problem::new(rate.clone(), message),
     })
 }

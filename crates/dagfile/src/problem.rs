@@ -1,52 +1,52 @@
-//! What is wrong with a DAG file, and where.
+//! Errors in DAG files, with their position.
 
 use std::ops::Range;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-/// Something wrong at one place of a text.
+/// An error at a position of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// What is wrong.
     pub message: String,
-    /// Where, in bytes of the text.
+    /// Its position, in bytes of the text.
     pub span: Range<usize>,
-    /// What stands there, in a few words.
+    /// A label for the position.
     pub label: String,
     /// What to do.
     pub help: Option<String>,
-    /// Another place that has to do with it.
+    /// A related position with its label.
     pub other: Option<Box<(Range<usize>, String)>>,
 }
 
 impl Problem {
-    /// A problem at `span`, labelled `here`.
+    /// A problem at `span` with the label `here`.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { message: message.into(), span, label: "here".into(), help: None, other: None }
     }
 
-    /// Says what stands at the place.
+    /// Sets the label of the position.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Says what to do.
+    /// Sets what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Points to another place.
+    /// Adds a related position.
     #[must_use]
     pub fn other(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
         self.other = Some(Box::new((span, label.into())));
         self
     }
 
-    /// The same problem in a text in which this one begins at `offset`.
+    /// The same problem in a text that contains this one at `offset`.
     #[must_use]
     pub fn shifted(mut self, offset: usize) -> Self {
         let shift = |span: &Range<usize>| span.start + offset..span.end + offset;
@@ -57,7 +57,7 @@ impl Problem {
         self
     }
 
-    /// The same problem, all of it at `span`.
+    /// The same problem, but at `span` and without a related position.
     #[must_use]
     pub fn moved(mut self, span: &Range<usize>) -> Self {
         self.span = span.clone();
@@ -66,7 +66,7 @@ impl Problem {
     }
 }
 
-/// A DAG file that cannot be read, with its text to show the place.
+/// An invalid DAG file, with its text for display.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", problem.message)]
 pub struct InvalidFile {
@@ -93,12 +93,12 @@ impl InvalidFile {
         &self.problem
     }
 
-    /// The file's name.
+    /// The name of the file.
     pub fn file(&self) -> &str {
         self.file.name()
     }
 
-    /// Line and column of the place, both from 1; columns count characters.
+    /// Line and column of the problem, both from 1; columns count characters.
     pub fn position(&self) -> (usize, usize) {
         let before = &self.text[..self.problem.span.start];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);

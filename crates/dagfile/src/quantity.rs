@@ -1,34 +1,33 @@
 //! Quantities as people write them: `10Gbps`, `1.5 Gbit/s`, `256MiB`.
 //!
-//! Read exactly, never through floating point: what is reserved is what was written. Both
-//! spellings of a rate are decimal; a capital `B` would mean bytes and is refused, because a factor
-//! of eight is not a matter of taste.
+//! They are parsed exactly, without floating point, so that the reserved value is the written one. Rates are
+//! decimal; a capital `B` would mean bytes, a factor of eight, and is rejected.
 
 use snic_domain::{Bandwidth, ByteSize};
 
-/// A text that is no such quantity.
+/// Why a text is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuantity {
-    /// There is no number in front.
-    #[error("{0:?} does not begin with a number; write it like {1}")]
+    /// It does not start with a number.
+    #[error("{0:?} does not start with a number; use a value such as {1}")]
     Number(String, &'static str),
-    /// The unit is none of those known.
-    #[error("the unit {unit:?} is not known; use {known}")]
+    /// The unit is not known.
+    #[error("unknown unit {unit:?}; use {known}")]
     Unit {
-        /// What stands there.
+        /// The given unit.
         unit: String,
-        /// What may stand there.
+        /// The allowed units.
         known: &'static str,
     },
-    /// A part of the smallest unit, or more than fits 64 bits.
-    #[error("{0:?} is no whole number of {1} below 2^64")]
+    /// Not a whole number of the smallest unit, or too large for 64 bits.
+    #[error("{0:?} is out of range; use a whole number of {1} below 2^64")]
     Range(String, &'static str),
 }
 
-const RATE_UNITS: &str = "bps, kbps, Mbps, Gbps or Tbps (or bit/s, kbit/s, …); none means bit/s";
-const SIZE_UNITS: &str = "B, KiB, MiB, GiB, kB, MB or GB; none means bytes";
+const RATE_UNITS: &str = "bps, kbps, Mbps, Gbps or Tbps (or bit/s, kbit/s, …); no unit means bit/s";
+const SIZE_UNITS: &str = "B, KiB, MiB, GiB, kB, MB or GB; no unit means bytes";
 
-/// Reads a rate. A plain number is bits per second.
+/// Parses a rate. A plain number is bits per second.
 ///
 /// # Errors
 /// [`InvalidQuantity`], naming the part that is wrong.
@@ -48,7 +47,7 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, InvalidQuantity> {
     Ok(Bandwidth::from_bps(bps))
 }
 
-/// Reads a size. A plain number is bytes.
+/// Parses a size. A plain number is bytes.
 ///
 /// # Errors
 /// [`InvalidQuantity`], naming the part that is wrong.
@@ -69,7 +68,7 @@ pub fn size(text: &str) -> Result<ByteSize, InvalidQuantity> {
     Ok(ByteSize::from_bytes(bytes))
 }
 
-/// The number and the unit behind it.
+/// Splits a text into the number and its unit.
 fn split<'a>(text: &'a str, example: &'static str) -> Result<(&'a str, &'a str), InvalidQuantity> {
     let text = text.trim();
     let is_number = |letter: char| letter.is_ascii_digit() || letter == '.' || letter == '_';
@@ -81,7 +80,7 @@ fn split<'a>(text: &'a str, example: &'static str) -> Result<(&'a str, &'a str),
     Ok((number, unit.trim()))
 }
 
-/// `number × factor`; `None` where that is no whole number or does not fit.
+/// `number × factor`; `None` if that is not a whole number or does not fit.
 fn scaled(number: &str, factor: u128) -> Option<u64> {
     let number = number.replace('_', "");
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
@@ -122,15 +121,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case("", "does not begin with a number")]
-    #[case("Gbps", "does not begin with a number")]
-    #[case("-1Gbps", "does not begin with a number")]
-    #[case("10GBps", "the unit \"GBps\" is not known; use bps")]
-    #[case("10Gb", "the unit \"Gb\" is not known")]
-    #[case("10e9", "the unit \"e9\" is not known")]
-    #[case("0.5bps", "no whole number of bit/s")]
-    #[case("1.2.3Gbps", "no whole number of bit/s")]
-    #[case("99999999999999999999Gbps", "no whole number of bit/s")]
+    #[case("", "does not start with a number")]
+    #[case("Gbps", "does not start with a number")]
+    #[case("-1Gbps", "does not start with a number")]
+    #[case("10GBps", "unknown unit \"GBps\"; use bps")]
+    #[case("10Gb", "unknown unit \"Gb\"")]
+    #[case("10e9", "unknown unit \"e9\"")]
+    #[case("0.5bps", "a whole number of bit/s")]
+    #[case("1.2.3Gbps", "a whole number of bit/s")]
+    #[case("99999999999999999999Gbps", "a whole number of bit/s")]
     fn what_is_no_rate_is_refused_with_the_reason(#[case] text: &str, #[case] reason: &str) {
         let error = bandwidth(text).expect_err(text).to_string();
         assert!(error.contains(reason), "{error}");

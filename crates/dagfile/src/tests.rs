@@ -90,12 +90,12 @@ update_time: 2026-01-01T00:00:00Z
 /// Places of errors: `line:column`, and a part of the message, label or help.
 #[rstest]
 #[case("", "1:1", "the file is empty")]
-#[case("- a\n", "1:1", "a DAG file is a mapping")]
-#[case("name: web\nchain: nat\n", "1:1", "`bandwidth` is missing")]
-#[case("name: web\nbandwidth: 1Gbps\n", "1:1", "`chain` is missing")]
+#[case("- a\n", "1:1", "a DAG file must be a mapping")]
+#[case("name: web\nchain: nat\n", "1:1", "missing key `bandwidth`")]
+#[case("name: web\nbandwidth: 1Gbps\n", "1:1", "missing key `chain`")]
 #[case("bandwidth: 1GBps\nchain: nat\n", "1:12", "\"GBps\"")]
 #[case("bandwidth: 1kbps\nchain: nat\n", "1:12", "1 kbit/s is not allowed")]
-#[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "`chian` is not known")]
+#[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "unknown key `chian`")]
 #[case("bandwidth: 1Gbps\nform: fast\nchain: nat\n", "2:7", "use auto, sequential")]
 #[case("bandwidth: 1Gbps\nchain: nat -> Aes\n", "2:15", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat -> Aes\"\n", "2:16", "\"Aes\"")]
@@ -107,15 +107,15 @@ update_time: 2026-01-01T00:00:00Z
 #[case("bandwidth: 1Gbps\nchain: [a -> b, c] -> d\n", "2:8", "one entry")]
 #[case("bandwidth: 1Gbps\nchain: \"[a -> b, c] -> d\"\n", "2:9", "one entry")]
 #[case("bandwidth: 1Gbps\nchain: nat -> fw2: firewall\n", "2:8", "put the chain in quotes")]
-#[case("bandwidth: 1Gbps\nchain: a\nnodes: []\n", "3:8", "both say the tasks")]
-#[case("bandwidth: 1Gbps\nchain: a\nedges: []\n", "3:8", "a chain has its edges")]
+#[case("bandwidth: 1Gbps\nchain: a\nnodes: []\n", "3:8", "both chain and nodes")]
+#[case("bandwidth: 1Gbps\nchain: a\nedges: []\n", "3:8", "not allowed with a chain")]
 #[case("bandwidth: 1Gbps\nbandwidth_bps: 1\nchain: a\n", "2:1", "given twice")]
 #[case("bandwidth: 1Gbps\nchain: a -> [b, c, d, e, f]\n", "2:8", "5 branches")]
 #[case("bandwidth: 1Gbps\nnodes: []\n", "2:8", "no nodes")]
-#[case("bandwidth: 1Gbps\nnodes: nat\n", "2:8", "`nodes` is a list")]
+#[case("bandwidth: 1Gbps\nnodes: nat\n", "2:8", "`nodes` must be a list")]
 #[case("bandwidth: 1Gbps\nnodes: [nat]\n", "2:9", "a mapping with id and type")]
-#[case("bandwidth: 1Gbps\nnodes: [{id: a}]\n", "2:9", "`type` is missing")]
-#[case("bandwidth: 1Gbps\nnodes: [{type: a}]\n", "2:9", "`id` is missing")]
+#[case("bandwidth: 1Gbps\nnodes: [{id: a}]\n", "2:9", "missing key `type`")]
+#[case("bandwidth: 1Gbps\nnodes: [{type: a}]\n", "2:9", "missing key `id`")]
 #[case("bandwidth: 1Gbps\nnodes: [{id: A, type: a}]\n", "2:14", "\"A\"")]
 fn mistakes_have_a_line_and_a_column(#[case] text: &str, #[case] at: &str, #[case] what: &str) {
     let error = parse("x", text).expect_err(text);
@@ -132,8 +132,8 @@ fn mistakes_have_a_line_and_a_column(#[case] text: &str, #[case] at: &str, #[cas
 #[case("[{from: a, to: b}]", "one entry")]
 #[case("[{from: a, to: x}]", "names node x")]
 #[case("[{from: a, to: a}]", "loop")]
-#[case("[{from: a}]", "`to` is missing")]
-#[case("[{from: a, to: b, cost: 1}]", "`cost` is not known")]
+#[case("[{from: a}]", "missing key `to`")]
+#[case("[{from: a, to: b, cost: 1}]", "unknown key `cost`")]
 fn a_graph_that_is_wrong_is_refused_in_its_place(#[case] edges: &str, #[case] what: &str) {
     let nodes = "[{id: a, type: nat}, {id: b, type: aes}, {id: c, type: aes}]";
     let text = format!("bandwidth: 1Gbps\nnodes: {nodes}\nedges: {edges}\n");

@@ -1,7 +1,7 @@
-//! YAML, and so JSON, as a tree whose nodes know their place in the file.
+//! YAML, and therefore JSON, as a tree whose nodes know their position in the file.
 //!
-//! Only what a DAG file needs: one document of mappings, sequences and scalars. Anchors are
-//! refused, which leaves no small file that unfolds into a large one.
+//! Only what a DAG file needs: one document of mappings, sequences and scalars. Anchors are rejected, so
+//! that no small file can expand into a large one.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -10,40 +10,40 @@ use saphyr_parser::{Event, Parser, ScanError, Span, StrInput};
 
 use super::problem::Problem;
 
-/// Deepest nesting: a DAG file needs four, and the builder calls itself.
+/// Deepest nesting. A DAG file needs four levels; the builder is recursive.
 const DEPTH_MAX: usize = 16;
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it stands, in bytes of the text.
+    /// Its position, in bytes of the text.
     pub span: Range<usize>,
-    /// What it is.
+    /// Its value.
     pub value: Value,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A text, whatever its style; a number is the text of its digits.
     Scalar(String),
     /// A sequence.
     List(Vec<Node>),
-    /// A mapping, in the order of the file; no key stands twice.
+    /// A mapping in the order of the file, without duplicate keys.
     Map(Vec<(Key, Node)>),
 }
 
 /// A key of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Where it stands, in bytes of the text.
+    /// Its position, in bytes of the text.
     pub span: Range<usize>,
     /// Its text.
     pub text: String,
 }
 
 impl Node {
-    /// What it is, for people.
+    /// Its kind, for messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Scalar(_) => "a text",
@@ -53,10 +53,10 @@ impl Node {
     }
 }
 
-/// Reads the one document of `text`.
+/// Parses the only document of `text`.
 ///
 /// # Errors
-/// [`Problem`] with its place in `text`.
+/// [`Problem`] with its position in `text`.
 pub fn parse(text: &str) -> Result<Node, Problem> {
     let places = Places::new(text);
     let mut builder = Builder { events: Parser::new_from_str(text).peekable(), places: &places };
@@ -67,8 +67,9 @@ pub fn parse(text: &str) -> Result<Node, Problem> {
             Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
             Event::StreamEnd => break,
             _ if root.is_some() => {
-                let problem = Problem::new(places.span(span), "the file holds a second document");
-                return Err(problem.help("a file holds one DAG; put the other in its own file"));
+                let problem =
+                    Problem::new(places.span(span), "the file contains a second document");
+                return Err(problem.help("a file has one DAG; put the other one in its own file"));
             }
             other => root = Some(builder.node(other, span, 0)?),
         }
@@ -88,19 +89,19 @@ impl<'a> Builder<'a> {
 
     /// The next event inside a collection that began at `start`.
     fn inside(&mut self, start: Span) -> Result<(Event<'a>, Span), Problem> {
-        let open = || Problem::new(self.places.span(start), "this does not end");
+        let open = || Problem::new(self.places.span(start), "this is not closed");
         self.events.next().transpose().map_err(|error| self.scan_error(&error))?.ok_or_else(open)
     }
 
     fn scan_error(&self, error: &ScanError) -> Problem {
         let start = self.places.byte(error.marker().index());
-        Problem::new(start..start, format!("this is no valid YAML or JSON: {}", error.info()))
+        Problem::new(start..start, format!("not valid YAML or JSON: {}", error.info()))
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Problem> {
         let place = self.places.span(span);
         if depth > DEPTH_MAX {
-            let message = format!("nested more than {DEPTH_MAX} deep");
+            let message = format!("nested more than {DEPTH_MAX} levels deep");
             return Err(Problem::new(place, message));
         }
         match event {
@@ -142,12 +143,12 @@ impl<'a> Builder<'a> {
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar(text) = key.value else {
-                return Err(Problem::new(key.span, "a key is a word"));
+                return Err(Problem::new(key.span, "a key must be a plain word"));
             };
             let key = Key { span: key.span, text };
             if let Some((first, _)) = entries.iter().find(|(other, _)| other.text == key.text) {
-                let problem = Problem::new(key.span, format!("`{}` stands twice", key.text));
-                return Err(problem.label("the second").other(first.span.clone(), "the first"));
+                let problem = Problem::new(key.span, format!("duplicate key `{}`", key.text));
+                return Err(problem.label("second use").other(first.span.clone(), "first use"));
             }
             let (event, span) = self.inside(start)?;
             let value = self.node(event, span, depth + 1)?;
@@ -156,7 +157,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// From the parser's places, which count characters, to bytes.
+/// Maps the parser's positions, which count characters, to bytes.
 struct Places(Vec<usize>);
 
 impl Places {
@@ -210,10 +211,10 @@ mod tests {
         for (text, message, at) in [
             ("", "empty", ""),
             ("# nothing\n", "empty", ""),
-            ("a: 1\na: 2\n", "`a` stands twice", "a"),
+            ("a: 1\na: 2\n", "duplicate key `a`", "a"),
             ("a: &x 1\nb: *x\n", "anchors", "1"),
             ("a: 1\n---\nb: 2\n", "second document", ""),
-            ("[x]: 1\n", "a key is a word", "[x]"),
+            ("[x]: 1\n", "a key must be a plain word", "[x]"),
         ] {
             let problem = parse(text).expect_err(text);
             assert!(problem.message.contains(message), "{problem:?}");
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn broken_yaml_is_refused_where_it_breaks() {
         let problem = parse("name: web\nchain: [a -> b, c] -> d\n").expect_err("no YAML");
-        assert!(problem.message.contains("no valid YAML or JSON"), "{problem:?}");
+        assert!(problem.message.contains("not valid YAML or JSON"), "{problem:?}");
         assert!((10..35).contains(&problem.span.start), "{problem:?}");
     }
 

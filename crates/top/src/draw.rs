@@ -1,5 +1,5 @@
-//! The screen: a map of the regions, a table, a line of keys. Everything is said in words and
-//! letters; colours only repeat it, so that nothing is lost without them.
+//! The screen: a map of the regions, a table, a line of keys. Colours only repeat what the text says, so
+//! that nothing is lost without them.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,9 +17,9 @@ use snic_client::output::{self, text, views};
 
 /// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
 const CELL_WIDTH: u16 = 19;
-/// Lines that the map may take of the screen, as a fraction: the rest is for the table.
+/// The map takes at most one of this many parts of the screen; the rest is for the table.
 const MAP_SHARE: u16 = 2;
-/// Colours of tenants, given out by a sum over their letters; none is that of a state.
+/// Colours of tenants, chosen by a sum over their letters; none is a colour of a state.
 const TENANT_COLOURS: [Color; 6] = [
     Color::Cyan,
     Color::Blue,
@@ -29,19 +29,19 @@ const TENANT_COLOURS: [Color; 6] = [
     Color::White,
 ];
 
-/// How it is drawn.
+/// Colours and the current time.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
-    /// Whether colours are wanted.
+pub struct Theme {
+    /// Whether to use colours.
     pub is_colour: bool,
-    /// The time now.
+    /// The current time.
     pub now: SystemTime,
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame<'_>, model: &Model, look: Look) {
+pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     let area = frame.area();
-    let map = map_lines(model, look, area.width, area.height / MAP_SHARE);
+    let map = map_lines(model, theme, area.width, area.height / MAP_SHARE);
     let map_height = u16::try_from(map.len()).unwrap_or(u16::MAX);
     let parts = [
         Constraint::Length(1),
@@ -50,30 +50,30 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, look: Look) {
         Constraint::Length(1),
     ];
     let [head, middle, table, keys] = Layout::vertical(parts).areas(area);
-    frame.render_widget(Paragraph::new(title(model, look, area.width)), head);
+    frame.render_widget(Paragraph::new(title(model, theme, area.width)), head);
     frame.render_widget(Paragraph::new(map), middle);
     match model.detail {
-        Some(scroll) => draw_detail(frame, table, model, look, scroll),
-        None => draw_table(frame, table, model, look),
+        Some(scroll) => draw_detail(frame, table, model, theme, scroll),
+        None => draw_table(frame, table, model, theme),
     }
     frame.render_widget(Paragraph::new(key_line(model)), keys);
 }
 
-fn title(model: &Model, look: Look, width: u16) -> Line<'static> {
+fn title(model: &Model, theme: Theme, width: u16) -> Line<'static> {
     let (dags, ready) = model.dag_counts();
-    let clock = clock(look.now);
+    let clock = clock(theme.now);
     let card = model.card().map(|card| {
         let (place, of) = model.card_place();
         let place = if of > 1 { format!(" {place}/{of}") } else { String::new() };
         format!("{} ({}){place} {}  ", text::id(&card.name), card.model, health(card))
     });
     let state = match (&model.lost, model.has_read()) {
-        (Some(why), _) => format!("NOT CONNECTED, trying again: {why}"),
+        (Some(why), _) => format!("NOT CONNECTED, retrying: {why}"),
         (None, false) => "connecting ...".to_owned(),
         (None, true) => format!("{}{ready} of {dags} DAGs ready", card.unwrap_or_default()),
     };
     let room = usize::from(width).saturating_sub(clock.len() + 2);
-    let style = if model.lost.is_some() { bold(look, Color::Red) } else { strong() };
+    let style = if model.lost.is_some() { bold(theme, Color::Red) } else { strong() };
     let left = cut(&state, room);
     let gap = room.saturating_sub(left.chars().count()) + 2;
     Line::from(vec![Span::styled(left, style), Span::raw(" ".repeat(gap) + &clock)])
@@ -95,8 +95,8 @@ fn clock(time: SystemTime) -> String {
     format!("{:02}:{:02}:{:02}Z", since / 3_600 % 24, since / 60 % 60, since % 60)
 }
 
-/// The regions side by side: two lines each where there is room, else one.
-fn map_lines(model: &Model, look: Look, width: u16, height: u16) -> Vec<Line<'static>> {
+/// The regions side by side: two lines each if there is room, else one.
+fn map_lines(model: &Model, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
     let regions = model.regions();
     if regions.is_empty() {
         return Vec::new();
@@ -108,14 +108,14 @@ fn map_lines(model: &Model, look: Look, width: u16, height: u16) -> Vec<Line<'st
     let mut lines = Vec::new();
     for row in regions.chunks(columns) {
         let states = row.iter().flat_map(|region| {
-            let owners = if is_tall { Vec::new() } else { owners(region, look, cell) };
-            padded(state_spans(region, model, look, owners), cell)
+            let owners = if is_tall { Vec::new() } else { owners(region, theme, cell) };
+            padded(state_spans(region, model, theme, owners), cell)
         });
         lines.push(Line::from(states.collect::<Vec<_>>()));
         if is_tall {
             let owned = row.iter().flat_map(|region| {
                 let mut spans = vec![Span::raw("   ")];
-                spans.extend(owners(region, look, cell.saturating_sub(4)));
+                spans.extend(owners(region, theme, cell.saturating_sub(4)));
                 padded(spans, cell)
             });
             lines.push(Line::from(owned.collect::<Vec<_>>()));
@@ -127,16 +127,16 @@ fn map_lines(model: &Model, look: Look, width: u16, height: u16) -> Vec<Line<'st
 fn state_spans(
     region: &Region,
     model: &Model,
-    look: Look,
+    theme: Theme,
     owners: Vec<Span<'static>>,
 ) -> Vec<Span<'static>> {
     let state = region.state();
     let mark = if region.cordoned { "!" } else { " " };
     let mut spans = vec![
         Span::raw(format!("{:>2}{mark}", number(region))),
-        Span::styled(state_word(state), state_style(state, look)),
+        Span::styled(state_word(state), state_style(state, theme)),
     ];
-    let more = match (state, model.time_left(region, look.now)) {
+    let more = match (state, model.time_left(region, theme.now)) {
         (State::Reconfiguring, Some(left)) => format!(" {}", short(left)),
         (State::Active | State::Draining, _) => {
             load_percent(region).map(|load| format!(" {load}%")).unwrap_or_default()
@@ -151,7 +151,7 @@ fn state_spans(
     spans
 }
 
-/// A time left, in at most five characters.
+/// A remaining time, in at most five characters.
 fn short(left: Duration) -> String {
     match left.as_millis() {
         millis @ 0..1_000 => format!("{millis}ms"),
@@ -159,8 +159,8 @@ fn short(left: Duration) -> String {
     }
 }
 
-/// The tenants of a region, else what it holds.
-fn owners(region: &Region, look: Look, width: usize) -> Vec<Span<'static>> {
+/// The tenants of a region; if there are none, its bitstream.
+fn owners(region: &Region, theme: Theme, width: usize) -> Vec<Span<'static>> {
     let mut tenants: Vec<&str> = region.users.iter().map(|user| tenant_of(&user.dag)).collect();
     tenants.sort_unstable();
     tenants.dedup();
@@ -173,12 +173,12 @@ fn owners(region: &Region, look: Look, width: usize) -> Vec<Span<'static>> {
         if place > 0 {
             spans.push(Span::raw(","));
         }
-        spans.push(Span::styled(tenant.to_owned(), tenant_style(tenant, look)));
+        spans.push(Span::styled(tenant.to_owned(), tenant_style(tenant, theme)));
     }
     spans
 }
 
-/// Spans cut or filled to a width, the last column left empty.
+/// Spans cut or padded to a width; the last column stays empty.
 fn padded(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
     let mut left = width.saturating_sub(1);
     let mut out = Vec::new();
@@ -191,11 +191,11 @@ fn padded(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
     out
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) {
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let rows = model.rows();
     let (heading, widths) = columns(model.panel);
     let header = TableRow::new(heading.iter().copied()).style(strong());
-    let shown = rows.iter().map(|row| table_row(row, look));
+    let shown = rows.iter().map(|row| table_row(row, theme));
     let table = Table::new(shown, widths)
         .header(header)
         .block(Block::new().borders(Borders::TOP).title(tabs(model, rows.len())))
@@ -206,7 +206,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// The panels, the open one in brackets, with the order and the filter.
+/// The panels, the open one in brackets, with sort order and filter.
 fn tabs(model: &Model, count: usize) -> String {
     let names = Panel::ALL.iter().enumerate().map(|(place, panel)| {
         let name = format!("{} {}", place + 1, panel.title());
@@ -220,7 +220,7 @@ fn tabs(model: &Model, count: usize) -> String {
         text += ", reversed";
     }
     if !model.filter.is_empty() {
-        text += &format!("  with \"{}\"", model.filter);
+        text += &format!("  matching \"{}\"", model.filter);
     }
     text + " "
 }
@@ -229,7 +229,7 @@ fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
     use Constraint::{Fill, Length};
     match panel {
         Panel::Dags => (
-            &["DAG", "STATE", "ASKED", "LET IN", "REGIONS"],
+            &["DAG", "STATE", "REQUESTED", "RATE", "REGIONS"],
             vec![Fill(2), Length(12), Length(14), Length(14), Fill(1)],
         ),
         Panel::Regions => (
@@ -237,30 +237,30 @@ fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
             vec![Length(10), Length(8), Length(5), Fill(1)],
         ),
         Panel::Tenants => (
-            &["TENANT", "DAGS", "READY", "ASKED", "LET IN", "OF ASKED", "REGIONS"],
+            &["TENANT", "DAGS", "READY", "REQUESTED", "RATE", "GETS", "REGIONS"],
             vec![Fill(1), Length(5), Length(5), Length(14), Length(14), Length(8), Length(7)],
         ),
-        Panel::Events => (&["TIME", "WHAT"], vec![Length(9), Fill(1)]),
+        Panel::Events => (&["TIME", "EVENT"], vec![Length(9), Fill(1)]),
     }
 }
 
-fn table_row<'a>(row: &Row<'_>, look: Look) -> TableRow<'a> {
+fn table_row<'a>(row: &Row<'_>, theme: Theme) -> TableRow<'a> {
     match row {
         Row::Dag(dag) => TableRow::new(vec![
             Cell::new(text::dag(&dag.name)),
-            Cell::new(dag.state().as_str_name()).style(dag_style(dag, look)),
+            Cell::new(dag.state().as_str_name()).style(dag_style(dag, theme)),
             Cell::new(text::rate(dag.bandwidth_bps)),
             Cell::new(text::rate(dag.rate_limit_bps)),
             Cell::new(regions_of(dag)),
         ]),
         Row::Region(region) => TableRow::new(vec![
             Cell::new(text::region(&region.name)),
-            Cell::new(state_word(region.state())).style(state_style(region.state(), look)),
+            Cell::new(state_word(region.state())).style(state_style(region.state(), theme)),
             Cell::new(load_percent(region).map(|load| format!("{load}%")).unwrap_or_default()),
             Cell::new(chain(region)),
         ]),
         Row::Tenant(tenant) => TableRow::new(vec![
-            Cell::new(tenant.tenant.clone()).style(tenant_style(&tenant.tenant, look)),
+            Cell::new(tenant.tenant.clone()).style(tenant_style(&tenant.tenant, theme)),
             Cell::new(tenant.dags.to_string()),
             Cell::new(tenant.ready.to_string()),
             Cell::new(text::rate(tenant.requested_bps)),
@@ -307,8 +307,8 @@ fn chain(region: &Region) -> String {
 }
 
 /// The chosen row in full.
-fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look, scroll: u16) {
-    let style = output::Style { is_colour: false, now: look.now };
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, scroll: u16) {
+    let style = output::Style { is_colour: false, now: theme.now };
     let rows = model.rows();
     let (title, body) = match rows.get(model.selected) {
         Some(Row::Dag(dag)) => (text::dag(&dag.name), views::dag(dag, style)),
@@ -324,20 +324,20 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look, scr
     frame.render_widget(Paragraph::new(body).block(block).scroll((scroll, 0)), area);
 }
 
-/// The DAGs of a tenant with what is let in of each.
+/// The DAGs of a tenant with their current rates.
 fn tenant_detail(model: &Model, tenant: &str) -> String {
     let line = |dag: &Dag| {
         let name = cut(text::id(&dag.name), 24);
         let state = dag.state().as_str_name();
         let (asked, rate) = (text::rate(dag.bandwidth_bps), text::rate(dag.rate_limit_bps));
-        format!("{name:<24} {state:<12} asks for {asked}, gets {rate}\n")
+        format!("{name:<24} {state:<12} requested {asked}, rate {rate}\n")
     };
     model.dags_of(tenant).map(line).collect()
 }
 
 fn key_line(model: &Model) -> Line<'static> {
     let text = match (model.is_filtering, model.detail) {
-        (true, _) => format!("show only what has: {}_   Enter keep  Esc clear", model.filter),
+        (true, _) => format!("filter: {}_   Enter keep  Esc clear", model.filter),
         (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
         (false, None) => {
             "Tab/1-4 panel  up/down  Enter open  / filter  s sort  r reverse  c card  q quit"
@@ -351,37 +351,37 @@ const fn strong() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn bold(look: Look, colour: Color) -> Style {
-    coloured(look, colour).add_modifier(Modifier::BOLD)
+fn bold(theme: Theme, colour: Color) -> Style {
+    coloured(theme, colour).add_modifier(Modifier::BOLD)
 }
 
-fn coloured(look: Look, colour: Color) -> Style {
-    if look.is_colour { Style::new().fg(colour) } else { Style::new() }
+fn coloured(theme: Theme, colour: Color) -> Style {
+    if theme.is_colour { Style::new().fg(colour) } else { Style::new() }
 }
 
-fn state_style(state: State, look: Look) -> Style {
+fn state_style(state: State, theme: Theme) -> Style {
     match state {
-        State::Active => coloured(look, Color::Green),
-        State::Reconfiguring => bold(look, Color::Yellow),
-        State::Draining => coloured(look, Color::Magenta),
-        State::Faulty => bold(look, Color::Red),
-        State::Victim => coloured(look, Color::DarkGray),
+        State::Active => coloured(theme, Color::Green),
+        State::Reconfiguring => bold(theme, Color::Yellow),
+        State::Draining => coloured(theme, Color::Magenta),
+        State::Faulty => bold(theme, Color::Red),
+        State::Victim => coloured(theme, Color::DarkGray),
         State::Free | State::Unknown | State::Unspecified => Style::new(),
     }
 }
 
-fn dag_style(dag: &Dag, look: Look) -> Style {
+fn dag_style(dag: &Dag, theme: Theme) -> Style {
     match dag.state() {
-        dag::State::Ready => coloured(look, Color::Green),
-        dag::State::Pending | dag::State::Provisioning => coloured(look, Color::Yellow),
-        dag::State::Degraded | dag::State::Failed => bold(look, Color::Red),
+        dag::State::Ready => coloured(theme, Color::Green),
+        dag::State::Pending | dag::State::Provisioning => coloured(theme, Color::Yellow),
+        dag::State::Degraded | dag::State::Failed => bold(theme, Color::Red),
         dag::State::Deleting | dag::State::Unspecified => Style::new(),
     }
 }
 
-fn tenant_style(tenant: &str, look: Look) -> Style {
+fn tenant_style(tenant: &str, theme: Theme) -> Style {
     let sum: usize = tenant.bytes().map(usize::from).sum();
-    coloured(look, TENANT_COLOURS[sum % TENANT_COLOURS.len()])
+    coloured(theme, TENANT_COLOURS[sum % TENANT_COLOURS.len()])
 }
 
 #[cfg(test)]

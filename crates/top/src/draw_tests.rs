@@ -11,7 +11,7 @@ use snic_client::output::fixtures;
 use crate::model::{Feed, Snapshot};
 use crate::screen;
 
-const PLAIN: Look = Look { is_colour: false, now: SystemTime::UNIX_EPOCH };
+const PLAIN: Theme = Theme { is_colour: false, now: SystemTime::UNIX_EPOCH };
 
 fn model() -> Model {
     let mut model = Model::default();
@@ -34,9 +34,9 @@ fn pressed(keys: &[KeyCode]) -> Model {
 }
 
 /// What is on a screen of any size, with whether any cell has a colour.
-fn drawn(model: &Model, look: Look, (width, height): (u16, u16)) -> (String, bool) {
+fn drawn(model: &Model, theme: Theme, (width, height): (u16, u16)) -> (String, bool) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal fails");
-    terminal.draw(|frame| draw(frame, model, look)).expect("it is drawn");
+    terminal.draw(|frame| draw(frame, model, theme)).expect("it is drawn");
     let cells = terminal.backend().buffer().content();
     let has_colour = cells.iter().any(|cell| cell.fg != Color::Reset);
     (cells.iter().map(|cell| cell.symbol()).collect(), has_colour)
@@ -73,14 +73,14 @@ fn a_lost_server_is_said_on_top_of_what_was_known() {
     let mut model = model();
     model.take(Feed::Lost("connection refused".into()), SystemTime::UNIX_EPOCH);
     let text = screen(&model, PLAIN);
-    assert!(text.starts_with("NOT CONNECTED, trying again: connection refused"), "{text}");
+    assert!(text.starts_with("NOT CONNECTED, retrying: connection refused"), "{text}");
     assert!(text.contains("acme/"), "{text}");
 }
 
 #[test]
 fn without_colour_there_is_none_and_the_words_are_the_same() {
     let plain = drawn(&model(), PLAIN, (80, 24));
-    let colour = drawn(&model(), Look { is_colour: true, ..PLAIN }, (80, 24));
+    let colour = drawn(&model(), Theme { is_colour: true, ..PLAIN }, (80, 24));
     assert!(!plain.1);
     assert!(colour.1);
     assert_eq!(plain.0, colour.0);

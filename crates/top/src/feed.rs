@@ -1,4 +1,4 @@
-//! What the screen shows, read from the server: everything now and then, and changes as they come.
+//! Reads the content of the screen from the server: periodic snapshots, and changes as they happen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::model::{Feed, Snapshot};
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::{Client, Failure, call, follow};
 
-/// Pause before a watch that has ended is begun again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause before a watch that has ended is restarted.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until nobody receives any more.
+/// Reads until the receiver is dropped.
 pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Feed>) {
     tokio::join!(poll(client, interval, &feeds), regions(client, &feeds), dags(client, &feeds));
 }
@@ -22,7 +22,7 @@ pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Feed>
 /// Reads everything once.
 ///
 /// # Errors
-/// [`Failure`]; that cards are not for this caller is none.
+/// [`Failure`] of a request. A caller without access to cards gets a snapshot without them.
 pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
     let all = pages(async |page_token| {
         let parent = "tenants/-".to_owned();
@@ -40,7 +40,7 @@ pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
     let bitstream_bytes: BTreeMap<String, u64> = sizes.collect();
     let (cards, regions) = match lists::cards(client).await {
         Ok(cards) => (cards, lists::regions(client, "cards/-").await?),
-        // Tenants see their DAGs and no map.
+        // Tenants see their DAGs but no map.
         Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => Default::default(),
         Err(error) => return Err(error),
     };
@@ -70,15 +70,15 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
         let take = |event: snic_api::v1::RegionEvent| {
             let kind = event.r#type();
             if let Some(region) = event.region {
-                // A change that finds no room comes with the next snapshot.
+                // If the channel is full, the change arrives with the next snapshot.
                 let _ = feeds.try_send(Feed::Region(kind, Box::new(region)));
             }
             Ok(event.revision)
         };
         match follow(client, open, take).await {
             Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => return,
-            // The poll says that the server does not answer.
-            Ok(()) | Err(_) => tokio::time::sleep(AGAIN).await,
+            // The poll reports that the server does not answer.
+            Ok(()) | Err(_) => tokio::time::sleep(RESTART_PAUSE).await,
         }
     }
 }
@@ -97,8 +97,8 @@ async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
             }
             Ok(event.revision)
         };
-        // The poll says that the server does not answer.
+        // The poll reports that the server does not answer.
         let _ = follow(client, open, take).await;
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RESTART_PAUSE).await;
     }
 }

@@ -1,5 +1,5 @@
-//! `snicctl top`: the card on a screen that is alive. The state of the screen and what is drawn
-//! are values without a terminal (`model`, `draw`); here is the terminal.
+//! `snicctl top`: a live screen of regions, DAGs, tenants and events. The state of the screen (`model`) and
+//! its rendering (`draw`) need no terminal; this module has the terminal.
 
 mod draw;
 mod feed;
@@ -15,32 +15,32 @@ use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 
-use draw::Look;
-use model::{After, Feed, Model};
+use draw::Theme;
+use model::{Feed, KeyOutcome, Model};
 use snic_client::output::wants_colour;
 use snic_client::{Client, Failure};
 
-/// How often the screen is drawn anew where nothing happens: clocks and times left go on.
+/// How often the screen is redrawn without a change, for the clock and remaining times.
 const REDRAW: Duration = Duration::from_millis(250);
-/// Changes that wait to be drawn; one that finds no room comes with what is read next.
+/// Changes that may wait to be drawn. Further ones arrive with the next snapshot.
 const FEEDS_WAITING_MAX: usize = 64;
-/// The screen that is printed where there is none, in columns and lines.
+/// Size of the screen that `--once` prints, in columns and lines.
 const SIZE: (u16, u16) = (80, 24);
 
-/// Shows the screen until the user has seen enough.
+/// Shows the screen until the user quits.
 ///
 /// # Errors
-/// [`Failure`] where there is no terminal, or it cannot be drawn on. A server that does not answer
-/// is shown on the screen, and asked again.
+/// [`Failure`] if there is no terminal or it fails. If the server does not answer, the screen says so and
+/// the request is retried.
 pub async fn run(client: &Client, interval: Duration) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "`top` draws on a terminal, and this is none",
+            "`top` needs a terminal",
             "print one screen with `snicctl top --once`",
         ));
     }
     let is_colour = wants_colour(&io::stdout());
-    // Restores the terminal, also where something panics.
+    // Restores the terminal even after a panic.
     let mut terminal = ratatui::try_init().map_err(Failure::Output)?;
     let result = show(client, interval, &mut terminal, is_colour).await;
     ratatui::restore();
@@ -59,16 +59,16 @@ async fn show(
     let mut redraw = tokio::time::interval(REDRAW);
     let mut model = Model::default();
     loop {
-        let look = Look { is_colour, now: SystemTime::now() };
-        terminal.draw(|frame| draw::draw(frame, &model, look)).map_err(Failure::Output)?;
+        let theme = Theme { is_colour, now: SystemTime::now() };
+        terminal.draw(|frame| draw::draw(frame, &model, theme)).map_err(Failure::Output)?;
         tokio::select! {
             key = keys.next() => match key {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    if model.press(key) == After::Quit {
+                    if model.press(key) == KeyOutcome::Quit {
                         return Ok(());
                     }
                 }
-                // Drawn anew in the new size.
+                // Redrawn in the new size.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(Failure::Output(error)),
                 // The terminal is gone.
@@ -79,7 +79,7 @@ async fn show(
                     model.take(feed, SystemTime::now());
                 }
             }
-            // Ends with this function: it sends as long as somebody receives.
+            // Never ends before this function, which holds the receiver.
             () = &mut reading => {}
             _ = redraw.tick() => {}
         }
@@ -94,19 +94,19 @@ pub async fn once(client: &Client) -> Result<(), Failure> {
     let now = SystemTime::now();
     let mut model = Model::default();
     model.take(Feed::Snapshot(Box::new(feed::snapshot(client).await?)), now);
-    let text = screen(&model, Look { is_colour: false, now });
+    let text = screen(&model, Theme { is_colour: false, now });
     io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)
 }
 
-/// A screen as lines of text.
-fn screen(model: &Model, look: Look) -> String {
+/// The screen as lines of text.
+fn screen(model: &Model, theme: Theme) -> String {
     let (width, height) = SIZE;
     let backend = TestBackend::new(width, height);
     let mut terminal = match Terminal::new(backend) {
         Ok(terminal) => terminal,
         Err(never) => match never {},
     };
-    match terminal.draw(|frame| draw::draw(frame, model, look)) {
+    match terminal.draw(|frame| draw::draw(frame, model, theme)) {
         Ok(_) => {}
         Err(never) => match never {},
     }

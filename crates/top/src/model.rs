@@ -1,5 +1,4 @@
-//! What the screen shows and what keys do to it. No terminal and no connection: all of it is
-//! tested as values.
+//! The state of the screen and the effect of keys. It needs no terminal and no connection.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -11,47 +10,47 @@ use snic_api::v1::{Card, Dag, EventType, Region, region};
 
 use snic_client::output::text;
 
-/// Events that are kept to be scrolled through.
+/// Events that are kept for scrolling.
 const EVENTS_MAX: usize = 500;
-/// Lines that a page key moves.
+/// Lines that a page key scrolls.
 const PAGE: isize = 10;
 
-/// All that is read from the server at once.
+/// Everything that one poll reads from the server.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The cards; empty for tenants, who do not see them.
+    /// The cards; empty for tenants, who cannot see them.
     pub cards: Vec<Card>,
     /// The regions of all cards; empty for tenants.
     pub regions: Vec<Region>,
     /// The DAGs that the caller may see.
     pub dags: Vec<Dag>,
-    /// Sizes of bitstreams, bytes, by name: how long a load takes.
+    /// Sizes of bitstreams in bytes by name, for the duration of loads.
     pub bitstream_bytes: BTreeMap<String, u64>,
 }
 
-/// What reaches the screen from the server.
+/// An update from the server.
 #[derive(Debug, Clone)]
 pub enum Feed {
-    /// Everything, as it is now.
+    /// The current state of everything.
     Snapshot(Box<Snapshot>),
     /// A region changed.
     Region(EventType, Box<Region>),
     /// A DAG changed.
     Dag(EventType, Box<Dag>),
-    /// The server does not answer, and why; it is asked again.
+    /// The server does not answer, with the reason; requests are retried.
     Lost(String),
 }
 
-/// What the table below the map lists.
+/// The panels of the table below the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Panel {
     /// DAGs.
     Dags,
     /// The regions of the card.
     Regions,
-    /// What each tenant asks for and gets.
+    /// What each tenant requests and gets.
     Tenants,
-    /// What happened.
+    /// Recent events.
     Events,
 }
 
@@ -59,7 +58,7 @@ impl Panel {
     /// All, in the order of the Tab key.
     pub const ALL: [Self; 4] = [Self::Dags, Self::Regions, Self::Tenants, Self::Events];
 
-    /// Its name on the screen.
+    /// Title on the screen.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Dags => "DAGs",
@@ -69,7 +68,7 @@ impl Panel {
         }
     }
 
-    /// Columns that it can be sorted by.
+    /// Columns to sort by.
     pub const fn sorts(self) -> &'static [Sort] {
         match self {
             Self::Dags => &[Sort::Name, Sort::State, Sort::Bandwidth],
@@ -89,14 +88,14 @@ pub enum Sort {
     State,
     /// By requested bandwidth, the most first.
     Bandwidth,
-    /// By how full the fullest NT is, the fullest first.
+    /// By load of the fullest NT, the fullest first.
     Load,
     /// By time, the newest first.
     Time,
 }
 
 impl Sort {
-    /// Its name on the screen.
+    /// Title on the screen.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -108,29 +107,29 @@ impl Sort {
     }
 }
 
-/// What a tenant has, summed over its DAGs.
+/// A tenant, summed over its DAGs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantRow {
     /// Its id.
     pub tenant: String,
-    /// DAGs.
+    /// Number of DAGs.
     pub dags: usize,
-    /// Of them, those that are ready.
+    /// Number of ready DAGs.
     pub ready: usize,
-    /// What they ask for, bits per second.
+    /// Requested bandwidth, bits per second.
     pub requested_bps: u64,
-    /// What is let in now, bits per second.
+    /// Current rate, bits per second.
     pub rate_bps: u64,
-    /// Regions that it is in.
+    /// Number of regions that it uses.
     pub regions: usize,
 }
 
-/// Something that happened.
+/// An event with the time it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Happened {
-    /// When it was seen here.
+pub struct EventRow {
+    /// When it was seen.
     pub at: SystemTime,
-    /// What.
+    /// Its text.
     pub text: String,
 }
 
@@ -144,12 +143,12 @@ pub enum Row<'a> {
     /// A tenant.
     Tenant(TenantRow),
     /// An event.
-    Event(&'a Happened),
+    Event(&'a EventRow),
 }
 
 impl Row<'_> {
-    /// What a filter looks at.
-    fn haystack(&self) -> String {
+    /// The text that a filter searches.
+    fn search_text(&self) -> String {
         match self {
             Self::Dag(dag) => format!("{} {}", text::dag(&dag.name), dag.state().as_str_name()),
             Self::Region(region) => {
@@ -164,12 +163,12 @@ impl Row<'_> {
     }
 }
 
-/// What is to be done after a key.
+/// What to do after a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    /// Draw again.
+pub enum KeyOutcome {
+    /// Redraw.
     Draw,
-    /// End.
+    /// Quit.
     Quit,
 }
 
@@ -180,27 +179,27 @@ pub struct Model {
     regions: BTreeMap<String, Region>,
     dags: BTreeMap<String, Dag>,
     bitstream_bytes: BTreeMap<String, u64>,
-    /// Since when regions are being reconfigured, as far as it was seen.
+    /// When each running reconfiguration was first seen.
     loading_since: BTreeMap<String, SystemTime>,
-    events: VecDeque<Happened>,
+    events: VecDeque<EventRow>,
     has_read: bool,
-    /// Why nothing new comes, if so.
+    /// Why the connection is lost, if it is.
     pub lost: Option<String>,
-    /// What the table lists.
+    /// The open panel.
     pub panel: Panel,
-    /// Which row is chosen, from 0.
+    /// Index of the selected row.
     pub selected: usize,
-    /// Which of [`Panel::sorts`].
+    /// Index into [`Panel::sorts`].
     sort: usize,
-    /// Whether the order is turned round.
+    /// Whether the order is reversed.
     pub is_reversed: bool,
-    /// What rows must contain, in small letters.
+    /// Text that rows must contain, in lower case.
     pub filter: String,
-    /// Whether keys go into the filter.
+    /// Whether keys edit the filter.
     pub is_filtering: bool,
-    /// How far the opened row is scrolled, where one is open.
+    /// Scroll position of the opened row, if one is open.
     pub detail: Option<u16>,
-    /// Which card, from 0.
+    /// Index of the shown card.
     card: usize,
 }
 
@@ -228,7 +227,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Takes what the server said at `now`.
+    /// Applies an update at `now`.
     pub fn take(&mut self, feed: Feed, now: SystemTime) {
         match feed {
             Feed::Snapshot(snapshot) => self.replace(*snapshot, now),
@@ -238,7 +237,7 @@ impl Model {
             Feed::Region(_, region) => self.region(*region, now),
             Feed::Dag(EventType::Deleted, dag) => {
                 if self.dags.remove(&dag.name).is_some() {
-                    self.happened(now, format!("{} deleted", text::dag(&dag.name)));
+                    self.add_event(now, format!("{} deleted", text::dag(&dag.name)));
                 }
             }
             Feed::Dag(_, dag) => self.dag(*dag, now),
@@ -258,12 +257,12 @@ impl Model {
             self.dags.keys().filter(|name| !dags.contains(&***name)).cloned().collect();
         for name in gone {
             self.dags.remove(&name);
-            self.happened(now, format!("{} deleted", text::dag(&name)));
+            self.add_event(now, format!("{} deleted", text::dag(&name)));
         }
         let regions: HashSet<&str> = snapshot.regions.iter().map(|region| &*region.name).collect();
         self.regions.retain(|name, _| regions.contains(&**name));
         if first {
-            // What was there before is no event.
+            // What existed before is no event.
             self.dags = snapshot.dags.into_iter().map(|dag| (dag.name.clone(), dag)).collect();
             self.regions = snapshot.regions.into_iter().map(|r| (r.name.clone(), r)).collect();
             return;
@@ -276,7 +275,7 @@ impl Model {
         let before = self.dags.get(&dag.name).map(Dag::state);
         if before != Some(dag.state()) && self.has_read {
             let (name, state) = (text::dag(&dag.name), dag.state().as_str_name());
-            self.happened(now, format!("{name} {state}"));
+            self.add_event(now, format!("{name} {state}"));
         }
         self.dags.insert(dag.name.clone(), dag);
     }
@@ -288,7 +287,7 @@ impl Model {
             let name = text::region(&region.name);
             let with = text::id(&region.bitstream);
             if self.has_read {
-                self.happened(now, format!("{name} {} {with}", state_word(region.state())));
+                self.add_event(now, format!("{name} {} {with}", state_word(region.state())));
             }
             if loading {
                 self.loading_since.insert(region.name.clone(), now);
@@ -300,12 +299,12 @@ impl Model {
         self.regions.insert(region.name.clone(), region);
     }
 
-    fn happened(&mut self, at: SystemTime, text: String) {
-        self.events.push_front(Happened { at, text: text.trim_end().to_owned() });
+    fn add_event(&mut self, at: SystemTime, text: String) {
+        self.events.push_front(EventRow { at, text: text.trim_end().to_owned() });
         self.events.truncate(EVENTS_MAX);
     }
 
-    /// Whether anything was read yet.
+    /// Whether a snapshot has been read.
     pub const fn has_read(&self) -> bool {
         self.has_read
     }
@@ -315,12 +314,12 @@ impl Model {
         self.cards.get(self.card)
     }
 
-    /// How many cards there are, and which is shown, from 1.
+    /// The number of the shown card, from 1, and the number of cards.
     pub fn card_place(&self) -> (usize, usize) {
         (self.card + 1, self.cards.len())
     }
 
-    /// How many DAGs there are, and how many of them are ready.
+    /// The number of DAGs, and of ready DAGs.
     pub fn dag_counts(&self) -> (usize, usize) {
         let is_ready = |dag: &&Dag| dag.state() == snic_api::v1::dag::State::Ready;
         (self.dags.len(), self.dags.values().filter(is_ready).count())
@@ -336,8 +335,8 @@ impl Model {
         regions
     }
 
-    /// How long a reconfiguration under way takes on, by the bitstream's size and the card's
-    /// configuration port; `None` where that is not known.
+    /// The remaining time of a running reconfiguration, from the bitstream's size and the speed of the card's
+    /// configuration port; `None` if unknown.
     pub fn time_left(&self, region: &Region, now: SystemTime) -> Option<Duration> {
         let since = self.loading_since.get(&region.name)?;
         let port = self.card()?.config_port_bytes_per_second;
@@ -354,7 +353,7 @@ impl Model {
         self.dags.values().filter(move |dag| tenant_of(&dag.name) == tenant)
     }
 
-    /// What each tenant asks for and gets.
+    /// What each tenant requests and gets.
     fn tenants(&self) -> Vec<TenantRow> {
         let mut rows: BTreeMap<&str, TenantRow> = BTreeMap::new();
         for dag in self.dags.values() {
@@ -395,9 +394,9 @@ impl Model {
             Panel::Events => self.events.iter().map(Row::Event).collect(),
         };
         let wanted =
-            |row: &Row<'_>| self.filter.is_empty() || row.haystack().contains(&self.filter);
+            |row: &Row<'_>| self.filter.is_empty() || row.search_text().contains(&self.filter);
         let mut rows: Vec<Row<'_>> = all.into_iter().filter(wanted).collect();
-        // Stable: rows that are equal keep the order of their names.
+        // The sort is stable, so equal rows stay ordered by name.
         rows.sort_by(|left, right| compare(self.sort(), left, right));
         if self.is_reversed {
             rows.reverse();
@@ -405,17 +404,17 @@ impl Model {
         rows
     }
 
-    /// What a key does.
-    pub fn press(&mut self, key: KeyEvent) -> After {
+    /// Handles a key press.
+    pub fn press(&mut self, key: KeyEvent) -> KeyOutcome {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return After::Quit;
+            return KeyOutcome::Quit;
         }
         if self.is_filtering {
             self.edit_filter(key.code);
-            return After::Draw;
+            return KeyOutcome::Draw;
         }
         match key.code {
-            KeyCode::Char('q') => return After::Quit,
+            KeyCode::Char('q') => return KeyOutcome::Quit,
             KeyCode::Esc | KeyCode::Backspace if self.detail.is_some() => self.detail = None,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Enter if self.detail.is_none() => {
@@ -440,7 +439,7 @@ impl Model {
             }
             _ => {}
         }
-        After::Draw
+        KeyOutcome::Draw
     }
 
     fn edit_filter(&mut self, key: KeyCode) {
@@ -469,7 +468,7 @@ impl Model {
         (self.selected, self.sort, self.is_reversed, self.detail) = (0, 0, false, None);
     }
 
-    /// Moves the choice, or scrolls what is open.
+    /// Moves the selection, or scrolls the opened row.
     fn step(&mut self, by: isize) {
         if let Some(line) = self.detail {
             let to = isize::try_from(line).unwrap_or(isize::MAX).saturating_add(by);
@@ -510,7 +509,7 @@ fn compare(sort: Sort, left: &Row<'_>, right: &Row<'_>) -> Ordering {
         (Sort::Bandwidth, Row::Tenant(left), Row::Tenant(right)) => {
             right.requested_bps.cmp(&left.requested_bps)
         }
-        // The rows come in the order of their names, events from the newest.
+        // Rows come sorted by name, events from the newest.
         _ => Ordering::Equal,
     }
 }

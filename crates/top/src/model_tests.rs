@@ -135,7 +135,7 @@ fn tenants_are_the_sum_of_their_dags() {
 #[case(KeyCode::Char('x'), Panel::Dags)]
 fn keys_open_panels(#[case] code: KeyCode, #[case] panel: Panel) {
     let mut model = model();
-    assert_eq!(model.press(key(code)), After::Draw);
+    assert_eq!(model.press(key(code)), KeyOutcome::Draw);
     assert_eq!(model.panel, panel);
 }
 
@@ -222,11 +222,11 @@ fn what_is_opened_is_scrolled_and_closed() {
 #[test]
 fn it_ends_by_q_or_control_c_but_not_in_a_filter() {
     let mut model = model();
-    assert_eq!(model.press(key(KeyCode::Char('q'))), After::Quit);
+    assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Quit);
     model.press(key(KeyCode::Char('/')));
-    assert_eq!(model.press(key(KeyCode::Char('q'))), After::Draw);
+    assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Draw);
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(model.press(control_c), After::Quit);
+    assert_eq!(model.press(control_c), KeyOutcome::Quit);
 }
 
 #[test]

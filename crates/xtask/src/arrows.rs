@@ -1,20 +1,20 @@
-//! Which crate may depend on which. The pure core stays pure because nothing with I/O can be
-//! reached from it, and adapters stay exchangeable because only the daemon names them; a dependency
-//! in a manifest is all it takes to lose either, so the manifests are checked against this table.
+//! Which crate may depend on which. The pure core stays pure because it cannot reach anything with I/O, and
+//! adapters stay exchangeable because only the daemon names them. One dependency in a manifest could
+//! break either, so the manifests are checked against this table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::workspace::Member;
 
-/// The targets a row allows. A name that ends in `*` stands for all names that begin so.
+/// The dependencies that a row allows. A name that ends with `*` matches all names with that prefix.
 enum To {
     Only(&'static [&'static str]),
     AnyBut(&'static [&'static str]),
 }
 
-/// One row a role; the first row whose name matches counts. A crate without a row is refused, so
-/// that a new crate is a decision.
+/// One row per role; the first matching row applies. A crate without a row is an error, so that a new crate
+/// is a decision.
 const ARROWS: &[(&str, To)] = &[
     ("domain", To::Only(&[])),
     ("planner", To::Only(&["domain"])),
@@ -45,20 +45,20 @@ const ARROWS: &[(&str, To)] = &[
     ("xtask", To::Only(&[])),
 ];
 
-/// Ends of the graph: no one depends on these, not even in tests, but for the roles named.
+/// Ends of the graph: only the listed roles may depend on these, even in tests.
 const ENDS: &[(&str, &[&str])] =
     &[("integration", &["integration"]), ("xtask", &[]), ("cli", &["integration"])];
 
-/// Every arrow that the table does not allow, every crate it does not know, and every cycle.
+/// Every forbidden arrow, every crate without a row, and a cycle if there is one.
 ///
-/// Dev-dependencies are free but for [`ENDS`] and cycles: tests reach further than the code.
+/// Dev-dependencies are free except for [`ENDS`] and cycles, because tests reach further than code.
 pub fn check(members: &[Member]) -> Vec<String> {
     let mut wrong = Vec::new();
     for member in members {
         match row(&member.role) {
             None => wrong.push(format!(
-                "{}: `{}` has no row in the table of arrows (crates/xtask/src/arrows.rs): decide \
-                 what it may depend on",
+                "{}: `{}` has no row in ARROWS (crates/xtask/src/arrows.rs): decide what it may \
+                 depend on",
                 member.manifest.display(),
                 member.role
             )),
@@ -107,7 +107,7 @@ impl To {
 impl std::fmt::Display for To {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Only([]) => out.write_str("no crate of ours"),
+            Self::Only([]) => out.write_str("no other crate of the workspace"),
             Self::Only(names) => out.write_str(&names.join(", ")),
             Self::AnyBut([]) => out.write_str("any crate"),
             Self::AnyBut(names) => write!(out, "anything but {}", names.join(", ")),
@@ -122,9 +122,9 @@ fn matches(name: &str, role: &str) -> bool {
     }
 }
 
-/// One cycle, if there is any, with dev-dependencies as arrows too: cargo accepts a cycle through
-/// tests and then builds the crate twice, with types that look alike and are not the same. The
-/// packages of `integration/` share a role and help each other; nothing leads there.
+/// A cycle, if there is one. Dev-dependencies count: cargo accepts a cycle through tests, but then builds the
+/// crate twice, with types that look the same and are not. The packages of `integration/` share a role
+/// and may use each other; nothing else depends on them.
 fn cycle(members: &[Member]) -> Option<String> {
     let mut graph: BTreeMap<&str, &Member> =
         members.iter().map(|member| (member.role.as_str(), member)).collect();
@@ -153,7 +153,7 @@ fn visit<'a>(
     found
 }
 
-/// The graph as text: one line a crate, what tests alone need in brackets.
+/// The graph as text: one line per crate, dependencies of tests in brackets.
 pub fn draw(members: &[Member]) -> String {
     let width = members.iter().map(|member| member.role.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -185,7 +185,7 @@ mod tests {
         check(&[member(from, &[to]), member(target, &[])]).is_empty()
     }
 
-    /// The sentences of the architecture, read in both directions.
+    /// The arrows of ARCHITECTURE.md, in both directions.
     #[test]
     fn the_table_says_what_the_architecture_says() {
         for pure in ["planner", "fairness", "autoscaler", "tables", "bitstream"] {
@@ -258,7 +258,7 @@ mod tests {
         );
         let wrong = check(&[member("domain", &["dev xtask"])]);
         assert!(wrong[0].contains("`xtask`, not even in tests"), "{wrong:?}");
-        assert!(wrong[0].ends_with("may depend on no crate of ours"), "{wrong:?}");
+        assert!(wrong[0].ends_with("may depend on no other crate of the workspace"), "{wrong:?}");
     }
 
     #[test]

@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::command::{self, cargo};
 use crate::workspace::Workspace;
 
-/// One benchmark's result.
+/// The result of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
 struct Median {
     name: String,
     nanoseconds: f64,
-    /// What one iteration works off, where the benchmark says so.
+    /// Work per iteration, if the benchmark declares it.
     throughput: Option<Throughput>,
 }
 
@@ -27,14 +27,14 @@ enum Throughput {
     Bytes(f64),
 }
 
-/// Runs the benchmarks of all crates that have any; whether they all ended well.
+/// Runs all benchmarks. Returns whether they all succeeded.
 ///
 /// # Errors
 /// Cargo cannot be started, or criterion's files cannot be read.
 pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<bool> {
     let selection = selection(workspace);
     if selection.is_empty() {
-        println!("no crate has benchmarks");
+        println!("no benchmarks found");
         return Ok(true);
     }
     let results = workspace.target.join("criterion");
@@ -51,8 +51,8 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<bool> 
     Ok(success)
 }
 
-/// The benchmark targets by name: asking for all would run every crate's unit tests as benchmarks
-/// too, and those do not understand criterion's options.
+/// The benchmark targets by name. `cargo bench` alone would also run unit tests as benchmarks, which do not
+/// accept criterion's options.
 fn selection(workspace: &Workspace) -> Vec<String> {
     let mut arguments = Vec::new();
     for member in workspace.members.iter().filter(|member| !member.benches.is_empty()) {
@@ -88,7 +88,7 @@ fn read(estimates: &Path) -> anyhow::Result<Median> {
     median(&description, &fs::read_to_string(estimates)?)
 }
 
-/// A result from criterion's two files: what was measured, and the figures.
+/// A result from criterion's two files: the description and the estimates.
 fn median(description: &str, estimates: &str) -> anyhow::Result<Median> {
     let description: Value = serde_json::from_str(description)?;
     let estimates: Value = serde_json::from_str(estimates)?;
@@ -133,7 +133,7 @@ fn rate(throughput: Throughput, nanoseconds: f64) -> String {
     }
 }
 
-/// `value` in the largest unit that it fills, to three places or so.
+/// `value` in the largest unit that fits, with about three significant digits.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let smallest = units.last().copied().unwrap_or((1.0, ""));
     let (unit, name) = units.iter().copied().find(|(unit, _)| value >= *unit).unwrap_or(smallest);

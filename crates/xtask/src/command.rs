@@ -1,5 +1,5 @@
-//! Running programs: cargo with a clean environment, and any program with its output both shown as
-//! it comes and read line by line.
+//! Runs programs: cargo with a clean environment, and any program with its output printed and parsed line by
+//! line.
 
 use std::io::{self, BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// How long in all to wait for more output once the program has ended. A process that a test left behind
-/// keeps the pipe open for as long as it lives, and must not keep us.
+/// How long to wait for more output after the program has exited. A process that a test left behind keeps the
+/// pipe open, and must not block us.
 const WAIT_AFTER_END: Duration = Duration::from_secs(1);
 
 /// Cargo, to be run in `root`.
 ///
-/// `cargo run` tells the program it starts which package that is, and some build scripts ask to
-/// be run again when they see another package: without this cleaning, `cargo xtask test` and a
-/// plain `cargo test` would rebuild the same crates in turn, for ever.
+/// `cargo run` sets variables about the package it runs, and some build scripts are rerun when these change.
+/// Without this cleaning, `cargo xtask test` and plain `cargo test` would rebuild the same crates each time.
 pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -29,7 +28,7 @@ pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
         }
     }
     if is_ci() {
-        command.env("CARGO_INCREMENTAL", "0"); // one build only: nothing to be incremental to
+        command.env("CARGO_INCREMENTAL", "0"); // a single build gains nothing from incremental data
     }
     command
 }
@@ -41,25 +40,24 @@ fn describes_package(variable: &str) -> bool {
         || variable == "OUT_DIR"
 }
 
-/// Whether this runs unattended, by the convention of CI services.
+/// Whether this runs in CI, by the convention of CI services.
 pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Runs `command` on our own output; whether it succeeded.
+/// Runs `command` with our output. Returns whether it succeeded.
 ///
 /// # Errors
-/// It cannot be started.
+/// The command cannot be started.
 pub fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
     let status = command.status().with_context(|| cannot_start(command))?;
     Ok(status.success())
 }
 
-/// Runs `command`, copies each line of its two outputs to `out` in the order in which they were
-/// written, and hands each to `read`.
+/// Runs `command`, copies each line of both of its outputs to `out` in order, and passes it to `read`.
 ///
 /// # Errors
-/// It cannot be started, or `out` is closed.
+/// The command cannot be started, or `out` is closed.
 pub fn streamed(
     command: &mut Command,
     out: &mut impl Write,
@@ -68,18 +66,18 @@ pub fn streamed(
     let (pipe, writer) = io::pipe().context("making a pipe")?;
     command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let child = command.spawn();
-    // The command holds the pipe's other end; while it does, the reader sees no end.
+    // Release the command's copies of the pipe, or the reader would never see its end.
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut child = child.with_context(|| cannot_start(command))?;
     let lines = lines_of(pipe);
-    let mut patience = WAIT_AFTER_END;
+    let mut wait_left = WAIT_AFTER_END;
     let mut ended = None;
-    while !patience.is_zero() {
+    while !wait_left.is_zero() {
         let start = Instant::now();
-        let next = lines.recv_timeout(patience);
+        let next = lines.recv_timeout(wait_left);
         match ended {
-            // Only waiting counts, so that lines already written are read however slow we are.
-            Some(_) => patience = patience.saturating_sub(start.elapsed()),
+            // Only waiting counts, so that lines already written are read even if we are slow.
+            Some(_) => wait_left = wait_left.saturating_sub(start.elapsed()),
             None => ended = child.try_wait()?,
         }
         match next {
@@ -93,7 +91,7 @@ pub fn streamed(
     }
     match ended {
         Some(status) => Ok(status),
-        None => child.wait().context("waiting for a program's end"),
+        None => child.wait().context("wait for a program to exit"),
     }
 }
 
@@ -113,7 +111,7 @@ fn lines_of(pipe: PipeReader) -> Receiver<Vec<u8>> {
 }
 
 fn cannot_start(command: &Command) -> String {
-    format!("starting `{}`: is it installed?", command.get_program().to_string_lossy())
+    format!("cannot start `{}`; is it installed?", command.get_program().to_string_lossy())
 }
 
 #[cfg(test)]

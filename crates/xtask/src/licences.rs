@@ -1,12 +1,11 @@
-//! Licences of everything we build with. The product is Apache-2.0 and is shipped as programs, so
-//! a dependency may ask for attribution and no more; one that asks for sources is found on the day
-//! it enters the lock file, not on the day somebody ships.
+//! Licences of all dependencies. The product is Apache-2.0 and is shipped as programs, so a dependency may
+//! require attribution and nothing more. One that requires sources is found when it enters the lock file.
 
 use spdx::{Expression, Licensee, ParseMode};
 
 use crate::workspace::Package;
 
-/// What we accept. Each asks for attribution at most.
+/// Accepted licences. Each requires at most attribution.
 const ALLOWED: &[&str] = &[
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -24,8 +23,8 @@ const ALLOWED: &[&str] = &[
     "CDLA-Permissive-2.0", // lists of certificate authorities
 ];
 
-/// The registry still holds manifests with `MIT/Apache-2.0`, which means OR. Withdrawn names parse
-/// too, so that the other side of an OR can still be chosen.
+/// The registry still has manifests with `MIT/Apache-2.0`, which means OR. Deprecated names are parsed too, so
+/// that the other side of an OR can still be chosen.
 const MODE: ParseMode = ParseMode {
     allow_slash_as_or_operator: true,
     allow_deprecated: true,
@@ -34,10 +33,10 @@ const MODE: ParseMode = ParseMode {
     allow_unknown: false,
 };
 
-/// Every package whose licence cannot be met with [`ALLOWED`] alone.
+/// Every package whose licence is not satisfied by [`ALLOWED`].
 ///
 /// # Errors
-/// A name in [`ALLOWED`] is no licence.
+/// A name in [`ALLOWED`] is not a licence.
 pub fn check(packages: &[Package]) -> anyhow::Result<Vec<String>> {
     let allowed: Vec<Licensee> =
         ALLOWED.iter().map(|name| Licensee::parse(name)).collect::<Result<_, _>>()?;
@@ -50,22 +49,25 @@ pub fn check(packages: &[Package]) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// Why this expression cannot be accepted, or nothing when it can.
+/// Why an expression is not accepted, or `None` if it is.
 fn refusal(licence: Option<&str>, allowed: &[Licensee]) -> Option<String> {
     let Some(licence) = licence else {
-        return Some("its manifest names no licence".to_owned());
+        return Some("its manifest has no licence".to_owned());
     };
     let expression = match Expression::parse_mode(licence, MODE) {
         Ok(expression) => expression,
         Err(error) => {
-            return Some(format!("`{licence}` is no licence expression: {}", error.reason));
+            return Some(format!("`{licence}` is not a licence expression: {}", error.reason));
         }
     };
     let failures = expression
         .evaluate_with_failures(|wanted| allowed.iter().any(|ours| ours.satisfies(wanted)))
         .err()?;
     let names: Vec<_> = failures.iter().map(|failure| failure.req.to_string()).collect();
-    Some(format!("`{licence}` needs {}, which is not on the list", names.join(", ")))
+    Some(format!(
+        "`{licence}` needs {}, which is not accepted (ALLOWED in crates/xtask/src/licences.rs)",
+        names.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -135,10 +137,11 @@ mod tests {
         assert_eq!(wrong.len(), 3, "{wrong:?}");
         assert_eq!(
             wrong[0],
-            "taker 0.3.0: `MIT AND GPL-3.0-only` needs GPL-3.0-only, which is not on the list"
+            "taker 0.3.0: `MIT AND GPL-3.0-only` needs GPL-3.0-only, which is not accepted (ALLOWED in \
+             crates/xtask/src/licences.rs)"
         );
-        assert_eq!(wrong[1], "silent 0.1.0: its manifest names no licence");
-        assert!(wrong[2].starts_with("own 2.0.0: `see LICENSE` is no licence expression"));
+        assert_eq!(wrong[1], "silent 0.1.0: its manifest has no licence");
+        assert!(wrong[2].starts_with("own 2.0.0: `see LICENSE` is not a licence expression"));
     }
 
     proptest! {

@@ -1,12 +1,12 @@
-//! What CI runs, as a program rather than a script: the steps, their order and the rules of the
-//! code base are values that have tests of their own, and a developer runs the very same thing.
+//! What CI runs, as a program instead of a script: the steps, their order and the rules of the code base are
+//! values with tests, and developers run exactly the same.
 //!
 //! ```text
-//! cargo xtask test     everything; closes with `N passed, N failed`
-//! cargo xtask tidy     the rules of the code base alone, in seconds
-//! cargo xtask arrows   which crate depends on which
-//! cargo xtask mutants  do the tests notice mistakes? tries the list of small patches
-//! cargo xtask bench    the benchmarks, their medians as a table
+//! cargo xtask test     everything; ends with `N passed, N failed`
+//! cargo xtask tidy     only the rules of the code base, in seconds
+//! cargo xtask arrows   the dependencies between crates
+//! cargo xtask mutants  small patches that the tests should notice, tried one by one
+//! cargo xtask bench    the benchmarks, with their medians as a table
 //! cargo xtask package  manual pages, completions, and the Debian package
 //! ```
 
@@ -31,25 +31,25 @@ use clap::{Parser, Subcommand};
 use crate::mutants::Selection;
 use crate::workspace::Workspace;
 
-/// The project's chores.
+/// Tasks of the project.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Subcommand)]
-enum Chore {
-    /// Formatting, structure, lints, all tests, documentation; closes with `N passed, N failed`
+enum Task {
+    /// Check formatting and structure, run lints and all tests, build the documentation
     Test {
-        /// Run the later steps too when an earlier kind of step has failed
+        /// Run later kinds of steps even if an earlier kind has failed
         #[arg(long)]
         keep_going: bool,
     },
-    /// The rules of the code base: arrows between crates, licences, manifests, sources, top level
+    /// Check the rules of the code base: crate arrows, licences, manifests, sources, files, links
     Tidy,
-    /// Print which crate depends on which
+    /// Print the dependencies between crates
     Arrows,
     /// Try each patch of crates/xtask/mutants with the tests that should notice it; hours for all
     Mutants {
@@ -64,16 +64,16 @@ enum Chore {
     },
     /// Run the benchmarks and print their medians
     Bench {
-        /// Passed on to criterion: a filter on the names, or its options
+        /// Arguments for criterion: a filter on names, or options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Build what is shipped: programs, manual pages, completions, the Debian package
+    /// Build what is shipped: programs, manual pages, completions, and the Debian package
     Package,
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().chore) {
+    match run(Arguments::parse().task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -83,21 +83,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the chore found everything in order.
-fn run(chore: Chore) -> anyhow::Result<bool> {
-    match chore {
-        Chore::Test { keep_going } => Ok(suite::run(keep_going)),
-        Chore::Tidy => Ok(tidy::run(&Workspace::load()?)?.failed == 0),
-        Chore::Arrows => {
+/// Runs a task. Returns whether it found everything in order.
+fn run(task: Task) -> anyhow::Result<bool> {
+    match task {
+        Task::Test { keep_going } => Ok(suite::run(keep_going)),
+        Task::Tidy => Ok(tidy::run(&Workspace::load()?)?.failed == 0),
+        Task::Arrows => {
             print!("{}", arrows::draw(&Workspace::load()?.members));
             Ok(true)
         }
-        Chore::Mutants { words, list, deadline } => {
+        Task::Mutants { words, list, deadline } => {
             let deadline = Duration::from_secs(deadline);
             mutants::run(&Workspace::load()?, &Selection { words, list, deadline })
         }
-        Chore::Package => package::run(&Workspace::load()?),
-        Chore::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
+        Task::Package => package::run(&Workspace::load()?),
+        Task::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn options_of_criterion_pass_through() {
         let arguments = Arguments::try_parse_from(["xtask", "bench", "plan", "--quick"]).unwrap();
-        let Chore::Bench { arguments } = arguments.chore else { panic!("not bench") };
+        let Task::Bench { arguments } = arguments.task else { panic!("not bench") };
         assert_eq!(arguments, ["plan", "--quick"]);
     }
 }

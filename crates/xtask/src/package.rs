@@ -1,5 +1,5 @@
-//! `cargo xtask package`: what a Debian package has beside the sources' own files, and the package
-//! itself. Where cargo-deb is missing it is built first, for this folder alone.
+//! `cargo xtask package`: generates the files of the Debian package and builds it. If cargo-deb is missing, it
+//! is installed below the target folder first.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,34 +13,37 @@ use flate2::write::GzEncoder;
 use crate::command::{self, cargo};
 use crate::workspace::Workspace;
 
-/// The shells that completions are written for, with the names of their files.
+/// Shells with completions, and the names of their files.
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "snicctl.bash"), ("zsh", "_snicctl"), ("fish", "snicctl.fish")];
 
-/// The cargo-deb that the package was made and looked at with.
+/// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
 
-/// What the packaged settings have that is not a default: the policies of the package.
+/// The packaged settings that differ from the defaults.
 const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
 
-/// Builds the programs, writes manual pages, completions and the settings file to
-/// `target/release/package`, and calls cargo-deb.
+/// Builds the programs, writes manual pages, completions and the settings file to `target/release/package`, and
+/// runs cargo-deb.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let root = &workspace.root;
     let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook"];
     let build = [&["build", "--release"][..], &programs].concat();
-    ensure!(command::succeeds(&mut cargo(root, &build))?, "the programs cannot be built");
+    ensure!(
+        command::succeeds(&mut cargo(root, &build))?,
+        "the programs failed to build; see the output above"
+    );
     let binaries = root.join("target/release");
     let target = binaries.join("package");
     generate(&binaries, &target)?;
-    println!("written: {}", target.display());
+    println!("generated files: {}", target.display());
     let mut deb = Command::new(cargo_deb(root)?);
     // Cargo passes the name of the subcommand on.
     deb.current_dir(root).args(["deb", "--no-build", "-p", "snicd"]);
     command::succeeds(&mut deb)
 }
 
-/// The program that makes Debian packages: the one on the path, else one of our own.
+/// The path of cargo-deb: from the search path, else our own installation.
 fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
     let on_path = PathBuf::from("cargo-deb");
     if Command::new(&on_path).arg("--version").output().is_ok() {
@@ -52,24 +55,27 @@ fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
         let folder = tools.to_str().context("a path that is text")?;
         let words = ["install", "--locked", "--version", CARGO_DEB, "--root", folder, "cargo-deb"];
         let mut install = cargo(root, &words);
-        // It runs for seconds: it is not worth minutes of optimising.
+        // It runs for seconds, which is not worth minutes of optimisation.
         for (name, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
             install.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
         }
-        ensure!(command::succeeds(&mut install)?, "cargo-deb cannot be installed");
+        ensure!(
+            command::succeeds(&mut install)?,
+            "cargo-deb failed to install; see the output above"
+        );
     }
     Ok(ours)
 }
 
-/// What a program prints.
+/// The standard output of a program.
 fn printed(program: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = Command::new(program).args(words).output();
-    let output = output.with_context(|| format!("starting {}", program.display()))?;
+    let output = output.with_context(|| format!("start {}", program.display()))?;
     ensure!(output.status.success(), "{} {} failed", program.display(), words.join(" "));
     Ok(output.stdout)
 }
 
-/// The commands of a program, by its manual page: `dag create` as `["dag", "create"]`.
+/// The commands in a manual page: `dag create` as `["dag", "create"]`.
 fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> {
     let page = String::from_utf8(printed(program, &[&["man"], above].concat())?)?;
     let prefix = format!("{}\\-", [&["snicctl"], above].concat().join("\\-"));
@@ -81,7 +87,7 @@ fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> 
     Ok(names.map(whole).collect())
 }
 
-/// Writes a manual page as Debian's policy (12.1) wants it: compressed, and the same bytes each time.
+/// Writes a manual page as Debian policy 12.1 requires: compressed, and reproducible.
 fn write_page(folder: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
     let file = fs::File::create(folder.join(format!("{name}.1.gz")))?;
     let mut packed = GzEncoder::new(file, Compression::best());
@@ -90,10 +96,10 @@ fn write_page(folder: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes all that is made from the programs.
+/// Writes all generated files.
 fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
     let man = target.join("man");
-    // Pages of commands that are gone do not stay.
+    // Remove the pages of commands that no longer exist.
     if man.exists() {
         fs::remove_dir_all(&man)?;
     }

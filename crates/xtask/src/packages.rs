@@ -1,6 +1,5 @@
-//! System packages that some tests need and the product does not. They are installed where that is
-//! possible, so that the one test command is enough on a fresh machine; where it is not, the tests
-//! that need them say that they did not run.
+//! System packages that some tests need and the product does not. They are installed if possible, so that one
+//! command is enough on a fresh machine. Otherwise the tests that need them report that they did not run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,92 +7,53 @@ use std::process::Command;
 use crate::command;
 use crate::report::Tally;
 
-/// One package of the distribution.
+/// A package of the distribution.
 struct Package {
     name: &'static str,
     sign: Sign,
     why: &'static str,
 }
 
-/// What tells that a package is there.
+/// How to detect that a package is installed.
 enum Sign {
-    /// A program on the path, or where system programs are kept.
+    /// A program on the search path or in a system folder.
     Program(&'static str),
-    /// A file, by its whole path.
+    /// A file with this path.
     File(&'static str),
 }
 
-/// One line a package: what, how to tell, why.
+/// Packages, how to detect them, and what they are for.
+#[rustfmt::skip] // one line per package
 const PACKAGES: &[Package] = &[
-    Package {
-        name: "e2fsprogs",
-        sign: Sign::Program("mkfs.ext4"),
-        why: "the tests that cut the power under the store, on a file system of their own",
-    },
-    Package {
-        name: "python3-scipy",
-        sign: Sign::File("/usr/lib/python3/dist-packages/scipy/optimize/_milp.py"),
-        why: "HiGHS, which proves how close to the best the planner is",
-    },
-    Package {
-        name: "prometheus",
-        sign: Sign::Program("promtool"),
-        why: "the check of the metrics and of the rules that are made of them",
-    },
-    Package {
-        name: "libvirt-daemon-system",
-        sign: Sign::Program("libvirtd"),
-        why: "the test of the hook in the hands of libvirt",
-    },
-    Package {
-        name: "libvirt-daemon-driver-qemu",
-        sign: Sign::File("/var/lib/dpkg/info/libvirt-daemon-driver-qemu.list"),
-        why: "the test of the hook in the hands of libvirt",
-    },
-    Package {
-        name: "libvirt-clients",
-        sign: Sign::Program("virsh"),
-        why: "the test of the hook in the hands of libvirt",
-    },
-    Package {
-        name: "qemu-system-x86",
-        sign: Sign::Program("qemu-system-x86_64"),
-        why: "the test of the hook in the hands of libvirt",
-    },
-    Package {
-        name: "chromium",
-        sign: Sign::Program("chromium"),
-        why: "the test that looks at the page for operators",
-    },
-    Package {
-        name: "libnss3-tools",
-        sign: Sign::Program("certutil"),
-        why: "the client certificates of the browser that looks at the page for operators",
-    },
-    Package {
-        name: "openssl",
-        sign: Sign::Program("openssl"),
-        why: "the same, in the form in which a browser takes them",
-    },
-    Package {
-        name: "fonts-liberation", // pictures of a page have letters of one kind
-        sign: Sign::File("/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"),
-        why: "the test that looks at the page for operators",
-    },
-    Package {
-        name: "libxrt-dev", // the emulation's shims are found by their links
-        sign: Sign::File("/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2"),
-        why: "the tests through Xilinx's library, which need no card",
-    },
+    program("e2fsprogs", "mkfs.ext4", "power-cut tests of the store, on a file system of their own"),
+    file("python3-scipy", "/usr/lib/python3/dist-packages/scipy/optimize/_milp.py", "the HiGHS oracle of the planner tests"),
+    program("prometheus", "promtool", "tests of the metrics and alert rules"),
+    program("libvirt-daemon-system", "libvirtd", "the test of snic-hook with libvirt"),
+    file("libvirt-daemon-driver-qemu", "/var/lib/dpkg/info/libvirt-daemon-driver-qemu.list", "the test of snic-hook with libvirt"),
+    program("libvirt-clients", "virsh", "the test of snic-hook with libvirt"),
+    program("qemu-system-x86", "qemu-system-x86_64", "the test of snic-hook with libvirt"),
+    program("chromium", "chromium", "the test of the web page"),
+    program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
+    program("openssl", "openssl", "client certificates for the test of the web page"),
+    file("fonts-liberation", "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf", "the test of the web page"),
+    file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];
 
-/// Folders of system programs, which the path of an ordinary user often leaves out.
+const fn program(name: &'static str, program: &'static str, why: &'static str) -> Package {
+    Package { name, sign: Sign::Program(program), why }
+}
+
+const fn file(name: &'static str, path: &'static str, why: &'static str) -> Package {
+    Package { name, sign: Sign::File(path), why }
+}
+
+/// Folders of system programs, which are often missing from a user's search path.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Looks for the packages and installs what is missing when run as root.
+/// Checks for the packages and, as root, installs those that are missing.
 ///
-/// Unattended, a package that stays missing is a failure; at somebody's desk it is said and the run
-/// goes on, counted neither as passed nor as failed.
+/// In CI, a missing package is a failure. On a developer's machine it is only reported, and counted neither as
+/// passed nor as failed.
 ///
 /// # Errors
 /// The installer cannot be started.
@@ -125,7 +85,7 @@ fn install(names: &[&str]) -> anyhow::Result<()> {
         command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
         command::succeeds(&mut command)
     };
-    // A stale index may still do; whether the packages arrived is looked at afterwards.
+    // A stale index may be good enough; the packages are checked again afterwards.
     apt(&["update", "--quiet"])?;
     apt(&[&["install", "--yes", "--no-install-recommends"], names].concat())?;
     Ok(())
@@ -136,7 +96,7 @@ fn advice(package: &Package) -> String {
         Sign::Program(name) | Sign::File(name) => name,
     };
     let Package { name, why, .. } = package;
-    format!("{sign} is missing, for {why}: sudo apt-get install {name}")
+    format!("{sign} is missing, needed for {why}: sudo apt-get install {name}")
 }
 
 fn search_path() -> Vec<PathBuf> {
@@ -188,8 +148,8 @@ mod tests {
     fn advice_says_what_why_and_how() {
         assert_eq!(
             advice(&PACKAGES[0]),
-            "mkfs.ext4 is missing, for the tests that cut the power under the store, on a file \
-             system of their own: sudo apt-get install e2fsprogs"
+            "mkfs.ext4 is missing, needed for power-cut tests of the store, on a file system of \
+             their own: sudo apt-get install e2fsprogs"
         );
     }
 }

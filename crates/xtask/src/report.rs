@@ -1,18 +1,17 @@
-//! The account of a run: what each step came to, how long it took, what was left out, and the one
-//! line at the end that everybody reads.
+//! The summary of a run: the result and duration of each step, the skipped steps, and the totals.
 
 use std::fmt::Write;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counts of a step or of a run.
+/// Counts of a step or a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Tests that passed; a step that is not a test counts as one.
     pub passed: u64,
     /// Tests that failed, or 1 for a step that did.
     pub failed: u64,
-    /// Tests that were not run because they say so.
+    /// Tests that are marked as ignored.
     pub ignored: u64,
 }
 
@@ -31,22 +30,22 @@ impl AddAssign for Tally {
     }
 }
 
-/// What the steps came to, in their order.
+/// The results of the steps, in order.
 #[derive(Debug, Default)]
 pub struct Report {
     done: Vec<(&'static str, Tally, Duration)>,
-    left_out: Vec<&'static str>,
+    skipped: Vec<&'static str>,
 }
 
 impl Report {
-    /// Adds a step that was run.
+    /// Adds a step that has run.
     pub fn done(&mut self, name: &'static str, tally: Tally, took: Duration) {
         self.done.push((name, tally, took));
     }
 
     /// Adds a step that was not run because an earlier one failed.
-    pub fn left_out(&mut self, name: &'static str) {
-        self.left_out.push(name);
+    pub fn skipped(&mut self, name: &'static str) {
+        self.skipped.push(name);
     }
 
     /// The sums over all steps.
@@ -56,17 +55,17 @@ impl Report {
         total
     }
 
-    /// The closing text; its last line is exactly `N passed, N failed`.
+    /// The summary; its last line is exactly `N passed, N failed`.
     pub fn closing(&self) -> String {
         let mut text = String::new();
         let took = self.done.iter().map(|(_, _, took)| *took).sum();
         for (name, tally, took) in &self.done {
             line(&mut text, format_args!("{name:<10} {:>9}  {}", seconds(*took), words(tally)));
         }
-        line(&mut text, format_args!("{:<10} {:>9}", "in all", seconds(took)));
-        if !self.left_out.is_empty() {
-            let names = self.left_out.join(", ");
-            line(&mut text, format_args!("not run: {names} (--keep-going runs them all)"));
+        line(&mut text, format_args!("{:<10} {:>9}", "total", seconds(took)));
+        if !self.skipped.is_empty() {
+            let names = self.skipped.join(", ");
+            line(&mut text, format_args!("skipped: {names} (use --keep-going to run them)"));
         }
         let Tally { passed, failed, .. } = self.total();
         line(&mut text, format_args!("{passed} passed, {failed} failed"));
@@ -74,7 +73,7 @@ impl Report {
     }
 }
 
-/// The verdict on a step: `ok` for what counts as one, the figures for tests.
+/// The result of a step: `ok` for a single check, counts for tests.
 pub fn words(tally: &Tally) -> String {
     match (tally.passed, tally.failed, tally.ignored) {
         (0, 0, 0) => "incomplete".to_owned(),
@@ -87,7 +86,7 @@ pub fn words(tally: &Tally) -> String {
     }
 }
 
-/// A duration as a reader of logs wants it.
+/// A duration in readable form.
 pub fn seconds(took: Duration) -> String {
     match took.as_secs() {
         0..60 => format!("{:.1} s", took.as_secs_f64()),
@@ -110,14 +109,14 @@ mod tests {
         report.done("packages", Tally::default(), Duration::ZERO);
         let tests = Tally { passed: 812, failed: 2, ignored: 1 };
         report.done("tests", tests, Duration::from_secs(187));
-        report.left_out("docs");
+        report.skipped("docs");
         assert_eq!(
             report.closing(),
             "format         0.7 s  ok\n\
              packages       0.0 s  incomplete\n\
              tests       3 m 07 s  812 passed, 2 failed, 1 ignored\n\
-             in all      3 m 07 s\n\
-             not run: docs (--keep-going runs them all)\n\
+             total       3 m 07 s\n\
+             skipped: docs (use --keep-going to run them)\n\
              813 passed, 2 failed\n"
         );
     }

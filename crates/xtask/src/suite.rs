@@ -1,7 +1,7 @@
-//! `cargo xtask test`: the steps, cheap ones first. Steps of one kind all run, so that one go tells
-//! everything they know; once a kind has failed the dearer ones are left out, and the closing lines
-//! say which. One profile and one set of features for all, so that nothing is built twice but for
-//! what clippy and rustdoc check on their own.
+//! `cargo xtask test`: the steps, cheap ones first. All steps of a kind run, so that one run reports all of
+//! their findings. After a kind has failed, more expensive kinds are skipped, and the summary says which.
+//! All steps use one profile and one set of features, so that nothing is built twice except for clippy
+//! and rustdoc.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use crate::tidy;
 use crate::transcript::Transcript;
 use crate::workspace::Workspace;
 
-/// How dear a step is: the next kind starts only once this one has gone well.
+/// How expensive a step is. The next kind starts only if this one has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Seconds, and nothing is built.
@@ -37,7 +37,7 @@ const FRESHLY_SEEDED: [&str; 6] = [
 struct Step {
     name: &'static str,
     kind: Kind,
-    /// What a reader would type to run this step alone.
+    /// The command that runs this step alone.
     shown: &'static str,
     run: fn(&Workspace) -> anyhow::Result<Tally>,
 }
@@ -45,7 +45,12 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "format", kind: Kind::Quick, shown: "cargo fmt --all --check", run: format },
     Step { name: "tidy", kind: Kind::Quick, shown: "cargo xtask tidy", run: tidy::run },
-    Step { name: "packages", kind: Kind::Quick, shown: "for some tests", run: provide },
+    Step {
+        name: "packages",
+        kind: Kind::Quick,
+        shown: "system packages for some tests",
+        run: provide,
+    },
     Step {
         name: "lints",
         kind: Kind::Lints,
@@ -72,7 +77,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Runs the steps and closes with the sums; whether all is well.
+/// Runs the steps and prints a summary. Returns whether everything passed.
 pub fn run(keep_going: bool) -> bool {
     let workspace = Workspace::load();
     let report = drive(STEPS, keep_going, |step| match &workspace {
@@ -93,7 +98,7 @@ fn drive(
     let mut failed = None;
     for step in steps {
         if !keep_going && failed.is_some_and(|kind| kind != step.kind) {
-            report.left_out(step.name);
+            report.skipped(step.name);
             continue;
         }
         println!("\n=== {}: {}", step.name, step.shown);
@@ -126,21 +131,21 @@ fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
 
 fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
     let mut command = cargo(&workspace.root, &["test", "--workspace", "--no-fail-fast"]);
-    command.env("CARGO_TERM_COLOR", "never"); // its words are read
+    command.env("CARGO_TERM_COLOR", "never"); // the output is parsed
     if std::env::var_os("RUST_BACKTRACE").is_none() {
-        command.env("RUST_BACKTRACE", "1"); // a failure here may not come again
+        command.env("RUST_BACKTRACE", "1"); // a failure may not be reproducible
     }
-    // The same cases each time, so that a red run is about its commit. Without the seed
-    // (`cargo test -p …`), or with another one, each run looks elsewhere.
+    // The same cases in every run, so that a failure belongs to its commit. Without the seed
+    // (`cargo test -p …`), each run tries other cases.
     if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
         command.env("PROPTEST_RNG_SEED", "2024");
     }
     let mut transcript = Transcript::default();
     let status =
         command::streamed(&mut command, &mut std::io::stdout(), |line| transcript.line(line))?;
-    let outcome = transcript.finish(status.success());
-    outcome.failures.iter().for_each(|failure| println!("failed: {failure}"));
-    Ok(outcome.total)
+    let summary = transcript.finish(status.success());
+    summary.failures.iter().for_each(|failure| println!("failed: {failure}"));
+    Ok(summary.total)
 }
 
 /// Property tests of the pure crates with cases that no run has tried before. What fails is printed
@@ -156,16 +161,16 @@ fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
     let status = command::streamed(&mut command, &mut std::io::stdout(), |line| {
         transcript.line(line);
     })?;
-    let outcome = transcript.finish(status.success());
+    let summary = transcript.finish(status.success());
     let packages = packages.join(" ");
-    println!("fresh seed {seed}: {}", words(&outcome.total));
-    for failure in &outcome.failures {
+    println!("fresh seed {seed}: {}", words(&summary.total));
+    for failure in &summary.failures {
         println!("found with a fresh seed, not counted: {failure}");
     }
-    if outcome.total.failed > 0 {
+    if summary.total.failed > 0 {
         println!("repeat it with: PROPTEST_RNG_SEED={seed} cargo test {packages}");
     }
-    Ok(Tally { failed: 0, ..outcome.total })
+    Ok(Tally { failed: 0, ..summary.total })
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
@@ -201,7 +206,7 @@ mod tests {
         let (ran, report) = outcome(&["format"], false);
         assert_eq!(ran, ["format", "tidy", "packages"]);
         let closing = report.closing();
-        assert!(closing.contains("not run: lints, tests, fresh seed, docs"), "{closing}");
+        assert!(closing.contains("skipped: lints, tests, fresh seed, docs"), "{closing}");
         assert!(closing.ends_with("\n2 passed, 1 failed\n"), "{closing}");
     }
 
@@ -210,7 +215,7 @@ mod tests {
         let (ran, report) = outcome(&["tidy", "lints"], true);
         assert_eq!(ran, ALL);
         assert_eq!(report.total().failed, 2);
-        assert!(!report.closing().contains("not run"));
+        assert!(!report.closing().contains("skipped"));
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! What `cargo test` says, counted. Cargo has no stable output for programs, so its words are read:
+//! Counts the results in the output of `cargo test`. Cargo has no stable machine-readable output, so the text is
+//! parsed:
 //!
 //! ```text
-//!      Running unittests src/lib.rs (target/debug/deps/snic_domain-1f)   a target opens
+//!      Running unittests src/lib.rs (target/debug/deps/snic_domain-1f)   a target starts
 //! test result: ok. 12 passed; 0 failed; 1 ignored; …                     its result
 //! error: test failed, to rerun pass `-p snic-domain --lib`               cargo's verdict on it
-//!    Doc-tests snic_domain                                               the next one opens
+//!    Doc-tests snic_domain                                               the next one starts
 //! ```
 //!
-//! A target that closes without a result line was aborted, or ended the process in the middle of
-//! its tests: that is one failure, whatever its exit status. Every test target must use the standard
-//! harness for this reason.
+//! A target without a result line was aborted, or ended its process in the middle of a test. That counts as one
+//! failure, whatever its exit status, so every test target must use the standard harness.
 
 use crate::report::Tally;
 
-/// Reads the lines of one run of `cargo test --no-fail-fast`.
+/// Parses the lines of one run of `cargo test --no-fail-fast`.
 #[derive(Debug, Default)]
 pub struct Transcript {
     total: Tally,
@@ -22,7 +22,7 @@ pub struct Transcript {
     failures: Vec<String>,
 }
 
-/// The target whose output is being read.
+/// The target whose output is being parsed.
 #[derive(Debug)]
 struct Target {
     name: String,
@@ -30,9 +30,9 @@ struct Target {
     is_failed: bool,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TestSummary {
     /// Tests that passed, failed and were ignored, over all targets.
     pub total: Tally,
     /// Targets with failures, and failures that belong to no target, each in a few words.
@@ -40,7 +40,7 @@ pub struct Outcome {
 }
 
 impl Transcript {
-    /// Takes the next line, without its end.
+    /// Parses the next line, without its line break.
     pub fn line(&mut self, line: &str) {
         let line = after_test_name(line);
         if let Some(name) = opening(line) {
@@ -56,7 +56,7 @@ impl Transcript {
 
     fn result(&mut self, result: Tally) {
         self.total += result;
-        let name = self.open.as_mut().map_or("a target that was not announced", |target| {
+        let name = self.open.as_mut().map_or("an unknown target", |target| {
             target.has_result = true;
             target.is_failed |= result.failed > 0;
             &target.name
@@ -66,14 +66,14 @@ impl Transcript {
         }
     }
 
-    /// Cargo says that the open target failed; usually its result line has said so before.
+    /// Cargo reports that the open target failed; usually its result line has said so already.
     fn verdict(&mut self) {
         let unexplained =
             self.open.as_mut().filter(|target| target.has_result && !target.is_failed);
         if let Some(target) = unexplained {
             target.is_failed = true;
             let name = target.name.clone();
-            self.fail(format!("{name}: all tests passed, yet its process failed"));
+            self.fail(format!("{name}: all tests passed, but its process failed"));
         }
     }
 
@@ -88,37 +88,37 @@ impl Transcript {
         self.failures.push(what);
     }
 
-    /// The sums, once cargo has ended with or without success.
-    pub fn finish(mut self, success: bool) -> Outcome {
+    /// The totals, once cargo has exited with or without success.
+    pub fn finish(mut self, success: bool) -> TestSummary {
         self.close();
         if !success && self.total.failed == 0 {
-            self.fail("cargo failed before or after the tests: see above".to_owned());
+            self.fail("cargo failed before or after the tests; see the output above".to_owned());
         } else if self.opened == 0 {
-            self.fail("no test target was seen: has cargo changed its words?".to_owned());
+            self.fail("no test target found; has the output of cargo changed?".to_owned());
         }
-        Outcome { total: self.total, failures: self.failures }
+        TestSummary { total: self.total, failures: self.failures }
     }
 }
 
-/// With one thread the harness writes a test's name before it runs and ends the line after: when
-/// the process ends in between, cargo's next words stand on the same line.
+/// With one thread, the harness prints a test's name before the test and the line break after it. If the
+/// process ends in between, cargo's next output is on the same line.
 fn after_test_name(line: &str) -> &str {
     let name = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
     name.map_or(line, |(_, rest)| rest)
 }
 
-/// The name of the target that a line of cargo opens. Cargo right-aligns its verbs in 12 columns.
+/// The name of the target that a line starts. Cargo right-aligns its verbs in 12 columns.
 fn opening(line: &str) -> Option<&str> {
     if let Some(name) = line.strip_prefix("   Doc-tests ") {
         return Some(&line[line.len() - name.len() - "Doc-tests ".len()..]);
     }
     let target = line.strip_prefix("     Running ")?.strip_suffix(')')?;
     let (_, program) = target.rsplit_once(" (")?;
-    // The program's name says more than `unittests src/lib.rs`: it holds the crate's.
+    // The program's name says more than `unittests src/lib.rs`: it contains the crate's name.
     program.rsplit_once(['/', '\\']).map(|(_, file)| file)
 }
 
-/// The figures of a result line of the standard harness.
+/// The counts of a result line of the standard harness.
 fn result(line: &str) -> Option<Tally> {
     let rest = line.strip_prefix("test result: ")?;
     let figures = rest.strip_prefix("ok. ").or_else(|| rest.strip_prefix("FAILED. "))?;
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str, success: bool) -> Outcome {
+    fn read(text: &str, success: bool) -> TestSummary {
         let mut transcript = Transcript::default();
         text.lines().for_each(|line| transcript.line(line));
         transcript.finish(success)
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_good_run_is_summed_over_all_targets() {
         let outcome = read(include_str!("../golden/test_passes.txt"), true);
-        assert_eq!(outcome, Outcome { total: tally(5, 0, 1), failures: vec![] });
+        assert_eq!(outcome, TestSummary { total: tally(5, 0, 1), failures: vec![] });
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
                     error: test failed, to rerun pass `-p alpha --test late`\n";
         let outcome = read(text, false);
         assert_eq!(outcome.total, tally(2, 1, 0));
-        assert_eq!(outcome.failures, ["late-00ff: all tests passed, yet its process failed"]);
+        assert_eq!(outcome.failures, ["late-00ff: all tests passed, but its process failed"]);
     }
 
     #[test]

@@ -1,17 +1,16 @@
-//! The workspace as `cargo metadata` tells it, cut down to what the checks ask about, so that the
-//! checks run on values that a test can write by hand.
+//! The workspace from `cargo metadata`, reduced to what the checks need, so that tests can write it by hand.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, TargetKind};
 
-/// What the checks know of the workspace.
+/// The workspace as the checks see it.
 #[derive(Debug)]
 pub struct Workspace {
     /// The folder of the root manifest.
     pub root: PathBuf,
-    /// Where cargo builds; follows `CARGO_TARGET_DIR`.
+    /// The target folder; follows `CARGO_TARGET_DIR`.
     pub target: PathBuf,
     /// Our own packages, by role.
     pub members: Vec<Member>,
@@ -24,7 +23,7 @@ pub struct Workspace {
 pub struct Member {
     /// The name in its manifest, such as `snic-domain`.
     pub name: String,
-    /// The name that the architecture gives it: its folder under `crates/`, or `integration`.
+    /// Its role: the folder under `crates/`, or `integration`.
     pub role: String,
     /// Its manifest, from the root.
     pub manifest: PathBuf,
@@ -39,7 +38,7 @@ pub struct Member {
 pub struct Edge {
     /// The role depended on.
     pub to: String,
-    /// Whether it is there for tests and benchmarks only.
+    /// Whether it is for tests and benchmarks only.
     pub dev: bool,
 }
 
@@ -48,17 +47,17 @@ pub struct Edge {
 pub struct Package {
     /// Name and version, as an error prints them.
     pub id: String,
-    /// The licence expression of its manifest, where there is one.
+    /// The licence expression of its manifest, if any.
     pub licence: Option<String>,
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Runs `cargo metadata`.
     ///
     /// # Errors
     /// Cargo cannot be run, or refuses a manifest.
     pub fn load() -> anyhow::Result<Self> {
-        let metadata = MetadataCommand::new().exec().context("asking cargo for its metadata")?;
+        let metadata = MetadataCommand::new().exec().context("run cargo metadata")?;
         Ok(Self::from_metadata(&metadata))
     }
 
@@ -111,8 +110,8 @@ fn from_root(path: &Path, root: &Path) -> PathBuf {
     path.strip_prefix(root).unwrap_or(path).to_owned()
 }
 
-/// The architecture speaks of folders, not of package names: `crates/daemon` is `daemon`, whatever
-/// the program is called, and all of `integration/` is one role.
+/// Roles are folders, not package names: `crates/daemon` is `daemon`, whatever the program is called, and all of
+/// `integration/` is one role.
 fn role(folder: &Path) -> String {
     let mut parts = folder.iter().map(|part| part.to_string_lossy());
     match (parts.next().as_deref(), parts.next(), parts.next()) {

@@ -1,27 +1,27 @@
-//! What `snicctl audit` takes.
+//! Arguments of `snicctl audit`.
 
 use clap::Args;
 
-/// Which entries of the audit log.
+/// Filter for entries of the audit log.
 #[derive(Debug, Args)]
 pub struct AuditQuery {
-    /// Only about this tenant or by it
+    /// Only entries about or by this tenant
     #[arg(long, value_name = "TENANT")]
     pub of: Option<String>,
-    /// Only of this caller: operator/NAME, tenant/ID or orchestrator/NAME
+    /// Only entries of this caller: operator/NAME, tenant/ID or orchestrator/NAME
     #[arg(long, value_name = "IDENTITY")]
     pub caller: Option<String>,
-    /// Only of this method, such as CreateDag
+    /// Only entries of this method, such as CreateDag
     #[arg(long, value_name = "METHOD")]
     pub method: Option<String>,
-    /// Only since then: a duration back from now, such as 2h, or a time, such as
+    /// Only entries since then: a duration before now, such as 2h, or a time, such as
     /// 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Moment>,
-    /// Only before then: as with --since
+    /// Only entries before then; same format as --since
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
-    /// How many at most, the latest
+    /// Maximum number of entries, the latest ones
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 100)]
     pub limit: usize,
 }
@@ -33,10 +33,12 @@ pub struct Moment(pub std::time::SystemTime);
 fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(ago) = text.parse::<humantime::Duration>() {
         let then = std::time::SystemTime::now().checked_sub(*ago);
-        return then.map(Moment).ok_or_else(|| format!("{text} is too long ago"));
+        return then
+            .map(Moment)
+            .ok_or_else(|| format!("{text} is too long ago; use a shorter duration"));
     }
     humantime::parse_rfc3339(text).map(Moment).map_err(|_| {
-        format!("{text:?} is neither a duration (2h) nor a time (2026-01-31T12:00:00Z)")
+        format!("{text:?} is not valid; use a duration (2h) or a time (2026-01-31T12:00:00Z)")
     })
 }
 

@@ -1,4 +1,4 @@
-//! What `snicctl bitstream` takes.
+//! Arguments of `snicctl bitstream`.
 
 use std::path::PathBuf;
 
@@ -10,76 +10,76 @@ use super::{Guard, KindArg};
 /// A bitstream to upload.
 #[derive(Debug, Args)]
 pub struct NewBitstream {
-    /// Its id: NAME for the provider's, TENANT.NAME for a tenant's
+    /// Id: NAME for the provider's, TENANT.NAME for a tenant's
     pub name: String,
-    /// The file with its bytes
+    /// File with the bitstream
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// Its network task types in the order a packet meets them: nat,firewall
+    /// Network task types in the order packets pass them: nat,firewall
     #[arg(long, value_delimiter = ',', required = true)]
     pub nts: Vec<String>,
-    /// The card model it was built for
+    /// Card model it was built for
     #[arg(long)]
     pub model: String,
-    /// The kind of region it loads into
+    /// Kind of region it is for
     #[arg(long, default_value = "known-nt")]
     pub kind: KindArg,
-    /// DAGs of other tenants may use a region that holds it
+    /// Allow DAGs of other tenants to use a region that holds it
     #[arg(long)]
     pub shareable: bool,
-    /// The file with its ed25519 signature, by a key that the operator trusts
+    /// File with its ed25519 signature, by a key that the operator trusts
     #[arg(long, value_name = "FILE")]
     pub signature: Option<PathBuf>,
 }
 
-/// A test image to be built.
+/// A test image to build.
 #[derive(Debug, Args)]
 pub struct TestImage {
-    /// The file to write
+    /// File to write
     pub file: PathBuf,
-    /// Its network task types in the order a packet meets them: nat,firewall; of the provider's
+    /// Network task types in the order packets pass them: nat,firewall; from the provider's
     /// catalogue
     #[arg(long, value_delimiter = ',', required_unless_present = "role")]
     pub nts: Vec<String>,
-    /// Instead of a region's bitstream, a whole role with this UUID, for XRT's emulation
+    /// Build a whole role with this UUID for XRT's emulation, instead of a region's bitstream
     #[arg(long, value_name = "UUID", conflicts_with_all = ["nts", "size"])]
     pub role: Option<Uuid>,
-    /// The kernel with the register map of that role
+    /// Kernel of the role that has the register map
     #[arg(long, default_value = "snic_control:control_0", requires = "role")]
     pub control: String,
-    /// The card model to build it for
+    /// Card model to build for
     #[arg(long)]
     pub model: String,
-    /// Its bytes; else as many as the model's largest region takes
+    /// Size in bytes [default: what the model's largest region takes]
     #[arg(long)]
     pub size: Option<u64>,
 }
 
-/// Verbs of bitstreams.
+/// Verbs of `snicctl bitstream`.
 #[derive(Debug, Subcommand)]
 pub enum BitstreamCommand {
-    /// Builds an image for simulated cards, without a vendor's tools and without a server
+    /// Build an image for simulated cards, without vendor tools and without a server
     BuildTest(TestImage),
-    /// Uploads a bitstream
+    /// Upload a bitstream
     Upload(NewBitstream),
-    /// Lists the bitstreams you may use
+    /// List the bitstreams you may use
     List,
-    /// Shows a bitstream
+    /// Show a bitstream
     Get {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Names sequences of NTs that are worth a bitstream, and what each would bring
+    /// Recommend NT sequences that are worth building, with their benefit
     Recommend {
-        /// The card; without it, the only one
+        /// Card; optional if there is only one
         card: Option<String>,
-        /// A folder for the build manifests, one file a sequence
+        /// Folder for build manifests, one file per sequence
         #[arg(long, value_name = "FOLDER")]
         manifests: Option<PathBuf>,
     },
-    /// Deletes a bitstream that no DAG is mapped to
+    /// Delete a bitstream that no DAG is mapped to
     Delete {
-        /// Its id
+        /// Id
         name: String,
         #[command(flatten)]
         guard: Guard,

@@ -1,113 +1,113 @@
-//! What `snicctl card`, `snicctl region` and `snicctl fairness` take.
+//! Arguments of `snicctl card`, `snicctl region` and `snicctl fairness`.
 
 use clap::Subcommand;
 
-/// Verbs of cards.
+/// Verbs of `snicctl card`.
 #[derive(Debug, Subcommand)]
 pub enum CardCommand {
-    /// Lists the cards
+    /// List cards
     List,
-    /// Shows a card and the map of its regions
+    /// Show a card and the map of its regions
     Get {
-        /// Its id; without it, the only card
+        /// Id; optional if there is only one card
         name: Option<String>,
     },
-    /// Moves DAGs together, where that frees regions or spares passes
+    /// Move DAGs together where that frees regions or saves passes
     Optimize {
-        /// Its id; without it, the only card
+        /// Id; optional if there is only one card
         name: Option<String>,
-        /// Only show which moves would be made
+        /// Only show the moves
         #[arg(long, conflicts_with = "wait")]
         dry_run: bool,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
     },
-    /// Loads the role that the daemon's settings name, with all that is in it; drain the regions first
+    /// Load the role that the daemon's settings name; drain the card first
     LoadRole {
-        /// Its id; without it, the only card
+        /// Id; optional if there is only one card
         name: Option<String>,
-        /// Also where the card holds this role already
+        /// Load it even if the card holds this role already
         #[arg(long)]
         force: bool,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
     },
-    /// Places nothing new on a card; what is there stays
+    /// Place no new DAGs on a card; existing DAGs stay
     Cordon {
-        /// The card; without it, the only one
+        /// Card; optional if there is only one
         name: Option<String>,
     },
-    /// Takes a card out of use; ends when the DAGs that it serves are deleted
+    /// Take a card out of use; completes when the DAGs that it serves are deleted
     Drain {
-        /// The card; without it, the only one
+        /// Card; optional if there is only one
         name: Option<String>,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
     },
-    /// Puts a cordoned or drained card into use again
+    /// Put a cordoned or drained card back into use
     #[command(visible_alias = "undrain")]
     Uncordon {
-        /// The card; without it, the only one
+        /// Card; optional if there is only one
         name: Option<String>,
     },
 }
 
-/// Verbs of fairness.
+/// Verbs of `snicctl fairness`.
 #[derive(Debug, Subcommand)]
 pub enum FairnessCommand {
-    /// Shows all tenants, or one with the history of the last minutes
+    /// Show all tenants, or one tenant with the history of the last minutes
     Get {
-        /// The tenant; without it, all that you may see
+        /// Tenant; without it, all that you may see
         tenant: Option<String>,
     },
 }
 
-/// Verbs of regions.
+/// Verbs of `snicctl region`.
 #[derive(Debug, Subcommand)]
 pub enum RegionCommand {
-    /// Lists regions
+    /// List regions
     List {
-        /// The card; without it, all
+        /// Card; without it, all cards
         card: Option<String>,
     },
-    /// Shows a region
+    /// Show a region
     Get {
-        /// `3` on the only card, or `card0/3`
+        /// Region: `card0/3`, or `3` if there is only one card
         name: String,
     },
-    /// Takes a region out of use and moves its DAGs elsewhere
+    /// Take a region out of use and move its DAGs elsewhere
     Drain {
-        /// `3` on the only card, or `card0/3`
+        /// Region: `card0/3`, or `3` if there is only one card
         name: String,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
     },
-    /// Places nothing new in a region; what is there stays
+    /// Place no new DAGs in a region; existing DAGs stay
     Cordon {
-        /// `3` on the only card, or `card0/3`
+        /// Region: `card0/3`, or `3` if there is only one card
         name: String,
     },
-    /// Puts a cordoned or drained region into use again
+    /// Put a cordoned or drained region back into use
     #[command(visible_alias = "uncordon")]
     Undrain {
-        /// `3` on the only card, or `card0/3`
+        /// Region: `card0/3`, or `3` if there is only one card
         name: String,
     },
-    /// Forgets a region's failures and tries it anew
+    /// Clear the failures of a region and try it again
     Reset {
-        /// `3` on the only card, or `card0/3`
+        /// Region: `card0/3`, or `3` if there is only one card
         name: String,
-        /// Wait until it is done
+        /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
     },
-    /// Prints changes as they happen
+    /// Print changes as they happen
     Watch {
-        /// The card; without it, all
+        /// Card; without it, all cards
         card: Option<String>,
     },
 }

@@ -1,21 +1,21 @@
-//! Classification rules.
+//! Arguments of `snicctl rule`.
 
 use clap::{Args, Subcommand};
 
 use super::Guard;
 
-/// A classification rule. A property that is not given matches every packet.
+/// A classification rule. An omitted field matches every packet.
 #[derive(Debug, Args)]
 pub struct NewRule {
-    /// Its id
+    /// Id
     pub name: String,
-    /// The DAG that matching packets take
+    /// DAG for matching packets
     #[arg(long)]
     pub dag: String,
-    /// Of the rules that match, the lowest number counts
+    /// Priority; among matching rules, the lowest number wins
     #[arg(long, default_value_t = 0)]
     pub priority: u32,
-    /// Number of the sending virtual function
+    /// Index of the sending virtual function
     #[arg(long, group = "match")]
     pub vf: Option<u32>,
     /// VXLAN network identifier
@@ -43,30 +43,32 @@ fn protocol(text: &str) -> Result<u32, String> {
         "icmp" => Ok(1),
         "tcp" => Ok(6),
         "udp" => Ok(17),
-        number => number.parse().map_err(|_| "use tcp, udp, icmp or a number, 0 to 255".to_owned()),
+        number => {
+            number.parse().map_err(|_| "use tcp, udp, icmp, or a number from 0 to 255".to_owned())
+        }
     }
 }
 
-/// Verbs of rules.
+/// Verbs of `snicctl rule`.
 #[derive(Debug, Subcommand)]
 pub enum RuleCommand {
-    /// Adds a rule
+    /// Create a rule
     #[command(group = clap::ArgGroup::new("match").required(true).multiple(true))]
     Create(NewRule),
-    /// Lists rules
+    /// List rules
     List {
-        /// Only those that lead to this DAG
+        /// Only rules of this DAG
         #[arg(long)]
         dag: Option<String>,
     },
-    /// Shows a rule
+    /// Show a rule
     Get {
-        /// Its id
+        /// Id
         name: String,
     },
-    /// Removes a rule
+    /// Delete a rule
     Delete {
-        /// Its id
+        /// Id
         name: String,
         #[command(flatten)]
         guard: Guard,

@@ -1,28 +1,28 @@
-//! What `snicctl maintenance`, `snicctl backup` and `snicctl support-bundle` take.
+//! Arguments of `snicctl maintenance`, `snicctl backup` and `snicctl support-bundle`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Verbs of maintenance.
+/// Verbs of `snicctl maintenance`.
 #[derive(Debug, Subcommand)]
 pub enum MaintenanceCommand {
-    /// Shows whether new DAGs and machines are taken in
+    /// Show whether maintenance mode is on
     Status,
-    /// Takes in no new DAGs and machines; what is there is served
+    /// Reject new DAGs and VM bindings; existing ones are served
     On {
-        /// Why; who is refused is told
+        /// Reason, shown in rejections
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
-    /// Takes in new DAGs and machines again
+    /// Accept new DAGs and VM bindings again
     Off,
 }
 
-/// Where to.
+/// The file to write.
 #[derive(Debug, Args)]
 pub struct BackupFile {
-    /// The file to write
+    /// File to write
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub file: PathBuf,
 }

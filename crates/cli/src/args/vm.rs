@@ -1,60 +1,60 @@
-//! What `snicctl vm` takes.
+//! Arguments of `snicctl vm`.
 
 use clap::{Args, Subcommand};
 
-/// What a machine is to get.
+/// A binding to create.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("chains").required(true))]
 pub struct NewBinding {
-    /// The machine's UUID
+    /// UUID of the virtual machine
     pub vm: String,
-    /// A DAG for its packets; several times for several, which its functions lead to in turn
+    /// DAG for its packets; repeat for several, which its virtual functions use in turn
     #[arg(long, group = "chains")]
     pub dag: Vec<String>,
-    /// A DAG to make one of its own like
+    /// DAG to copy for this virtual machine alone
     #[arg(long, group = "chains")]
     pub template: Option<String>,
-    /// How many virtual functions [default: one for each DAG]
+    /// Number of virtual functions [default: one per DAG]
     #[arg(long)]
     pub functions: Option<u32>,
-    /// How long it may take until all is ready
+    /// Time limit until the binding is ready
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub ready_within: humantime::Duration,
-    /// How long it outlives its last heartbeat [default: until it is unbound]
+    /// Lease: how long it outlives its last heartbeat [default: until it is unbound]
     #[arg(long, value_name = "TIME")]
     pub lease: Option<humantime::Duration>,
 }
 
-/// Verbs of virtual machines.
+/// Verbs of `snicctl vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Gives a machine functions that lead to its DAGs, and waits until the card does so
+    /// Bind virtual functions of a VM to DAGs, and wait until the card confirms it
     Bind(NewBinding),
-    /// Takes back what a machine has
+    /// Release the virtual functions of a VM
     Unbind {
-        /// The machine's UUID
+        /// UUID of the virtual machine
         vm: String,
     },
-    /// Shows what a machine has
+    /// Show the binding of a VM
     Get {
-        /// The machine's UUID
+        /// UUID of the virtual machine
         vm: String,
     },
-    /// Lists machines
+    /// List bindings
     List {
-        /// Those of all tenants
+        /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
     },
-    /// Prints changes as they happen
+    /// Print changes as they happen
     Watch {
-        /// Those of all tenants
+        /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
     },
-    /// Says that machines are alive
+    /// Renew the leases of VMs
     Heartbeat {
-        /// UUIDs of machines
+        /// UUIDs of virtual machines
         #[arg(required = true)]
         vms: Vec<String>,
     },

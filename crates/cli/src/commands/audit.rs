@@ -14,7 +14,7 @@ use snic_client::lists::PAGE_SIZE;
 use snic_client::names;
 use snic_client::output::audit as views;
 
-/// The latest entries that fit, oldest first.
+/// Prints the latest entries, oldest first.
 pub async fn run(session: &mut Session, query: AuditQuery) -> Result<(), Failure> {
     let client = session.client()?;
     let limit = query.limit;
@@ -32,7 +32,7 @@ pub async fn run(session: &mut Session, query: AuditQuery) -> Result<(), Failure
     session.output.many(&entries, views::entries)
 }
 
-/// Pages until there are enough: the log may be long, and nobody reads all of it.
+/// Reads pages until there are enough entries; the log may be long.
 async fn latest(
     client: &Client,
     request: ListAuditEntriesRequest,

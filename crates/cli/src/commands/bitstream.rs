@@ -25,12 +25,12 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{consolidation, text, views};
 
-/// Bytes of a chunk: a quarter of what a message may have, so that a slow link shows progress to
-/// the server often enough.
+/// Size of a chunk, in bytes: a quarter of a message's limit, so that the server sees progress often enough
+/// on a slow link.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Registers of a test role: a power of two with room for the whole map.
+/// Register space of a test role: a power of two that holds the whole map.
 const ROLE_REGISTERS: ByteSize = ByteSize::from_bytes(4 << 20);
-/// Memory of a test role: what bitstreams are staged in.
+/// Memory of a test role, in which bitstreams are staged.
 const ROLE_MEMORY: ByteSize = ByteSize::from_bytes(256 << 20);
 
 pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(), Failure> {
@@ -83,14 +83,14 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
     Ok(())
 }
 
-/// Writes a bitstream or a role for a model, with nothing of a vendor's in it.
+/// Writes a test bitstream or role for a card model, without any vendor content.
 fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     let refused = |what: String, advice: &str| Failure::usage(what, advice);
     let catalogue = catalogue::builtin().map_err(|error| refused(error.to_string(), ""))?;
     let Some(card) = catalogue.cards.iter().find(|card| card.model.as_str() == wanted.model) else {
         let known: Vec<_> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
-        let advice = format!("there are {}", known.join(", "));
-        return Err(refused(format!("there is no card model {}", wanted.model), &advice));
+        let advice = format!("use one of {}", known.join(", "));
+        return Err(refused(format!("unknown card model {}", wanted.model), &advice));
     };
     let bytes = match wanted.role {
         Some(uuid) => test_role(card, uuid, &wanted.control)?,
@@ -102,7 +102,7 @@ fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A container that holds the register map and nothing else.
+/// A container with the register map and nothing else.
 fn test_role(card: &CardProfile, uuid: Uuid, control: &str) -> Result<Vec<u8>, Failure> {
     let role = TestRole {
         uuid,
@@ -115,7 +115,7 @@ fn test_role(card: &CardProfile, uuid: Uuid, control: &str) -> Result<Vec<u8>, F
     role.build(card).map_err(|error| Failure::usage(error.to_string(), ""))
 }
 
-/// A valid bitstream of a chain: its ROM, and noise where a real one has logic.
+/// A valid bitstream of a chain: its ROM, and noise in place of logic.
 fn test_chain(
     card: &CardProfile,
     catalogue: &Catalogue,
@@ -126,10 +126,7 @@ fn test_chain(
         let found = catalogue.nt_types.iter().find(|nt| nt.id.as_str() == id.trim());
         found.ok_or_else(|| {
             let known: Vec<_> = catalogue.nt_types.iter().map(|nt| nt.id.as_str()).collect();
-            refused(
-                format!("the catalogue has no NT {id}"),
-                &format!("it has {}", known.join(", ")),
-            )
+            refused(format!("unknown NT type {id}"), &format!("use one of {}", known.join(", ")))
         })
     };
     let chain = wanted.nts.iter().map(nt).collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +164,7 @@ async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure>
     session.output.one(&uploaded, views::bitstream)
 }
 
-/// A signature is 64 bytes; the server says so too, but not which file it is.
+/// Reads a signature of 64 bytes. The server checks it too, but cannot name the file.
 fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -175,8 +172,9 @@ fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
     if bytes.len() == 64 {
         return Ok(bytes);
     }
-    let message = format!("{} is no ed25519 signature: it has not 64 bytes", path.display());
-    Err(Failure::usage(message, "bitstreams/README.md says how to make one"))
+    let message =
+        format!("{} is not an ed25519 signature: its size is not 64 bytes", path.display());
+    Err(Failure::usage(message, "bitstreams/README.md shows how to sign a bitstream"))
 }
 
 fn read(path: &Path) -> Result<Bytes, Failure> {
@@ -186,16 +184,20 @@ fn read(path: &Path) -> Result<Bytes, Failure> {
     let file = File::open(path).map_err(failed)?;
     file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {
-        0 => Err(Failure::usage(format!("{} is empty", path.display()), "")),
+        0 => Err(Failure::usage(
+            format!("{} is empty", path.display()),
+            "choose the file with the bitstream",
+        )),
         size if size > limit => {
-            let message = format!("{} is larger than {BITSTREAM_BYTES_MAX}", path.display());
-            Err(Failure::usage(message, "a bitstream fills one region: build it for one"))
+            let message =
+                format!("{} is larger than the limit of {BITSTREAM_BYTES_MAX}", path.display());
+            Err(Failure::usage(message, "upload the partial bitstream of one region"))
         }
         _ => Ok(bytes.into()),
     }
 }
 
-/// The header and then the bytes in chunks, which share one buffer.
+/// The header, then the bytes in chunks that share one buffer.
 fn messages(header: BitstreamHeader, bytes: &Bytes) -> Vec<UploadBitstreamRequest> {
     let starts = (0..bytes.len()).step_by(CHUNK_BYTES);
     let chunks = starts.map(|start| bytes.slice(start..bytes.len().min(start + CHUNK_BYTES)));

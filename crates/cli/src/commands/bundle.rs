@@ -1,8 +1,8 @@
-//! `snicctl support-bundle`: what whoever looks into a problem needs, in one file.
+//! `snicctl support-bundle`: the diagnostics for a problem report in one file.
 //!
-//! All of it comes over the API, as the operator sees it; the server leaves out of its settings and
-//! its log what may be secret, and keys never leave the files that they are in. What cannot be had
-//! is in the bundle as the error that came instead: a bundle is made when things are broken.
+//! Everything comes over the API, as the operator sees it. The server removes secrets from its settings
+//! and log, and keys never leave their files. If a part cannot be read, the bundle has the error instead,
+//! because a bundle is needed when things are broken.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,12 +17,12 @@ use snic_api::v1::{
 };
 
 use super::Session;
-use super::system::Partial;
+use super::system::PartialFile;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
-use snic_client::output::message::{Resource, Shown};
+use snic_client::output::message::{JsonMessage, Resource};
 
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
@@ -52,14 +52,15 @@ impl Bundle {
         Ok(())
     }
 
-    /// A list as JSON, or why it could not be had.
+    /// Adds a list as JSON, or the error instead.
     fn add_list<R: Resource>(
         &mut self,
         name: &str,
         list: Result<Vec<R>, Failure>,
     ) -> Result<(), Failure> {
         let shown = list.and_then(|list| {
-            let shown: Vec<Shown> = list.iter().map(Shown::new).collect::<Result<_, _>>()?;
+            let shown: Vec<JsonMessage> =
+                list.iter().map(JsonMessage::new).collect::<Result<_, _>>()?;
             Ok(serde_json::to_string_pretty(&shown).unwrap_or_default())
         });
         match shown {
@@ -73,12 +74,12 @@ impl Bundle {
     }
 }
 
-/// All pages of a method whose request has only a page, and a parent or nothing.
+/// All pages of a list method.
 macro_rules! list {
     ($client:expr, $service:ident.$method:ident, $request:ident { $($field:ident: $value:expr),* },
      $items:ident) => {
         pages(async |page_token| {
-            #[allow(clippy::needless_update, reason = "some requests have nothing else")]
+            #[allow(clippy::needless_update, reason = "some requests have no other fields")]
             let request = $request {
                 page_size: PAGE_SIZE,
                 page_token,
@@ -92,7 +93,7 @@ macro_rules! list {
     };
 }
 
-/// Gathers and writes the bundle.
+/// Collects and writes the bundle.
 pub async fn run(session: &mut Session, path: &Path) -> Result<(), Failure> {
     let client = session.client()?;
     let mut bundle = Bundle::new();
@@ -100,14 +101,14 @@ pub async fn run(session: &mut Session, path: &Path) -> Result<(), Failure> {
     lists(&client, &mut bundle).await?;
     history(&client, &mut bundle).await?;
     let names = bundle.names.clone();
-    let mut partial = Partial::create(path)?;
+    let mut partial = PartialFile::create(path)?;
     partial.write(&bundle.finish()?)?;
     partial.finish()?;
     let told = format!("{}: {}\n", path.display(), names.join(", "));
     session.output.plain(&json!({ "file": path, "parts": names }), &told)
 }
 
-/// What the server says of itself.
+/// Diagnostics of the server itself.
 async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let mut versions = format!("snicctl {}\n", env!("CARGO_PKG_VERSION"));
     let found = call!(client, Safe, system.get_diagnostics, GetDiagnosticsRequest {});
@@ -126,7 +127,7 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     bundle.add("versions.txt", &versions)
 }
 
-/// What there is, and how it is.
+/// All resources.
 async fn lists(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let all = || "tenants/-".to_owned();
     bundle.add_list("cards", lists::cards(client).await)?;
@@ -148,7 +149,7 @@ async fn lists(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     )
 }
 
-/// What happened.
+/// Operations, events and the audit log.
 async fn history(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     bundle.add_list(
         "operations",

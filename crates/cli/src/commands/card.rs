@@ -53,7 +53,7 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
             if dry_run {
                 return session.output.one(&reply, consolidation::moves);
             }
-            let missing = || Failure::Reply("there is no operation in it".into());
+            let missing = || Failure::Reply("the reply has no operation".into());
             session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
         }
         CardCommand::LoadRole { name, force, wait } => {
@@ -64,7 +64,7 @@ pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Fail
     }
 }
 
-/// A card's whole name; without one, that of the only card.
+/// A card's full name; without a name, that of the only card.
 pub(super) async fn named(client: &Client, name: Option<String>) -> Result<String, Failure> {
     match name {
         Some(name) => names::card(&name),
@@ -77,10 +77,10 @@ pub(super) async fn only(client: &Client) -> Result<String, Failure> {
     let cards = lists::cards(client).await?;
     match cards.as_slice() {
         [card] => Ok(card.name.clone()),
-        [] => Err(Failure::usage("the server has no card", "its log says why")),
+        [] => Err(Failure::usage("the server has no card", "the server's log says why")),
         several => {
             let names: Vec<&str> = several.iter().map(|card| text::id(&card.name)).collect();
-            let hint = format!("name one: {}", names.join(", "));
+            let hint = format!("choose one of {}", names.join(", "));
             Err(Failure::usage("the server has several cards", hint))
         }
     }

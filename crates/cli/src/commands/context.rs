@@ -1,4 +1,4 @@
-//! `snicctl context`: changes the user's file, asks no server.
+//! `snicctl context`: changes the user's file; no server is involved.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub fn run(session: &mut Session, command: ContextCommand) -> Result<(), Failure
             file.get(&name)?;
             file.contexts.current = Some(name.clone());
             file.save()?;
-            show(session, &file, name, "now current: ")
+            show(session, &file, name, "current context: ")
         }
         ContextCommand::Set { name, parts } => {
             set(session, &mut file, &name, parts)?;
@@ -42,10 +42,10 @@ pub fn run(session: &mut Session, command: ContextCommand) -> Result<(), Failure
 }
 
 fn no_current() -> Failure {
-    Failure::usage("no context is current", "choose one with `snicctl context use`")
+    Failure::usage("no current context", "choose one with `snicctl context use NAME`")
 }
 
-/// Changes what was given, and keeps the rest. The first context becomes the current one.
+/// Sets the given parts and keeps the rest. The first context becomes the current one.
 fn set(
     session: &Session,
     file: &mut ContextsFile,
@@ -53,7 +53,10 @@ fn set(
     parts: ContextParts,
 ) -> Result<(), Failure> {
     if name.is_empty() {
-        return Err(Failure::usage("a context has a name", ""));
+        return Err(Failure::usage(
+            "the name of the context is empty",
+            "choose a name, such as acme",
+        ));
     }
     let mut context = file.contexts.contexts.get(name).cloned().unwrap_or_default();
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -65,16 +68,19 @@ fn set(
     context.server_name = parts.server_name.or(context.server_name);
     context.identity = parts.identity.or(context.identity);
     if context.endpoint.is_empty() {
-        return Err(Failure::usage("a context has an endpoint", "give --endpoint"));
+        return Err(Failure::usage(
+            "the context has no endpoint",
+            "add --endpoint, such as https://127.0.0.1:7443",
+        ));
     }
     file.contexts.contexts.insert(name.to_owned(), context);
     file.contexts.current.get_or_insert_with(|| name.to_owned());
     Ok(())
 }
 
-/// A context with its name, for programs.
+/// A context with its name, for JSON and YAML.
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedContext<'a> {
     name: &'a str,
     current: bool,
     #[serde(flatten)]
@@ -86,8 +92,8 @@ const PLAIN: Style = Style { is_colour: false, now: std::time::SystemTime::UNIX_
 fn list(session: &mut Session, file: &ContextsFile) -> Result<(), Failure> {
     let is_current = |name: &str| file.contexts.current.as_deref() == Some(name);
     let contexts = file.contexts.contexts.iter();
-    let named: Vec<Named> = contexts
-        .map(|(name, context)| Named { name, current: is_current(name), context })
+    let named: Vec<NamedContext> = contexts
+        .map(|(name, context)| NamedContext { name, current: is_current(name), context })
         .collect();
     let rows = named.iter().map(|found| {
         vec![
@@ -95,15 +101,15 @@ fn list(session: &mut Session, file: &ContextsFile) -> Result<(), Failure> {
             found.name.to_owned(),
             found.context.endpoint.clone(),
             found.context.tenant.clone().unwrap_or_default(),
-            who(found.context),
+            identity(found.context),
         ]
     });
-    let text = table(PLAIN, &["", "CONTEXT", "ENDPOINT", "TENANT", "WHO"], rows.collect());
+    let text = table(PLAIN, &["", "CONTEXT", "ENDPOINT", "TENANT", "IDENTITY"], rows.collect());
     session.output.plain(&named, &text)
 }
 
-/// Who the user is with a context: the identity, or the file of the certificate.
-fn who(context: &Context) -> String {
+/// The identity of a context, or the file name of its certificate.
+fn identity(context: &Context) -> String {
     let certificate = context.certificate.as_deref().and_then(|path| path.file_name());
     let certificate = certificate.map(|name| name.to_string_lossy().into_owned());
     context.identity.clone().or(certificate).unwrap_or_default()
@@ -134,5 +140,5 @@ fn show(
         ],
     );
     let before = if before.is_empty() { String::new() } else { format!("{before}{name}\n") };
-    session.output.plain(&Named { name: &name, current, context }, &(before + &text))
+    session.output.plain(&NamedContext { name: &name, current, context }, &(before + &text))
 }

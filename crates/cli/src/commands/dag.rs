@@ -83,12 +83,12 @@ impl From<FormArg> for Form {
 }
 
 impl Session {
-    /// The whole name of the DAG in a file; what stands on the command line counts first.
+    /// The full name of the DAG in a file; the command line takes precedence.
     fn file_name(&self, given: Option<String>, file: &DagFile) -> Result<String, Failure> {
         let Some(name) = given.or_else(|| file.name.clone()) else {
             return Err(Failure::usage(
                 "the DAG has no name",
-                "add `name: web` to the file, or give the name on the command line",
+                "add `name: web` to the file, or a name on the command line",
             ));
         };
         let tenant = self.global.tenant.clone().or_else(|| file.tenant.clone());
@@ -96,7 +96,7 @@ impl Session {
         names::dag(&name, tenant.as_deref())
     }
 
-    /// The parent of lists: the tenant, or all that one may see.
+    /// The parent for lists: the tenant, or all tenants.
     fn dags_parent(&self, is_all: bool) -> Result<String, Failure> {
         match self.tenant()? {
             Some(tenant) if !is_all => names::tenant(&tenant),
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Prints what a trial run says, or goes on with the operation.
+    /// Prints the result of a validation, or continues with the operation.
     async fn changed(
         &mut self,
         client: &Client,
@@ -118,14 +118,14 @@ impl Session {
             Some(Ended::Error(error)) => Err(Status::from(error).into()),
             Some(Ended::Response(any)) => match wait::decode::<Dag>(&any)? {
                 Some(dag) => self.output.one(&dag, views::trial),
-                None => Err(Failure::Reply(format!("{} is no DAG", any.type_url))),
+                None => Err(Failure::Reply(format!("expected a DAG, got {}", any.type_url))),
             },
-            None => Err(Failure::Reply("a trial run has no result".into())),
+            None => Err(Failure::Reply("the validation has no result".into())),
         }
     }
 }
 
-/// Reads a DAG file, or the standard input for `-`.
+/// Reads a DAG file, or standard input for `-`.
 fn read(path: &Path) -> Result<DagFile, Failure> {
     let failed = |source| Failure::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -137,8 +137,11 @@ fn read(path: &Path) -> Result<DagFile, Failure> {
         File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
     };
     if read.map_err(failed)? as u64 > limit {
-        let message = format!("{} is larger than {limit} bytes", path.display());
-        return Err(Failure::usage(message, "a DAG file has at most 64 network tasks"));
+        let message = format!("{} is larger than the limit of {limit} bytes", path.display());
+        return Err(Failure::usage(
+            message,
+            "a DAG has at most 64 network tasks and needs a few kilobytes; check the file",
+        ));
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;

@@ -1,4 +1,4 @@
-//! The verbs: each asks the server and prints what comes back.
+//! The verbs: each sends requests and prints the replies.
 
 mod audit;
 mod bitstream;
@@ -29,12 +29,12 @@ use snic_client::names;
 use snic_client::output::Output;
 use snic_client::{Context, ContextsError, ContextsFile};
 
-/// How long a request may take where the user does not say.
+/// Default timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long an operation is waited for where the user does not say.
+/// Default timeout of waiting for an operation.
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
-/// What every verb needs.
+/// Global options and the output, which every verb needs.
 pub struct Session {
     global: Global,
     output: Output,
@@ -81,14 +81,17 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The manual page of the program, or of one of its commands.
+/// The manual page of the program or of a command.
 fn manual(command: &[String]) -> Result<Vec<u8>, Failure> {
     let mut found = Cli::command();
     found.build();
     for name in command {
         let next = found.find_subcommand(name).cloned();
         found = next.ok_or_else(|| {
-            Failure::usage(format!("{name:?} is no command"), "`snicctl --help` lists them")
+            Failure::usage(
+                format!("unknown command {name:?}"),
+                "`snicctl --help` lists the commands",
+            )
         })?;
     }
     let mut page = Vec::new();
@@ -98,7 +101,7 @@ fn manual(command: &[String]) -> Result<Vec<u8>, Failure> {
 }
 
 impl Session {
-    /// The connection that the options, the environment and the contexts say, in this order.
+    /// The connection, from options, environment and contexts, in this order.
     fn client(&self) -> Result<Client, Failure> {
         let file = ContextsFile::load()?;
         let context = self.context(&file)?;
@@ -113,7 +116,7 @@ impl Session {
         self.global.timeout.map_or(WAIT_LIMIT, Into::into)
     }
 
-    /// The context in use, with what the options change of it.
+    /// The context in use, with the options applied.
     fn context(&self, file: &ContextsFile) -> Result<Context, Failure> {
         let named = self.global.context.clone().or_else(|| environment("SNICCTL_CONTEXT"));
         let endpoint = self.global.endpoint.clone().or_else(|| environment("SNICCTL_ENDPOINT"));
@@ -122,8 +125,8 @@ impl Session {
             None if endpoint.is_some() => Context::default(),
             None => {
                 return Err(Failure::usage(
-                    format!("no context is current in {}", file.path.display()),
-                    "choose one with `snicctl context use`, or give --endpoint",
+                    format!("no current context in {}", file.path.display()),
+                    "choose one with `snicctl context use`, or set --endpoint",
                 ));
             }
         };
@@ -131,7 +134,7 @@ impl Session {
         Ok(context)
     }
 
-    /// The id of the tenant of names that are given short.
+    /// The id of the tenant for names without one.
     fn tenant(&self) -> Result<Option<String>, Failure> {
         if let Some(tenant) = self.global.tenant.clone().or_else(|| environment("SNICCTL_TENANT")) {
             return Ok(Some(tenant));
@@ -147,12 +150,12 @@ impl Session {
         }
     }
 
-    /// A DAG's whole name.
+    /// A DAG's full name.
     fn dag_name(&self, text: &str) -> Result<String, Failure> {
         names::dag(text, self.tenant()?.as_deref())
     }
 
-    /// Says that something is gone.
+    /// Reports a deletion.
     fn deleted(&mut self, name: &str) -> Result<(), Failure> {
         self.output.plain(&json!({}), &format!("deleted {name}\n"))
     }
@@ -162,13 +165,13 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A request id: what makes it safe to send a create again.
+/// A request id, which makes it safe to send a create again.
 fn request_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
 impl Guard {
-    /// The etag for a request: empty where there is no guard.
+    /// The etag for a request; empty without a guard.
     fn into_etag(self) -> String {
         self.etag.unwrap_or_default()
     }

@@ -16,7 +16,7 @@ use snic_client::Failure;
 use snic_client::call;
 use snic_client::output::{Style, text};
 
-/// Rights of what is written: backups have what all tenants have stored.
+/// Mode of written files: backups contain what all tenants have stored.
 const FILE_MODE: u32 = 0o600;
 
 pub async fn maintenance(
@@ -34,26 +34,26 @@ pub async fn maintenance(
         MaintenanceCommand::Off => (false, String::new()),
     };
     let request = SetMaintenanceRequest { active, reason };
-    // Set twice it is as set once.
+    // Idempotent, so it may be sent again.
     let state = call!(client, Safe, system.set_maintenance, request)?;
     session.output.one(&state, line)
 }
 
 fn line(state: &Maintenance, _: Style) -> String {
     if !state.active {
-        return "off: new DAGs and machines are taken in\n".to_owned();
+        return "off: new DAGs and VM bindings are accepted\n".to_owned();
     }
     let because = if state.reason.is_empty() { "" } else { ": " };
     let since = text::time(state.since.as_ref());
     format!("on since {since} by {}{because}{}\n", state.by, state.reason)
 }
 
-/// Writes the backup beside its name, and gives it the name once it is whole and on the disk.
+/// Writes the backup to a temporary file, and renames it once it is complete and synced.
 pub async fn backup(session: &mut Session, path: &Path) -> Result<(), Failure> {
     let client = session.client()?;
     let opened = client.system().download_backup(DownloadBackupRequest {}).await;
     let mut chunks = opened.map_err(|status| client.failure(status))?.into_inner();
-    let mut partial = Partial::create(path)?;
+    let mut partial = PartialFile::create(path)?;
     let mut bytes = 0;
     while let Some(chunk) = chunks.message().await.map_err(|status| client.failure(status))? {
         bytes += chunk.data.len();
@@ -65,15 +65,15 @@ pub async fn backup(session: &mut Session, path: &Path) -> Result<(), Failure> {
     session.output.plain(&data, &told)
 }
 
-/// A file that is not there before it is whole. Dropped before, it leaves nothing.
-pub(super) struct Partial {
+/// A file that appears only when it is complete. If dropped earlier, it leaves nothing behind.
+pub(super) struct PartialFile {
     path: PathBuf,
     temporary: PathBuf,
     file: File,
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Partial {
+impl PartialFile {
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
@@ -81,7 +81,7 @@ impl Partial {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(FILE_MODE).open(&temporary);
         let file = file.map_err(|source| Failure::Write { path: path.into(), source })?;
-        Ok(Self { path: path.into(), temporary, file, is_whole: false })
+        Ok(Self { path: path.into(), temporary, file, is_complete: false })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -92,15 +92,15 @@ impl Partial {
     pub fn finish(mut self) -> Result<(), Failure> {
         let done = self.file.sync_all().and_then(|()| fs::rename(&self.temporary, &self.path));
         done.map_err(|source| Failure::Write { path: self.path.clone(), source })?;
-        self.is_whole = true;
+        self.is_complete = true;
         Ok(())
     }
 }
 
-impl Drop for Partial {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.is_whole {
-            // There is nothing more to be done about it.
+        if !self.is_complete {
+            // Best effort: the error that caused this is reported instead.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -126,16 +126,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_there_when_it_is_whole_and_not_before() {
+    fn a_file_is_there_when_it_is_complete_and_not_before() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("backup");
-        let mut partial = Partial::create(&path).expect("created");
+        let mut partial = PartialFile::create(&path).expect("created");
         partial.write(b"half").expect("written");
         drop(partial);
         assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
-        let mut partial = Partial::create(&path).expect("created");
+        let mut partial = PartialFile::create(&path).expect("created");
         partial.write(b"whole").expect("written");
         partial.finish().expect("renamed");
         assert_eq!(fs::read(&path).expect("there"), b"whole");

@@ -36,8 +36,8 @@ pub async fn run(session: &mut Session, command: TenantCommand) -> Result<(), Fa
         TenantCommand::Update { name, limits, guard } => {
             let paths = limits.paths();
             if paths.is_empty() {
-                let hint = "give what to change, such as --weight or --dags-max";
-                return Err(Failure::usage("there is nothing to change", hint));
+                let hint = "add an option, such as --weight or --dags-max";
+                return Err(Failure::usage("nothing to change", hint));
             }
             let (name, etag) = (names::tenant(&name)?, guard.into_etag());
             let request = UpdateTenantRequest {
@@ -58,7 +58,7 @@ pub async fn run(session: &mut Session, command: TenantCommand) -> Result<(), Fa
 }
 
 fn no_tenant() -> Failure {
-    Failure::usage("no tenant is named", "give its id, or set the tenant of the context")
+    Failure::usage("no tenant given", "add its id, or set the tenant of the context")
 }
 
 async fn list(session: &mut Session) -> Result<(), Failure> {
@@ -73,7 +73,7 @@ async fn list(session: &mut Session) -> Result<(), Failure> {
 }
 
 impl TenantLimits {
-    /// The resource with what was given.
+    /// The resource with the given limits.
     fn tenant(&self) -> Tenant {
         let quota = Quota {
             dags_max: self.dags_max,
@@ -86,7 +86,7 @@ impl TenantLimits {
         Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
     }
 
-    /// The fields that were given, as an update mask names them.
+    /// The given fields, as paths of an update mask.
     fn paths(&self) -> Vec<String> {
         let given = [
             ("weight", self.weight.is_some()),

@@ -17,7 +17,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::vm_views as views;
 
-/// How much longer than the card's time the server's answer is waited for.
+/// How long to wait for the server's reply beyond the time that the card has.
 const MARGIN: Duration = Duration::from_secs(10);
 
 pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failur
             let deadline = Duration::from(new.ready_within) + MARGIN;
             let request = request(session, new)?;
             let client = session.client()?.with_deadline(deadline);
-            // A machine is bound once, however often that is asked for.
+            // Binding is idempotent: a repeated request returns the same binding.
             let binding = call!(client, Safe, machines.bind_vm, request)?;
             session.output.one(&binding, views::binding)
         }
@@ -67,13 +67,13 @@ pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failur
         }
         VmCommand::Heartbeat { vms } => {
             let request = HeartbeatRequest { vms };
-            let heard = call!(session.client()?, Safe, machines.heartbeat, request)?;
-            session.output.one(&heard, views::heard)
+            let renewed = call!(session.client()?, Safe, machines.heartbeat, request)?;
+            session.output.one(&renewed, views::heartbeat)
         }
     }
 }
 
-/// Whose machines are meant; without a tenant, those of all.
+/// The parent for lists: the tenant, or all tenants.
 fn parent(session: &Session, all_tenants: bool) -> Result<String, Failure> {
     match session.tenant()?.filter(|_| !all_tenants) {
         Some(tenant) => names::tenant(&tenant),

@@ -1,4 +1,4 @@
-//! Waiting for operations, with progress on the error output where that is a terminal.
+//! Waiting for operations, with progress on standard error if it is a terminal.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use snic_client::call;
 use snic_client::output::message::Resource;
 use snic_client::output::{text, views};
 
-/// How long the server waits in one request: the progress shown is never older.
+/// How long the server waits in one request; the progress shown is never older.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Prints an operation that goes on, or waits for its end and prints what it left.
+    /// Prints a running operation, or waits for its end and prints the result.
     pub(super) async fn finish(
         &mut self,
         client: &Client,
@@ -64,7 +64,7 @@ impl Session {
         Ok(operation)
     }
 
-    /// Prints what an operation that has ended left behind, or fails as it did.
+    /// Prints the result of an ended operation, or fails with its error.
     pub(super) fn ended(&mut self, operation: Operation) -> Result<(), Failure> {
         let work = views::operation_work(&operation);
         match operation.result {
@@ -78,7 +78,7 @@ impl Session {
                     self.output.plain(&serde_json::json!({}), &format!("done: {work}\n"))
                 }
             }
-            None => Err(Failure::Reply("an operation has ended without a result".into())),
+            None => Err(Failure::Reply("the operation ended without a result".into())),
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn decode<R: Resource + Default>(any: &Any) -> Result<Option<R>, Fail
     R::decode(any.value.as_slice()).map(Some).map_err(|error| Failure::Reply(error.to_string()))
 }
 
-/// A line that says how far an operation is; nothing where nobody would see it.
+/// A line with the progress of an operation; hidden if standard error is not a terminal.
 struct Progress(ProgressBar);
 
 impl Progress {

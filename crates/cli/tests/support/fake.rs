@@ -197,12 +197,12 @@ impl Services {
 type Elements<R> = std::pin::Pin<Box<dyn Stream<Item = Result<R, Status>> + Send>>;
 
 /// What an `async fn` of a service is behind `#[async_trait]`, which does not look into macros.
-type Answer<'a, R> =
+type BoxedReply<'a, R> =
     std::pin::Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send + 'a>>;
 
 macro_rules! unary {
     ($($rust:ident $method:literal $request:ty => $reply:ty;)+) => {
-        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> Answer<'a, $reply>
+        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, $reply>
         where
             's: 'a,
             Self: 'a,
@@ -215,7 +215,7 @@ macro_rules! unary {
 
 macro_rules! streams {
     ($($rust:ident $method:literal $request:ty => $stream:ident;)+) => {
-        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> Answer<'a, Self::$stream>
+        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, Self::$stream>
         where
             's: 'a,
             Self: 'a,

@@ -22,14 +22,14 @@ impl Run {
     }
 }
 
-/// The program with an environment of its own: nothing of the user's reaches it.
+/// The program with a clean environment, so that the user's settings have no effect.
 pub fn snicctl(config: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snicctl"));
     command.env_clear().env("SNICCTL_CONFIG", config).env("HOME", "/nonexistent");
     command
 }
 
-/// Runs the program with the words of `line`, against an endpoint where there is one.
+/// Runs the program with the words of `line`, against an endpoint if there is one.
 pub fn run(endpoint: &str, line: &str) -> Run {
     with_input(endpoint, line, "")
 }

@@ -1,11 +1,11 @@
-//! What a table shows of the audit log.
+//! The audit log as text.
 
 use snic_api::v1::AuditEntry;
 
 use super::Style;
 use super::text;
 
-/// Entries, one a line, the oldest first.
+/// Entries, one per line, oldest first.
 pub fn entries(entries: &[AuditEntry], _: Style) -> String {
     entries.iter().map(|entry| line(entry) + "\n").collect()
 }
@@ -22,7 +22,7 @@ fn line(entry: &AuditEntry) -> String {
         line += ", validation only";
     }
     if entry.left_out > 0 {
-        line += &format!(", and {} more without an identity before it", entry.left_out);
+        line += &format!(", after {} more without an identity", entry.left_out);
     }
     line
 }
@@ -58,6 +58,6 @@ mod tests {
         };
         let text = entries(&[fine, nobody], style);
         assert!(text.contains("dags/web: OK\n"), "{text}");
-        assert!(text.contains("nobody CreateDag -: UNAUTHENTICATED, and 7 more"), "{text}");
+        assert!(text.contains("nobody CreateDag -: UNAUTHENTICATED, after 7 more"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Consolidation and recommendations, for people.
+//! Consolidation and recommendations as text.
 
 use snic_api::v1::optimize_card_response::Move;
 use snic_api::v1::recommend_bitstreams_response::{Recommendation, Underfilled};
@@ -12,10 +12,10 @@ fn regions(names: &[String]) -> String {
     names.iter().map(|name| text::region(name)).collect::<Vec<_>>().join(" ")
 }
 
-/// The moves that would be made.
+/// The moves of a consolidation.
 pub fn moves(reply: &OptimizeCardResponse, style: Style) -> String {
     if reply.moves.is_empty() {
-        return "no move is worth it\n".to_owned();
+        return "no worthwhile move found\n".to_owned();
     }
     let row = |step: &Move| {
         vec![
@@ -28,7 +28,7 @@ pub fn moves(reply: &OptimizeCardResponse, style: Style) -> String {
     let rows = reply.moves.iter().map(row).collect();
     let (before, after) = (reply.passes_before, reply.passes_after);
     let gain = format!(
-        "frees {} regions, takes {}, loads {}; {before} passes become {after}\n",
+        "frees {} regions, uses {} more, loads {}; passes: {before} before, {after} after\n",
         reply.freed_regions.len(),
         reply.taken_regions.len(),
         reply.reconfigurations,
@@ -36,7 +36,7 @@ pub fn moves(reply: &OptimizeCardResponse, style: Style) -> String {
     table(style, &["DAG", "FROM", "TO", "LOADED"], rows) + &gain
 }
 
-/// The sequences worth building, and the regions that are less than half full.
+/// The sequences that are worth building, and the regions that are less than half full.
 pub fn recommendations(reply: &RecommendBitstreamsResponse, style: Style) -> String {
     let row = |found: &Recommendation| {
         let nts: Vec<&str> = found.nts.iter().map(|nt| text::id(nt)).collect();
@@ -57,16 +57,16 @@ pub fn recommendations(reply: &RecommendBitstreamsResponse, style: Style) -> Str
         ]
     };
     let worth = reply.recommendations.iter().map(row).collect();
-    let heading = ["SEQUENCE", "FILLS", "ADMITS", "FREES", "SPARES"];
+    let heading = ["SEQUENCE", "FILL", "ADMITS", "FREES", "SAVES"];
     let worth = match reply.recommendations.is_empty() {
-        true => "no sequence is worth a bitstream\n".to_owned(),
+        true => "no sequence is worth building\n".to_owned(),
         false => table(style, &heading, worth),
     };
     let rows: Vec<_> = reply.underfilled.iter().map(half_empty).collect();
     if rows.is_empty() {
         return worth;
     }
-    worth + &section("Less than half full", &table(style, &["REGION", "BITSTREAM", "FILLS"], rows))
+    worth + &section("Less than half full", &table(style, &["REGION", "BITSTREAM", "FILL"], rows))
 }
 
 fn permille(permille: u32) -> String {

@@ -1,4 +1,4 @@
-//! Why a DAG is mapped as it is, as text of at most 80 columns.
+//! The explanation of a mapping as text of at most 80 columns.
 
 use snic_api::v1::{
     ChainExplanation, Embedding, EmbeddingWay, Explanation, RejectedAlternative, ScoreTerm,
@@ -81,8 +81,8 @@ fn chosen(embedding: &Embedding) -> String {
 fn rejected(alternative: &RejectedAlternative) -> String {
     let way = way_words(alternative.way());
     match &alternative.shortage {
-        Some(shortage) => format!("not: {way}: {}", shortage.message),
-        None => format!("not: {way}"),
+        Some(shortage) => format!("rejected: {way}: {}", shortage.message),
+        None => format!("rejected: {way}"),
     }
 }
 
@@ -100,12 +100,12 @@ const fn way_words(way: EmbeddingWay) -> &'static str {
         EmbeddingWay::Unspecified => "unknown",
         EmbeddingWay::Shared => "shared region",
         EmbeddingWay::FreeRegion => "free region",
-        EmbeddingWay::VictimRegion => "victim region",
+        EmbeddingWay::VictimRegion => "cached region",
         EmbeddingWay::Split => "split",
     }
 }
 
-/// Adds the text, moved in by `indent` and broken between words so that no line is too wide.
+/// Adds a text, indented and broken between words to fit the width.
 fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
     let mut line = String::new();
     let mut depth = indent;

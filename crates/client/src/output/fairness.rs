@@ -1,4 +1,4 @@
-//! What tables show of fairness and events.
+//! Fairness and events as text.
 
 use snic_api::v1::fairness::Limiter;
 use snic_api::v1::{DagFairness, Event, EventChange, Fairness};
@@ -7,7 +7,7 @@ use super::Style;
 use super::table::{properties, section, table};
 use super::text::{self, id, rate, size};
 
-/// Points of a history that a table shows: one in half a minute.
+/// Interval of history points in a table, in seconds.
 const POINT_SECONDS: usize = 30;
 
 /// Millionths as percent.
@@ -27,11 +27,11 @@ const fn word(limiter: Limiter) -> &'static str {
         Limiter::Area => "area",
         Limiter::Memory => "memory",
         Limiter::MemoryQuota => "its memory quota",
-        Limiter::Nothing => "asks for nothing",
+        Limiter::Nothing => "no request",
     }
 }
 
-/// Tenants, one a row for each card.
+/// Tenants, one row per card.
 pub fn tenants(all: &[Fairness], style: Style) -> String {
     let rows = all.iter().map(|of| {
         let sum = |field: fn(&DagFairness) -> u64| rate(of.dags.iter().map(field).sum());
@@ -50,18 +50,15 @@ pub fn tenants(all: &[Fairness], style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
-/// One tenant on each of its cards, with its DAGs and its history.
+/// One tenant on each of its cards, with DAGs and history.
 pub fn tenant(all: &[Fairness], style: Style) -> String {
     let cards: Vec<String> = all.iter().map(|of| on_card(of, style)).collect();
     if cards.is_empty() { "no DAG on any card\n".to_owned() } else { cards.join("\n") }
 }
 
 fn on_card(of: &Fairness, style: Style) -> String {
-    let regions = format!(
-        "{} of its own, {} by sharing",
-        of.regions_own,
-        millis(of.regions_shared_millis.into())
-    );
+    let regions =
+        format!("{} own, {} shared", of.regions_own, millis(of.regions_shared_millis.into()));
     let busiest = if of.busiest.is_empty() {
         String::new()
     } else {
@@ -74,7 +71,7 @@ fn on_card(of: &Fairness, style: Style) -> String {
             ("Card", id(&of.card).to_owned()),
             ("Weight", of.weight.to_string()),
             (
-                "Asks for",
+                "Requests",
                 format!("{} of the area, {}", percent(of.area_ppm), size(of.memory_bytes)),
             ),
             ("Dominant", word(of.dominant()).to_owned()),
@@ -88,7 +85,7 @@ fn on_card(of: &Fairness, style: Style) -> String {
         + &section("History", &history(of, style))
 }
 
-/// A rate without its unit, so that a row of them fits a terminal.
+/// A rate without a unit, so that several fit on a line.
 fn gbps(bps: u64) -> String {
     format!("{:.2}", bps as f64 / 1e9)
 }
@@ -106,7 +103,7 @@ fn dags(dags: &[DagFairness], style: Style) -> String {
             dag.limited_by.clone(),
         ]
     });
-    let heading = ["DAG", "PROMISED", "LOAD", "SERVED", "LET IN", "HOLDS", "TIMES", "LIMITED BY"];
+    let heading = ["DAG", "COMMITTED", "LOAD", "SERVED", "RATE", "HOLDS", "COPIES", "LIMITED BY"];
     table(style, &heading, rows.collect())
 }
 
@@ -114,7 +111,7 @@ fn history(of: &Fairness, style: Style) -> String {
     if of.history.is_empty() {
         return String::new();
     }
-    // The last point is always shown.
+    // The latest point is always shown.
     let points = of.history.iter().rev().step_by(POINT_SECONDS);
     let mut rows: Vec<Vec<String>> = points
         .map(|point| {
@@ -131,7 +128,7 @@ fn history(of: &Fairness, style: Style) -> String {
     table(style, &["TIME", "SPACE", "BUSIEST", "LOAD", "SERVED"], rows)
 }
 
-/// Events, one a line, the oldest first.
+/// Events, one per line, oldest first.
 pub fn events(events: &[Event], _: Style) -> String {
     events.iter().map(|event| line(event) + "\n").collect()
 }

@@ -1,5 +1,5 @@
-//! Messages of the API as JSON and YAML, by the descriptors that the API publishes: a field that is
-//! added to a proto file is printed without a line of code here.
+//! Messages of the API as JSON and YAML, by the API's published descriptors: a new field in a proto file is
+//! printed without a change here.
 
 use std::sync::LazyLock;
 
@@ -60,14 +60,14 @@ static POOL: LazyLock<Result<DescriptorPool, String>> = LazyLock::new(|| {
     Ok(pool)
 });
 
-/// A message, ready to be printed.
-pub struct Shown(DynamicMessage);
+/// A message that serializes with the field names of the proto files.
+pub struct JsonMessage(DynamicMessage);
 
-impl Shown {
-    /// Takes a message.
+impl JsonMessage {
+    /// Converts a message.
     ///
     /// # Errors
-    /// [`Failure::Reply`] where it is not what the descriptors say.
+    /// [`Failure::Reply`] if it does not match its descriptor.
     pub fn new<R: Resource>(message: &R) -> Result<Self, Failure> {
         let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
         let descriptor = pool
@@ -79,7 +79,7 @@ impl Shown {
     }
 }
 
-impl Serialize for Shown {
+impl Serialize for JsonMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let options = SerializeOptions::new()
             .use_proto_field_name(true)
@@ -100,20 +100,20 @@ mod tests {
     use super::*;
 
     fn value<R: Resource>(message: &R) -> serde_json::Value {
-        serde_json::to_value(Shown::new(message).unwrap()).unwrap()
+        serde_json::to_value(JsonMessage::new(message).unwrap()).unwrap()
     }
 
     #[test]
     fn every_resource_has_a_descriptor() {
-        Shown::new(&v1::Bitstream::default()).unwrap();
-        Shown::new(&v1::DagEvent::default()).unwrap();
-        Shown::new(&v1::Explanation::default()).unwrap();
-        Shown::new(&v1::RegionEvent::default()).unwrap();
-        Shown::new(&v1::Card::default()).unwrap();
-        Shown::new(&v1::NtType::default()).unwrap();
-        Shown::new(&v1::Rule::default()).unwrap();
-        Shown::new(&v1::Tenant::default()).unwrap();
-        Shown::new(&v1::Region::default()).unwrap();
+        JsonMessage::new(&v1::Bitstream::default()).unwrap();
+        JsonMessage::new(&v1::DagEvent::default()).unwrap();
+        JsonMessage::new(&v1::Explanation::default()).unwrap();
+        JsonMessage::new(&v1::RegionEvent::default()).unwrap();
+        JsonMessage::new(&v1::Card::default()).unwrap();
+        JsonMessage::new(&v1::NtType::default()).unwrap();
+        JsonMessage::new(&v1::Rule::default()).unwrap();
+        JsonMessage::new(&v1::Tenant::default()).unwrap();
+        JsonMessage::new(&v1::Region::default()).unwrap();
     }
 
     #[test]

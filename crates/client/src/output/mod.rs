@@ -1,8 +1,7 @@
-//! What the program prints: tables for people, JSON and YAML for programs.
+//! The output: tables for people, JSON and YAML for scripts.
 //!
-//! JSON and YAML show a resource as the API has it, with the field names of the proto files, every
-//! field present and 64-bit figures as numbers. A list is an array; a stream is one document a line
-//! (JSON) or one document after `---` (YAML).
+//! JSON and YAML have the field names of the proto files, with every field present and 64-bit values as
+//! numbers. A list is an array; a stream is one document per line (JSON) or after each `---` (YAML).
 
 pub mod audit;
 pub mod consolidation;
@@ -23,13 +22,13 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::message::{Resource, Shown};
+use self::message::{JsonMessage, Resource};
 use crate::failure::Failure;
 
 /// A format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Tables for people, at most 80 columns wide.
+    /// Tables, at most 80 columns wide.
     #[default]
     Table,
     /// JSON with the field names of the API.
@@ -38,21 +37,21 @@ pub enum Format {
     Yaml,
 }
 
-/// What a table needs to know beside its content.
+/// How to print a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// Whether colours are wanted.
+    /// Whether to use colours.
     pub is_colour: bool,
-    /// The time that ages count from.
+    /// The current time, for ages.
     pub now: SystemTime,
 }
 
-/// Whether colours are wanted on a stream: it is a terminal and `NO_COLOR` is not set.
+/// Whether to use colours on a stream: it is a terminal and `NO_COLOR` is not set.
 pub fn wants_colour(stream: &impl io::IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Where the output goes.
+/// The destination of the output.
 pub struct Output {
     format: Format,
     style: Style,
@@ -72,10 +71,10 @@ impl Output {
         self.format
     }
 
-    /// Prints one resource; `table` makes the text for people.
+    /// Prints one resource; `table` renders it for people.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot be written.
+    /// [`Failure`] if it cannot be written.
     pub fn one<R: Resource>(
         &mut self,
         resource: &R,
@@ -83,14 +82,14 @@ impl Output {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table => self.text(&table(resource, self.style)),
-            _ => self.data(&Shown::new(resource)?),
+            _ => self.data(&JsonMessage::new(resource)?),
         }
     }
 
     /// Prints a list.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot be written.
+    /// [`Failure`] if it cannot be written.
     pub fn many<R: Resource>(
         &mut self,
         resources: &[R],
@@ -99,17 +98,17 @@ impl Output {
         match self.format {
             Format::Table => self.text(&table(resources, self.style)),
             _ => {
-                let shown: Vec<Shown> =
-                    resources.iter().map(Shown::new).collect::<Result<_, _>>()?;
+                let shown: Vec<JsonMessage> =
+                    resources.iter().map(JsonMessage::new).collect::<Result<_, _>>()?;
                 self.data(&shown)
             }
         }
     }
 
-    /// Prints one element of a stream, at once.
+    /// Prints one element of a stream immediately.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot be written.
+    /// [`Failure`] if it cannot be written.
     pub fn event<R: Resource>(
         &mut self,
         event: &R,
@@ -117,16 +116,16 @@ impl Output {
     ) -> Result<(), Failure> {
         let text = match self.format {
             Format::Table => line(event, self.style).map_or(String::new(), |line| line + "\n"),
-            Format::Json => json(&Shown::new(event)?, false)? + "\n",
-            Format::Yaml => format!("---\n{}", yaml(&Shown::new(event)?)?),
+            Format::Json => json(&JsonMessage::new(event)?, false)? + "\n",
+            Format::Yaml => format!("---\n{}", yaml(&JsonMessage::new(event)?)?),
         };
         self.text(&text)
     }
 
-    /// Prints what there is no resource for: a text for people, data for programs.
+    /// Prints something that is no resource: a text for people, data for scripts.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot be written.
+    /// [`Failure`] if it cannot be written.
     pub fn plain(&mut self, data: &impl Serialize, text: &str) -> Result<(), Failure> {
         match self.format {
             Format::Table => self.text(text),
@@ -137,7 +136,7 @@ impl Output {
     /// Prints bytes as they are, whatever the format.
     ///
     /// # Errors
-    /// [`Failure`] where they cannot be written.
+    /// [`Failure`] if they cannot be written.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.to.write_all(bytes)?;
         Ok(self.to.flush()?)

@@ -1,4 +1,4 @@
-//! What a table shows of what chains keep for DAGs.
+//! The state (contexts) that chains keep for DAGs, as text.
 
 use snic_api::v1::ChainState;
 use snic_api::v1::chain_state::Place;
@@ -7,7 +7,7 @@ use super::Style;
 use super::table::{section, table};
 use super::text::{self, id, size};
 
-/// What chains keep, under a heading; nothing where they keep nothing.
+/// A table under a heading; empty if there is no state.
 pub fn states(heading: &str, states: &[ChainState], style: Style) -> String {
     let rows = states.iter().map(|state| {
         let region = state.region.unwrap_or_default();
@@ -32,22 +32,22 @@ pub fn states(heading: &str, states: &[ChainState], style: Style) -> String {
     section(heading, &table(style, &["DAG", "BITSTREAM", "BYTES", "WHERE", "SINCE"], rows))
 }
 
-/// Where something is that a chain keeps, how large it is, and when it is moved.
+/// A sentence about one context: its size, where it is, and when it moves.
 pub fn sentence(state: &ChainState) -> String {
     let region = state.region.unwrap_or_default();
     let chain = match id(&state.bitstream) {
-        "" => "a chain of others",
+        "" => "another tenant's chain",
         known => known,
     };
-    let kept = format!("{} that {chain} keeps for it", size(state.bytes));
+    let kept = format!("{} kept by {chain}", size(state.bytes));
     match state.place() {
         Place::InRegion => format!(
-            "{kept} in region {region}: saved when that is needed for another chain or drained, restored \
-             before the chain serves it from a region again, erased with the DAG."
+            "{kept} in region {region}. It is saved when the region is drained or needed for another chain, \
+             restored before the chain serves the DAG again, and erased with the DAG."
         ),
-        Place::BeingSaved => format!("{kept}: being saved from region {region}."),
+        Place::BeingSaved => format!("{kept}. It is being saved from region {region}."),
         Place::Saved => format!(
-            "{kept}: saved at {}, restored before the chain serves it from a region again.",
+            "{kept}. It was saved at {} and is restored before the chain serves the DAG again.",
             text::time(state.since.as_ref())
         ),
         Place::Unspecified => kept,

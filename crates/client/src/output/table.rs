@@ -1,4 +1,4 @@
-//! Tables that fit [`WIDTH`] columns.
+//! Tables that fit into [`WIDTH`] columns.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, Width};
@@ -6,10 +6,10 @@ pub use snic_api::render::WIDTH;
 
 use super::Style;
 
-/// A name of so many characters is never broken, so that it can be copied: an operation's is a UUID.
+/// Names up to this length are never broken, so that they can be copied. The name of an operation is a UUID.
 const FIRST_CHARS_MAX: u16 = 36;
 
-/// A table with a heading, or a sentence where it has no rows.
+/// A table with a heading, or a sentence if it has no rows.
 pub fn table(style: Style, heading: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return "nothing found\n".to_owned();
@@ -22,7 +22,7 @@ pub fn table(style: Style, heading: &[&str], rows: Vec<Vec<String>>) -> String {
     lines(&mut table)
 }
 
-/// The properties of one thing, one a line; those without a value are left out.
+/// The properties of a resource, one per line; empty ones are omitted.
 pub fn properties(style: Style, rows: &[(&str, String)]) -> String {
     let mut table = plain(style);
     for (key, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
@@ -31,7 +31,7 @@ pub fn properties(style: Style, rows: &[(&str, String)]) -> String {
     if table.is_empty() { String::new() } else { lines(&mut table) }
 }
 
-/// A heading and what belongs to it, moved in; nothing where there is nothing.
+/// A title with a body; empty if the body is empty.
 pub fn section(title: &str, body: &str) -> String {
     if body.is_empty() { String::new() } else { format!("\n{title}\n{body}") }
 }

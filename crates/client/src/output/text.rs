@@ -1,4 +1,4 @@
-//! Names, figures and times in few characters.
+//! Names, quantities and times in short form.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ pub fn region(name: &str) -> String {
         .map_or_else(|| name.into(), |rest| rest.replacen("/regions/", "/", 1))
 }
 
-/// Any name, as short as its command takes it.
+/// Any name, in the short form that commands accept.
 pub fn name(name: &str) -> String {
     if name.contains("/dags/") {
         dag(name)
@@ -42,7 +42,7 @@ pub fn size(bytes: u64) -> String {
     ByteSize::from_bytes(bytes).to_string()
 }
 
-/// How long ago a time is, in one unit; empty where it is not known.
+/// The age of a time in one unit; empty if the time is unknown.
 pub fn age(time: Option<&prost_types::Timestamp>, now: SystemTime) -> String {
     let Some(time) = time.and_then(|time| SystemTime::try_from(*time).ok()) else {
         return String::new();
@@ -56,12 +56,12 @@ pub fn age(time: Option<&prost_types::Timestamp>, now: SystemTime) -> String {
     }
 }
 
-/// A time with its date; empty where it is not known.
+/// A time with its date; empty if unknown.
 pub fn time(time: Option<&prost_types::Timestamp>) -> String {
     time.map(ToString::to_string).unwrap_or_default()
 }
 
-/// A truth in one word.
+/// `yes` or `no`.
 pub const fn yes(truth: bool) -> &'static str {
     if truth { "yes" } else { "no" }
 }

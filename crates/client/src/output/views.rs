@@ -1,4 +1,4 @@
-//! What a table shows of each resource.
+//! Resources as tables.
 
 use snic_api::render::{HEIGHT, WIDTH, cut, load_percent, region_map_within, state_word};
 use snic_api::v1::bitstream::SignatureState;
@@ -24,7 +24,7 @@ pub const fn form_word(form: Form) -> &'static str {
     }
 }
 
-/// DAGs, one a row.
+/// DAGs, one per row.
 pub fn dags(dags: &[Dag], style: Style) -> String {
     let rows = dags.iter().map(|dag| {
         vec![
@@ -39,14 +39,14 @@ pub fn dags(dags: &[Dag], style: Style) -> String {
     table(style, &["DAG", "STATE", "BANDWIDTH", "TASKS", "FORM", "AGE"], rows.collect())
 }
 
-/// One DAG: what was asked for, what became of it, and where it is.
+/// One DAG: its request, conditions and mapping.
 pub fn dag(dag: &Dag, style: Style) -> String {
     let mapping = dag.mapping.as_ref();
     let chosen = mapping.map(|mapping| format!(" (chosen: {})", form_word(mapping.form())));
     let generation = if dag.generation == dag.observed_generation {
         dag.generation.to_string()
     } else {
-        format!("{} (the state belongs to {})", dag.generation, dag.observed_generation)
+        format!("{} (the state is of generation {})", dag.generation, dag.observed_generation)
     };
     let uid = if dag.uid == 0 { String::new() } else { format!("{:#010x}", dag.uid) };
     let head = properties(
@@ -57,7 +57,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ("UID", uid),
             ("Bandwidth", rate(dag.bandwidth_bps)),
             (
-                "Let in now",
+                "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },
             ),
             ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),
@@ -107,7 +107,7 @@ fn conditions(conditions: &[Condition], style: Style) -> String {
             condition.message.clone(),
         ]
     });
-    table(style, &["TYPE", "HOLDS", "REASON", "MESSAGE"], rows.collect())
+    table(style, &["TYPE", "STATUS", "REASON", "MESSAGE"], rows.collect())
 }
 
 fn places(mapping: &Mapping, style: Style) -> String {
@@ -130,7 +130,7 @@ fn places(mapping: &Mapping, style: Style) -> String {
     if rows.is_empty() { String::new() } else { table(style, &heading, rows) }
 }
 
-/// The tasks of a region as one chain sees them: those it skips in parentheses.
+/// The tasks of a region as one chain uses them; skipped ones in parentheses.
 fn slots(instance: &Instance) -> String {
     let slots = instance.slots.iter().map(|slot| match (slot.used, id(&slot.nt_type)) {
         (true, nt) => nt.to_owned(),
@@ -140,7 +140,7 @@ fn slots(instance: &Instance) -> String {
     slots.collect::<Vec<_>>().join(" ")
 }
 
-/// A change of a DAG, in one line; nothing for one that only marks a place in the stream.
+/// A change of a DAG, on one line; `None` for a bookmark.
 pub fn dag_event(event: &DagEvent, _: Style) -> Option<String> {
     let dag = event.dag.as_ref()?;
     let unmet = dag.conditions.iter().find(|found| found.status() == condition::Status::False);
@@ -155,7 +155,7 @@ pub fn dag_event(event: &DagEvent, _: Style) -> Option<String> {
     ))
 }
 
-/// A change of a region, in one line; nothing for one that only marks a place in the stream.
+/// A change of a region, on one line; `None` for a bookmark.
 pub fn region_event(event: &RegionEvent, _: Style) -> Option<String> {
     let region = event.region.as_ref()?;
     let line = format!(
@@ -169,7 +169,7 @@ pub fn region_event(event: &RegionEvent, _: Style) -> Option<String> {
     Some(line.trim_end().to_owned())
 }
 
-/// What happened, in one word.
+/// The type of an event, in one word.
 pub const fn event_word(event: EventType) -> &'static str {
     match event {
         EventType::Added => "ADDED",
@@ -180,7 +180,7 @@ pub const fn event_word(event: EventType) -> &'static str {
     }
 }
 
-/// Tenants, one a row: what they hold of what they may.
+/// Tenants, one per row: usage and quota.
 pub fn tenants(tenants: &[Tenant], style: Style) -> String {
     let rows = tenants.iter().map(|tenant| {
         let (usage, quota) = (tenant.usage.unwrap_or_default(), tenant.quota.unwrap_or_default());
@@ -208,7 +208,7 @@ pub fn tenant(tenant: &Tenant, style: Style) -> String {
             ("DAGs", of(usage.dags.to_string(), quota.dags_max().to_string())),
             ("Bandwidth", of(rate(usage.bandwidth_bps), rate(quota.bandwidth_max_bps()))),
             ("Bitstreams", of(usage.bitstreams.to_string(), quota.bitstreams_max().to_string())),
-            ("Their size", of(size(usage.bitstream_bytes), size(quota.bitstream_bytes_max()))),
+            ("Bitstream size", of(size(usage.bitstream_bytes), size(quota.bitstream_bytes_max()))),
             ("Memory", of(size(usage.memory_bytes), size(quota.memory_max_bytes()))),
             ("Etag", tenant.etag.clone()),
             ("Created", text::time(tenant.create_time.as_ref())),
@@ -228,7 +228,7 @@ const fn traffic_word(traffic: nt_type::Traffic) -> &'static str {
     }
 }
 
-/// Network task types, one a row.
+/// Network task types, one per row.
 pub fn nt_types(types: &[NtType], style: Style) -> String {
     let rows = types.iter().map(|nt| {
         vec![
@@ -280,12 +280,12 @@ const fn kind_word(kind: RegionKind) -> &'static str {
     }
 }
 
-/// The tasks of a bitstream, in the order a packet meets them.
+/// The tasks of a bitstream in the order packets pass them.
 fn sequence(nts: &[String]) -> String {
     nts.iter().map(|nt| id(nt)).collect::<Vec<_>>().join(" -> ")
 }
 
-/// Bitstreams, one a row.
+/// Bitstreams, one per row.
 pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
     let rows = bitstreams.iter().map(|bitstream| {
         vec![
@@ -301,7 +301,7 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
     table(style, &columns, rows.collect())
 }
 
-/// Who has signed a bitstream; nobody is said as loud as somebody.
+/// Who signed a bitstream, or `UNSIGNED`.
 fn signer(bitstream: &Bitstream) -> String {
     match bitstream.signature_state() {
         SignatureState::Verified => bitstream.signed_by.clone(),
@@ -332,7 +332,7 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
     )
 }
 
-/// Of a shell's UUID, in a list: enough to tell two apart.
+/// Digits of a shell's UUID in lists.
 const SHELL_DIGITS: usize = 8;
 
 const fn health_word(health: Health) -> &'static str {
@@ -345,7 +345,7 @@ const fn health_word(health: Health) -> &'static str {
     }
 }
 
-/// Cards, one a row; what is wrong with one is said below, where there is room for it.
+/// Cards, one per row; their messages follow below.
 pub fn cards(cards: &[Card], style: Style) -> String {
     let rows = cards.iter().map(|card| {
         vec![
@@ -382,7 +382,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
     let through: Vec<&str> = through.into_iter().filter(|text| !text.is_empty()).collect();
     let rows = [
         ("Message", cut(&card.message, room)),
-        ("Through", cut(&through.join(", "), room)),
+        ("Connection", cut(&through.join(", "), room)),
         ("Packets", cut(&packets.join(", "), room)),
     ];
     let head = properties(style, &rows);
@@ -390,7 +390,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
     head + &region_map_within(card, regions, left)
 }
 
-/// Regions, one a row.
+/// Regions, one per row.
 pub fn regions(regions: &[Region], style: Style) -> String {
     let rows = regions.iter().map(|region| {
         let mut dags: Vec<String> = region.users.iter().map(|user| text::dag(&user.dag)).collect();
@@ -423,7 +423,7 @@ pub fn region(region: &Region, style: Style) -> String {
             ("Loads", region.reconfigurations.to_string()),
             ("Failures", region.failures.to_string()),
             ("Last error", region.last_error.clone()),
-            ("At", text::time(region.last_error_time.as_ref())),
+            ("Error time", text::time(region.last_error_time.as_ref())),
         ],
     );
     let slots = region.slots.iter().enumerate().map(|(index, slot)| {
@@ -441,11 +441,11 @@ pub fn region(region: &Region, style: Style) -> String {
     if slots.is_empty() {
         return head + &kept;
     }
-    let heading = ["SLOT", "TASK", "RESERVED", "TAKEN BY"];
+    let heading = ["SLOT", "TASK", "RESERVED", "USED BY"];
     head + &section("Slots", &table(style, &heading, slots)) + &kept
 }
 
-/// Rules, one a row.
+/// Rules, one per row.
 pub fn rules(rules: &[Rule], style: Style) -> String {
     let rows = rules.iter().map(|rule| {
         vec![
@@ -455,7 +455,7 @@ pub fn rules(rules: &[Rule], style: Style) -> String {
             packet_match(rule.r#match.as_ref()),
         ]
     });
-    table(style, &["RULE", "PRIORITY", "DAG", "PACKETS WITH"], rows.collect())
+    table(style, &["RULE", "PRIORITY", "DAG", "MATCHES"], rows.collect())
 }
 
 /// One rule.
@@ -466,7 +466,7 @@ pub fn rule(rule: &Rule, style: Style) -> String {
             ("Name", rule.name.clone()),
             ("Priority", rule.priority.to_string()),
             ("DAG", rule.dag.clone()),
-            ("Packets with", packet_match(rule.r#match.as_ref())),
+            ("Matches", packet_match(rule.r#match.as_ref())),
             ("Etag", rule.etag.clone()),
             ("Created", text::time(rule.create_time.as_ref())),
         ],
@@ -499,7 +499,7 @@ fn operation_state(operation: &Operation) -> &'static str {
     }
 }
 
-/// What an operation does: `CREATE acme/web`.
+/// The work of an operation: `CREATE acme/web`.
 pub fn operation_work(operation: &Operation) -> String {
     let metadata = operation.metadata.clone().unwrap_or_default();
     format!("{} {}", metadata.verb().as_str_name(), text::name(&metadata.target))
@@ -515,7 +515,7 @@ fn progress(operation: &Operation) -> String {
     }
 }
 
-/// Operations, one a row.
+/// Operations, one per row.
 pub fn operations(operations: &[Operation], style: Style) -> String {
     let rows = operations.iter().map(|operation| {
         let metadata = operation.metadata.clone().unwrap_or_default();
@@ -555,7 +555,7 @@ pub fn operation(operation: &Operation, style: Style) -> String {
     )
 }
 
-/// The state of a DAG that would be created, for `--validate-only`.
+/// The result of `--validate-only`.
 pub fn trial(found: &Dag, style: Style) -> String {
     let mapping = found.mapping.clone().unwrap_or_default();
     let loads = mapping.reconfigurations;
@@ -564,11 +564,11 @@ pub fn trial(found: &Dag, style: Style) -> String {
     let head = properties(
         style,
         &[
-            ("Would be", text::dag(&found.name)),
+            ("Validated", text::dag(&found.name)),
             ("Bandwidth", rate(found.bandwidth_bps)),
             ("Form", form_word(mapping.form()).to_owned()),
             ("Latency", format!("{} cycles", mapping.latency_cycles)),
-            ("To reload", cost),
+            ("Loads", cost),
         ],
     );
     head + &section("Mapping", &places(&mapping, style))

@@ -86,8 +86,8 @@ fn an_explanation_says_what_is_kept_and_where() {
     let text = fitting(explanation(&found, style()));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("State:"), "{text}");
-    assert!(text.contains("that kv-cache keeps for it in region 3: saved when"), "{text}");
-    assert!(text.contains("that kv-cache keeps for it: saved at"), "{text}");
+    assert!(text.contains("kept by kv-cache in region 3. It is saved when"), "{text}");
+    assert!(text.contains("kept by kv-cache. It was saved at"), "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a table shows of virtual machines.
+//! Bindings of virtual machines as text.
 
 use snic_api::v1::{HeartbeatResponse, VmBinding, VmBindingEvent};
 
@@ -7,7 +7,7 @@ use super::table::{properties, section, table};
 use super::text::{self, age, id};
 use super::views::event_word;
 
-/// Bindings, one a row.
+/// Bindings, one per row.
 pub fn bindings(bindings: &[VmBinding], style: Style) -> String {
     let rows = bindings.iter().map(|binding| {
         let dags: Vec<String> = binding.dags.iter().map(|dag| text::dag(&dag.name)).collect();
@@ -45,7 +45,7 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
             ("Tenant", id(&binding.tenant).to_owned()),
             ("State", binding.state().as_str_name().to_owned()),
             ("Reason", binding.reason.clone()),
-            ("Like", binding.template.clone()),
+            ("Template", binding.template.clone()),
             ("Lease", lease),
             ("Expires", text::time(binding.expire_time.as_ref())),
             ("Created", text::time(binding.create_time.as_ref())),
@@ -56,22 +56,22 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
         text += &section("DAGs", &body);
     }
     if !binding.functions.is_empty() {
-        let head = ["PCI ADDRESS", "MAC ADDRESS", "FUNCTION", "DAG", "ON THE CARD"];
+        let head = ["PCI ADDRESS", "MAC ADDRESS", "FUNCTION", "DAG", "PROGRAMMED"];
         text += &section("Functions", &table(style, &head, functions.collect()));
     }
     text
 }
 
-/// What was heard of machines.
-pub fn heard(heard: &HeartbeatResponse, style: Style) -> String {
-    let missing = heard.missing.iter().map(|vm| vec![vm.clone(), "MISSING".to_owned()]);
-    let alive = heard.alive.iter().map(|binding| {
+/// The result of a heartbeat.
+pub fn heartbeat(reply: &HeartbeatResponse, style: Style) -> String {
+    let missing = reply.missing.iter().map(|vm| vec![vm.clone(), "MISSING".to_owned()]);
+    let alive = reply.alive.iter().map(|binding| {
         vec![id(&binding.name).to_owned(), binding.state().as_str_name().to_owned()]
     });
     table(style, &["VM", "STATE"], alive.chain(missing).collect())
 }
 
-/// A change, on a line.
+/// A change, on one line.
 pub fn event(event: &VmBindingEvent, _: Style) -> Option<String> {
     let binding = event.binding.as_ref()?;
     let (word, state) = (event_word(event.r#type()), binding.state().as_str_name());

@@ -31,16 +31,15 @@ const TOP_LEVEL: &[(&str, bool)] = &[
 /// Larger files make every clone slower, even after they have been deleted.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The project's files, as paths from `root` with `/`.
+/// The tracked files, as paths from `root` with `/`.
 ///
-/// Without git, or outside a clone (a source archive), all files count but build output and dot
-/// folders.
+/// Without git, or outside a clone (a source archive), these are all files except build output and dot folders.
 ///
 /// # Errors
 /// A folder cannot be read.
 pub fn tracked(root: &Path) -> anyhow::Result<Vec<String>> {
     let listed = Command::new("git")
-        // A checkout that another user owns, usual in containers, may be listed all the same.
+        // List a checkout that another user owns, which is usual in containers.
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
         .current_dir(root)
         .output();
@@ -73,7 +72,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Files in the wrong place or too large.
+/// Files that are in the wrong place or too large.
 ///
 /// # Errors
 /// A file cannot be looked at.
@@ -81,11 +80,11 @@ pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
     let mut wrong = top_level(tracked);
     wrong.extend(build_output(tracked));
     for path in tracked {
-        // A file may be deleted and not yet committed so.
+        // The file may be deleted without a commit yet.
         let Ok(file) = fs::symlink_metadata(root.join(path)) else { continue };
         if file.len() > FILE_BYTES_MAX {
             wrong.push(format!(
-                "{path}: {} bytes, over {FILE_BYTES_MAX}: make it at build or test time",
+                "{path}: {} bytes, over the limit of {FILE_BYTES_MAX}; generate it at build or test time",
                 file.len()
             ));
         }
@@ -98,7 +97,7 @@ fn top_level(tracked: &[String]) -> Vec<String> {
     let is_known =
         |name: &str| name.starts_with('.') || TOP_LEVEL.iter().any(|(known, _)| *known == name);
     let strangers = there.iter().filter(|name| !is_known(name)).map(|name| {
-        format!("{name}: not part of the fixed top level: move it into one of its folders")
+        format!("{name}: not part of the fixed top level; move it into one of the folders")
     });
     let missing = TOP_LEVEL
         .iter()
@@ -144,8 +143,8 @@ mod tests {
         assert_eq!(
             top_level(&files),
             [
-                "notes.txt: not part of the fixed top level: move it into one of its folders",
-                "tools: not part of the fixed top level: move it into one of its folders",
+                "notes.txt: not part of the fixed top level; move it into one of the folders",
+                "tools: not part of the fixed top level; move it into one of the folders",
                 "README.md: missing from the top level",
             ]
         );
@@ -172,7 +171,9 @@ mod tests {
         let wrong = check(root.path(), &complete()).unwrap();
         assert_eq!(
             wrong,
-            ["README.md: 1048577 bytes, over 1048576: make it at build or test time"]
+            [
+                "README.md: 1048577 bytes, over the limit of 1048576; generate it at build or test time"
+            ]
         );
     }
 

@@ -1,5 +1,5 @@
-//! Manifests: every dependency is chosen once, in the root, with its reason beside it, and every
-//! crate takes the workspace's lints.
+//! Manifests: every dependency is declared once, in the root, with its reason, and every crate uses the
+//! workspace's lints.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 /// Sections of a manifest that hold dependencies; also below `target.'cfg(…)'`.
 const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// Everything wrong in the root's and the members' manifests.
+/// Violations in the manifests of the root and the members.
 ///
 /// # Errors
 /// A manifest cannot be read.
@@ -31,8 +31,8 @@ pub fn check(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Dependencies of the root manifest that do not say what they are here for. Our own crates need
-/// no reason. An entry may take several lines; a comment on any of them will do.
+/// Dependencies of the root manifest without a reason. Our own crates need none. An entry may span several
+/// lines; a comment on any of them counts.
 fn without_reason(manifest: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut is_inside = false;
@@ -59,7 +59,7 @@ fn without_reason(manifest: &str) -> Vec<String> {
         }
         if !has_reason && !is_ours {
             wrong.push(format!(
-                "Cargo.toml:{}: `{}` does not say why it is here: add a comment to its line",
+                "Cargo.toml:{}: `{}` has no reason: add a comment to its line",
                 index + 1,
                 name.trim()
             ));
@@ -72,7 +72,7 @@ fn is_path(code: &str) -> bool {
     code.contains("path =") || code.contains("path=")
 }
 
-/// A line's code and its comment; a `#` in a string opens none.
+/// A line's code and its comment. A `#` in a string does not start a comment.
 fn split_comment(line: &str) -> (&str, &str) {
     let mut quote = None;
     for (index, letter) in line.char_indices() {
@@ -86,7 +86,7 @@ fn split_comment(line: &str) -> (&str, &str) {
     (line, "")
 }
 
-/// How many brackets a line of code leaves open. Names and versions hold none.
+/// How many brackets a line leaves open. Names and versions contain none.
 fn nesting(code: &str) -> i32 {
     code.chars().fold(0, |depth, letter| match letter {
         '[' | '{' => depth + 1,
@@ -95,7 +95,7 @@ fn nesting(code: &str) -> i32 {
     })
 }
 
-/// What a member's manifest decides for itself and should not.
+/// What a member's manifest declares itself instead of inheriting it.
 fn own_choices(manifest: &Table) -> Vec<String> {
     let mut wrong = Vec::new();
     let targets = manifest.get("target").and_then(Value::as_table);
@@ -107,15 +107,15 @@ fn own_choices(manifest: &Table) -> Vec<String> {
             for (name, entry) in entries.into_iter().flatten() {
                 if !is_inherited(entry) {
                     wrong.push(format!(
-                        "`{name}` in [{section}] is not the workspace's: choose its version in \
-                         the root and write `{name}.workspace = true`"
+                        "`{name}` in [{section}] is not inherited: declare its version in the root \
+                         and write `{name}.workspace = true`"
                     ));
                 }
             }
         }
     }
     if !manifest.get("lints").is_some_and(is_inherited) {
-        wrong.push("does not take the workspace's lints: add `[lints] workspace = true`".into());
+        wrong.push("does not use the workspace's lints: add `[lints] workspace = true`".into());
     }
     wrong
 }
@@ -156,7 +156,7 @@ unsafe_code = "deny"
 "##;
         let wrong = without_reason(manifest);
         let culprits: Vec<_> =
-            wrong.iter().map(|line| line.split(" does not").next().unwrap()).collect();
+            wrong.iter().map(|line| line.split(" has no").next().unwrap()).collect();
         assert_eq!(
             culprits,
             [
@@ -207,6 +207,6 @@ unsafe_code = "deny"
         assert!(wrong[0].starts_with("`cc` in [build-dependencies]"), "{wrong:?}");
         assert!(wrong[1].starts_with("`serde` in [dependencies]"), "{wrong:?}");
         assert!(wrong[2].starts_with("`rstest` in [dev-dependencies]"), "{wrong:?}");
-        assert!(wrong[3].starts_with("does not take the workspace's lints"), "{wrong:?}");
+        assert!(wrong[3].starts_with("does not use the workspace's lints"), "{wrong:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Rust sources: unsafe code in one crate only, and files that can be read in one sitting.
+//! Rust sources: `unsafe` code in one crate only, and a limit on the length of files.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use anyhow::Context;
 use proc_macro2::{TokenStream, TokenTree};
 
-/// The one crate that may hold unsafe code: it calls a vendor's C library.
+/// The only crate that may contain `unsafe` code: it calls a vendor's C library.
 const UNSAFE_CRATE: &str = "crates/card-xrt/";
 
-/// Lines of code before a file's tests; beyond this a file has become two.
+/// Longest code before a file's tests, in lines. A longer file should be two.
 const CODE_LINES_MAX: usize = 600;
 
-/// Everything wrong in the tracked sources.
+/// Violations in the tracked sources.
 ///
 /// # Errors
 /// A source cannot be read.
@@ -35,9 +35,9 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
     if !path.starts_with(UNSAFE_CRATE) {
         match unsafe_lines(text) {
             Ok(lines) => wrong.extend(lines.into_iter().map(|line| {
-                format!("{path}:{line}: unsafe code: only {UNSAFE_CRATE} may hold any")
+                format!("{path}:{line}: `unsafe` code: only {UNSAFE_CRATE} may contain it")
             })),
-            Err(error) => wrong.push(format!("{path}: not Rust: {error}")),
+            Err(error) => wrong.push(format!("{path}: not valid Rust: {error}")),
         }
     }
     let lines = code_lines(text);
@@ -47,8 +47,8 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// The lines on which `unsafe` stands as a word of the language: not in comments or strings, but
-/// also in attributes and in macros, where the compiler's own lint does not look.
+/// The lines with the keyword `unsafe`: not in comments or strings, but also in attributes and macros, which the
+/// compiler's lint does not cover.
 fn unsafe_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
     let mut lines = Vec::new();
     let mut open = vec![TokenStream::from_str(text)?];
@@ -67,7 +67,7 @@ fn unsafe_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
     Ok(lines)
 }
 
-/// The lines before the module of tests. A `#[cfg(test)]` on anything else hides no code behind it.
+/// The number of lines before the test module. A `#[cfg(test)]` on anything else does not count.
 fn code_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let opens_tests = |index: &usize| {
@@ -127,7 +127,7 @@ fn unsafe_lines<'unsafely>() {}
         assert_eq!(check_file("crates/card-xrt/src/lib.rs", text), [""; 0]);
         assert_eq!(
             check_file("crates/ports/src/lib.rs", text),
-            ["crates/ports/src/lib.rs:1: unsafe code: only crates/card-xrt/ may hold any"]
+            ["crates/ports/src/lib.rs:1: `unsafe` code: only crates/card-xrt/ may contain it"]
         );
         assert_eq!(check_file("crates/ports/tests/a.rs", text).len(), 1, "tests neither");
     }
@@ -135,7 +135,7 @@ fn unsafe_lines<'unsafely>() {}
     #[test]
     fn what_is_not_rust_is_named() {
         let wrong = check_file("crates/a/src/lib.rs", "fn a() { \"open");
-        assert!(wrong[0].starts_with("crates/a/src/lib.rs: not Rust"), "{wrong:?}");
+        assert!(wrong[0].starts_with("crates/a/src/lib.rs: not valid Rust"), "{wrong:?}");
     }
 
     #[test]
