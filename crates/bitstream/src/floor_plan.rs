@@ -8,16 +8,24 @@
 //! ```text
 //!           column 0      1      2 …                    frames of a write:
 //!   row 0   ┌──────┬──────┬──────┐                      minor 0, 1, … of a column,
-//!           │ 0..n │ 0..n │ 0..n │  ► outside           then the next column of the row
-//!           └──────┴──────┴──────┘
+//!           │ 0..n │ 0..m │ 0..n │ 2 pads               then the next column of the row,
+//!           └──────┴──────┴──────┘                      then column 0 of the row above
 //! ```
+//!
+//! Between the last column of a row and the first of the next a device takes two frames that go
+//! nowhere, and the last frame of a run stays in its frame buffer: where they are all zeros, as the
+//! vendor's tools write them, they may stand outside of the region.
 
 use std::ops::RangeInclusive;
 
 use snic_domain::{CardModel, RegionKind};
 
 use crate::upload::kind_name;
-use crate::{BitFile, FrameWrite};
+use crate::{BitFile, FrameWrite, WriteForm};
+
+/// Frames that a device takes at the end of a row and puts nowhere: seen in every partial bitstream
+/// of an UltraScale+ part that goes on in the next row.
+pub(crate) const ROW_PADS: usize = 2;
 
 /// Columns that a region's bitstream may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +43,23 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    fn has(&self, write: &FrameWrite<'_>, column: u16) -> bool {
-        let at = write.address;
+    fn has(&self, write: &FrameWrite<'_>, at: Place) -> bool {
         self.die == write.die
-            && self.block_type == at.block_type()
-            && self.rows.contains(&at.row())
-            && self.columns.contains(&column)
+            && self.block_type == write.address.block_type()
+            && self.rows.contains(&at.row)
+            && self.columns.contains(&at.column)
     }
+}
+
+/// How many columns a row has: where the next one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowWidth {
+    /// The die, as for [`FrameRange`].
+    pub die: u8,
+    /// 0 for logic, 1 for the content of block RAM.
+    pub block_type: u8,
+    /// Columns of every row of this die, 1 to 1024.
+    pub columns: u16,
 }
 
 /// The frames of each kind of region of a card.
@@ -49,6 +67,8 @@ impl FrameRange {
 pub struct FloorPlan {
     /// The card.
     pub model: CardModel,
+    /// Where rows end. A write that goes on in the next row is outside where that is not known.
+    pub rows: Vec<RowWidth>,
     /// By group of alike regions, in the order of the profile.
     pub groups: Vec<(RegionKind, Vec<FrameRange>)>,
 }
@@ -111,9 +131,12 @@ impl FloorPlan {
         Some(ranges.1.first()?.die)
     }
 
-    /// Whether every frame that `file` writes lies in a region of this kind, and every die that it
-    /// commands has some of the region's frames. The pad frame at the end
-    /// of a write counts too: a device that did not drop it would write it.
+    /// Whether every frame that `file` writes lies in a region of this kind, however often it is
+    /// written, and every die that it commands has some of the region's frames.
+    ///
+    /// # Errors
+    ///
+    /// The first frame outside, or a die on which the regions have nothing.
     pub fn check(&self, file: &BitFile<'_>, kind: RegionKind) -> Result<(), OutsideRegion> {
         let model = self.model.clone();
         let mut refused = OutsideRegion::Unknown { kind, model: model.clone() };
@@ -122,11 +145,11 @@ impl FloorPlan {
                 continue;
             }
             let model = model.clone();
-            if let Some((write, column, frame)) =
-                file.writes.iter().find_map(|write| outside(write, ranges))
+            if let Some((write, at)) =
+                file.writes.iter().find_map(|write| self.outside(write, ranges))
             {
-                let (die, block_type, row) =
-                    (write.die, write.address.block_type(), write.address.row());
+                let (die, block_type) = (write.die, write.address.block_type());
+                let Place { row, column, minor: frame } = at;
                 refused = OutsideRegion::Frame { die, block_type, row, column, frame, kind, model };
                 continue;
             }
@@ -138,23 +161,72 @@ impl FloorPlan {
         }
         Err(refused)
     }
+
+    /// The first frame of a write that is in none of the ranges and no pad.
+    fn outside<'a>(
+        &self,
+        write: &FrameWrite<'a>,
+        ranges: &[FrameRange],
+    ) -> Option<(FrameWrite<'a>, Place)> {
+        let mut at = Place::of(write);
+        let mut taken = 0;
+        while taken < write.frames() {
+            let left = write.frames() - taken;
+            let range = ranges.iter().find(|range| range.has(write, at));
+            let room =
+                range.map_or(0, |range| range.frames_per_column.saturating_sub(at.minor.into()));
+            let frames = if taken > 0 && self.is_row_end(write, at) {
+                let pads = left.min(ROW_PADS);
+                if !write.are_pads(taken, pads) {
+                    return Some((*write, at));
+                }
+                at = Place { row: at.row + 1, column: 0, minor: 0 };
+                pads
+            } else if room > 0 {
+                at = Place { column: at.column + 1, minor: 0, ..at };
+                left.min(room.into())
+            } else if taken > 0 && left == 1 && stays_in_buffer(write) {
+                return None;
+            } else {
+                return Some((*write, at));
+            };
+            taken += frames;
+        }
+        None
+    }
+
+    /// Whether the row has ended before `at`.
+    fn is_row_end(&self, write: &FrameWrite<'_>, at: Place) -> bool {
+        self.rows.iter().any(|row| {
+            row.die == write.die
+                && row.block_type == write.address.block_type()
+                && row.columns == at.column
+        })
+    }
 }
 
-/// The first frame of a write that is in none of the ranges: the write, its column, its place there.
-fn outside<'a>(write: &FrameWrite<'a>, ranges: &[FrameRange]) -> Option<(FrameWrite<'a>, u16, u8)> {
-    let at = write.address;
-    let (mut left, mut column, mut minor) = (write.frames(), at.column(), at.minor());
-    while left > 0 {
-        let range = ranges.iter().find(|range| range.has(write, column));
-        let room = range.map_or(0, |range| range.frames_per_column.saturating_sub(minor.into()));
-        if room == 0 {
-            return Some((*write, column, minor));
-        }
-        left = left.saturating_sub(room.into());
-        // A column that no address has is in no range either.
-        (column, minor) = (column + 1, 0);
+/// Whether the last frame of a run goes nowhere: it is a pad, or what other writes repeat.
+fn stays_in_buffer(write: &FrameWrite<'_>) -> bool {
+    match write.form {
+        WriteForm::Run => write.are_pads(write.frames() - 1, 1),
+        WriteForm::RunAndTemplate => true,
+        WriteForm::Repeat => false,
     }
-    None
+}
+
+/// Where a frame goes on its die.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    row: u8,
+    column: u16,
+    minor: u8,
+}
+
+impl Place {
+    const fn of(write: &FrameWrite<'_>) -> Self {
+        let at = write.address;
+        Self { row: at.row(), column: at.column(), minor: at.minor() }
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::catalogue::{self, Catalogue};
-    use crate::packet::{FRAME_WORDS, Register, command, write};
+    use crate::packet::{COR0_PARTIAL, FRAME_WORDS, Register, command, write};
     use crate::test_image::build_test_on;
     use crate::{build_test, parse};
 
@@ -189,6 +261,7 @@ mod tests {
         let range = FrameRange { die: 0, block_type: 0, rows, columns, frames_per_column: 10 };
         FloorPlan {
             model: "sim-16".parse().expect("a label"),
+            rows: Vec::new(),
             groups: vec![(RegionKind::KnownNt, vec![range])],
         }
     }
@@ -232,24 +305,30 @@ mod tests {
         }
     }
 
-    /// GRESTORE on a die would reset the flip-flops of everybody there.
+    /// LFRM, MASK and COR0 change what everybody on a die has.
     #[test]
-    fn a_command_to_a_foreign_die_is_refused_also_without_frames() {
+    fn a_change_of_a_foreign_die_is_refused_also_without_frames() {
         let (catalogue, card) = sim();
         let size = ByteSize::from_bytes(2_000);
         let bytes = build_test_on(1, &card, &[&catalogue.nt_types[0]], size).expect("possible");
         let mut plan = plan(0..=0, 0..=9);
         plan.groups[0].1[0].die = 1;
         let reset = write(Register::CMD, 1).to_be_bytes();
-        let first = bytes.windows(4).position(|word| word == reset).expect("RCRC") + 4;
-        let with = |command: u32| {
+        let first = bytes.windows(4).position(|word| word == reset).expect("RCRC");
+        let with = |register: Register, value: u32| {
             let mut bytes = bytes.clone();
-            bytes[first..first + 4].copy_from_slice(&command.to_be_bytes());
+            bytes[first..first + 4].copy_from_slice(&write(register, 1).to_be_bytes());
+            bytes[first + 4..first + 8].copy_from_slice(&value.to_be_bytes());
             check(&plan, &bytes)
         };
-        assert_eq!(with(command::RCRC), Ok(()));
-        for command in [command::GRESTORE, command::START, command::URAM, command::LFRM] {
-            let error = with(command).expect_err("it acts on die 0").to_string();
+        assert_eq!(with(Register::CMD, command::RCRC), Ok(()));
+        let changes = [
+            (Register::CMD, command::LFRM),
+            (Register::MASK, 0x100),
+            (Register::COR0, COR0_PARTIAL),
+        ];
+        for (register, value) in changes {
+            let error = with(register, value).expect_err("it changes die 0").to_string();
             assert!(error.contains("commands die 0"), "{error}");
         }
     }

@@ -10,9 +10,12 @@
 //! ```
 
 pub mod catalogue;
+mod configuration_crc;
 mod crc;
 mod floor_plan;
 mod header;
+pub mod import;
+mod load_stream;
 pub mod manifest;
 mod packet;
 mod parse;
@@ -22,10 +25,13 @@ mod test_image;
 mod upload;
 pub mod xclbin;
 
-pub use floor_plan::{FloorPlan, FrameRange, OutsideRegion};
+pub use floor_plan::{FloorPlan, FrameRange, OutsideRegion, RowWidth};
 pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
+pub use load_stream::{CONTROL_BYTES_MAX, with_known_control};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
-pub use parse::{BitFile, FrameWrite, InvalidBitstream, WrongCard, parse};
+pub use parse::{
+    BitFile, FrameKind, FrameWrite, InvalidBitstream, Unmasked, WriteForm, WrongCard, parse,
+};
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
 pub use test_image::{InvalidTestImage, build_test, build_test_on};
 pub use upload::{Checked, InvalidUpload, check_upload};

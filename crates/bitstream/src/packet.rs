@@ -2,12 +2,17 @@
 //! says, which registers and commands exist, and which of them a region's bitstream may use.
 //!
 //! A bitstream of one region has no business with the rest of the device, so both lists say what
-//! is allowed, not what is forbidden.
+//! is allowed, not what is forbidden. What UG570 says of each, and how its effect is confined, is in
+//! `bitstreams/configuration-words.md`.
 
 use std::fmt;
 
 /// Words of a configuration frame of an UltraScale+ device (UG570: 93).
 pub const FRAME_WORDS: usize = 93;
+
+/// Words of a MFWR packet at most. What they hold is not written anywhere: they are the clocks that
+/// the frame buffer needs. Open descriptions of older families have 2 to 14.
+pub(crate) const MFWR_WORDS_MAX: usize = 64;
 
 /// The synchronisation word: what follows are packets.
 pub(crate) const SYNC: u32 = 0xAA99_5566;
@@ -29,7 +34,11 @@ impl Register {
     pub(crate) const CMD: Self = Self(4);
     pub(crate) const CTL0: Self = Self(5);
     pub(crate) const MASK: Self = Self(6);
+    pub(crate) const COR0: Self = Self(9);
+    /// Writes the frame that the frame buffer holds once more, at FAR.
+    pub(crate) const MFWR: Self = Self(10);
     pub(crate) const IDCODE: Self = Self(12);
+    pub(crate) const CTL1: Self = Self(24);
     /// Its words go to the next die of a part of stacked dies, as a stream of their own.
     pub(crate) const BOUT: Self = Self(30);
 
@@ -68,42 +77,78 @@ impl fmt::Display for Register {
     }
 }
 
-/// Commands of the CMD register.
+/// Commands of the CMD register (UG570, "Command Register").
 pub(crate) mod command {
     /// Nothing.
     pub(crate) const NULL: u32 = 0;
-    /// Frame data follows.
+    /// Frame data follows. Empties the frame buffer.
     pub(crate) const WCFG: u32 = 1;
-    /// The last frame is written.
+    /// The frame in the frame buffer is written again, at each FAR that a MFWR follows.
+    pub(crate) const MFW: u32 = 2;
+    /// The last frame is written: interconnect is driven again (it ends AGHIGH).
     pub(crate) const LFRM: u32 = 3;
-    /// Begin the start-up sequence.
+    /// Begin the start-up sequence, after the next CRC check and DESYNC.
     pub(crate) const START: u32 = 5;
     /// Clear UltraRAM.
     pub(crate) const URAM: u32 = 6;
     /// Reset the CRC.
     pub(crate) const RCRC: u32 = 7;
-    /// Set or reset flip-flops, where GLUTMASK lets it.
+    /// Stop driving interconnect, while frames change.
+    pub(crate) const AGHIGH: u32 = 8;
+    /// Set or reset flip-flops to their initial values.
     pub(crate) const GRESTORE: u32 = 10;
+    /// Begin the shut-down sequence, after the next CRC check or RCRC.
+    pub(crate) const SHUTDOWN: u32 = 11;
     /// The end: packets are no longer taken.
     pub(crate) const DESYNC: u32 = 13;
 
-    /// Whether one region's bitstream may give it. Not: MFW (frames at addresses that are not in
-    /// the file), RCFG (read-back), AGHIGH and SHUTDOWN (they stop the whole device), GCAPTURE,
-    /// IPROG (reboot) and the flash commands.
-    pub(crate) const fn is_allowed(command: u32) -> bool {
-        matches!(command, NULL | WCFG | LFRM | START | URAM | RCRC | GRESTORE | DESYNC)
+    /// How far a command reaches.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Reach {
+        /// The stream: it opens, closes or checks it. Nothing that the die holds changes.
+        Stream,
+        /// Frames that the file names, or a state that only this region's load can have left.
+        Frames,
+        /// Everything on the die that the reset mask does not keep out.
+        ResetMask,
+        /// The whole device, whatever the reset mask says.
+        Device,
     }
 
-    /// Whether it changes what a die holds. Not: what only opens, closes or checks the stream, and
-    /// so what a die on the way to another is told.
-    pub(crate) const fn acts(command: u32) -> bool {
-        !matches!(command, NULL | RCRC | DESYNC)
+    /// How far `command` reaches. `Device` also stands for codes that are not known.
+    ///
+    /// Device: RCFG (read-back), SWITCH (the clock of the configuration port), GCAPTURE (the flip-flops
+    /// of the die are copied over their initial values), IPROG (reboot) and the flash commands.
+    pub(crate) const fn reach(command: u32) -> Reach {
+        match command {
+            NULL | RCRC | DESYNC => Reach::Stream,
+            WCFG | MFW | LFRM => Reach::Frames,
+            START | URAM | AGHIGH | GRESTORE | SHUTDOWN => Reach::ResetMask,
+            _ => Reach::Device,
+        }
     }
 }
 
-/// Bits of CTL0 that one region's bitstream may change: GLUTMASK_B. The others choose keys, the
-/// configuration port, read-back security, and the state of all pins.
-pub(crate) const CTL0_ALLOWED: u32 = 1 << 8;
+/// GLUTMASK_B of CTL0: whether look-up tables used as memory are read back and written as they
+/// run. It does not keep GRESTORE away from anything.
+pub(crate) const CTL0_GLUTMASK: u32 = 1 << 8;
+/// Bit 10 of CTL0, reserved in UG570. Every partial bitstream of the vendor's tools sets it before
+/// its first frame and never clears it: the reset mask is in force.
+pub(crate) const CTL0_RESET_MASK: u32 = 1 << 10;
+/// Bits of CTL0 that one region's bitstream may change. The others choose keys, the configuration
+/// port, read-back security, and the state of all pins.
+pub(crate) const CTL0_ALLOWED: u32 = CTL0_GLUTMASK | CTL0_RESET_MASK;
+/// Bit 17 of CTL1, reserved in UG570. The vendor's tools set it around frames that are no content
+/// of the region but its reset mask, at the same addresses, and clear it behind them.
+pub(crate) const CTL1_MASK_FRAMES: u32 = 1 << 17;
+/// Bits of CTL1 that one region's bitstream may change. Bit 23 is CAPTURE, the others are reserved.
+pub(crate) const CTL1_ALLOWED: u32 = CTL1_MASK_FRAMES;
+
+/// The one value of COR0 that a region's bitstream may write: what `write_bitstream -cell` gives
+/// with the start-up options at their defaults. UG570: bits 14 to 0 are the phases in which start-up
+/// releases DONE, write enable and pins (defaults); the source and frequency of the configuration
+/// clock (bits 26, 22 to 17) and DONE's driver (bit 24) stay zero. Bits 29 to 27 are reserved.
+pub(crate) const COR0_PARTIAL: u32 = 0x3800_3FE5;
 
 /// What a packet header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,11 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_reach_beyond_the_region_are_not_allowed() {
-        for command in [2, 4, 8, 9, 11, 12, 15, 16, 17, 18, 19, 32, u32::MAX] {
-            assert!(!command::is_allowed(command), "{command}");
+    fn a_command_reaches_as_far_as_ug570_says() {
+        use command::Reach;
+        // RCFG, SWITCH, GCAPTURE, IPROG, and what comes behind them.
+        for command in [4, 9, 12, 14, 15, 16, 17, 18, 19, 31, 32, u32::MAX] {
+            assert_eq!(command::reach(command), Reach::Device, "{command}");
         }
-        assert!(command::is_allowed(command::WCFG) && command::is_allowed(command::DESYNC));
+        for command in [5, 6, 8, 10, 11] {
+            assert_eq!(command::reach(command), Reach::ResetMask, "{command}");
+        }
+        for command in [1, 2, 3] {
+            assert_eq!(command::reach(command), Reach::Frames, "{command}");
+        }
+        for command in [0, 7, 13] {
+            assert_eq!(command::reach(command), Reach::Stream, "{command}");
+        }
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use snic_domain::limits::{CHAIN_SLOTS_MAX, STATE_UNIT};
 use snic_domain::{Bandwidth, ByteSize, Cycles, NtCode, NtType, NtTypeId, Traffic};
 
 use crate::crc::crc32;
-use crate::{InvalidBitstream, parse};
+use crate::{FrameAddress, FrameKind, FrameWrite, InvalidBitstream, parse};
 
 const MAGIC: u32 = u32::from_be_bytes(*b"SNIC");
 const VERSION: u32 = 1;
@@ -54,6 +54,15 @@ pub enum InvalidRom {
     Magic {
         /// What stands there.
         found: u32,
+    },
+    /// It may be written again, with something else.
+    #[error(
+        "the frame of the chain ROM may be written again by the frames from {address} on, so the file \
+         does not say what the region will hold"
+    )]
+    Rewritten {
+        /// Where those begin.
+        address: FrameAddress,
     },
     /// A version that is not known.
     #[error("the chain ROM has version {version}; version {VERSION} is known")]
@@ -246,11 +255,35 @@ pub fn identify(bytes: &[u8]) -> Result<ChainRom, NotIdentified> {
     Ok(rom_of(&parse(bytes)?)?)
 }
 
-/// The ROM in the first frame of a parsed file.
+/// The ROM in the first frame of content of a parsed file.
 pub(crate) fn rom_of(file: &crate::BitFile<'_>) -> Result<ChainRom, InvalidRom> {
-    let words: Vec<u32> =
-        file.writes.iter().take(1).flat_map(|w| w.words().take(ROM_WORDS_MAX)).collect();
-    ChainRom::decode(&words)
+    let mut contents = file.writes.iter().filter(|write| write.kind == FrameKind::Content);
+    let Some(first) = contents.next() else { return ChainRom::decode(&[]) };
+    let words: Vec<u32> = first.words().take(ROM_WORDS_MAX).collect();
+    let again = contents.find(|write| {
+        let is_same = write.address == first.address
+            && write.words().take(ROM_WORDS_MAX).eq(words.iter().copied());
+        may_reach(write, first) && !is_same
+    });
+    match again {
+        Some(write) => Err(InvalidRom::Rewritten { address: write.address }),
+        None => ChainRom::decode(&words),
+    }
+}
+
+/// Whether `write` may write the first frame of `first` again. How many frames a column has is not
+/// known here, so each may have a single one.
+fn may_reach(write: &FrameWrite<'_>, first: &FrameWrite<'_>) -> bool {
+    let (from, to) = (write.address, first.address);
+    if write.die != first.die || from.block_type() != to.block_type() || from > to {
+        return false;
+    }
+    let least = match (to.row() - from.row(), to.column().saturating_sub(from.column())) {
+        (0, 0) => usize::from(to.minor() - from.minor()),
+        (0, columns) => columns.into(),
+        (rows, _) => rows.into(),
+    };
+    write.frames() > least
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use snic_domain::CardModel;
 
 use super::check::{At, Checked};
-use super::raw::{RawCard, RawFrames};
+use super::raw::{RawCard, RawFrames, RawRow};
 use crate::parse::DIES_MAX;
-use crate::{FloorPlan, FrameRange};
+use crate::{FloorPlan, FrameRange, RowWidth};
 
 /// The last row that a frame address can name.
 const ROW_MAX: u8 = 63;
@@ -25,7 +25,25 @@ pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
         }
         groups.push((group.kind, ranges));
     }
-    Ok(FloorPlan { model: model.clone(), groups })
+    let widths = raw.rows.iter().enumerate().map(|(i, raw)| {
+        let prefix = format!("rows[{i}].");
+        width(&At { file: at.file, prefix: &prefix }, raw)
+    });
+    Ok(FloorPlan { model: model.clone(), rows: widths.collect::<Checked<_>>()?, groups })
+}
+
+fn width(at: &At<'_>, raw: &RawRow) -> Checked<RowWidth> {
+    let allowed = format_args!("1 to {} are", COLUMN_MAX + 1);
+    let columns = *raw.columns.get_ref();
+    at.ensure("columns", &raw.columns, (1..=COLUMN_MAX + 1).contains(&columns), allowed)?;
+    Ok(RowWidth { die: die(at, raw.die.as_ref())?, block_type: raw.block_type, columns })
+}
+
+fn die(at: &At<'_>, raw: Option<&toml::Spanned<u8>>) -> Checked<u8> {
+    let Some(die) = raw else { return Ok(0) };
+    let allowed = format_args!("0 to {}, counted along the chain, are", DIES_MAX - 1);
+    at.ensure("die", die, *die.get_ref() < DIES_MAX, allowed)?;
+    Ok(*die.get_ref())
 }
 
 fn range(at: &At<'_>, raw: &RawFrames) -> Checked<FrameRange> {
@@ -43,14 +61,7 @@ fn range(at: &At<'_>, raw: &RawFrames) -> Checked<FrameRange> {
         (1..=FRAMES_MAX).contains(&frames),
         allowed,
     )?;
-    let die = match &raw.die {
-        None => 0,
-        Some(die) => {
-            let allowed = format_args!("0 to {}, counted along the chain, are", DIES_MAX - 1);
-            at.ensure("die", die, *die.get_ref() < DIES_MAX, allowed)?;
-            *die.get_ref()
-        }
-    };
+    let die = die(at, raw.die.as_ref())?;
     let block_type = raw.block_type;
     Ok(FrameRange {
         die,

@@ -28,6 +28,20 @@ pub(super) struct RawCard {
     /// Needed where there is a save area.
     pub(super) memory_bytes_per_second: Option<Spanned<u64>>,
     pub(super) regions: Spanned<Vec<RawRegions>>,
+    /// Where rows of the device end. Without it, no bitstream may go on in the next row.
+    #[serde(default)]
+    pub(super) rows: Vec<RawRow>,
+}
+
+/// The width of the rows of a die.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRow {
+    #[serde(default)]
+    pub(super) die: Option<Spanned<u8>>,
+    #[serde(default)]
+    pub(super) block_type: u8,
+    pub(super) columns: Spanned<u16>,
 }
 
 /// `count` regions that are alike.

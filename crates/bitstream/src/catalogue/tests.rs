@@ -244,6 +244,22 @@ fn frames_of_regions_have_a_die_and_bad_ones_are_refused() {
 }
 
 #[test]
+fn rows_of_a_card_have_a_width_and_bad_ones_are_refused() {
+    let rows = |what: &str| format!("rows = [{{ {what} }}]\nidcode = 1");
+    let good = "die = 1, block_type = 1, columns = 12";
+    let catalogue = changed("card", "idcode = 1", &rows(good)).expect("valid");
+    let width = catalogue.floor_plans[0].rows[0];
+    assert_eq!((width.die, width.block_type, width.columns), (1, 1, 12));
+    let refused = |from: &str, to: &str, key: &str, allowed: &str| {
+        assert_refused("card", "idcode = 1", &rows(&good.replace(from, to)), key, allowed);
+    };
+    refused("= 12", "= 0", "card:3: rows[0].columns", "1 to 1024");
+    refused("= 12", "= 1025", "card:3: rows[0].columns", "1 to 1024");
+    refused("die = 1", "die = 4", "card:3: rows[0].die", "0 to 3");
+    refused("die", "dye", "card:3", "dye");
+}
+
+#[test]
 fn bad_cards_are_refused() {
     let zero = "give more than 0";
     assert_refused("card", "idcode = 1", "idcode = 0", "card:3: idcode", zero);

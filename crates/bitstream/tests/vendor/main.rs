@@ -1,0 +1,7 @@
+//! Files as the vendor's tools write them.
+
+mod differential;
+mod image;
+mod import;
+mod interpreter;
+mod streams;
