@@ -36,6 +36,9 @@ const PACKAGES: &[Package] = &[
     program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
     program("openssl", "openssl", "client certificates for the test of the web page"),
     file("fonts-liberation", "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf", "the test of the web page"),
+    program("tcl", "tclsh", "tests of the build flow, with stubs for Vivado's commands"),
+    program("make", "make", "tests of the build flow's Makefile"),
+    program("verilator", "verilator", "the lint of the NT interface"),
     file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];
 

@@ -1,0 +1,120 @@
+# The steps in Vivado: the shell once, then each chain in the regions that it is for.
+#
+#   shell:  synthesis │ one Pblock a region │ place and route with empty regions │ static part, locked
+#           │ shell.bit │ shell.frames.bit (every frame with its address) │ a report a Pblock
+#   chain:  synthesis of the wrapper, out of context │ static part + wrapper │ place and route
+#           │ timing, area │ pr_verify │ partial bitstream with logic locations │ size
+#
+# A step that fails ends the run: no bitstream is written from a design that misses timing, or that does
+# not fit the static part.
+
+namespace eval ::snic::build {
+    # Writes everything of the shell to the folder `out`. `settings`: part, top, sources, constraints,
+    # clock_hz, jobs.
+    proc shell {settings regions out} {
+        file mkdir $out
+        set_param general.maxThreads [dict get $settings jobs]
+        create_project -in_memory -part [dict get $settings part]
+        foreach file [dict get $settings sources] { read_verilog -sv $file }
+        foreach file [dict get $settings constraints] { read_xdc $file }
+        synth_design -top [dict get $settings top] -part [dict get $settings part]
+        foreach region $regions { partition $region }
+        opt_design
+        place_design
+        route_design
+        check_timing_met "the shell"
+        write_checkpoint -force [file join $out shell.dcp]
+        foreach region $regions {
+            set pblock [::snic::regions::pblock $region]
+            report_property [get_pblocks $pblock] -file [file join $out $pblock.rpt]
+        }
+        write_bitstream -force [file join $out shell.bit]
+        # The same design again, every frame with its address: what `card import-floorplan` reads.
+        set_property BITSTREAM.GENERAL.PERFRAMECRC YES [current_design]
+        write_bitstream -force [file join $out shell.frames.bit]
+        set_property BITSTREAM.GENERAL.PERFRAMECRC NO [current_design]
+        foreach region $regions {
+            update_design -cell [get_cells [dict get $region cell]] -black_box
+        }
+        lock_design -level routing
+        write_checkpoint -force [file join $out static.dcp]
+        close_project
+    }
+
+    proc partition {region} {
+        set cell [get_cells [dict get $region cell]]
+        set pblock [::snic::regions::pblock $region]
+        set_property HD.RECONFIGURABLE true $cell
+        create_pblock $pblock
+        add_cells_to_pblock [get_pblocks $pblock] $cell
+        resize_pblock [get_pblocks $pblock] -add [dict get $region ranges]
+        # No route of the shell inside, so that a region's frames are the region's alone.
+        set_property CONTAIN_ROUTING true [get_pblocks $pblock]
+        set_property EXCLUDE_PLACEMENT true [get_pblocks $pblock]
+        set_property SNAPPING_MODE ON [get_pblocks $pblock]
+    }
+
+    # Builds one chain for `regions` on the shell in `shell`. Returns the bitstreams.
+    proc chain {manifest settings regions shell out} {
+        file mkdir $out
+        set name [::snic::manifest::name $manifest]
+        set part [dict get $manifest part]
+        if {$part ne [dict get $settings part]} {
+            error "the manifest is for part $part, the shell for [dict get $settings part]"
+        }
+        set_param general.maxThreads [dict get $settings jobs]
+        set wrapper [file join $out $name.sv]
+        ::snic::wrapper::save $manifest $wrapper
+        create_project -in_memory -part $part
+        foreach file [dict get $settings nt_sources] { read_verilog -sv $file }
+        read_verilog -sv $wrapper
+        synth_design -top snic_chain -part $part -mode out_of_context
+        set synthesised [file join $out $name.synth.dcp]
+        write_checkpoint -force $synthesised
+        close_project
+        set files {}
+        foreach region $regions {
+            lappend files [in_region $manifest $region $synthesised $shell $out]
+        }
+        return $files
+    }
+
+    proc in_region {manifest region synthesised shell out} {
+        set cell [dict get $region cell]
+        set base [file join $out "[::snic::manifest::name $manifest].[string map {/ _} $cell]"]
+        open_checkpoint [file join $shell static.dcp]
+        read_checkpoint -cell [get_cells $cell] $synthesised
+        opt_design
+        place_design
+        route_design
+        check_timing_met "the chain in $cell"
+        report_utilization -pblocks [get_pblocks [::snic::regions::pblock $region]] \
+            -file $base.utilization.rpt
+        write_checkpoint -force $base.dcp
+        pr_verify -initial [file join $shell shell.dcp] -additional $base.dcp
+        # One region's frames alone, each once: not compressed, not encrypted, with a CRC.
+        set_property BITSTREAM.GENERAL.COMPRESS FALSE [current_design]
+        set_property BITSTREAM.GENERAL.CRC ENABLE [current_design]
+        write_bitstream -force -logic_location_file -cell [get_cells $cell] $base.bit
+        close_project
+        check_size $base.bit [dict get $manifest constraints.bitstream_bytes_max]
+        return $base.bit
+    }
+
+    proc check_timing_met {what} {
+        set path [get_timing_paths -max_paths 1 -nworst 1 -setup]
+        set slack [get_property SLACK $path]
+        if {$slack < 0} { error "$what misses timing by [expr {-$slack}] ns" }
+        set path [get_timing_paths -max_paths 1 -nworst 1 -hold]
+        set slack [get_property SLACK $path]
+        if {$slack < 0} { error "$what misses hold time by [expr {-$slack}] ns" }
+    }
+
+    proc check_size {path most} {
+        set bytes [file size $path]
+        if {$bytes > $most} {
+            error "$path has $bytes bytes; the region takes at most $most: make the region smaller, or\
+                the limit in the card profile larger"
+        }
+    }
+}

@@ -1,0 +1,82 @@
+# What make calls: vivado -mode batch -source tcl/main.tcl -tclargs shell|chain SETTINGS REGIONS OUT …
+#
+#   shell SETTINGS REGIONS OUT
+#   chain SETTINGS REGIONS SHELL MANIFEST CELLS OUT     CELLS: all, first, or names joined by commas
+
+set here [file dirname [file normalize [info script]]]
+foreach file {manifest regions wrapper build} { source [file join $here $file.tcl] }
+
+namespace eval ::snic {
+    variable setting_keys {part top sources constraints nt_sources jobs}
+
+    # A settings file has one KEY VALUE... a line; files are named from its folder.
+    proc settings {path} {
+        variable setting_keys
+        set channel [open $path r]
+        set lines [split [read $channel] "\n"]
+        close $channel
+        set settings [dict create constraints {} nt_sources {} jobs 2]
+        set number 0
+        foreach line $lines {
+            incr number
+            set fields [regexp -all -inline {\S+} $line]
+            if {[llength $fields] == 0 || [string index [lindex $fields 0] 0] eq "#"} continue
+            set values [lassign $fields key]
+            if {$key ni $setting_keys} {
+                error "$path:$number: unknown key $key; known are [join $setting_keys {, }]"
+            }
+            if {$key in {sources constraints nt_sources}} {
+                set files {}
+                foreach value $values {
+                    lappend files [file normalize [file join [file dirname $path] $value]]
+                }
+                dict set settings $key $files
+            } else {
+                if {[llength $values] != 1} { error "$path:$number: $key takes one value" }
+                dict set settings $key [lindex $values 0]
+            }
+        }
+        foreach key {part top sources} {
+            if {![dict exists $settings $key]} { error "$path: key $key is missing" }
+        }
+        return $settings
+    }
+
+    proc chosen {regions kind cells} {
+        set possible [regions::of_kind $regions $kind]
+        switch -- $cells {
+            all { return $possible }
+            first { return [list [lindex $possible 0]] }
+        }
+        set found {}
+        foreach cell [split $cells ","] {
+            set match [lsearch -inline -index 1 $possible $cell]
+            if {$match eq ""} { error "there is no $kind region $cell in the floor plan" }
+            lappend found $match
+        }
+        return $found
+    }
+
+    proc main {arguments} {
+        set rest [lassign $arguments command settings_file regions_file]
+        set settings [settings $settings_file]
+        set regions [regions::load $regions_file]
+        switch -- $command {
+            shell {
+                lassign $rest out
+                build::shell $settings $regions $out
+            }
+            chain {
+                lassign $rest shell manifest_file cells out
+                set manifest [manifest::load $manifest_file]
+                set chosen [chosen $regions [dict get $manifest region_kind] $cells]
+                foreach file [build::chain $manifest $settings $chosen $shell $out] {
+                    puts "bitstream $file"
+                }
+            }
+            default { error "unknown command $command; shell and chain are known" }
+        }
+    }
+}
+
+if {[info exists ::argv] && [llength $::argv] > 0} { ::snic::main $::argv }

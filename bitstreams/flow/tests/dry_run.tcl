@@ -1,0 +1,230 @@
+# Runs the flow without Vivado: every command of the tools is a stub that writes down that it was
+# called, and anything that is no stub and no Tcl is an error. Prints `ok` and the number of checks.
+
+set root [file dirname [file dirname [file normalize [info script]]]]
+set argv {}
+source [file join $root tcl main.tcl]
+
+set checks 0
+proc check {what condition} {
+    incr ::checks
+    if {![uplevel 1 [list expr $condition]]} {
+        puts stderr "FAILED: $what"
+        exit 1
+    }
+}
+proc check_error {what pattern script} {
+    incr ::checks
+    if {![catch {uplevel 1 $script} message]} {
+        puts stderr "FAILED: $what: no error"
+        exit 1
+    }
+    if {![string match $pattern $message]} {
+        puts stderr "FAILED: $what: $message"
+        exit 1
+    }
+}
+
+# The tools.
+set calls {}
+set slack 0.1
+set bytes 1000
+set stubs {
+    set_param create_project close_project read_verilog read_xdc synth_design opt_design place_design
+    route_design write_checkpoint open_checkpoint read_checkpoint create_pblock add_cells_to_pblock
+    resize_pblock set_property report_property report_utilization update_design lock_design pr_verify
+}
+foreach stub $stubs {
+    proc $stub {args} [format {lappend ::calls [linsert $args 0 %s]} $stub]
+}
+foreach stub {get_cells get_pblocks} {
+    proc $stub {name} [format {return "%s:$name"} $stub]
+}
+proc current_design {} { return design }
+proc get_timing_paths {args} { return path }
+proc get_property {property object} {
+    if {$property ne "SLACK"} { error "unexpected property $property" }
+    return $::slack
+}
+proc write_bitstream {args} {
+    lappend ::calls [linsert $args 0 write_bitstream]
+    set channel [open [lindex $args end] w]
+    puts -nonewline $channel [string repeat x $::bytes]
+    close $channel
+}
+rename unknown {}
+proc unknown {name args} { error "no such command: $name" }
+
+proc names {} {
+    set names {}
+    foreach call $::calls { lappend names [lindex $call 0] }
+    return $names
+}
+# Whether the commands were called in this order, others between them or not.
+proc in_order {wanted} {
+    set rest [names]
+    foreach name $wanted {
+        set at [lsearch -exact $rest $name]
+        if {$at < 0} { return 0 }
+        set rest [lrange $rest [expr {$at + 1}] end]
+    }
+    return 1
+}
+proc count {name} { return [llength [lsearch -all -exact [names] $name]] }
+
+# A work folder with settings, a floor plan and a manifest.
+set work [file join [expr {[info exists env(TMPDIR)] ? $env(TMPDIR) : "/tmp"}] snic-flow-[pid]]
+file mkdir $work
+proc put {name text} {
+    set path [file join $::work $name]
+    set channel [open $path w]
+    puts -nonewline $channel $text
+    close $channel
+    return $path
+}
+set settings [put shell.conf "# the shell\npart xcvu9p-flgb2104-2-e\ntop shell\nsources shell.sv\
+    regs.sv\nnt_sources nat.sv\nconstraints pins.xdc\njobs 4\n"]
+set regions [put regions.conf "# cell kind ranges\n\
+    region_0 known-nt SLICE_X0Y60:SLICE_X28Y119 RAMB36_X0Y12:RAMB36_X2Y23\n\
+    region_1 known-nt SLICE_X0Y120:SLICE_X28Y179\n\
+    region_2 user-nt SLICE_X40Y60:SLICE_X68Y119\n"]
+set good {part = "xcvu9p-flgb2104-2-e"
+card_model = "htg-9200"
+nts = ["firewall", "acme.nat-64"]
+region_kind = "known-nt"
+
+[constraints]
+slots_max = 8
+clock_hz = 250000000
+width_bits = 512
+bitstream_bytes_max = 4194304
+
+[constraints.region_area]
+lut = 60000
+ramb36 = 108
+dsp = 340
+
+[constraints.nts_area]
+lut = 1332
+ramb36 = 0
+dsp = 0
+}
+set manifest [put chain.toml $good]
+set out [file join $work out]
+
+# The shell.
+::snic::main [list shell $settings $regions $out]
+check "one Pblock a region" {[count create_pblock] == 3}
+check "a region becomes reconfigurable before placement" \
+    {[in_order {synth_design set_property create_pblock add_cells_to_pblock resize_pblock place_design}]}
+check "the shell in its order" {[in_order {
+    create_project read_verilog read_xdc synth_design opt_design place_design route_design
+    write_checkpoint report_property write_bitstream set_property write_bitstream set_property
+    update_design lock_design write_checkpoint close_project
+}]}
+check "every cell is emptied before the static part is written" {[count update_design] == 3}
+check "both bitstreams" {[file exists $out/shell.bit] && [file exists $out/shell.frames.bit]}
+check "frames with addresses only in the second" {
+    [lsearch $calls {set_property BITSTREAM.GENERAL.PERFRAMECRC YES design}] >
+    [lsearch $calls [list write_bitstream -force $out/shell.bit]]
+}
+check "routes of the shell stay out" {
+    {set_property CONTAIN_ROUTING true get_pblocks:pblock_region_0} in $calls
+}
+
+# A chain, in every region of its kind.
+set calls {}
+::snic::main [list chain $settings $regions $out $manifest all $out]
+check "synthesised once" {[count synth_design] == 1}
+check "a run a region" {[count route_design] == 2 && [count pr_verify] == 2}
+check "no bitstream before the check against the shell" {[in_order {
+    synth_design close_project open_checkpoint read_checkpoint opt_design place_design route_design
+    report_utilization write_checkpoint pr_verify set_property write_bitstream close_project
+    open_checkpoint pr_verify write_bitstream
+}]}
+set bit $out/firewall_acme-nat-64.region_0.bit
+check "named by chain and region" {[file exists $bit]}
+check "of one cell, with logic locations" {
+    [list write_bitstream -force -logic_location_file -cell get_cells:region_0 $bit] in $calls
+}
+check "with a CRC, not compressed" {
+    {set_property BITSTREAM.GENERAL.CRC ENABLE design} in $calls &&
+    {set_property BITSTREAM.GENERAL.COMPRESS FALSE design} in $calls
+}
+set channel [open $out/firewall_acme-nat-64.sv]
+set wrapper [read $channel]
+close $channel
+check "a module a slot, in the chain's order" {
+    [regexp {nt_firewall slot_0.*nt_acme_nat_64 slot_1} $wrapper]
+}
+check "links between them" {
+    [string match {*packets_in(link\[0\])*packets_out(link\[1\])*packets_in(link\[1\])*packets_out(link\[2\])*} $wrapper]
+}
+
+set calls {}
+::snic::main [list chain $settings $regions $out $manifest first $out]
+check "the first region alone" {[count pr_verify] == 1}
+set calls {}
+::snic::main [list chain $settings $regions $out $manifest region_1 $out]
+check "a named region" {[file exists $out/firewall_acme-nat-64.region_1.bit] && [count pr_verify] == 1}
+
+# What must not become a bitstream.
+set calls {}
+set slack -0.25
+check_error "timing" "*misses timing by 0.25 ns*" {
+    ::snic::main [list chain $settings $regions $out $manifest first $out]
+}
+check "nothing written" {[count write_bitstream] == 0}
+check_error "the shell's timing" "the shell misses timing*" {
+    ::snic::main [list shell $settings $regions $out]
+}
+set slack 0.0
+set bytes 4194305
+check_error "size" "*has 4194305 bytes; the region takes at most 4194304*" {
+    ::snic::main [list chain $settings $regions $out $manifest first $out]
+}
+set bytes 10
+check_error "a region that is not there" "there is no known-nt region region_2*" {
+    ::snic::main [list chain $settings $regions $out $manifest region_2 $out]
+}
+check_error "another part" "*shell for xcvu9p*" {
+    set other [put other.toml [string map {flgb2104-2-e fsvh2892-2-e} $good]]
+    ::snic::main [list chain $settings $regions $out $other first $out]
+}
+foreach {what from to pattern} {
+    "a key is missing" {region_kind = "known-nt"} {} "*region_kind is missing*"
+    "a key is there twice" {region_kind = "known-nt"} "part = \"b\"" "*duplicate key part*"
+    "no NTs" {["firewall", "acme.nat-64"]} {[]} "*nts =  is not allowed*"
+    "an NT that is no name" {"firewall"} {"x; exec"} "*nts = *not allowed*"
+    "a list of numbers" {["firewall", "acme.nat-64"]} {[1, 2]} "*not a string: 1*"
+    "Tcl in a string" {"known-nt"} {"[exec true]"} "*region_kind = *not allowed*"
+    "a float" {512} {512.5} "*not a string, an integer or a list*"
+    "too many" {slots_max = 8} {slots_max = 1} "*2 NTs; at most 1*"
+    "no TOML" {[constraints]} {constraints} "*:6: not a table or KEY = VALUE*"
+} {
+    set text [string map [list $from $to] $good]
+    check "$what: changed" {$text ne $good}
+    check_error $what $pattern { ::snic::manifest::parse $text chain.toml }
+}
+foreach {what line pattern} {
+    "too few fields" "region_0 known-nt" "*expected CELL KIND RANGE*"
+    "another kind" "region_0 nt SLICE_X0Y0:SLICE_X1Y1" "*kind nt;*"
+    "no range" "region_0 known-nt SLICE_X0Y0" "*is not a range*"
+    "Tcl in a cell" "[list \[exit\]] known-nt SLICE_X0Y0:SLICE_X1Y1" "*not the name of a cell*"
+    "nothing" "# only a comment" "*no regions*"
+    "twice" "a known-nt S_X0Y0:S_X1Y1\na known-nt S_X0Y0:S_X1Y1" "*"
+} {
+    check_error $what $pattern { ::snic::regions::parse $line regions.conf }
+}
+check_error "an unknown setting" "*unknown key colour*" {
+    ::snic::settings [put bad.conf "part a\ncolour red\n"]
+}
+check_error "a missing setting" "*key top is missing*" {
+    ::snic::settings [put bad.conf "part a\nsources b.sv\n"]
+}
+check_error "an unknown command" "unknown command clean*" {
+    ::snic::main [list clean $settings $regions $out]
+}
+
+file delete -force $work
+puts "ok $checks"
