@@ -18,8 +18,9 @@ impl Controller {
             card.tables.check().map_err(|broken| format!("card {id}: {broken}"))?;
             self.check_regions(id, card)?;
             self.check_pages(id, card).map_err(|broken| format!("card {id}: {broken}"))?;
-            let mut guests = card.regions.iter().flat_map(|entry| &entry.guests);
-            if let Some(guest) = guests.find(|guest| !self.dags.contains_key(&guest.dag)) {
+            let mut guests = card.states.all_residents();
+            if let Some((_, guest)) = guests.find(|(_, guest)| !self.dags.contains_key(&guest.dag))
+            {
                 return Err(format!("card {id}: {} is gone and has state in a region", guest.dag));
             }
             card.states
@@ -57,15 +58,15 @@ impl Controller {
     }
 
     fn check_regions(&self, id: &CardId, card: &CardState) -> Result<(), String> {
-        for (region, entry) in card.region_ids().zip(&card.regions) {
+        for (region, entry) in card.regions.iter() {
             let content = card.ledger.content(region).map(|content| &content.id);
-            if content != entry.record.bitstream.as_ref() {
+            if content != entry.bitstream() {
                 return Err(format!(
                     "card {id} region {region}: the ledger says {content:?}, the record {:?}",
-                    entry.record.bitstream
+                    entry.bitstream()
                 ));
             }
-            if entry.record.faulty.is_some() && !card.ledger.is_unused(region) {
+            if entry.fault().is_some() && !card.ledger.is_unused(region) {
                 return Err(format!("card {id} region {region} is faulty and in use"));
             }
         }

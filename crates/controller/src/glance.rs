@@ -28,8 +28,8 @@ impl Controller {
         let entry = card.region(region)?;
         Some(RegionGlance {
             state: card.region_state(region),
-            cordoned: entry.record.cordoned,
-            bitstream: entry.record.bitstream.clone(),
+            cordoned: entry.is_cordoned(),
+            bitstream: entry.bitstream().cloned(),
         })
     }
 

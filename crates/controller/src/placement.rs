@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionI
 use snic_planner::{Request, Reservation, plan};
 
 use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection, decide};
-use crate::card::{Booking, ConnectionState, ObservedContent};
+use crate::card::{Booking, ConnectionState, ObservedContent, Region};
 use crate::dags::{DagEntry, Left};
 use crate::protocol::ControlError;
 use crate::records::{Placement, key, storable};
@@ -303,20 +303,14 @@ impl Controller {
     ) {
         let bitstream = content.and_then(|b| self.bitstreams.get(b)).map(|r| r.bitstream.clone());
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        if entry.record.bitstream.as_ref() == content {
+        if card.region(region).and_then(Region::bitstream) == content {
             return;
         }
         let fits = card.ledger.set_content(region, bitstream.as_ref(), &self.catalogue);
         debug_assert!(fits.is_ok(), "the content of a region in use was changed: {fits:?}");
-        entry.record.bitstream = bitstream.as_ref().map(|b| b.id.clone());
-        entry.desired = bitstream.as_ref().map(|b| b.digest);
-        entry.spare = false;
-        entry.failures = 0;
-        entry.not_before = self.now;
-        let is_loaded = entry.is_loaded();
+        card.regions.set_desired(region, bitstream.as_ref(), self.now);
         card.tables.clear_region(region);
-        if is_loaded {
+        if card.region(region).is_some_and(Region::is_loaded) {
             self.target_region(id, region);
         }
         self.store_region(tx, id, region);
@@ -327,17 +321,17 @@ impl Controller {
     pub(crate) fn keep_as_victim(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let Some(card) = self.cards.get(id) else { return };
         let Some(entry) = card.region(region) else { return };
-        let under_way = card.loading.as_ref().is_some_and(|l| l.region == region);
-        if !card.ledger.is_unused(region) || entry.is_loaded() || under_way {
+        let is_loading = card.regions.is_loading(region);
+        if !card.ledger.is_unused(region) || entry.is_loaded() || is_loading {
             return;
         }
-        let content = match entry.observed {
+        let content = match entry.observed() {
             ObservedContent::Holds(digest) => self
                 .catalogue
                 .bitstreams()
                 .find(|b| b.digest == digest && b.card_model == card.profile.model)
                 .map(|b| b.id.clone()),
-            ObservedContent::Unknown if entry.record.bitstream.is_some() => return,
+            ObservedContent::Unknown if entry.bitstream().is_some() => return,
             ObservedContent::Unknown | ObservedContent::Empty | ObservedContent::Broken => None,
         };
         self.set_content(tx, id, region, content.as_ref());
@@ -423,9 +417,9 @@ impl Controller {
         let on = |(card, state): (&CardId, &crate::card::CardState)| {
             let card = card.clone();
             state
-                .region_ids()
-                .zip(&state.regions)
-                .filter(|(_, entry)| entry.record.bitstream.as_ref() == Some(id))
+                .regions
+                .iter()
+                .filter(|(_, entry)| entry.bitstream() == Some(id))
                 .map(move |(region, _)| (card.clone(), region))
                 .collect::<Vec<_>>()
         };

@@ -10,7 +10,7 @@ use snic_domain::{
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
-use crate::card::{CardState, ConnectionState, ObservedContent, RegionEntry};
+use crate::card::{CardState, ConnectionState};
 use crate::dags::DagEntry;
 use crate::protocol::{
     BitstreamView, Caller, CardHealth, CardView, DagView, NtView, OperationRecord, OperationView,
@@ -238,7 +238,7 @@ impl Controller {
                 ConnectionState::Absent(reason) => CardHealth::Lost(reason.clone()),
             },
             table_version: card.tables.version(),
-            loads: card.loads,
+            loads: card.regions.loads(),
             words_written: card.tables.figures().words_written,
             commits: card.tables.figures().commits,
             counters: card.counters.clone(),
@@ -258,14 +258,14 @@ impl Controller {
             kind: profile.kind,
             area: profile.area,
             state: card.region_state(region),
-            cordoned: entry.record.cordoned,
-            bitstream: entry.record.bitstream.clone(),
+            cordoned: entry.is_cordoned(),
+            bitstream: entry.bitstream().cloned(),
             slots: self.slots(&card.ledger, region),
             users: self.users(card, region),
-            loads: entry.loads,
-            failures: entry.failures,
-            last_error: entry.record.faulty.clone().or_else(|| entry.last_error.clone()),
-            last_error_at: entry.last_error_at,
+            loads: entry.loads(),
+            failures: entry.failures(),
+            last_error: entry.fault().or(entry.last_error()).map(ToOwned::to_owned),
+            last_error_at: entry.last_error_at(),
             states: self.states_in(id, region),
         })
     }
@@ -426,18 +426,6 @@ impl Controller {
 impl CardState {
     /// How a region is, in one word.
     pub(crate) fn region_state(&self, region: RegionId) -> RegionState {
-        let Some(entry) = self.region(region) else { return RegionState::Unknown };
-        let loading = self.loading.as_ref().is_some_and(|load| load.region == region);
-        let unused = self.ledger.is_unused(region);
-        match entry {
-            RegionEntry { record, .. } if record.faulty.is_some() => RegionState::Faulty,
-            _ if loading => RegionState::Reconfiguring,
-            RegionEntry { observed: ObservedContent::Unknown, .. } => RegionState::Unknown,
-            RegionEntry { record, .. } if record.cordoned && !unused => RegionState::Draining,
-            entry if entry.is_loaded() && unused => RegionState::Victim,
-            entry if entry.is_loaded() => RegionState::Active,
-            _ if unused => RegionState::Free,
-            _ => RegionState::Reconfiguring,
-        }
+        self.regions.state(region, self.ledger.is_unused(region))
     }
 }

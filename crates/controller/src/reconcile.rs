@@ -7,9 +7,9 @@
 //! keep for DAGs is saved before a load and restored before rows are written: see `states`.
 
 use snic_domain::{CardId, DagName, RegionId, TenantId};
-use snic_tables::{CardCommand, CreditRow, RegionRow, Ticket};
+use snic_tables::{CreditRow, RegionRow, Ticket};
 
-use crate::card::{CardState, ConnectionState, Due, Loading};
+use crate::card::{CardState, ConnectionState, Due};
 use crate::dags::DagEntry;
 use crate::protocol::Change;
 use crate::records::{Placement, key};
@@ -99,7 +99,7 @@ impl Controller {
         let Some(card) = self.cards.get(&placement.mapping.card) else { return false };
         placement.mapping.instances().all(|instance| {
             card.region(instance.region).is_some_and(|region| {
-                region.is_loaded() && region.record.bitstream.as_ref() == Some(&instance.bitstream)
+                region.is_loaded() && region.bitstream() == Some(&instance.bitstream)
             })
         })
     }
@@ -181,7 +181,7 @@ impl Controller {
             self.retarget(&name, serial);
         }
         let loaded = |(id, card): (&CardId, &CardState)| {
-            let regions = card.region_ids().zip(&card.regions).filter(|(_, r)| r.is_loaded());
+            let regions = card.regions.iter().filter(|(_, r)| r.is_loaded());
             regions.map(|(region, _)| (id.clone(), region)).collect::<Vec<_>>()
         };
         let loaded: Vec<_> = self.cards.iter().flat_map(loaded).collect();
@@ -212,30 +212,12 @@ impl Controller {
     /// Asks for the load that waits longest, if none is under way.
     fn load(&mut self, tx: &mut Tx, id: &CardId) {
         let card = &self.cards[id];
-        if card.loading.is_some() {
-            return;
-        }
-        let now = self.now;
         let is_used = |region: RegionId| !card.ledger.is_unused(region);
-        let waiting = |region: &RegionId| {
-            card.region(*region).is_some_and(|entry| {
-                entry.desired.is_some()
-                    && !entry.is_loaded()
-                    && entry.record.faulty.is_none()
-                    && entry.not_before <= now
-                    && (entry.spare || is_used(*region))
-            })
+        let free = || {
+            let routed = card.tables.routed();
+            move |region: RegionId| routed >> region.0 & 1 == 0 && !card.states.holds_back(region)
         };
-        let mut candidates = card.region_ids().filter(waiting).peekable();
-        if candidates.peek().is_none() {
-            return;
-        }
-        let routed = card.tables.routed();
-        let free =
-            |region: &RegionId| routed >> region.0 & 1 == 0 && !card.states.holds_back(*region);
-        let next = candidates.filter(free).min_by_key(|region| {
-            (!is_used(*region), card.region(*region).map(|e| e.not_before), *region)
-        });
+        let next = card.regions.next_load(self.now, is_used, free);
         if let Some(region) = next {
             match self.make_loadable(tx, id, region) {
                 true => self.start_load(tx, id, region),
@@ -248,14 +230,7 @@ impl Controller {
     fn start_load(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let ticket = self.ticket();
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        let (Some(digest), Some(bitstream)) = (entry.desired, entry.record.bitstream.clone())
-        else {
-            return;
-        };
-        card.loading = Some(Loading { ticket, region, digest, bitstream });
-        let command = CardCommand::Load { ticket, region, digest };
-        tx.card(id.clone(), command);
+        tx.card(id.clone(), card.regions.begin(region, ticket));
         let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
         for name in users {
             self.start_operation(&name);
@@ -309,7 +284,7 @@ impl Controller {
 
     pub(crate) fn store_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
         if let Some(entry) = self.cards.get(card).and_then(|c| c.region(region)) {
-            tx.put(key::region(card, region), &entry.record);
+            tx.put(key::region(card, region), entry.record());
         }
     }
 

@@ -10,7 +10,7 @@ use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Catalogue;
 
 use crate::bindings::Bindings;
-use crate::card::{CardState, RegionEntry};
+use crate::card::CardState;
 use crate::dags::DagEntry;
 use crate::protocol::{BindingRecord, OperationRecord, Settings, Work};
 use crate::records::{
@@ -239,11 +239,10 @@ impl Controller {
         }
         let card = self.cards.get_mut(id).ok_or_else(|| contradiction(key, "no such card"))?;
         let desired = bitstream.as_ref().map(|b| b.digest);
-        let slot = card
-            .regions
-            .get_mut(region.index())
-            .ok_or_else(|| contradiction(key, "the card has no such region"))?;
-        *slot = RegionEntry::new(record, desired);
+        if card.region(region).is_none() {
+            return Err(contradiction(key, "the card has no such region"));
+        }
+        card.regions.restore(region, record, desired);
         card.ledger
             .set_content(region, bitstream.as_ref(), &self.catalogue)
             .map_err(|e| contradiction(key, e.to_string()))?;
@@ -313,9 +312,9 @@ impl Controller {
                 return Err(contradiction(&key, "no such DAG"));
             }
             let card = self.cards.get_mut(&id);
-            let entry = card.and_then(|card| card.regions.get_mut(region.index()));
-            let entry = entry.ok_or_else(|| contradiction(&key, "no such region"))?;
-            entry.guests.insert(guest);
+            let card = card.filter(|card| card.region(region).is_some());
+            let card = card.ok_or_else(|| contradiction(&key, "no such region"))?;
+            card.states.recover_resident(region, guest);
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
-use crate::card::{ObservedContent, RegionEntry};
+use crate::card::Region;
 use crate::placement::Handover;
 use crate::protocol::{ControlError, Reply, Work};
 use crate::state::Controller;
 use crate::tx::Tx;
 
 impl Controller {
-    fn region_entry(&self, id: &CardId, region: RegionId) -> Result<&RegionEntry, ControlError> {
+    fn region_entry(&self, id: &CardId, region: RegionId) -> Result<&Region, ControlError> {
         self.cards
             .get(id)
             .and_then(|card| card.region(region))
@@ -162,9 +162,8 @@ impl Controller {
     }
 
     fn cordon(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, cordoned: bool) {
-        let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
-        let Some(entry) = entry else { return };
-        entry.record.cordoned = cordoned;
+        let card = self.cards.get_mut(id).expect("a card that is not known was refused");
+        card.regions.set_cordoned(region, cordoned);
         self.refresh_condition(id, region);
         self.store_region(tx, id, region);
     }
@@ -186,15 +185,8 @@ impl Controller {
         self.loosen(id, [region]);
         self.store_region(tx, id, region);
         self.capacity_freed = true;
-        if let Some(entry) =
-            self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()))
-        {
-            entry.last_error = None;
-            // What it holds is not trusted any more: whoever needs it has it loaded anew.
-            if matches!(entry.observed, ObservedContent::Holds(_)) {
-                entry.observed = ObservedContent::Broken;
-            }
-        }
+        let card = self.cards.get_mut(id).expect("a card that is not known was refused");
+        card.regions.distrust(region);
         self.settle_guests(tx, id, region);
         let operation = self.begin_operation(tx, Work::ResetRegion(id.clone(), region));
         self.end_operation(tx, &operation, Ok(()));

@@ -6,10 +6,12 @@ use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, RegionId};
 use snic_planner::RegionCondition;
 use snic_tables::{
     CardCommand, CardReport, CardSnapshot, DagRow, LoadFailure, ProgramFailure, RateLimiterRow,
-    RegionStatus, TableImage, Ticket,
+    TableImage, Ticket,
 };
 
-use crate::card::{CardState, Committed, ConnectionState, Ended, Loading, ObservedContent};
+use crate::card::{
+    CardState, Committed, ConnectionState, Ended, LoadEnded, Loading, ObservedContent, Region,
+};
 use crate::pages::Pages;
 use crate::records::{CardRecord, Placement, key};
 use crate::rows;
@@ -140,14 +142,7 @@ impl Controller {
         }
         card.connection = ConnectionState::Ready;
         card.tables.adopt(snapshot.version, snapshot.tables.clone());
-        for (entry, seen) in card.regions.iter_mut().zip(&snapshot.regions) {
-            entry.observed = match seen.status {
-                RegionStatus::Empty => ObservedContent::Empty,
-                RegionStatus::Loaded(digest) if !seen.decoupled => ObservedContent::Holds(digest),
-                RegionStatus::Loaded(_) | RegionStatus::Broken => ObservedContent::Broken,
-                RegionStatus::Loading => ObservedContent::Unknown,
-            };
-        }
+        card.regions.adopt(&snapshot.regions);
         let regions: Vec<RegionId> = card.region_ids().collect();
         self.adopt_states(tx, id, snapshot);
         for &region in &regions {
@@ -258,21 +253,16 @@ impl Controller {
         result: Result<Duration, LoadFailure>,
     ) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(load) = card.loading.take_if(|l| l.ticket == ticket) else { return };
-        match result {
-            Ok(_) => {
-                card.loads += 1;
-                if let Some(entry) = card.regions.get_mut(load.region.index()) {
-                    entry.observed = ObservedContent::Holds(load.digest);
-                    entry.failures = 0;
-                    entry.last_error = None;
-                    entry.loads += 1;
-                    (entry.fresh, entry.unsavable) = (true, None);
-                }
+        let ended = card.regions.ended(self.now, ticket, result, &self.settings);
+        match ended {
+            LoadEnded::Stale => {}
+            LoadEnded::Loaded(load) => {
+                card.states.loaded(load.region);
                 self.load_suspects.remove(&load.bitstream);
                 self.region_changed(tx, id, load.region);
             }
-            Err(failure) => self.load_failed(tx, id, &load, &failure),
+            LoadEnded::Failed(load) => self.load_failed(tx, id, &load, None),
+            LoadEnded::GivenUp { load, reason } => self.load_failed(tx, id, &load, Some(reason)),
         }
     }
 
@@ -294,33 +284,17 @@ impl Controller {
         self.dirty_dags.extend(users);
     }
 
-    fn load_failed(&mut self, tx: &mut Tx, id: &CardId, load: &Loading, failure: &LoadFailure) {
-        let (now, settings) = (self.now, self.settings);
-        let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(load.region.index()) else { return };
-        entry.failures += 1;
-        entry.not_before = now + settings.wait(entry.failures);
-        entry.last_error = Some(failure.to_string());
-        entry.last_error_at = Some(now);
-        entry.loads += 1;
-        card.loads += 1;
-        let exhausted = entry.failures >= settings.load_attempts;
-        match failure {
-            LoadFailure::Controller { .. } => entry.observed = ObservedContent::Broken,
-            LoadFailure::Timeout(_) => entry.observed = ObservedContent::Unknown,
-            // The region was not touched.
-            LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {}
-        }
-        let unknown = entry.observed == ObservedContent::Unknown;
-        entry.fresh = false;
-        // Missing bytes are not the region's fault: another region would fare no better.
-        let blamed = exhausted && !matches!(failure, LoadFailure::NoBytes(_));
-        if blamed {
-            self.give_up_region(tx, id, load, failure.to_string());
+    /// A load failed; with a reason where it is not tried again.
+    fn load_failed(&mut self, tx: &mut Tx, id: &CardId, load: &Loading, reason: Option<String>) {
+        let card = self.cards.get_mut(id).expect("a card that is not known says nothing");
+        card.states.not_fresh(load.region);
+        let observed = card.region(load.region).map(Region::observed);
+        if let Some(reason) = reason {
+            self.give_up_region(tx, id, load, reason);
         }
         self.touch_region(id, load.region);
         self.emit_region(tx, id, load.region);
-        if unknown {
+        if observed == Some(ObservedContent::Unknown) {
             self.read_back(tx, id);
         }
     }
@@ -345,24 +319,14 @@ impl Controller {
     /// Notes that a region is faulty, or that it is not.
     pub(crate) fn set_faulty(&mut self, id: &CardId, region: RegionId, reason: Option<String>) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        if reason.is_none() {
-            entry.failures = 0;
-            entry.not_before = self.now;
-        }
-        entry.record.faulty = reason;
+        card.regions.set_faulty(region, reason, self.now);
         self.refresh_condition(id, region);
     }
 
     /// Tells the ledger whether a region may be planned with.
     pub(crate) fn refresh_condition(&mut self, id: &CardId, region: RegionId) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get(region.index()) else { return };
-        let condition = match (&entry.record.faulty, entry.record.cordoned) {
-            (Some(_), _) => RegionCondition::Faulty,
-            (None, true) => RegionCondition::Cordoned,
-            (None, false) => RegionCondition::Usable,
-        };
+        let condition = card.region(region).map_or(RegionCondition::Unknown, Region::condition);
         card.ledger.set_condition(region, condition);
     }
 }
@@ -378,9 +342,8 @@ fn rate_on(tables: &TableImage, uid: DagUid) -> Option<Bandwidth> {
 impl CardState {
     /// Forgets what was known of the card and what was under way.
     fn forget(&mut self) {
-        self.loading = None;
         self.tables.forget();
-        self.regions.iter_mut().for_each(|entry| entry.observed = ObservedContent::Unknown);
+        self.regions.forget();
         self.epoch.forget();
         self.states.forget();
     }

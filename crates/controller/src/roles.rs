@@ -111,7 +111,7 @@ fn obstacle(card: &CardState) -> Result<(), String> {
             named.join(", ")
         ));
     }
-    if card.loading.is_some() || card.tables.is_committing() {
+    if card.regions.loading().is_some() || card.tables.is_committing() {
         return Err("a region or its tables are being written; try again when that is done".into());
     }
     Ok(())

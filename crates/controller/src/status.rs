@@ -119,9 +119,9 @@ impl Controller {
         let failing = regions
             .iter()
             .filter_map(|region| card.region(*region))
-            .find(|entry| entry.failures > 0 && !entry.is_loaded());
+            .find(|entry| entry.failures() > 0 && !entry.is_loaded());
         let progress = format!("{loaded} of {} regions hold what it needs", regions.len());
-        match failing.and_then(|entry| Some((entry.failures, entry.last_error.as_ref()?))) {
+        match failing.and_then(|entry| Some((entry.failures(), entry.last_error()?))) {
             Some((failures, error)) => {
                 let message = format!("{progress}; a load failed {failures} times: {error}");
                 Finding::new(kind, Truth::False, "LOAD_FAILING", message)

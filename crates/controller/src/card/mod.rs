@@ -9,13 +9,12 @@
 //!   └──────────────────── lost ─────────────────────────┘
 //! ```
 
+mod regions;
 mod tables;
 
 use std::collections::BTreeSet;
 
-use snic_domain::{
-    Bitstream, BitstreamId, CardId, CardProfile, DagName, Digest, RegionId, Timestamp,
-};
+use snic_domain::{Bitstream, CardId, CardProfile, DagName, RegionId, Timestamp};
 use snic_planner::{Catalogue, Ledger, Plan, Reservation};
 use snic_tables::{CardCounters, Table, Ticket};
 
@@ -23,11 +22,12 @@ use crate::admission::rows_short;
 use crate::epoch::Loop;
 use crate::pages::Pages;
 use crate::protocol::ControlError;
-use crate::records::{Placement, RegionRecord};
+use crate::records::Placement;
 use crate::rows::{FirstRows, RowPool};
+pub(crate) use regions::{LoadEnded, Loading, ObservedContent, Region, Regions};
 pub(crate) use tables::{Committed, Due, Ended, Tables};
 
-use crate::states::{ResidentContext, States};
+use crate::states::States;
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,78 +38,6 @@ pub(crate) enum ConnectionState {
     Adopting(Ticket),
     /// What it holds is known.
     Ready,
-}
-
-/// What a region holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ObservedContent {
-    /// The card did not say (yet).
-    Unknown,
-    /// Nothing.
-    Empty,
-    /// The bitstream of this digest.
-    Holds(Digest),
-    /// Garbage.
-    Broken,
-}
-
-/// One region.
-#[derive(Debug, Clone)]
-pub(crate) struct RegionEntry {
-    pub record: RegionRecord,
-    /// DAGs that may have state in it, records of their own.
-    pub guests: BTreeSet<ResidentContext>,
-    /// Digest of the bitstream of the record.
-    pub desired: Option<Digest>,
-    pub observed: ObservedContent,
-    /// It is to be loaded though nobody uses it.
-    pub spare: bool,
-    /// Loads that failed in a row.
-    pub failures: u32,
-    /// No load before.
-    pub not_before: Timestamp,
-    pub last_error: Option<String>,
-    /// When a load last failed.
-    pub last_error_at: Option<Timestamp>,
-    /// Loads that ended, well or not.
-    pub loads: u64,
-    /// Nothing was kept in it since it was loaded but what its guests keep.
-    pub fresh: bool,
-    /// Why what is kept in it cannot be saved.
-    pub unsavable: Option<String>,
-}
-
-impl RegionEntry {
-    pub fn new(record: RegionRecord, desired: Option<Digest>) -> Self {
-        Self {
-            record,
-            guests: BTreeSet::new(),
-            desired,
-            observed: ObservedContent::Unknown,
-            spare: false,
-            failures: 0,
-            not_before: Timestamp::ZERO,
-            last_error: None,
-            last_error_at: None,
-            loads: 0,
-            fresh: false,
-            unsavable: None,
-        }
-    }
-
-    /// Whether it holds what it is to hold.
-    pub fn is_loaded(&self) -> bool {
-        self.desired.is_some_and(|digest| self.observed == ObservedContent::Holds(digest))
-    }
-}
-
-/// A load under way.
-#[derive(Debug, Clone)]
-pub(crate) struct Loading {
-    pub ticket: Ticket,
-    pub region: RegionId,
-    pub digest: Digest,
-    pub bitstream: BitstreamId,
 }
 
 /// What is to be booked on a card.
@@ -129,15 +57,13 @@ pub(crate) struct CardState {
     pub profile: CardProfile,
     pub ledger: Ledger,
     pub connection: ConnectionState,
-    pub regions: Vec<RegionEntry>,
+    pub regions: Regions,
     pub rows: RowPool,
     /// The spaces of tenants' NTs in its memory.
     pub pages: Pages,
     /// Free rows of the classifier.
     pub classifier_free: BTreeSet<u16>,
     pub tables: Tables,
-    pub loading: Option<Loading>,
-    pub loads: u64,
     /// As last read.
     pub counters: CardCounters,
     /// The loop that keeps it fair and elastic.
@@ -148,20 +74,16 @@ pub(crate) struct CardState {
 
 impl CardState {
     pub fn new(id: CardId, profile: CardProfile) -> Self {
-        let regions =
-            profile.regions.iter().map(|_| RegionEntry::new(RegionRecord::default(), None));
         let rows = u16::try_from(Table::Classifier.rows()).unwrap_or(u16::MAX);
         Self {
             ledger: Ledger::new(id, profile.clone()),
-            regions: regions.collect(),
+            regions: Regions::new(profile.regions.len()),
             profile,
             connection: ConnectionState::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
             pages: Pages::default(),
             classifier_free: (0..rows).collect(),
             tables: Tables::default(),
-            loading: None,
-            loads: 0,
             counters: CardCounters::default(),
             epoch: Loop::default(),
             states: States::default(),
@@ -207,12 +129,12 @@ impl CardState {
         Ok(first)
     }
 
-    pub fn region(&self, region: RegionId) -> Option<&RegionEntry> {
-        self.regions.get(region.index())
+    pub fn region(&self, region: RegionId) -> Option<&Region> {
+        self.regions.get(region)
     }
 
     pub fn region_ids(&self) -> impl Iterator<Item = RegionId> + use<> {
-        (0u8..).map(RegionId).take(self.regions.len())
+        self.regions.ids()
     }
 
     /// When a wait of this card ends.
@@ -220,14 +142,8 @@ impl CardState {
         if self.connection != ConnectionState::Ready {
             return None;
         }
-        let loads = self
-            .regions
-            .iter()
-            .filter(|r| self.loading.is_none() && r.desired.is_some() && !r.is_loaded());
-        let times = loads
-            .map(|r| r.not_before)
-            .chain(self.tables.next_deadline())
-            .chain(self.states.next_wake_up());
+        let states = self.states.next_wake_up();
+        let times = self.regions.deadlines().chain(self.tables.next_deadline()).chain(states);
         times.filter(|&at| at > now).min()
     }
 }

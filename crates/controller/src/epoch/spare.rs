@@ -3,8 +3,9 @@
 //! nothing are loaded for it, and only while nobody waits for a load; the chain is there as a victim.
 
 use snic_domain::{BitstreamId, CardId, RegionId};
+use snic_planner::RegionCondition;
 
-use crate::card::{CardState, ConnectionState, ObservedContent};
+use crate::card::{CardState, ConnectionState, ObservedContent, Region};
 use crate::protocol::LogKind;
 use crate::state::Controller;
 use crate::tx::{About, Tx};
@@ -21,9 +22,8 @@ impl Controller {
             return;
         };
         self.set_content(tx, id, region, Some(&bitstream));
-        let entry = self.cards.get_mut(id).and_then(|card| card.regions.get_mut(region.index()));
-        let Some(entry) = entry else { return };
-        entry.spare = true;
+        let card = self.cards.get_mut(id).expect("it misses a spare");
+        card.regions.keep_spare(region);
         let text =
             format!("{bitstream} was scaled out: one region more than is used is kept loaded");
         let about = About { regions: vec![region], ..About::card(id) };
@@ -36,18 +36,16 @@ impl CardState {
     /// A chain that was scaled out and of which every loaded region is used, and a region like those
     /// that holds nothing; `None` too while anybody waits for a load.
     fn missing_spare(&self) -> Option<(BitstreamId, RegionId)> {
-        let waits = |region: RegionId| {
-            self.region(region).is_some_and(|e| e.desired.is_some() && !e.is_loaded())
-        };
+        let waits = |region: RegionId| self.region(region).is_some_and(Region::is_waiting);
         if self.connection != ConnectionState::Ready
-            || self.loading.is_some()
+            || self.regions.loading().is_some()
             || self.region_ids().any(waits)
         {
             return None;
         }
         let missing = |bitstream: &BitstreamId| {
             let holds = |region: &RegionId| {
-                self.region(*region).is_some_and(|e| e.record.bitstream.as_ref() == Some(bitstream))
+                self.region(*region).is_some_and(|e| e.bitstream() == Some(bitstream))
             };
             let like = self.region_ids().find(holds)?;
             let spare = self.region_ids().filter(holds).any(|region| self.ledger.is_unused(region));
@@ -61,10 +59,9 @@ impl CardState {
         let profile = |region: RegionId| self.profile.regions.get(region.index());
         let is_free = |region: &RegionId| {
             self.region(*region).is_some_and(|entry| {
-                entry.record.bitstream.is_none()
-                    && entry.observed == ObservedContent::Empty
-                    && entry.record.faulty.is_none()
-                    && !entry.record.cordoned
+                entry.bitstream().is_none()
+                    && entry.observed() == ObservedContent::Empty
+                    && entry.condition() == RegionCondition::Usable
             })
         };
         self.region_ids().filter(is_free).find(|region| profile(*region) == profile(other))

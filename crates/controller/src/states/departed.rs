@@ -11,7 +11,7 @@ use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId}
 use snic_tables::{DagRow, Table};
 
 use super::ContextCommand;
-use crate::card::{CardState, ObservedContent};
+use crate::card::{CardState, ObservedContent, Region};
 use crate::records::key;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -42,10 +42,10 @@ impl Controller {
             let bitstream = all.find(|bitstream| bitstream.digest == *digest);
             bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
         };
-        let found = card.region_ids().zip(&card.regions).filter_map(|(region, entry)| {
-            let digest = match entry.observed {
+        let found = card.regions.iter().filter_map(|(region, entry)| {
+            let digest = match entry.observed() {
                 ObservedContent::Holds(digest) => Some(digest),
-                ObservedContent::Unknown => entry.desired,
+                ObservedContent::Unknown => entry.desired(),
                 ObservedContent::Empty | ObservedContent::Broken => None,
             };
             Some((region, digest.filter(&holds)?))
@@ -63,7 +63,7 @@ impl Controller {
         let Some(card) = self.cards.get_mut(id) else { return };
         let CardState { states, regions, .. } = card;
         states.departed.retain(|(region, uid), digest| {
-            let observed = regions.get(region.index()).map(|entry| entry.observed);
+            let observed = regions.get(*region).map(Region::observed);
             let stays = matches!(observed, Some(ObservedContent::Unknown))
                 || observed == Some(ObservedContent::Holds(*digest));
             if !stays {
@@ -77,7 +77,7 @@ impl Controller {
     /// no row leads the DAG's packets there.
     pub(super) fn next_departed(&self, id: &CardId) -> Option<(RegionId, ContextCommand)> {
         let card = self.cards.get(id).filter(|card| !card.states.departed.is_empty())?;
-        let loading = card.loading.as_ref().map(|loading| loading.region);
+        let loading = card.regions.loading().map(|loading| loading.region);
         let under_way = card.tables.under_way(Table::Dag);
         let is_out = |uid: DagUid| {
             let row = card.tables.active().get::<DagRow>(uid.row());
@@ -85,7 +85,7 @@ impl Controller {
         };
         let mut all = card.states.departed.iter();
         let next = all.find(|((region, uid), digest)| {
-            let holds = card.region(*region).map(|entry| entry.observed);
+            let holds = card.region(*region).map(Region::observed);
             holds == Some(ObservedContent::Holds(**digest))
                 && loading != Some(*region)
                 && is_out(*uid)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
 
-use super::{Phase, ResidentContext};
+use super::{InRegion, Phase, ResidentContext};
 use crate::card::{CardState, ConnectionState, ObservedContent};
 use crate::dags::DagEntry;
 use crate::records::{Placement, key};
@@ -142,7 +142,7 @@ impl Controller {
                 false => Need::SaveFrom(from),
             };
         }
-        match card.region(region).is_some_and(|entry| entry.fresh) {
+        match card.states.regions.get(&region).is_some_and(|kept| kept.is_fresh) {
             true => Need::Nothing,
             false => Need::Clear,
         }
@@ -167,11 +167,11 @@ impl Controller {
         guest: ResidentContext,
     ) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        let kept = card.states.regions.entry(region).or_default();
         self.dirty_dags.insert(guest.dag.clone());
-        if !entry.guests.contains(&guest) {
+        if !kept.residents.contains(&guest) {
             tx.put(key::guest(id, region, &guest), &guest);
-            entry.guests.insert(guest);
+            kept.residents.insert(guest);
             self.refresh_kept_in(id, region);
         }
     }
@@ -184,9 +184,9 @@ impl Controller {
         guests: impl IntoIterator<Item = &'a ResidentContext>,
     ) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
+        let kept = card.states.regions.entry(region).or_default();
         for guest in guests {
-            if entry.guests.remove(guest) {
+            if kept.residents.remove(guest) {
                 tx.delete(key::guest(id, region, guest));
             }
         }
@@ -205,12 +205,9 @@ impl Controller {
                 record.phase = Phase::Erasing;
                 tx.put(key::state(&id, record.offset), record);
             }
-            let regions = card.region_ids().zip(&card.regions);
-            let own = regions.flat_map(|(region, entry)| {
-                let own = entry.guests.iter().filter(|guest| guest.dag == *name);
-                own.map(move |guest| (region, guest.clone()))
-            });
-            for (region, guest) in own.collect::<Vec<_>>() {
+            let all = card.states.all_residents().filter(|(_, resident)| resident.dag == *name);
+            let own: Vec<_> = all.map(|(region, resident)| (region, resident.clone())).collect();
+            for (region, guest) in own {
                 self.remove_guests(tx, (&id, region), [&guest]);
             }
         }
@@ -220,8 +217,8 @@ impl Controller {
     /// saved before it is loaded.
     pub(super) fn to_be_saved(&self, card: &CardState, region: RegionId) -> Vec<ResidentContext> {
         let Some(entry) = card.region(region) else { return Vec::new() };
-        let guests = entry.guests.iter();
-        guests.filter(|guest| self.is_there(entry.observed, guest)).cloned().collect()
+        let guests = card.states.residents(region);
+        guests.filter(|guest| self.is_there(entry.observed(), guest)).cloned().collect()
     }
 
     /// Whether a region that holds `actual` has a guest's context.
@@ -242,12 +239,13 @@ impl Controller {
     /// The same for one region. Time O(states + guests).
     fn refresh_kept_in(&mut self, id: &CardId, region: RegionId) {
         let Some(card) = self.cards.get(id) else { return };
-        let Some(entry) = card.region(region) else { return };
-        let has_room = || {
-            let lengths = self.lengths_of(&entry.guests);
+        let has_room = |kept: &InRegion| {
+            let lengths = self.lengths_of(&kept.residents);
             super::area::places(&card.states.records, card.profile.save_area, lengths).is_some()
         };
-        let kept = !entry.guests.is_empty() && (entry.unsavable.is_some() || !has_room());
+        let kept = card.states.regions.get(&region).is_some_and(|kept| {
+            !kept.residents.is_empty() && (kept.unsavable.is_some() || !has_room(kept))
+        });
         let Some(card) = self.cards.get_mut(id) else { return };
         self.capacity_freed |= card.ledger.is_kept(region) && !kept;
         card.ledger.set_kept(region, kept);
@@ -273,8 +271,6 @@ impl Controller {
 
 impl CardState {
     fn has_guest(&self, region: RegionId, bitstream: &BitstreamId, dag: &DagName) -> bool {
-        self.region(region).is_some_and(|entry| {
-            entry.guests.iter().any(|g| g.dag == *dag && g.bitstream == *bitstream)
-        })
+        self.states.is_resident(region, bitstream, dag)
     }
 }

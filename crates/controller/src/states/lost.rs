@@ -4,7 +4,7 @@ use snic_domain::{CardId, RegionId};
 use snic_tables::CardSnapshot;
 
 use super::{Phase, ResidentContext, StateRecord, as_told};
-use crate::card::ObservedContent;
+use crate::card::{ObservedContent, Region};
 use crate::protocol::LogKind;
 use crate::records::key;
 use crate::state::Controller;
@@ -15,7 +15,9 @@ impl Controller {
     pub(crate) fn adopt_states(&mut self, tx: &mut Tx, id: &CardId, snapshot: &CardSnapshot) {
         let Some(card) = self.cards.get_mut(id) else { return };
         card.states.boot_id = snapshot.boot_id;
-        card.regions.iter_mut().for_each(|entry| (entry.fresh, entry.unsavable) = (false, None));
+        for kept in card.states.regions.values_mut() {
+            (kept.is_fresh, kept.unsavable) = (false, None);
+        }
         let records: Vec<_> = card.states.records.values().cloned().collect();
         for record in records {
             let guest =
@@ -61,16 +63,17 @@ impl Controller {
     }
 
     fn observed(&self, id: &CardId, region: RegionId) -> Option<ObservedContent> {
-        Some(self.cards.get(id)?.region(region)?.observed)
+        Some(self.cards.get(id)?.region(region)?.observed())
     }
 
     /// Contexts of a region that holds something else by now are lost.
     pub(crate) fn settle_guests(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
-        let Some(entry) = self.cards.get(id).and_then(|card| card.region(region)) else { return };
-        if entry.observed == ObservedContent::Unknown {
+        let card = &self.cards[id];
+        let observed = card.region(region).map_or(ObservedContent::Unknown, Region::observed);
+        if observed == ObservedContent::Unknown {
             return;
         }
-        let gone = entry.guests.iter().filter(|guest| !self.is_there(entry.observed, guest));
+        let gone = card.states.residents(region).filter(|guest| !self.is_there(observed, guest));
         let gone: Vec<ResidentContext> = gone.cloned().collect();
         self.remove_guests(tx, (id, region), &gone);
         for guest in &gone {
@@ -137,9 +140,8 @@ impl Controller {
     /// anew.
     pub(super) fn keep_region(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, why: &str) {
         let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = card.regions.get_mut(region.index()) else { return };
-        let desired = entry.record.bitstream.clone();
-        entry.unsavable = Some(why.to_owned());
+        let desired = card.region(region).and_then(|entry| entry.bitstream().cloned());
+        card.states.regions.entry(region).or_default().unsavable = Some(why.to_owned());
         card.states.figures.kept += 1;
         self.refresh_kept(id);
         self.abandon_content(tx, id, region);

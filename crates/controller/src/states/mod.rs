@@ -153,11 +153,24 @@ struct Step {
     asked: ContextCommand,
 }
 
+/// What one region keeps.
+#[derive(Debug, Default)]
+struct InRegion {
+    /// DAGs that may have a context in it, records of their own.
+    residents: BTreeSet<ResidentContext>,
+    /// Nothing was kept in it since it was loaded but what its residents keep.
+    is_fresh: bool,
+    /// Why what is kept in it cannot be saved.
+    unsavable: Option<String>,
+}
+
 /// The state of chains of one card.
 #[derive(Debug, Default)]
 pub(crate) struct States {
     /// By offset.
     records: BTreeMap<u32, StateRecord>,
+    /// What regions keep; nothing without an entry.
+    regions: BTreeMap<RegionId, InRegion>,
     /// DAGs whose regions are loaded and that wait for their state.
     newcomers: BTreeSet<DagName>,
     /// What regions may keep for DAGs that are gone, by what the region holds.
@@ -185,6 +198,37 @@ impl States {
         let is_free = area::is_free(&self.records, record.offset, record.length);
         self.records.insert(record.offset, record);
         is_free
+    }
+
+    /// A DAG that may have a context in a region, as the store has it.
+    pub fn recover_resident(&mut self, region: RegionId, resident: ResidentContext) {
+        self.regions.entry(region).or_default().residents.insert(resident);
+    }
+
+    /// The DAGs that may have a context in a region.
+    fn residents(&self, region: RegionId) -> impl Iterator<Item = &ResidentContext> {
+        self.regions.get(&region).into_iter().flat_map(|kept| &kept.residents)
+    }
+
+    /// All of them, by region.
+    pub fn all_residents(&self) -> impl Iterator<Item = (RegionId, &ResidentContext)> {
+        let all = self.regions.iter();
+        all.flat_map(|(region, kept)| kept.residents.iter().map(|resident| (*region, resident)))
+    }
+
+    fn is_resident(&self, region: RegionId, bitstream: &BitstreamId, dag: &DagName) -> bool {
+        self.residents(region).any(|r| r.dag == *dag && r.bitstream == *bitstream)
+    }
+
+    /// A region was loaded: it keeps nothing.
+    pub fn loaded(&mut self, region: RegionId) {
+        let kept = self.regions.entry(region).or_default();
+        (kept.is_fresh, kept.unsavable) = (true, None);
+    }
+
+    /// What a region keeps is not known: a load of it failed, or something is copied.
+    pub fn not_fresh(&mut self, region: RegionId) {
+        self.regions.entry(region).or_default().is_fresh = false;
     }
 
     /// A DAG that is gone, as the store has it.
@@ -276,9 +320,8 @@ impl Controller {
         is_meant: impl Fn(&DagName, StatePlace) -> bool,
     ) -> Vec<StateView> {
         let Some(card) = self.cards.get(id) else { return Vec::new() };
-        let in_regions = card.region_ids().zip(&card.regions).flat_map(|(region, entry)| {
-            let guests = entry.guests.iter();
-            guests.map(move |g| (&g.dag, &g.bitstream, StatePlace::Region(region), None))
+        let in_regions = card.states.all_residents().map(|(region, resident)| {
+            (&resident.dag, &resident.bitstream, StatePlace::Region(region), None)
         });
         let saved = card.states.records.values().filter_map(|record| {
             let place = match record.phase {

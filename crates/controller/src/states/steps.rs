@@ -84,10 +84,9 @@ impl Controller {
         if !matches!(
             asked,
             ContextCommand::Clear(_) | ContextCommand::Erase(_) | ContextCommand::Depart(_)
-        ) && let Some(entry) = card.regions.get_mut(region.index())
-        {
+        ) {
             // What is copied from or to it may stay there.
-            entry.fresh = false;
+            card.states.not_fresh(region);
         }
         card.states.step = Some(Step { ticket, region, asked });
         let command = CardCommand::State { ticket, region, order };
@@ -231,7 +230,7 @@ impl Controller {
         self.set_phase(tx, id, offset, Phase::Saved(done.check));
         let Some(card) = self.cards.get_mut(id) else { return };
         card.states.figures.saved += 1;
-        let next = card.region(from).and_then(|entry| entry.record.bitstream.clone());
+        let next = card.region(from).and_then(|entry| entry.bitstream().cloned());
         let why = match next.filter(|next| *next != bitstream) {
             Some(next) => format!("region {from} is needed for {}", as_told(&next, &dag)),
             None => "it serves from another region".to_owned(),
@@ -262,7 +261,7 @@ impl Controller {
         let guest =
             ResidentContext { bitstream: record.bitstream.clone(), dag: record.dag.clone() };
         let Some(entry) = self.cards.get(id).and_then(|card| card.region(from)) else { return };
-        if !self.is_there(entry.observed, &guest) {
+        if !self.is_there(entry.observed(), &guest) {
             self.set_phase(tx, id, offset, Phase::Erasing);
             return self.tell_lost(tx, (id, from), &guest, &failure.to_string());
         }
