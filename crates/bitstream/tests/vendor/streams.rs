@@ -3,7 +3,10 @@
 
 use crate::image::*;
 use rstest::rstest;
-use snic_bitstream::{FloorPlan, FrameKind, InvalidBitstream, OutsideRegion, Unmasked, parse};
+use snic_bitstream::{
+    ChainRom, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified, OutsideRegion,
+    Unmasked, catalogue, identify, parse,
+};
 use snic_domain::RegionKind;
 
 fn region() -> Region {
@@ -387,6 +390,36 @@ fn a_frame_that_is_written_again_is_checked_again() {
     let at = mask.iter().position(|op| *op == Op::Set(CTL1, 0)).expect("its end");
     mask.splice(at..at, run(far(0, 1, 6, 0), frames(1, 2)));
     assert_refused(&mask, "column 6 in row 1");
+}
+
+/// What a region holds is what was written last: a file that may write its chain ROM twice does not
+/// say which.
+#[test]
+fn a_chain_rom_is_not_written_again_with_something_else() {
+    let catalogue = catalogue::builtin().expect("it ships");
+    let rom = ChainRom::of(&[&catalogue.nt_types[0]]).expect("one NT");
+    let mut first = rom.encode();
+    first.resize(FRAME, 0);
+    let at = far(0, 1, 2, 0);
+    let image = |again: &[Op]| {
+        let content = [&run(at, [first.clone(), frames(3, 2)].concat()), again].concat();
+        let mut ops = mask_stream(&Device::small(), &region(), 0);
+        ops.extend(content_stream(content));
+        identify(&bit(&ops))
+    };
+    let refused = |again: &[Op]| {
+        let error = image(again).expect_err("written again");
+        assert!(matches!(error, NotIdentified::Rom(InvalidRom::Rewritten { .. })), "{error}");
+    };
+    assert_eq!(image(&[]), Ok(rom.clone()));
+    assert_eq!(image(&run(at, [first.clone(), pads(1)].concat())), Ok(rom.clone()));
+    refused(&run(at, frames(9, 2)));
+    // From columns before it, as far as it takes where each had one frame.
+    refused(&run(far(0, 1, 0, 0), frames(9, 3)));
+    refused(&run(far(0, 0, 7, 0), frames(9, 2)));
+    assert_eq!(image(&run(far(0, 1, 0, 0), frames(9, 2))), Ok(rom.clone()));
+    assert_eq!(image(&run(far(0, 1, 2, 1), frames(9, 9))), Ok(rom.clone()));
+    refused(&[Op::Set(CMD, MFW), Op::Set(FAR, at), Op::Repeat(2)]);
 }
 
 #[test]
