@@ -1,6 +1,5 @@
-//! A connection to the daemon for programs that act by themselves: hooks, plug-ins, agents.
-//!
-//! Such a program is told once, in its settings, where the daemon is and who it is there.
+//! Connections to the daemon for unattended programs: hooks, plug-ins, agents. Their settings contain the
+//! daemon's address and their identity.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,27 +11,27 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
-/// How long it may take to connect.
+/// Time limit for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often the connection is tried while a call waits.
+/// Interval and time limit of keep-alive pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Where the daemon is, and who the program is.
+/// The daemon's address, and the program's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Target {
     /// `https://host:port` or `unix:/path`.
     pub endpoint: String,
-    /// Over a unix socket: who the program is, such as `orchestrator/libvirt`.
+    /// Over a unix socket: the program's identity, such as `orchestrator/libvirt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Over TLS, all three PEM files: who signed the daemon's certificate.
+    /// Over TLS (all three are PEM files): the authority of the daemon's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// The program's own certificate.
+    /// Over TLS: the program's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Its key.
+    /// Over TLS: its private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 }
@@ -49,42 +48,42 @@ impl Default for Target {
     }
 }
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The settings do not go together.
+    /// The settings are inconsistent.
     #[error("endpoint {endpoint:?}: {rule}")]
     Settings {
-        /// What was to be connected to.
+        /// The endpoint.
         endpoint: String,
-        /// What is needed.
+        /// What is required.
         rule: &'static str,
     },
     /// A certificate or key cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Nobody answers, or with another certificate.
+    /// Nobody answers, or the TLS handshake failed.
     #[error("{endpoint} does not answer: {cause}")]
     Unreachable {
-        /// What was to be connected to.
+        /// The endpoint.
         endpoint: String,
-        /// The last cause.
+        /// The root cause.
         cause: String,
     },
 }
 
-/// Says who the program is, where the connection does not, and which trace its calls are of.
+/// Adds the program's identity, where the connection has none, and the trace context to each call.
 #[derive(Debug, Clone)]
 pub struct Sender(Option<MetadataValue<Ascii>>);
 
 impl Sender {
-    /// In plain text, who the program is; `None` over TLS, where its certificate says it.
+    /// With the identity in plain text; `None` over TLS, where the certificate has it.
     pub const fn new(identity: Option<MetadataValue<Ascii>>) -> Self {
         Self(identity)
     }
@@ -100,7 +99,7 @@ impl Interceptor for Sender {
     }
 }
 
-/// What clients are made of.
+/// The transport of generated clients.
 pub type Connection = InterceptedService<Channel, Sender>;
 
 impl Target {
@@ -116,7 +115,7 @@ impl Target {
     fn tls(&self) -> Result<ClientTlsConfig, ConnectError> {
         let (Some(ca), Some(certificate), Some(key)) = (&self.ca, &self.certificate, &self.key)
         else {
-            return Err(self.settings("https:// needs ca, certificate and key"));
+            return Err(self.settings("https:// requires ca, certificate and key"));
         };
         let identity = Identity::from_pem(Self::read(certificate)?, Self::read(key)?);
         let ca = Certificate::from_pem(Self::read(ca)?);
@@ -131,12 +130,12 @@ impl Target {
         ConnectError::Unreachable { endpoint: self.endpoint.clone(), cause: cause.to_string() }
     }
 
-    /// Connects now.
+    /// Connects.
     ///
     /// # Errors
-    /// [`ConnectError`] where the settings do not go together or nobody answers.
+    /// [`ConnectError`] if the settings are inconsistent or nobody answers.
     pub async fn connect(&self) -> Result<Connection, ConnectError> {
-        let form = "use https://host:port or unix:/path";
+        let form = "unsupported endpoint (expected https://host:port or unix:/path)";
         let endpoint = Endpoint::from_shared(self.endpoint.clone());
         let endpoint = endpoint
             .map_err(|_| self.settings(form))?
@@ -147,7 +146,7 @@ impl Target {
             (endpoint.tls_config(self.tls()?).map_err(|e| self.unreachable(&e))?, None)
         } else if self.endpoint.starts_with("unix:/") {
             let identity = self.identity.as_ref().and_then(|text| text.parse().ok());
-            let rule = "unix: needs an identity such as orchestrator/host";
+            let rule = "unix: requires an identity, e.g. orchestrator/host";
             (endpoint, Some(identity.ok_or_else(|| self.settings(rule))?))
         } else {
             return Err(self.settings(form));
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named() {
+    async fn errors_name_what_is_missing() {
         let at = |endpoint: &str| Target { endpoint: endpoint.into(), ..Target::default() };
         assert!(error(at("http://example.org")).await.contains("https://host:port"));
         assert!(error(at("https://localhost:1")).await.contains("ca, certificate and key"));

@@ -1,11 +1,11 @@
-//! From what went wrong to a gRPC status with google.rpc details.
+//! Errors of the API: gRPC statuses with google.rpc details.
 //!
-//! A [`Failure`] is begun with an [`ErrorReason`], which decides the gRPC code, and gathers the
-//! details that the reason promises. The same failure answers a request (as a [`Status`]) or ends
-//! an operation (as an [`OperationError`]), so a client reads both in one way.
+//! A [`Failure`] has an [`ErrorReason`], which determines the gRPC code, and the details that the reason
+//! promises. It becomes the [`Status`] of a request or the [`OperationError`] of an operation, so clients
+//! read both the same way.
 //!
-//! All details together are kept under the 16 KiB of headers that an HTTP/2 client accepts by
-//! default: a larger status would reach the caller as a broken stream, without a word of why.
+//! All details together stay below the 16 KiB of headers that HTTP/2 clients accept by default: a larger
+//! status would reach the caller as a broken stream without an explanation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,25 +22,25 @@ use crate::v1::{ErrorReason, OperationError, Shortage};
 
 /// The `domain` of every `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "snic";
-/// Most bytes of a message: on the wire it takes up to three times as much in a header of its own,
-/// and once more inside the details.
+/// Most bytes of a message: on the wire it takes up to three times as much in a header, and appears
+/// once more in the details.
 pub const MESSAGE_BYTES_MAX: usize = 1_024;
-/// Most bytes of all violations and metadata together; what comes later is left out, as a caller
-/// mends the first few and tries again. On the wire they take a third more.
+/// Most bytes of all violations and metadata; the rest is left out, as a caller fixes the first few and
+/// retries. On the wire they take a third more.
 pub const DETAILS_BYTES_MAX: usize = 6_144;
-/// What a violation or a metadatum takes beside its texts, in bytes, at most.
+/// Overhead of a violation or metadata entry beside its texts, in bytes, at most.
 const ENTRY_BYTES: usize = 16;
-/// Most bytes of each text in a detail: the name of a DAG with two ids of full length fits.
+/// Most bytes of a text in a detail: the longest DAG name fits.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What went wrong, on its way to a caller.
+/// An error on its way to a caller.
 #[derive(Debug, Clone)]
 pub struct Failure {
     reason: ErrorReason,
     message: String,
     metadata: HashMap<String, String>,
     details: Box<ErrorDetails>,
-    room: usize,
+    bytes_left: usize,
 }
 
 /// The gRPC code of a reason, as the comments of `error_reason.proto` say.
@@ -87,18 +87,18 @@ pub const fn code_of(reason: ErrorReason) -> Code {
 }
 
 impl Failure {
-    /// A failure without details. The message is for people: what went wrong and what to do.
+    /// A failure without details. The message says what is wrong and what to do.
     pub fn new(reason: ErrorReason, message: impl fmt::Display) -> Self {
         Self {
             reason,
             message: clip(&message, MESSAGE_BYTES_MAX),
             metadata: HashMap::new(),
             details: Box::default(),
-            room: DETAILS_BYTES_MAX,
+            bytes_left: DETAILS_BYTES_MAX,
         }
     }
 
-    /// One field is wrong; the description is the message too. Further fields may follow with
+    /// One invalid field; the description is also the message. Add further fields with
     /// [`Failure::field`].
     pub fn in_field(reason: ErrorReason, field: &str, description: impl fmt::Display) -> Self {
         Self::new(reason, format_args!("{field}: {description}")).field(field, description)
@@ -106,15 +106,15 @@ impl Failure {
 
     /// A required field is missing.
     pub fn required(field: &str) -> Self {
-        Self::in_field(ErrorReason::FieldRequired, field, "it is required, and is missing or empty")
+        Self::in_field(ErrorReason::FieldRequired, field, "required, but missing or empty")
     }
 
-    /// The text in `field` is not the name it should be.
+    /// The text in `field` is not a valid name.
     pub fn invalid_name(field: &str, error: &InvalidName) -> Self {
         Self::in_field(ErrorReason::InvalidName, field, error)
     }
 
-    /// `page_size` or `page_token` is wrong.
+    /// `page_size` or `page_token` is invalid.
     pub fn invalid_page(error: &InvalidPage) -> Self {
         let reason = match error {
             InvalidPage::NegativeSize(_) => ErrorReason::InvalidField,
@@ -123,8 +123,8 @@ impl Failure {
         Self::in_field(reason, error.field(), error)
     }
 
-    /// The resource does not exist, or not for this caller: one answer for both, so that nobody
-    /// learns the names of others from it.
+    /// The resource does not exist, or is not visible to the caller: one error for both, so that nobody
+    /// learns other tenants' names.
     pub fn not_found(kind: &str, name: impl fmt::Display) -> Self {
         let message = format!("{kind} {name} does not exist, or is not visible to you");
         Self::new(ErrorReason::ResourceNotFound, &message).resource(kind, name, message)
@@ -132,26 +132,28 @@ impl Failure {
 
     /// A resource of this name exists already.
     pub fn exists(kind: &str, name: impl fmt::Display) -> Self {
-        let message = format!("{kind} {name} exists already; choose another id");
+        let message = format!("{kind} {name} already exists; choose another id");
         Self::new(ErrorReason::ResourceExists, &message).resource(kind, name, message)
     }
 
-    /// The etag of a guarded change is not the resource's.
+    /// The etag of a guarded change is not current.
     pub fn etag_mismatch(kind: &str, name: impl fmt::Display) -> Self {
-        let message = format!("{kind} {name} has changed since; read it again and decide anew");
+        let message =
+            format!("{kind} {name} has changed since its etag was read; read it again and retry");
         Self::new(ErrorReason::EtagMismatch, &message).resource(kind, name, message)
     }
 
-    /// The resource is still used by `user`, which the caller may know of.
+    /// The resource is still used by `user`, which the caller may see.
     pub fn in_use(name: impl fmt::Display, user: impl fmt::Display) -> Self {
         let message = format!("{name} is used by {user}; delete or change that first");
         let reason = ErrorReason::ResourceInUse;
         Self::new(reason, &message).precondition("IN_USE", name, message)
     }
 
-    /// The tenant's quota `bound` (a field of `Quota`) allows `limit` and `wanted` would be needed.
+    /// The tenant's quota `bound` (a field of `Quota`) allows `limit`, but `wanted` is needed.
     pub fn quota(tenant: impl fmt::Display, bound: &str, limit: u64, wanted: u64) -> Self {
-        let message = format!("quota {bound} of {tenant} is {limit}; {wanted} would be needed");
+        let message =
+            format!("{tenant} exceeds its quota {bound}: {wanted} needed, {limit} allowed");
         Self::new(ErrorReason::QuotaExceeded, &message)
             .violation(tenant, message)
             .metadata("quota", bound)
@@ -159,14 +161,14 @@ impl Failure {
             .metadata("required", wanted)
     }
 
-    /// The card has not enough: every shortage, the hardest first. The metadata speak of the first.
+    /// The card lacks capacity: all shortages, the most severe first. The metadata describe the first.
     pub fn insufficient(subject: impl fmt::Display, shortages: &[Shortage]) -> Self {
         let reason = ErrorReason::InsufficientCapacity;
         let Some(first) = shortages.first() else {
-            return Self::new(reason, format_args!("the card cannot take {subject}"));
+            return Self::new(reason, format_args!("insufficient capacity for {subject}"));
         };
         let resource = Resource::try_from(first.resource).unwrap_or(Resource::Unspecified);
-        let message = format!("the card cannot take {subject}: {}", first.message);
+        let message = format!("insufficient capacity for {subject}: {}", first.message);
         let failure = Self::new(reason, message)
             .metadata("resource", resource.as_str_name())
             .metadata("required", first.required)
@@ -175,15 +177,14 @@ impl Failure {
         shortages.iter().fold(failure, |failure, short| failure.violation(&subject, &short.message))
     }
 
-    /// A defect of this server. What happened goes to the log, not to the caller; `trace` is what
-    /// to look for there.
+    /// A defect of this server. The details are in the log and not in the reply; `trace` identifies them
+    /// there.
     pub fn internal(trace: impl fmt::Display) -> Self {
-        let message = "the server has a defect; its log says more";
+        let message = "internal error; see the server's log";
         Self::new(ErrorReason::Internal, message).metadata("trace", trace)
     }
 
-    /// Adds a field of the request and what is wrong with it (`BadRequest`). The path is like
-    /// `dag.nodes[2].nt_type`.
+    /// Adds an invalid field (`BadRequest`). The path is like `dag.nodes[2].nt_type`.
     #[must_use]
     pub fn field(mut self, path: &str, description: impl fmt::Display) -> Self {
         if let Some([path, description]) = self.fit([cut(path), cut(description)]) {
@@ -192,7 +193,7 @@ impl Failure {
         self
     }
 
-    /// Adds a limit that stands against the request (`QuotaFailure`): whose, and which.
+    /// Adds an exceeded limit (`QuotaFailure`): its subject and description.
     #[must_use]
     pub fn violation(mut self, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
         if let Some([subject, what]) = self.fit([cut(subject), cut(what)]) {
@@ -201,8 +202,7 @@ impl Failure {
         self
     }
 
-    /// Adds a condition that must hold first (`PreconditionFailure`). The kind is
-    /// UPPER_SNAKE_CASE.
+    /// Adds a failed precondition (`PreconditionFailure`). The kind is UPPER_SNAKE_CASE.
     #[must_use]
     pub fn precondition(
         mut self,
@@ -216,8 +216,8 @@ impl Failure {
         self
     }
 
-    /// Sets the resource it is about (`ResourceInfo`). The owner stays empty: a name says it, or
-    /// it is nobody's business.
+    /// Sets the resource concerned (`ResourceInfo`). The owner stays empty: the name contains it, or it
+    /// must not be revealed.
     #[must_use]
     pub fn resource(
         mut self,
@@ -229,7 +229,7 @@ impl Failure {
         self
     }
 
-    /// Adds a fact for programs (`ErrorInfo.metadata`). The key is in snake_case.
+    /// Adds a value for programs (`ErrorInfo.metadata`). The key is in snake_case.
     #[must_use]
     pub fn metadata(mut self, key: &str, value: impl fmt::Display) -> Self {
         if let Some([key, value]) = self.fit([cut(key), cut(value)]) {
@@ -238,19 +238,19 @@ impl Failure {
         self
     }
 
-    /// Says when to try again (`RetryInfo`).
+    /// Sets when to retry (`RetryInfo`).
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.details.set_retry_info(Some(delay));
         self
     }
 
-    /// Why, for programs.
+    /// The reason, for programs.
     pub const fn reason(&self) -> ErrorReason {
         self.reason
     }
 
-    /// Why, for people.
+    /// The message, for people.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -260,11 +260,11 @@ impl Failure {
         code_of(self.reason)
     }
 
-    /// The texts, if there is room for them; from the first that do not fit, none do.
+    /// The texts, if they fit; once some did not, no later ones do.
     fn fit<const N: usize>(&mut self, texts: [String; N]) -> Option<[String; N]> {
         let bytes = texts.iter().map(String::len).sum::<usize>() + ENTRY_BYTES;
-        let left = self.room.checked_sub(bytes);
-        self.room = left.unwrap_or(0);
+        let left = self.bytes_left.checked_sub(bytes);
+        self.bytes_left = left.unwrap_or(0);
         left.map(|_| texts)
     }
 }
@@ -294,7 +294,7 @@ impl From<Failure> for OperationError {
 
 impl From<&Status> for OperationError {
     fn from(status: &Status) -> Self {
-        // Details that are no google.rpc.Status came from another server; they are left out.
+        // Details that are no google.rpc.Status came from another server, and are left out.
         let details = pb::Status::decode(status.details()).map(|whole| whole.details);
         Self {
             code: status.code() as i32,
@@ -312,8 +312,8 @@ impl From<OperationError> for Status {
     }
 }
 
-/// The reason of an error that this API's server sent; `None` where another sent it, such as a
-/// proxy, or tonic itself.
+/// The reason of an error sent by this API's server; `None` for errors of others, such as a proxy or
+/// tonic itself.
 pub fn reason_of(status: &Status) -> Option<ErrorReason> {
     let info = status.get_details_error_info()?;
     if info.domain != ERROR_DOMAIN {
@@ -326,7 +326,7 @@ fn cut(text: impl fmt::Display) -> String {
     clip(&text, TEXT_BYTES_MAX)
 }
 
-/// The text, cut to `bytes` with an ellipsis at the end where it is longer.
+/// The text, cut to `bytes` with an ellipsis if it is longer.
 fn clip(text: &impl fmt::Display, bytes: usize) -> String {
     const ELLIPSIS: &str = "…";
     let mut text = text.to_string();
@@ -402,7 +402,7 @@ mod tests {
         let error = DagName::parse("tenants/a").expect_err("no DAG");
         let failure = Failure::invalid_name("name", &error);
         assert_eq!(failure.reason(), ErrorReason::InvalidName);
-        assert!(failure.message().starts_with("name: \"tenants/a\" is not the name of a DAG"));
+        assert!(failure.message().starts_with("name: \"tenants/a\" is not a valid DAG name"));
         assert_eq!(
             Failure::invalid_page(&InvalidPage::NegativeSize(-1)).reason(),
             ErrorReason::InvalidField
@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn a_quota_says_which_and_how_much() {
         let status = Status::from(Failure::quota("tenants/a", "dags_max", 2, 3));
-        assert_eq!(status.message(), "quota dags_max of tenants/a is 2; 3 would be needed");
+        assert_eq!(status.message(), "tenants/a exceeds its quota dags_max: 3 needed, 2 allowed");
         let violations = status.get_details_quota_failure().expect("a QuotaFailure").violations;
         assert_eq!((violations.len(), &*violations[0].subject), (1, "tenants/a"));
         let metadata = status.get_details_error_info().expect("an ErrorInfo").metadata;
@@ -464,7 +464,10 @@ mod tests {
         let shortages =
             [short(Resource::Regions, "2 regions needed"), short(Resource::Memory, "and memory")];
         let status = Status::from(Failure::insufficient("tenants/a/dags/x", &shortages));
-        assert_eq!(status.message(), "the card cannot take tenants/a/dags/x: 2 regions needed");
+        assert_eq!(
+            status.message(),
+            "insufficient capacity for tenants/a/dags/x: 2 regions needed"
+        );
         let violations = status.get_details_quota_failure().expect("a QuotaFailure").violations;
         let texts: Vec<_> = violations.iter().map(|v| v.description.as_str()).collect();
         assert_eq!(texts, ["2 regions needed", "and memory"]);
@@ -472,7 +475,7 @@ mod tests {
         assert_eq!(info.metadata["resource"], "REGIONS");
         assert_eq!((&*info.metadata["required"], &*info.metadata["available"]), ("2", "1"));
         let bare = Failure::insufficient("tenants/a/dags/x", &[]);
-        assert_eq!(bare.message(), "the card cannot take tenants/a/dags/x");
+        assert_eq!(bare.message(), "insufficient capacity for tenants/a/dags/x");
     }
 
     #[test]

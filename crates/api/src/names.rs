@@ -1,78 +1,76 @@
 //! Resource names: `tenants/acme/dags/web-edge` to its ids and back.
 //!
-//! Here a name is only taken apart: the right collections in the right order, no id empty. What an
-//! id may look like is said once, by the id types of `snic-domain`.
+//! This module only splits names: the right collections in the right order, no empty ids. The rules for
+//! ids are those of the id types of `snic-domain`.
 
 use std::fmt;
 
-/// Longest part of a refused name that an error repeats, in characters; two ids of full length and
-/// their collections fit.
-const SHOWN_CHARS_MAX: usize = 160;
+/// Longest part of an invalid name that an error repeats, in characters: the longest valid name fits.
+const EXCERPT_CHARS_MAX: usize = 160;
 
-/// A text that is no name of the resource asked for.
+/// An invalid resource name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not the name of a {kind}: {problem}; the form is {pattern}")]
+#[error("{text:?} is not a valid {kind} name: {problem} (expected {pattern})")]
 pub struct InvalidName {
-    /// What was to be named, such as `DAG`.
+    /// Kind of the resource, such as `DAG`.
     pub kind: &'static str,
     /// The form of its names, such as `tenants/{tenant}/dags/{dag}`.
     pub pattern: &'static str,
     /// The text, cut to 160 characters.
     pub text: String,
-    /// The first thing that is wrong.
+    /// The first problem.
     pub problem: NameProblem,
 }
 
 /// What is wrong with a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameProblem {
-    /// There is no text.
+    /// The name is empty.
     #[error("it is empty")]
     Empty,
-    /// Another collection stands where one is needed.
-    #[error("{expected:?} is needed where {found:?} stands")]
+    /// A wrong collection.
+    #[error("found {found:?} instead of {expected:?}")]
     WrongCollection {
-        /// The collection that is needed.
+        /// The expected collection.
         expected: &'static str,
-        /// What stands there, cut to 160 characters.
+        /// The text found, cut to 160 characters.
         found: String,
     },
-    /// The text ends before the id of a collection, or the id has no characters.
+    /// The name ends before the id of a collection, or the id is empty.
     #[error("the id after {collection:?} is missing")]
     MissingId {
         /// The collection.
         collection: &'static str,
     },
-    /// The id `-`, which stands for all and names none.
-    #[error("'-' stands for all; one is needed after {collection:?}")]
+    /// The wildcard `-` instead of an id.
+    #[error("the wildcard '-' is not allowed here; an id is required after {collection:?}")]
     Wildcard {
         /// The collection.
         collection: &'static str,
     },
-    /// There is more text after a whole name.
-    #[error("{rest:?} is too much")]
+    /// More text after a complete name.
+    #[error("unexpected {rest:?} after the name")]
     TooLong {
-        /// What is too much, cut to 160 characters.
+        /// The rest, cut to 160 characters.
         rest: String,
     },
 }
 
-/// The name of a resource, taken apart. The ids borrow from the text.
+/// A parsed resource name. The ids borrow from the text.
 pub trait ResourceName<'a>: fmt::Display + Sized {
-    /// What it names, for people.
+    /// Kind of the resource, for people.
     const KIND: &'static str;
     /// The form of its names.
     const PATTERN: &'static str;
 
-    /// Takes a name apart. The ids are not empty, not `-`, and have no `/`; nothing else is
-    /// checked of them.
+    /// Parses a name. The ids are non-empty, not `-`, and have no `/`; they are not checked further.
     ///
     /// # Errors
     /// [`InvalidName`] where the text is not of the form [`ResourceName::PATTERN`].
     fn parse(text: &'a str) -> Result<Self, InvalidName>;
 }
 
-/// What a list or a watch is asked for: one parent, or all of them (`tenants/-`).
+/// The parent of a list or watch: one, or all of them (`tenants/-`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent<N> {
     /// All that the caller may see.
@@ -82,7 +80,7 @@ pub enum Parent<N> {
 }
 
 impl<'a, N: ResourceName<'a>> Parent<N> {
-    /// Takes the name of a parent, or `-` in the place of its last id.
+    /// Parses the name of a parent, or one with the wildcard `-` as its last id.
     ///
     /// # Errors
     /// [`InvalidName`] where the text is neither.
@@ -114,7 +112,7 @@ macro_rules! resource_name {
                 let [$($id),+] = ids([$($collection),+], text).map_err(|problem| InvalidName {
                     kind: $kind,
                     pattern: $pattern,
-                    text: shown(text),
+                    text: excerpt(text),
                     problem,
                 })?;
                 Ok(Self { $($id),+ })
@@ -150,7 +148,7 @@ resource_name!(
 );
 resource_name!(OperationName, "operation", "operations/{id}", "operations" / id);
 
-/// The ids of a name, one for each collection.
+/// The ids of a name, one per collection.
 fn ids<'a, const N: usize>(
     collections: [&'static str; N],
     text: &'a str,
@@ -163,7 +161,7 @@ fn ids<'a, const N: usize>(
     for (id, collection) in ids.iter_mut().zip(collections) {
         let found = next_segment(&mut rest).unwrap_or_default();
         if found != collection {
-            let found = shown(found);
+            let found = excerpt(found);
             return Err(NameProblem::WrongCollection { expected: collection, found });
         }
         *id = match next_segment(&mut rest) {
@@ -174,11 +172,11 @@ fn ids<'a, const N: usize>(
     }
     match rest {
         None => Ok(ids),
-        Some(rest) => Err(NameProblem::TooLong { rest: format!("/{}", shown(rest)) }),
+        Some(rest) => Err(NameProblem::TooLong { rest: format!("/{}", excerpt(rest)) }),
     }
 }
 
-/// Cuts off what stands before the next `/`; `None` where no segment is left.
+/// Splits off the text before the next `/`; `None` if no segment is left.
 fn next_segment<'a>(rest: &mut Option<&'a str>) -> Option<&'a str> {
     let text = (*rest)?;
     let (segment, after) = match text.split_once('/') {
@@ -189,8 +187,8 @@ fn next_segment<'a>(rest: &mut Option<&'a str>) -> Option<&'a str> {
     Some(segment)
 }
 
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARS_MAX).collect()
+fn excerpt(text: &str) -> String {
+    text.chars().take(EXCERPT_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -201,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dag_name_comes_apart_and_together_again() {
+    fn a_dag_name_is_parsed_and_printed() {
         let text = "tenants/acme/dags/web-edge";
         let name = DagName::parse(text).expect("a DAG name");
         assert_eq!(name, DagName { tenant: "acme", dag: "web-edge" });
@@ -231,7 +229,7 @@ mod tests {
     #[case("tenants/a/dags/-", NameProblem::Wildcard { collection: "dags" })]
     #[case("tenants/a/dags/x/", NameProblem::TooLong { rest: "/".into() })]
     #[case("tenants/a/dags/x/y/z", NameProblem::TooLong { rest: "/y/z".into() })]
-    fn what_is_wrong_is_named(#[case] text: &str, #[case] problem: NameProblem) {
+    fn the_first_problem_is_reported(#[case] text: &str, #[case] problem: NameProblem) {
         assert_eq!(DagName::parse(text).expect_err(text).problem, problem);
     }
 
@@ -242,7 +240,7 @@ mod tests {
     #[case("cards/a/dags/x", "tenants", "cards")]
     #[case("tenants/a/regions/x", "dags", "regions")]
     #[case("x", "tenants", "x")]
-    fn another_collection_is_named(
+    fn a_wrong_collection_is_reported(
         #[case] text: &str,
         #[case] expected: &'static str,
         #[case] found: &str,
@@ -252,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn the_message_has_the_culprit_and_the_form() {
+    fn the_message_has_the_problem_and_the_pattern() {
         let error = RegionName::parse("cards/c0/region/3").expect_err("a wrong collection");
         assert_eq!(
             error.to_string(),
-            "\"cards/c0/region/3\" is not the name of a region: \"regions\" is needed where \
-             \"region\" stands; the form is cards/{card}/regions/{region}"
+            "\"cards/c0/region/3\" is not a valid region name: found \"region\" instead of \
+             \"regions\" (expected cards/{card}/regions/{region})"
         );
     }
 

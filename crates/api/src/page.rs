@@ -1,24 +1,24 @@
 //! Pages of lists: page sizes and opaque page tokens.
 //!
-//! A token is the key of the last item that was sent, bound to the query it came from. The server
-//! keeps nothing for it, so a token outlives a restart, and items that come or go between two pages
-//! neither shift nor repeat the others. The binding is a check against mix-ups, not against
-//! forgery: a forged key only says where to go on among what the caller may see anyway.
+//! A token is the key of the last item sent, bound to its query. The server keeps no state for it, so
+//! tokens survive a restart, and items created or deleted between two pages neither shift nor repeat
+//! others. The binding detects mix-ups, not forgery: a forged key only selects where to continue among
+//! items that the caller may see anyway.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use snic_domain::Digest;
 
-/// Items of a page where the request does not say.
+/// Default page size.
 pub const PAGE_SIZE_DEFAULT: usize = 50;
-/// Most items of a page: a reply stays far under the 4 MiB that gRPC clients accept.
+/// Largest page size: replies stay far below the 4 MiB that gRPC clients accept.
 pub const PAGE_SIZE_MAX: usize = 1_000;
-/// Longest token that is looked at, in characters: the longest key is a name with two ids.
+/// Longest token accepted, in characters: the longest key is a name with two ids.
 const TOKEN_CHARS_MAX: usize = 512;
-/// Bytes of the digest in a token; a mix-up goes unseen once in 2^64.
+/// Bytes of the digest in a token: a mix-up goes undetected once in 2^64.
 const DIGEST_BYTES: usize = 8;
 
-/// What a list was asked for, apart from the page: method, parent, filters.
+/// A list request without its paging fields: method, parent, filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query(Vec<u8>);
 
@@ -28,13 +28,13 @@ impl Query {
         Self(Vec::new()).and(method)
     }
 
-    /// The query with one more property. The order of properties counts.
+    /// Adds a property. The order of properties matters.
     #[must_use]
     pub fn with(self, property: &str, value: &str) -> Self {
         self.and(property).and(value)
     }
 
-    /// Adds a text with its length, so that no two queries run into the same bytes.
+    /// Appends a text with its length, so that different queries have different bytes.
     fn and(mut self, text: &str) -> Self {
         self.0.extend((text.len() as u64).to_be_bytes());
         self.0.extend(text.as_bytes());
@@ -55,7 +55,7 @@ impl Query {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The key in a token; `None` where the token is damaged or came from another query.
+    /// The key in a token; `None` if the token is damaged or from another query.
     fn key_of(&self, token: &str) -> Option<String> {
         if token.len() > TOKEN_CHARS_MAX {
             return None;
@@ -67,22 +67,24 @@ impl Query {
     }
 }
 
-/// A page that cannot be.
+/// Invalid paging fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPage {
-    /// Less than nothing was asked for.
-    #[error("page_size is {0}; 1 to {PAGE_SIZE_MAX} is allowed, 0 stands for {PAGE_SIZE_DEFAULT}")]
-    NegativeSize(i32),
-    /// The token is damaged or came from another list.
+    /// A negative size.
     #[error(
-        "page_token is not one that this list gave out: repeat the request that it came from with \
-         nothing but the token changed, or begin without a token"
+        "page_size {0} is out of range (1 to {PAGE_SIZE_MAX}; 0 stands for {PAGE_SIZE_DEFAULT})"
+    )]
+    NegativeSize(i32),
+    /// The token is damaged or from another list.
+    #[error(
+        "page_token is not from this list: repeat the request it came from, changing only the token, \
+         or start without a token"
     )]
     Token,
 }
 
 impl InvalidPage {
-    /// The field of the request that is wrong.
+    /// The invalid field.
     pub const fn field(&self) -> &'static str {
         match self {
             Self::NegativeSize(_) => "page_size",
@@ -91,7 +93,7 @@ impl InvalidPage {
     }
 }
 
-/// Which page of a list was asked for.
+/// The requested page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
     query: Query,
@@ -99,7 +101,7 @@ pub struct PageRequest {
     after: Option<String>,
 }
 
-/// A page: the items, and what to ask for the next with.
+/// A page: its items, and the token for the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items, in the order of the list.
@@ -109,10 +111,10 @@ pub struct Page<T> {
 }
 
 impl PageRequest {
-    /// Reads `page_size` and `page_token` of a request for `query`.
+    /// Parses `page_size` and `page_token` of a request for `query`.
     ///
     /// # Errors
-    /// [`InvalidPage`] for a negative size, and for a token that is damaged or of another query.
+    /// [`InvalidPage`] for a negative size, and for a token that is damaged or from another query.
     pub fn parse(query: Query, page_size: i32, page_token: &str) -> Result<Self, InvalidPage> {
         let size = usize::try_from(page_size).map_err(|_| InvalidPage::NegativeSize(page_size))?;
         let limit = if size == 0 { PAGE_SIZE_DEFAULT } else { size.min(PAGE_SIZE_MAX) };
@@ -123,18 +125,18 @@ impl PageRequest {
         Ok(Self { query, limit, after })
     }
 
-    /// Most items of the page; 1 to [`PAGE_SIZE_MAX`].
+    /// Page size, 1 to [`PAGE_SIZE_MAX`].
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The key of the last item of the page before; the page begins with the first key above it.
+    /// The key of the previous page's last item; the page begins with the next greater key.
     pub fn after(&self) -> Option<&str> {
         self.after.as_deref()
     }
 
-    /// Takes the page from `items`, which are in ascending order of their keys and begin above
-    /// [`PageRequest::after`]. At most one item more than the page holds is taken from them.
+    /// Takes the page from `items`, which must be in ascending order of keys and begin after
+    /// [`PageRequest::after`]. Consumes at most one item more than the page has.
     pub fn take<T>(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -143,8 +145,7 @@ impl PageRequest {
         self.take_within(items, key, |_| 0, usize::MAX)
     }
 
-    /// The same, but the page also ends before the item with which it would have more than
-    /// `bytes_max`; one item it has in any case.
+    /// The same, but the page also ends before it would exceed `bytes_max`; it has at least one item.
     pub fn take_within<T>(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_its_own_list_only() {
+    fn a_token_is_valid_only_for_its_list() {
         let token = dags("tenants/a").token_after("tenants/a/dags/x");
         let page = PageRequest::parse(dags("tenants/a"), 0, &token).expect("its own list");
         assert_eq!(page.after(), Some("tenants/a/dags/x"));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_do_not_run_into_each_other() {
+    fn properties_are_kept_apart() {
         let token = Query::of("List").with("ab", "c").token_after("k");
         assert_eq!(Query::of("List").with("a", "bc").key_of(&token), None);
         assert_eq!(Query::of("Lista").with("b", "c").key_of(&token), None);
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn malformed_tokens_are_rejected() {
         let long = "A".repeat(TOKEN_CHARS_MAX + 1);
         for text in ["x", "tenants/a", "AAAA", "AAAAAAAAAAA", "%%%%", " ", "é", &long] {
             let error = PageRequest::parse(dags("tenants/a"), 0, text).expect_err(text);

@@ -1,12 +1,12 @@
-//! The regions of a card as plain text: which chain is in which region, who shares it, and which
-//! network tasks each DAG skips.
+//! The regions of a card as plain text: the chain in each region, its users, and the network tasks that
+//! each DAG skips.
 //!
-//! It stands here because several programs print it and none of them may depend on another. It
-//! needs nothing but the messages, knows no colours, and fits a terminal of [`WIDTH`] by
-//! [`HEIGHT`] for cards of up to 16 regions.
+//! It is in this crate because several programs print it and none may depend on another. It needs only the
+//! messages, uses no colours, and fits a terminal of [`WIDTH`] by [`HEIGHT`] for cards with up to 16
+//! regions.
 //!
-//! Every DAG gets a letter. At each network task of a region stands the letter of every DAG that
-//! passes through the region: a capital where it takes the task, a small one where it skips it.
+//! Every DAG gets a letter. Each network task of a region shows the letters of all DAGs in the region:
+//! upper case if the DAG uses the task, lower case if it skips it.
 
 use std::collections::BTreeSet;
 
@@ -14,26 +14,25 @@ use crate::v1::card::Health;
 use crate::v1::region::State;
 use crate::v1::{Card, Region, RegionSlot};
 
-/// No line is longer, in characters.
+/// Longest line, in characters.
 pub const WIDTH: usize = 80;
 /// The height of a terminal, in lines. The map leaves one for the prompt.
 pub const HEIGHT: usize = 24;
-/// Letters for DAGs; those that come later share [`OTHER`].
+/// Letters for DAGs; further DAGs share [`OTHER`].
 const LETTERS: usize = 26;
-/// Stands for every DAG that has no letter of its own.
+/// Letter of all DAGs without their own.
 const OTHER: char = '+';
-/// Longest name of a bitstream that is shown whole, in characters.
+/// Longest bitstream name shown in full, in characters.
 const BITSTREAM_CHARS_MAX: usize = 18;
-/// Lines that the legend gets at least, however many regions there are: an empty one, the heading,
-/// and one of names.
+/// Least lines of the legend, however many regions there are: an empty one, the heading, and one of names.
 const LEGEND_LINES_MIN: usize = 3;
 
-/// The map of `regions`, which are those of `card`, as lines that each end with a line break.
+/// The map of `card`'s `regions`; every line ends with a line break.
 pub fn region_map(card: &Card, regions: &[Region]) -> String {
     region_map_within(card, regions, HEIGHT - 1)
 }
 
-/// The same in at most `height` lines, if they are enough for one line a region and five more.
+/// The same in at most `height` lines, if there are enough for one line per region and five more.
 pub fn region_map_within(card: &Card, regions: &[Region], height: usize) -> String {
     let map = Map::new(regions);
     let mut lines = vec![title(card, regions), map.heading()];
@@ -58,8 +57,7 @@ pub fn state_word(state: State) -> &'static str {
     }
 }
 
-/// How full the fullest network task of a region is, in percent, rounded up. `None` where nothing
-/// is loaded.
+/// Load of a region's fullest network task, in percent, rounded up. `None` if nothing is loaded.
 pub fn load_percent(region: &Region) -> Option<u64> {
     let percent = |slot: &RegionSlot| {
         let share = u128::from(slot.reserved_bps) * 100;
@@ -68,7 +66,7 @@ pub fn load_percent(region: &Region) -> Option<u64> {
     region.slots.iter().map(percent).max()
 }
 
-/// The text, cut to `chars` characters with an ellipsis at the end where it is longer.
+/// The text, cut to `chars` characters with an ellipsis if it is longer.
 pub fn cut(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
@@ -103,7 +101,7 @@ fn title(card: &Card, regions: &[Region]) -> String {
     cut(&format!("{} ({}) {health}: {counts}", last_part(&card.name), card.model), WIDTH)
 }
 
-/// What all rows have in common.
+/// Layout shared by all rows.
 struct Map<'a> {
     regions: &'a [Region],
     dags: Vec<&'a str>,
@@ -130,13 +128,13 @@ impl<'a> Map<'a> {
         self.line(["#", "STATE", "LOAD", "BITSTREAM", "NETWORK TASKS : DAGS"])
     }
 
-    /// Characters that the last column has.
+    /// Width of the last column.
     fn tasks_chars(&self) -> usize {
         WIDTH - self.line(["", "", "", "", "|"]).chars().count() + 1
     }
 
-    /// All regions, in at most `limit` lines where one line a region is few enough. Where lines
-    /// are short, free regions in a row share one, and after that, long chains are shortened.
+    /// All regions, in at most `limit` lines if one line per region fits. If lines are scarce, consecutive
+    /// free regions share one, and then long chains are shortened.
     fn rows(&self, limit: usize) -> Vec<String> {
         let single: Vec<&[Region]> = self.regions.chunks(1).collect();
         let grouped: Vec<&[Region]> =
@@ -149,7 +147,7 @@ impl<'a> Map<'a> {
         fitting.unwrap_or_else(|| rows(&grouped, Self::shortened))
     }
 
-    /// The lines of a region, or of several free ones that follow each other.
+    /// The lines of a region, or of consecutive free ones.
     fn row(&self, group: &[Region], tasks: fn(&Self, &Region) -> Vec<String>) -> Vec<String> {
         let [region, rest @ ..] = group else { return Vec::new() };
         let mark = if region.cordoned { "!" } else { "" };
@@ -181,7 +179,7 @@ impl<'a> Map<'a> {
         lines
     }
 
-    /// One line: names of tasks are cut as far as it takes, the longest first.
+    /// One line: task names are cut as needed, the longest first.
     fn shortened(&self, region: &Region) -> Vec<String> {
         let width = self.tasks_chars();
         let tasks = self.tasks(region);
@@ -191,8 +189,7 @@ impl<'a> Map<'a> {
         vec![fitting.unwrap_or_else(|| cut(&line(1), width))]
     }
 
-    /// What stands in the last column: the tasks with their DAGs; or what went wrong, where nothing
-    /// is loaded.
+    /// The last column: the tasks with their DAGs, or the last error if nothing is loaded.
     fn tasks<'r>(&self, region: &'r Region) -> Vec<Task<'r>> {
         if region.slots.is_empty() && !region.last_error.is_empty() {
             return vec![Task { name: &region.last_error, letters: String::new() }];
@@ -206,7 +203,7 @@ impl<'a> Map<'a> {
             .collect()
     }
 
-    /// A letter for every DAG in the region: a capital where it takes the slot.
+    /// A letter for every DAG in the region: upper case if it uses the slot.
     fn letters(&self, region: &Region, slot: usize) -> String {
         let takes = |dag: &str| {
             let mut users = region.users.iter().filter(|user| user.dag == dag);
@@ -230,7 +227,7 @@ impl<'a> Map<'a> {
         u8::try_from(index).ok().map(|index| char::from(b'A' + index))
     }
 
-    /// Which letter is which DAG, in at most `limit` lines; nothing where no DAG is mapped.
+    /// The legend of letters, in at most `limit` lines; empty if no DAG is mapped.
     fn legend(&self, limit: usize) -> Vec<String> {
         if self.dags.is_empty() {
             return Vec::new();
@@ -261,7 +258,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Whether there is nothing to say of a region but that it is free.
+/// Whether a region is free and has no error or mark.
 fn is_empty(region: &Region) -> bool {
     let has_text = !region.bitstream.is_empty() || !region.last_error.is_empty();
     region.state() == State::Free && !region.cordoned && !has_text && region.slots.is_empty()

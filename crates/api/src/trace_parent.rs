@@ -1,19 +1,18 @@
-//! The W3C header `traceparent`: which trace a call is of.
+//! The W3C header `traceparent`.
 //!
-//! Programs that export no spans of their own still begin the trace, so that all their calls and
-//! all that follows from them are found under one id, in traces and in the audit log. A program
-//! that is started as a part of a trace goes on with it: `TRACEPARENT` in its environment says
-//! which.
+//! Programs that export no spans still start a trace, so that all their calls share one id in traces and
+//! in the audit log. If the environment variable `TRACEPARENT` contains a context, the program continues
+//! that trace.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::LazyLock;
 
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-/// The header, and in capitals the variable of the environment.
+/// Name of the header, and in upper case of the environment variable.
 const NAME: &str = "traceparent";
 
-/// Which trace this program's calls are of.
+/// The trace context of this program's calls.
 static OF_THIS_PROGRAM: LazyLock<Option<MetadataValue<Ascii>>> = LazyLock::new(|| {
     let given = std::env::var(NAME.to_uppercase()).ok().filter(|text| is_valid(text));
     given.unwrap_or_else(fresh).parse().ok()
@@ -28,14 +27,14 @@ pub fn add(metadata: &mut MetadataMap) {
     }
 }
 
-/// A new trace: sampled, with numbers that nobody else has. They need not be hard to guess.
+/// A new, sampled context with unique ids, which need not be hard to guess.
 fn fresh() -> String {
     let random = || RandomState::new().build_hasher().finish();
-    // A zero would be no id.
+    // An id must not be zero.
     format!("00-{:016x}{:016x}-{:016x}-01", random(), random() | 1, random() | 1)
 }
 
-/// Whether a text is of the form `00-<32>-<16>-<2>` in hexadecimal, and neither id is zero.
+/// Whether a text has the form `00-<32>-<16>-<2>` in hexadecimal with non-zero ids.
 fn is_valid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let lengths = parts.iter().map(|part| part.len());
@@ -51,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_one_is_valid_and_new() {
+    fn a_new_context_is_valid_and_unique() {
         let (one, two) = (fresh(), fresh());
         assert!(is_valid(&one) && is_valid(&two), "{one} {two}");
         assert_ne!(one, two);
     }
 
     #[test]
-    fn what_is_none_is_not_gone_on_with() {
+    fn invalid_contexts_are_rejected() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert!(is_valid(good));
         let zero = good.replace("00f067aa0ba902b7", "0000000000000000");
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_one_header_and_keeps_its_own() {
+    fn a_call_keeps_its_own_header() {
         let mut metadata = MetadataMap::new();
         add(&mut metadata);
         let first = metadata.get(NAME).cloned().expect("added");

@@ -48,7 +48,7 @@ pub fn settings(
 
 /// What a worker did for a step becomes a span below the step's.
 fn tell(parent: &str, work: Work) {
-    trace::record(trace::Told {
+    trace::record(trace::RemoteSpan {
         parent: parent.to_owned(),
         name: "snic.xrt",
         times: (work.first, work.last),

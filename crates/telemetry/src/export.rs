@@ -1,4 +1,4 @@
-//! Where metrics, traces and logs go.
+//! Exporters of metrics, traces and logs.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use prometheus::{Registry, TextEncoder};
 use crate::logs::{Exported, Sender};
 use crate::{InvalidLog, metrics};
 
-/// How long one export may take.
+/// Time limit of one export.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
-/// How often metrics are sent: as often as a collector that reads pages commonly does.
+/// Interval of metric exports, a common scrape interval.
 pub const METRICS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where telemetry goes, besides the page for Prometheus.
+/// The collector, in addition to the page for Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Otlp<'a> {
-    /// The collector: OTLP over gRPC, such as `http://127.0.0.1:4317`.
+    /// Its address, OTLP over gRPC, such as `http://127.0.0.1:4317`.
     pub endpoint: &'a str,
-    /// Of calls whose caller says nothing of a trace one in so many is traced; 1 or more. Whoever
-    /// sends `traceparent` decides for its calls.
+    /// Calls without a `traceparent` are sampled at 1/N; at least 1. Callers that send `traceparent`
+    /// decide for themselves.
     pub trace_one_in: u32,
 }
 
-/// Telemetry that is set up.
+/// The exporters of this process.
 #[derive(Debug)]
 pub struct Telemetry {
     registry: Registry,
@@ -45,7 +45,7 @@ fn failed(error: impl std::error::Error) -> InvalidLog {
 }
 
 impl Telemetry {
-    /// Sets up the readers. With an endpoint it has to be called inside of tokio.
+    /// Sets up the exporters; with a collector, inside a tokio runtime.
     pub(crate) fn new(otlp: Option<Otlp<'_>>) -> Result<Self, InvalidLog> {
         let resource = Resource::builder()
             .with_service_name("snicd")
@@ -62,7 +62,7 @@ impl Telemetry {
             .with_reader(exposition.map_err(failed)?);
         let (mut tracer, mut lines) = (None, None);
         if let Some(Otlp { endpoint, trace_one_in }) = otlp {
-            // Which calls are traced is decided before their spans are made: `trace::wants`.
+            // Sampling is decided before a span is made: `trace::is_sampled`.
             let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOn));
             let spans = SpanExporter::builder().with_tonic();
             let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).build();
@@ -90,27 +90,27 @@ impl Telemetry {
         self.tracer.as_ref().map(|provider| provider.tracer("snic"))
     }
 
-    /// What hands log lines over, where there is a collector.
+    /// The layer that exports log lines, if there is a collector.
     pub(crate) fn exported_lines(&self) -> Option<Exported> {
         self.lines.as_ref().map(Sender::layer)
     }
 
-    /// All metrics in the text format of Prometheus.
+    /// All metrics in Prometheus' text format.
     pub fn exposition(&self) -> String {
-        // A family that cannot be written is a defect of the library.
+        // Encoding fails only for an inconsistent family, which would be a defect of the library.
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
-    /// Sends what was not sent yet. Blocks; not for a thread of tokio.
+    /// Exports the rest and stops. Blocks: not for an async thread.
     pub fn stop(self) {
         let results =
             [self.tracer.map(|provider| provider.shutdown()), Some(self.meter.shutdown())];
         for error in results.into_iter().flatten().filter_map(Result::err) {
-            eprintln!("telemetry that was not sent: {error}");
+            eprintln!("telemetry not exported: {error}");
         }
         let lost = self.lines.map_or(0, Sender::stop);
         if lost > 0 {
-            eprintln!("log lines that did not reach the collector: {lost}");
+            eprintln!("{lost} log lines did not reach the collector");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Logs, metrics and traces: set-up and the names used.
+//! Logs, metrics and traces: set-up and names.
 //!
-//! Every program of the project writes its log to standard error, so that standard output stays
-//! for what it was asked for; one line an event, for people or as JSON.
+//! Every program of the project logs to standard error, one line per event, as text or JSON; standard
+//! output is for results.
 
 mod export;
 mod logs;
@@ -18,23 +18,23 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The target of lines that stay on standard error: those of calls that went well and that nobody
-/// traces. A collector has their number and their time from the metrics.
+/// Target of lines that stay on standard error: successful calls that are not traced. A collector gets
+/// their count and duration from the metrics.
 pub const UNREMARKABLE: &str = "snic_server::unremarkable";
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A text that names no log format.
+/// An unknown log format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no log format; use \"human\" or \"json\"")]
+#[error("unknown log format {0:?} (allowed: \"human\", \"json\")")]
 pub struct InvalidLogFormat(String);
 
 impl FromStr for LogFormat {
@@ -52,8 +52,8 @@ impl FromStr for LogFormat {
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidLog {
-    /// The filter is none.
-    #[error("log filter {filter:?} is not valid; an example is \"info,snic_server=debug\"")]
+    /// The filter is malformed.
+    #[error("invalid log filter {filter:?} (expected e.g. \"info,snic_server=debug\")")]
     Filter {
         /// The filter.
         filter: String,
@@ -61,23 +61,29 @@ pub enum InvalidLog {
         #[source]
         source: ParseError,
     },
-    /// Nothing can be exported to this endpoint.
-    #[error("telemetry cannot be exported: {0}")]
+    /// The exporter cannot be set up.
+    #[error("cannot set up the telemetry export: {0}")]
     Export(String),
-    /// It was set up before.
+    /// Logging is set up already.
     #[error("logging is set up already")]
-    Again,
+    AlreadySetUp,
 }
 
-/// Sets up logging for the whole process. `filter` is a list of `target=level`, comma separated, as
-/// `tracing_subscriber::filter::Targets` reads it.
+/// Sets up logging for the whole process. `filter` is a comma-separated list of `target=level`, as for
+/// `tracing_subscriber::filter::Targets`.
+///
+/// # Errors
+/// [`InvalidLog::Filter`] for a malformed filter, [`InvalidLog::AlreadySetUp`] at a second call.
 pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
     let set = tracing_subscriber::registry().with(lines(filter, format)?).try_init();
-    set.map_err(|_| InvalidLog::Again)
+    set.map_err(|_| InvalidLog::AlreadySetUp)
 }
 
-/// Sets up logging, and metrics and traces with it. With a collector all of it goes there too, and
-/// this is called inside of tokio.
+/// Sets up logging, metrics and traces. With a collector, all of them are exported; the caller must then
+/// be inside a tokio runtime.
+///
+/// # Errors
+/// [`InvalidLog`]; after [`InvalidLog::AlreadySetUp`] the earlier set-up stays in force.
 pub fn init(
     filter: &str,
     format: LogFormat,
@@ -89,22 +95,22 @@ pub fn init(
         .with_target(trace::CALL, LevelFilter::INFO)
         .with_target(trace::TARGET, LevelFilter::DEBUG);
     let spans = telemetry.tracer().map(|tracer| {
-        // Where in the source a step begins and on which thread tells nobody anything.
+        // Source location and thread of a step are of no use to anybody.
         let layer = tracing_opentelemetry::layer().with_tracer(tracer);
         layer.with_location(false).with_threads(false).with_filter(of_traces)
     });
-    // What the exporter itself does is not exported.
+    // The exporter's own log lines are not exported.
     let ours = Targets::new()
         .with_target("snic", LevelFilter::INFO)
         .with_target(trace::TARGET, LevelFilter::OFF)
         .with_target(UNREMARKABLE, LevelFilter::OFF);
     let logs = telemetry.exported_lines().map(|lines| lines.with_filter(ours));
     let set = tracing_subscriber::registry().with(spans).with(logs).with(lines).try_init();
-    set.map_err(|_| InvalidLog::Again)?;
+    set.map_err(|_| InvalidLog::AlreadySetUp)?;
     Ok(telemetry)
 }
 
-/// Lines on standard error.
+/// Log lines on standard error.
 fn lines<S>(filter: &str, format: LogFormat) -> Result<impl Layer<S>, InvalidLog>
 where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
@@ -112,7 +118,7 @@ where
     let targets: Targets = filter
         .parse()
         .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| tail::Kept).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| tail::StderrTail).with_ansi(false);
     let lines = match format {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
@@ -125,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_named() {
+    fn formats_are_parsed() {
         assert_eq!("json".parse(), Ok(LogFormat::Json));
         assert_eq!("human".parse(), Ok(LogFormat::Human));
         let error = "xml".parse::<LogFormat>().expect_err("no format");
@@ -133,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_filter_is_named_and_a_second_set_up_refused() {
+    fn an_invalid_filter_and_a_second_set_up_are_errors() {
         let error = init_log("snic=loud", LogFormat::Human).expect_err("no level");
         assert!(error.to_string().contains("snic=loud"), "{error}");
         assert!(init_log("info", LogFormat::Human).is_ok());
-        assert!(matches!(init_log("info", LogFormat::Json), Err(InvalidLog::Again)));
+        assert!(matches!(init_log("info", LogFormat::Json), Err(InvalidLog::AlreadySetUp)));
     }
 }

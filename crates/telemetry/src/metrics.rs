@@ -1,9 +1,9 @@
-//! Metrics: what is counted where it happens, and what is read from the control plane when somebody
-//! asks. Both leave by the same readers: the Prometheus exposition, and OTLP where it is on.
+//! Metrics: instruments recorded where something happens, and readings of the control plane taken on
+//! demand. Both are exported by the Prometheus page and, if configured, by OTLP.
 //!
-//! Names are those of OpenTelemetry; Prometheus sees `snic.store.commit.duration` as
-//! `snic_store_commit_duration_seconds`. Values of attributes are bounded: cards and regions by the
-//! hardware, tenants and DAGs by the 1,024 rows of the DAG table, all others by enumerations.
+//! Names follow OpenTelemetry; Prometheus sees `snic.store.commit.duration` as
+//! `snic_store_commit_duration_seconds`. The cardinality of attributes is bounded: cards and regions
+//! by the hardware, tenants and DAGs by the 1,024 rows of the DAG table, all others by enumerations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -12,109 +12,120 @@ use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use opentelemetry::{KeyValue, global};
 use parking_lot::RwLock;
 
-/// Upper bounds of the buckets of durations, in seconds: from a flush of a fast disk to a hanging
-/// configuration port.
+/// Bucket boundaries of durations, in seconds: from a fast disk's flush to a stuck configuration port.
 const SECONDS: [f64; 13] =
     [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 
-/// What is read from the control plane.
+/// A metric that is read from the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measured {
-    /// Whether a card answers: 1 or 0. By card.
+    /// 1 if the card answers, else 0. By card.
     CardUp,
-    /// 1 for the state that a region is in. By card, region, state.
+    /// 1 for the region's current state. By card, region, state.
     RegionState,
     /// Words written to tables. By card.
     TableWords,
     /// Commits of tables. By card.
     TableCommits,
-    /// Packets that came in. By card.
+    /// Packets received. By card.
     PacketsIn,
-    /// Packets that went out. By card.
+    /// Packets sent. By card.
     PacketsOut,
     /// Packets dropped. By card and cause.
     PacketsDropped,
     /// DAGs. By state.
     Dags,
-    /// Bytes that senders meant to send. By tenant and DAG.
+    /// Bytes offered, before rate limiting. By tenant and DAG.
     DagIntended,
-    /// Bytes that were served. By tenant and DAG.
+    /// Bytes served. By tenant and DAG.
     DagServed,
-    /// What is let in, in bit/s. By tenant and DAG.
+    /// Rate limit, in bit/s. By tenant and DAG.
     DagRateLimit,
-    /// Share of all cards' ingress that a tenant's DAGs ask for, 0 to 1. By tenant.
+    /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
     TenantShare,
-    /// Share of what a tenant takes most of, 0 to 1. By card, tenant, and `space` or `time`.
+    /// Dominant share of a tenant, 0 to 1. By card, tenant, and `space` or `time`.
     DominantShare,
-    /// Edges of epochs at which rates were set. By card.
+    /// Epochs in which rates were set. By card.
     Epochs,
-    /// Samples of counters that were skipped. By card.
+    /// Counter samples that were skipped. By card.
     Overruns,
-    /// DAGs that got more instances. By card, and whether that was hidden from their packets.
+    /// Scale-outs. By card, and whether their load time was hidden.
     ScaleOuts,
-    /// States of chains that were saved, restored or lost. By card and which of these.
+    /// Chain states saved, restored or lost. By card and result.
     StateMoves,
-    /// Bytes of the save area that are taken. By card.
+    /// Bytes of the save area in use. By card.
     SaveArea,
-    /// Whether nothing new is taken in: 1 or 0.
+    /// 1 in maintenance mode, else 0.
     Maintenance,
-    /// Bindings of machines. By state.
+    /// VM bindings. By state.
     Bindings,
-    /// Effects that wait for the store.
+    /// Effects waiting for the store.
     QueueEffects,
-    /// Calls that wait for an answer of the controller.
+    /// Calls waiting for the controller's reply.
     QueueCalls,
 }
 
-/// Name, unit, description, whether it only rises.
+/// Metric, name, unit, description, and whether it is a counter.
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
 const TABLE: [Row; 22] = [
-    (Measured::CardUp, "snic.card.up", "{card}", "Whether a card answers", false),
+    (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
         "snic.region.state",
         "{region}",
-        "1 for the state a region is in",
+        "1 for the region's current state",
         false,
     ),
     (Measured::TableWords, "snic.table.words", "{word}", "Words written to tables", true),
-    (Measured::TableCommits, "snic.table.commits", "{commit}", "Commits of tables", true),
-    (Measured::PacketsIn, "snic.card.packets.in", "{packet}", "Packets that came in", true),
-    (Measured::PacketsOut, "snic.card.packets.out", "{packet}", "Packets that went out", true),
+    (Measured::TableCommits, "snic.table.commits", "{commit}", "Table commits", true),
+    (Measured::PacketsIn, "snic.card.packets.in", "{packet}", "Packets received", true),
+    (Measured::PacketsOut, "snic.card.packets.out", "{packet}", "Packets sent", true),
     (Measured::PacketsDropped, "snic.card.packets.dropped", "{packet}", "Packets dropped", true),
     (Measured::Dags, "snic.dags", "{dag}", "DAGs by state", false),
-    (Measured::DagIntended, "snic.dag.intended", "By", "What senders meant to send", true),
-    (Measured::DagServed, "snic.dag.served", "By", "What was served", true),
-    (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "What is let in", false),
-    (Measured::TenantShare, "snic.tenant.share", "1", "Share of ingress asked for", false),
+    (Measured::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
+    (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),
+    (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "Rate limit", false),
+    (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
     (
         Measured::DominantShare,
         "snic.tenant.dominant_share",
         "1",
-        "Share of what a tenant takes most of",
+        "Dominant share of a tenant",
         false,
     ),
-    (Measured::Epochs, "snic.loop.epochs", "{epoch}", "Epochs at which rates were set", true),
-    (Measured::Overruns, "snic.loop.overruns", "{sample}", "Samples that were skipped", true),
-    (Measured::ScaleOuts, "snic.scale_outs", "{dag}", "DAGs that got more instances", true),
-    (Measured::StateMoves, "snic.state.moves", "{state}", "States saved, restored, lost", true),
+    (Measured::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
+    (Measured::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),
+    (Measured::ScaleOuts, "snic.scale_outs", "{dag}", "Scale-outs", true),
+    (
+        Measured::StateMoves,
+        "snic.state.moves",
+        "{state}",
+        "Chain states saved, restored or lost",
+        true,
+    ),
     (Measured::SaveArea, "snic.card.save_area", "By", "Bytes of the save area in use", false),
-    (Measured::Maintenance, "snic.maintenance", "1", "Whether nothing new is taken in", false),
-    (Measured::Bindings, "snic.vm.bindings", "{binding}", "Bindings of machines", false),
-    (Measured::QueueEffects, "snic.queue.effects", "{effect}", "Effects behind the store", false),
-    (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls without an answer yet", false),
+    (Measured::Maintenance, "snic.maintenance", "1", "1 in maintenance mode", false),
+    (Measured::Bindings, "snic.vm.bindings", "{binding}", "VM bindings", false),
+    (
+        Measured::QueueEffects,
+        "snic.queue.effects",
+        "{effect}",
+        "Effects waiting for the store",
+        false,
+    ),
+    (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
 ];
 
-/// One value.
+/// One value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// Of what.
+    /// The metric.
     pub of: Measured,
-    /// How much.
+    /// The value.
     pub value: f64,
-    /// Of which, in the order of [`Measured`]'s description.
+    /// The attributes, in the order of [`Measured`]'s description.
     pub attributes: Vec<KeyValue>,
 }
 
@@ -130,10 +141,10 @@ impl Reading {
     }
 }
 
-/// What was read last, by [`Measured`]: each is asked for on its own.
+/// The latest readings, by [`Measured`]: the exporters ask for each metric separately.
 static READINGS: LazyLock<Arc<RwLock<[Vec<Reading>; TABLE.len()]>>> = LazyLock::new(Arc::default);
 
-/// Gives what was read from the control plane to the readers.
+/// Publishes new readings of the control plane to the exporters.
 pub fn publish(readings: Vec<Reading>) {
     let mut sorted = <[Vec<Reading>; TABLE.len()]>::default();
     for reading in readings {
@@ -142,7 +153,7 @@ pub fn publish(readings: Vec<Reading>) {
     *READINGS.write() = sorted;
 }
 
-/// How long the controller's queues are, kept by its thread.
+/// Lengths of the controller's queues, updated by its thread.
 #[derive(Debug, Default)]
 pub struct Queues {
     effects: AtomicU64,
@@ -167,7 +178,7 @@ impl Queues {
     }
 }
 
-/// What is counted where it happens.
+/// Metrics that are recorded where something happens.
 #[derive(Debug)]
 pub struct Instruments {
     reconfigurations: Histogram<f64>,
@@ -177,7 +188,7 @@ pub struct Instruments {
     refusals: Counter<u64>,
 }
 
-/// What is counted where it happens; nothing is kept where no reader was set up.
+/// The instruments; they record nothing before telemetry is set up.
 pub fn instruments() -> &'static Instruments {
     static ALL: LazyLock<Instruments> = LazyLock::new(|| Instruments::new(&global::meter("snic")));
     &ALL
@@ -190,20 +201,20 @@ impl Instruments {
             histogram.with_boundaries(SECONDS.to_vec()).build()
         };
         Self {
-            reconfigurations: seconds("snic.reconfiguration.duration", "Loads of regions"),
-            commits: seconds("snic.store.commit.duration", "Batches becoming durable"),
-            epochs: seconds("snic.epoch.duration", "Working out what a sample of counters means"),
-            calls: seconds("rpc.server.call.duration", "Calls, until their answer is sent"),
+            reconfigurations: seconds("snic.reconfiguration.duration", "Region loads"),
+            commits: seconds("snic.store.commit.duration", "Time until a batch is durable"),
+            epochs: seconds("snic.epoch.duration", "Time to process a sample of counters"),
+            calls: seconds("rpc.server.call.duration", "Time from a call to its reply"),
             refusals: meter
                 .u64_counter("snic.admission.refusals")
                 .with_unit("{request}")
-                .with_description("Requests refused, by reason")
+                .with_description("Requests rejected, by reason")
                 .build(),
         }
     }
 
-    /// A region was loaded, or was not.
-    /// It was hidden where all DAGs that it was for were served meanwhile.
+    /// Records a region load and its result. It is hidden if all DAGs that it was for were served
+    /// meanwhile.
     pub fn reconfigured(&self, card: &str, well: bool, hidden: bool, seconds: f64) {
         let result = if well { "ok" } else { "failed" };
         let attributes = [
@@ -214,17 +225,17 @@ impl Instruments {
         self.reconfigurations.record(seconds, &attributes);
     }
 
-    /// A batch became durable.
+    /// Records that a batch became durable.
     pub fn committed(&self, seconds: f64) {
         self.commits.record(seconds, &[]);
     }
 
-    /// A sample of a card's counters was worked into rates and instances.
+    /// Records that a sample of a card's counters was processed.
     pub fn sampled(&self, seconds: f64) {
         self.epochs.record(seconds, &[]);
     }
 
-    /// A call ended, of the method with this full name, with this code of gRPC.
+    /// Records the end of a call: its full method name and gRPC code.
     pub fn called(&self, method: &'static str, code: i32, seconds: f64) {
         let attributes = [
             KeyValue::new("rpc.method", method),
@@ -233,13 +244,13 @@ impl Instruments {
         self.calls.record(seconds, &attributes);
     }
 
-    /// A request was refused.
+    /// Records a rejected request.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.add(1, &[KeyValue::new("reason", reason)]);
     }
 }
 
-/// Has the readers ask for what is read.
+/// Registers the readings with the exporters.
 pub(crate) fn observe(meter: &Meter) {
     for (of, name, unit, description, rises) in TABLE {
         let readings = Arc::clone(&READINGS);
@@ -266,7 +277,7 @@ mod tests {
     #[test]
     fn every_measure_has_one_row() {
         for (i, (of, name, ..)) in TABLE.iter().enumerate() {
-            assert_eq!(*of as usize, i, "{name} is not where it is looked for");
+            assert_eq!(*of as usize, i, "{name} is out of order");
             assert!(name.starts_with("snic."), "{name}");
         }
     }

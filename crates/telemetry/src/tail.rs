@@ -1,14 +1,14 @@
-//! The last lines of the log, kept in memory for support bundles: what was written to standard
-//! error is with whoever started the program, and often gone.
+//! The last log lines, kept in memory for support bundles: standard error belongs to whoever started
+//! the program, and is often lost.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use parking_lot::Mutex;
 
-/// Lines that are kept.
+/// Most lines kept.
 const LINES_KEPT: usize = 2_000;
-/// Bytes of all kept lines together: long lines drive out more of the old ones.
+/// Most bytes of all kept lines together.
 const BYTES_KEPT: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -37,16 +37,16 @@ pub fn last_lines() -> Vec<String> {
     TAIL.lock().lines.iter().cloned().collect()
 }
 
-/// Standard error, and what is kept of it.
+/// Writes to standard error, and keeps the last lines.
 #[derive(Debug)]
-pub(crate) struct Kept;
+pub(crate) struct StderrTail;
 
-impl Write for Kept {
+impl Write for StderrTail {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
 
-    /// An event comes whole.
+    /// The subscriber writes each event at once.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         TAIL.lock().push(&String::from_utf8_lossy(bytes));
         io::stderr().write_all(bytes)
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_and_no_more() {
+    fn only_the_last_lines_are_kept() {
         let mut tail = Tail { lines: VecDeque::new(), bytes: 0 };
         for number in 0..LINES_KEPT + 10 {
             tail.push(&format!("line {number}\n"));
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(tail.lines.len(), LINES_KEPT);
         assert_eq!(tail.lines.front().map(String::as_str), Some("line 10"));
         tail.push(&"x".repeat(BYTES_KEPT));
-        assert_eq!(tail.lines.len(), 1, "a long line drives out the others");
+        assert_eq!(tail.lines.len(), 1, "a long line evicts the others");
         assert!(tail.bytes <= BYTES_KEPT);
         tail.push("more");
         assert_eq!((tail.lines.len(), tail.bytes), (1, 4));

@@ -1,22 +1,22 @@
-//! Traces: one from the client's call to the card, over the threads in between.
+//! Traces that reach from the client's call to the card, across threads and processes.
 //!
-//! The context comes in the W3C header `traceparent` and travels as a [`Trace`]. Spans of the steps
-//! behind a call have the target [`TARGET`], at the level of debugging, so that they cost nothing
-//! while nobody exports them.
+//! The context arrives in the W3C header `traceparent` and is passed on as a [`Trace`]. Spans of the
+//! steps behind a call have the target [`TARGET`] and level DEBUG, so that they cost nothing without an
+//! exporter.
 //!
-//! | span | what it is | attributes |
+//! | span | meaning | attributes |
 //! |---|---|---|
-//! | the method's full name | a call, until its answer is sent | `rpc.system`, `rpc.service`, `rpc.method`, `rpc.grpc.status_code`, `caller` |
-//! | `snic.plan` | the controller works out what an event leads to | `snic.event` |
+//! | the method's full name | a call, until its reply is sent | `rpc.system`, `rpc.service`, `rpc.method`, `rpc.grpc.status_code`, `caller` |
+//! | `snic.plan` | the controller handles an event | `snic.event` |
 //! | `snic.intent` | a batch of the store becomes durable | `snic.writes` |
 //! | `snic.reconfigure` | a region is loaded | `snic.card`, `snic.region`, `snic.hidden`, `snic.result` |
 //! | `snic.state` | a region's wrapper saves, restores, clears or erases state | `snic.card`, `snic.region`, `snic.order`, `snic.result` |
-//! | `snic.tables` | rows are written, flipped and read back | `snic.card`, `snic.words`, `snic.result` |
+//! | `snic.tables` | table rows are written, activated and read back | `snic.card`, `snic.words`, `snic.result` |
 //! | `snic.load_role` | a card is closed for another role | `snic.card`, `snic.forced`, `snic.result` |
-//! | `snic.read_back` | a card is asked what it holds | `snic.card`, `snic.result` |
-//! | `snic.xrt` | the process that calls XRT works on one of the three above | `snic.accesses`, `snic.words`, `snic.bytes`, `process.pid` |
+//! | `snic.read_back` | a card's state is read back | `snic.card`, `snic.result` |
+//! | `snic.xrt` | the XRT worker process does part of one of the above | `snic.accesses`, `snic.words`, `snic.bytes`, `process.pid` |
 //!
-//! All spans of a call that is for a tenant have `snic.tenant`, but for the last.
+//! All spans but the last have `snic.tenant` if the call concerns a tenant.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,31 +31,31 @@ use opentelemetry_sdk::trace::SdkTracer;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// The target of spans that are only for traces.
+/// Target of spans that exist only for traces.
 pub const TARGET: &str = "snic_trace";
 
-/// The target of the spans of calls that are traced. Those of other calls have another one, so that
-/// nothing is built for traces where nothing of it is exported.
+/// Target of the spans of sampled calls. Other calls have another target, so that nothing is built for
+/// the exporter.
 pub const CALL: &str = "snic_server::traced";
 
-/// The attribute with the tenant that a call is for.
+/// Attribute: the tenant that a call concerns.
 const TENANT: &str = "snic.tenant";
 
-/// The header that says which trace a call is of.
+/// The header with the trace context.
 const HEADER: &str = "traceparent";
-/// Where its flags are: `00-<32 digits>-<16 digits>-<flags>`.
+/// Position of its flags: `00-<32 digits>-<16 digits>-<flags>`.
 const FLAGS: std::ops::Range<usize> = 53..55;
 
-/// Of calls without a trace one in so many is traced; 0 where nobody exports traces.
+/// Calls without a context are sampled at one in this many; 0 without an exporter.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
-/// Calls without a trace so far.
+/// Calls without a context so far.
 static UNDECIDED: AtomicU32 = AtomicU32::new(0);
 
-/// Exports spans that other processes told of.
+/// Exports spans that other processes report.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
 pub(crate) fn switch_on(tracer: SdkTracer, one_in: u32) {
-    // It is set up once: a second time ends before anything is used.
+    // Set-up happens once; a second attempt fails before this is used.
     let _ = TRACER.set(tracer);
     ONE_IN.store(one_in.max(1), Ordering::Relaxed);
 }
@@ -65,19 +65,19 @@ pub fn is_on() -> bool {
     ONE_IN.load(Ordering::Relaxed) > 0
 }
 
-/// Whether a call is traced: as whoever sent `traceparent` decided; of calls without it one in so
-/// many as the settings say. The span of a call that is has the target [`CALL`].
-pub fn wants(headers: &http::HeaderMap) -> bool {
+/// Whether a call is sampled: as the sender of `traceparent` decided, or at the configured rate. The span
+/// of a sampled call has the target [`CALL`].
+pub fn is_sampled(headers: &http::HeaderMap) -> bool {
     let one_in = ONE_IN.load(Ordering::Relaxed);
     if one_in == 0 {
         return false;
     }
-    asked(headers)
+    sampled_flag(headers)
         .unwrap_or_else(|| UNDECIDED.fetch_add(1, Ordering::Relaxed).is_multiple_of(one_in))
 }
 
-/// What whoever sent the headers decided; `None` where they say nothing that can be read.
-fn asked(headers: &http::HeaderMap) -> Option<bool> {
+/// The sampled flag of `traceparent`; `None` without a valid header.
+fn sampled_flag(headers: &http::HeaderMap) -> Option<bool> {
     let flags = std::str::from_utf8(headers.get(HEADER)?.as_bytes().get(FLAGS)?).ok()?;
     Some(u8::from_str_radix(flags, 16).ok()? & 1 == 1)
 }
@@ -94,15 +94,15 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// Makes the span of a traced call a part of the trace that the call's headers name, if they do.
+/// Sets the parent of a sampled call's span from the call's headers, if they have one.
 pub fn adopt(span: &Span, headers: &http::HeaderMap) {
     let context = TraceContextPropagator::new().extract(&Headers(headers));
-    // Where nobody exports the span it has no parent, either.
+    // Without an exporter a span has no parent.
     let _ = span.set_parent(context);
 }
 
-/// The id of the trace that a call is of, as 32 hexadecimal digits: that of its span, or, where
-/// it is not traced here, the one that its headers name. Empty if it is of none.
+/// The trace id of a call, as 32 hexadecimal digits: that of its span, or, if it is not sampled here,
+/// that in its headers. Empty if there is none.
 pub fn id(span: &Span, headers: &http::HeaderMap) -> String {
     let context = if is_traced(span) {
         span.context()
@@ -120,7 +120,7 @@ fn is_traced(span: &Span) -> bool {
     is_on() && span.metadata().is_some_and(|about| [CALL, TARGET].contains(&about.target()))
 }
 
-/// Which trace a step belongs to. Cheap to clone; nothing where nobody exports it.
+/// The trace context of a step. Cheap to clone; empty without an exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     context: Option<Context>,
@@ -128,17 +128,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// That of the present span.
+    /// The context of the current span.
     pub fn current() -> Self {
         Self::of(&Span::current())
     }
 
-    /// That of a span: steps of it are its children.
+    /// The context of a span: steps made from it are its children.
     pub fn of(span: &Span) -> Self {
         Self { context: is_traced(span).then(|| span.context()), tenant: None }
     }
 
-    /// The same for a tenant: the present span and all steps say so.
+    /// Adds the tenant to the current span and to all steps.
     pub fn for_tenant(mut self, tenant: Option<&str>) -> Self {
         if let Some(tenant) = tenant.filter(|_| self.is_some()) {
             Span::current().set_attribute(TENANT, tenant.to_owned());
@@ -147,16 +147,16 @@ impl Trace {
         self
     }
 
-    /// Whether there is one.
+    /// Whether there is a context.
     pub const fn is_some(&self) -> bool {
         self.context.is_some()
     }
 
-    /// A step; `make` makes its span, without a parent.
+    /// The span of a step; `make` creates it without a parent.
     pub fn step(&self, make: impl FnOnce() -> Span) -> Span {
         let Some(context) = &self.context else { return Span::none() };
         let span = make();
-        // A span that was just made has not been looked at.
+        // It fails only for a span that is in use already.
         let _ = span.set_parent(context.clone());
         if let Some(tenant) = &self.tenant {
             span.set_attribute(TENANT, tenant.to_string());
@@ -165,8 +165,8 @@ impl Trace {
     }
 }
 
-/// A span as the header `traceparent`, for a process that does a part of it; `None` where nobody
-/// exports it.
+/// A span as a `traceparent` header, for another process that does part of it; `None` without an
+/// exporter.
 pub fn parent(span: &Span) -> Option<String> {
     let context = is_traced(span).then(|| span.context())?;
     let mut headers = HashMap::new();
@@ -174,30 +174,30 @@ pub fn parent(span: &Span) -> Option<String> {
     headers.remove(HEADER)
 }
 
-/// What another process did of a span, and told when it was done.
+/// A finished span of another process.
 #[derive(Debug)]
-pub struct Told {
-    /// What [`parent`] gave for the span.
+pub struct RemoteSpan {
+    /// The parent, from [`parent`].
     pub parent: String,
-    /// What was done.
+    /// Its name.
     pub name: &'static str,
-    /// When, by the wall's clock.
+    /// Begin and end, by the wall clock.
     pub times: (SystemTime, SystemTime),
-    /// In numbers.
+    /// Numeric attributes.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
-/// Exports what another process did as a span.
-pub fn record(told: Told) {
+/// Exports a span of another process.
+pub fn record(remote: RemoteSpan) {
     let Some(tracer) = TRACER.get() else { return };
-    let headers = HashMap::from([(HEADER.to_owned(), told.parent)]);
+    let headers = HashMap::from([(HEADER.to_owned(), remote.parent)]);
     let context = TraceContextPropagator::new().extract(&headers);
-    let numbers = told.numbers.into_iter();
-    // All are far below what a signed number counts.
+    let numbers = remote.numbers.into_iter();
+    // All values are far below i64::MAX.
     let numbers: Vec<_> = numbers.map(|(key, value)| KeyValue::new(key, value as i64)).collect();
-    let builder = tracer.span_builder(told.name).with_start_time(told.times.0);
+    let builder = tracer.span_builder(remote.name).with_start_time(remote.times.0);
     let mut span = builder.with_attributes(numbers).start_with_context(tracer, &context);
-    span.end_with_timestamp(told.times.1);
+    span.end_with_timestamp(remote.times.1);
 }
 
 #[cfg(test)]
@@ -205,25 +205,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_an_exporter_nothing_is_carried() {
+    fn without_an_exporter_there_is_no_context() {
         let trace = Trace::current();
         assert!(!trace.is_some());
-        let span = trace.step(|| panic!("nobody wants it"));
+        let span = trace.step(|| panic!("no span is needed"));
         assert!(span.is_none());
-        assert!(!wants(&named("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")));
+        assert!(!is_sampled(&named("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")));
         assert_eq!(id(&span, &http::HeaderMap::new()), "");
     }
 
     #[test]
-    fn who_sends_a_trace_decides_and_what_is_none_says_nothing() {
+    fn the_sender_of_a_valid_header_decides() {
         let ids = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331";
-        assert_eq!(asked(&named(&format!("{ids}-01"))), Some(true));
-        assert_eq!(asked(&named(&format!("{ids}-03"))), Some(true), "other flags change nothing");
-        assert_eq!(asked(&named(&format!("{ids}-00"))), Some(false));
+        assert_eq!(sampled_flag(&named(&format!("{ids}-01"))), Some(true));
+        assert_eq!(
+            sampled_flag(&named(&format!("{ids}-03"))),
+            Some(true),
+            "other flags are ignored"
+        );
+        assert_eq!(sampled_flag(&named(&format!("{ids}-00"))), Some(false));
         for text in ["", "00-1-2-01", ids, "x"] {
-            assert_eq!(asked(&named(text)), None, "{text}");
+            assert_eq!(sampled_flag(&named(text)), None, "{text}");
         }
-        assert_eq!(asked(&http::HeaderMap::new()), None);
+        assert_eq!(sampled_flag(&http::HeaderMap::new()), None);
     }
 
     fn named(traceparent: &str) -> http::HeaderMap {

@@ -23,6 +23,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const LIST_BYTES_MAX: usize = 64 << 20;
 
 /// Sends heartbeats until the program ends.
+///
+/// # Errors
+/// None: it never returns. The type is that of the plugin's other tasks.
 pub async fn run(pool: Arc<Pool>) -> Result<(), PluginError> {
     let never: Infallible = beat_forever(&pool).await;
     match never {}

@@ -11,10 +11,13 @@ use crate::v1;
 use crate::v1::bind_vm_request::Chains as Wire;
 use crate::v1::vm_binding::State;
 
-/// How long a binding may take where the caller does not say.
+/// Default time limit of a binding.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// A machine that stands in a field of its own.
+/// Parses a field with a virtual machine's UUID.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or not a UUID.
 pub fn vm(field: &str, text: &str) -> Result<VmId, FieldProblem> {
     if text.is_empty() {
         return Err(FieldProblem::required(field));
@@ -22,7 +25,10 @@ pub fn vm(field: &str, text: &str) -> Result<VmId, FieldProblem> {
     VmId::new(text).map_err(|error| FieldProblem::invalid(field, error))
 }
 
-/// `vmBindings/{uuid}`.
+/// Parses `vmBindings/{uuid}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn name(field: &str, text: &str) -> Result<VmId, FieldProblem> {
     if text.is_empty() {
         return Err(FieldProblem::required(field));
@@ -36,7 +42,10 @@ pub fn of_binding(vm: &VmId) -> String {
     format!("vmBindings/{vm}")
 }
 
-/// What an orchestrator asks for.
+/// Converts a request of BindVm.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, Failure> {
     let mut problems = Problems::default();
     let vm = problems.keep(vm("vm", &request.vm));
@@ -44,12 +53,15 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, Failure> {
     let chains = chains(&mut problems, request.chains.as_ref());
     let ready_within = problems.keep(duration("ready_within", request.ready_within));
     let lease = problems.keep(duration("lease", request.lease));
-    let asked = match &request.chains {
+    let requested = match &request.chains {
         Some(Wire::Dags(dags)) if request.functions == 0 => dags.names.len(),
         _ => request.functions.max(1) as usize,
     };
-    let functions = problems.keep(u16::try_from(asked).map_err(|_| {
-        FieldProblem::invalid("functions", format_args!("{asked} is over {}", u16::MAX))
+    let functions = problems.keep(u16::try_from(requested).map_err(|_| {
+        FieldProblem::invalid(
+            "functions",
+            format_args!("{requested} is too large (limit {})", u16::MAX),
+        )
     }));
     problems.finish()?;
     let spec = || {
@@ -80,18 +92,19 @@ fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<Chains> {
     }
 }
 
-/// A span of time, if it is set.
+/// Converts a duration, if it is set.
 fn duration(
     field: &str,
     value: Option<prost_types::Duration>,
 ) -> Result<Option<Duration>, FieldProblem> {
     let read = |value| {
-        Duration::try_from(value).map_err(|_| FieldProblem::invalid(field, "it is not negative"))
+        Duration::try_from(value)
+            .map_err(|_| FieldProblem::invalid(field, "a duration must not be negative"))
     };
     value.map(read).transpose()
 }
 
-/// How far a binding is, on the wire.
+/// Converts a binding's state.
 pub const fn state_to_wire(state: BindingState) -> State {
     match state {
         BindingState::Initial => State::Initial,
@@ -102,7 +115,7 @@ pub const fn state_to_wire(state: BindingState) -> State {
     }
 }
 
-/// A span of time on the wire.
+/// Converts a duration.
 pub fn duration_to_wire(time: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(time).unwrap_or_default()
 }
@@ -125,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn missing_fields_have_defaults() {
         let spec = spec(&request()).expect("valid");
         assert_eq!((spec.functions, spec.lease), (2, None), "one for each DAG");
         assert_eq!(spec.ready_within, Duration::from_secs(30));
@@ -136,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_requests_have_a_reason() {
         let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
         let names = vec!["web".to_owned()];
         let named = Some(Wire::Dags(v1::DagNames { names }));

@@ -8,8 +8,10 @@ use super::{FieldProblem, Problems, id, name};
 use crate::error::Failure;
 use crate::v1;
 
-/// What an upload is declared to be. Whether the bytes are that, and whether the NTs exist, is
-/// checked when they are there.
+/// Converts an upload's header. The bytes, and the existence of the NTs, are checked later.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, Failure> {
     let mut problems = Problems::default();
     let bitstream_id = problems.keep(id("header.bitstream_id", &header.bitstream_id));
@@ -46,7 +48,7 @@ fn size(bytes: u64) -> Result<(), FieldProblem> {
         1.. if bytes <= BITSTREAM_BYTES_MAX.get() => Ok(()),
         _ => {
             let most = BITSTREAM_BYTES_MAX.get();
-            let rule = format!("{bytes} bytes are not allowed: 1 to {most}");
+            let rule = format!("{bytes} is out of range (1 to {most})");
             Err(FieldProblem::invalid("header.size_bytes", rule))
         }
     }
@@ -56,7 +58,7 @@ fn nts(problems: &mut Problems, nts: &[String]) -> Vec<NtTypeId> {
     let count = match nts.len() {
         0 => Err(FieldProblem::required("header.nts")),
         n if n > CHAIN_SLOTS_MAX => {
-            let rule = format!("there are {n}; 1 to {CHAIN_SLOTS_MAX} are allowed");
+            let rule = format!("{n} network tasks are too many (limit {CHAIN_SLOTS_MAX})");
             Err(FieldProblem::invalid("header.nts", rule))
         }
         _ => Ok(()),
@@ -77,7 +79,7 @@ const fn signature_state(bitstream: &Bitstream) -> v1::bitstream::SignatureState
     }
 }
 
-/// A bitstream on the wire, without what the server adds: area, regions, etag, time.
+/// Converts a bitstream, without the fields that the server adds: area, regions, etag, time.
 pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
     v1::Bitstream {
         name: name::of_bitstream(&bitstream.id),

@@ -1,34 +1,37 @@
-//! Cards and regions: their plain parts.
+//! Areas, region kinds and region states.
 
 use snic_domain::{Area, RegionKind, RegionState};
 
 use super::FieldProblem;
 use crate::v1;
 
-/// An area.
+/// Converts an area of a request.
 pub const fn area(area: &v1::Area) -> Area {
     Area { lut: area.lut, ramb36: area.ramb36, dsp: area.dsp }
 }
 
-/// An area on the wire.
+/// Converts an area.
 pub const fn area_to_wire(area: Area) -> v1::Area {
     v1::Area { lut: area.lut, ramb36: area.ramb36, dsp: area.dsp }
 }
 
-/// A kind of region.
+/// Converts a region kind of a request.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or unknown.
 pub fn region_kind(field: &str, value: i32) -> Result<RegionKind, FieldProblem> {
     match v1::RegionKind::try_from(value) {
         Ok(v1::RegionKind::KnownNt) => Ok(RegionKind::KnownNt),
         Ok(v1::RegionKind::UserNt) => Ok(RegionKind::UserNt),
         Ok(v1::RegionKind::Unspecified) => Err(FieldProblem::required(field)),
         Err(_) => {
-            let rule = format_args!("{value} is neither KNOWN_NT nor USER_NT");
+            let rule = format_args!("{value} is not a region kind (expected KNOWN_NT or USER_NT)");
             Err(FieldProblem::invalid(field, rule))
         }
     }
 }
 
-/// A kind of region on the wire.
+/// Converts a region kind.
 pub const fn region_kind_to_wire(kind: RegionKind) -> v1::RegionKind {
     match kind {
         RegionKind::KnownNt => v1::RegionKind::KnownNt,
@@ -36,7 +39,7 @@ pub const fn region_kind_to_wire(kind: RegionKind) -> v1::RegionKind {
     }
 }
 
-/// A region's state on the wire.
+/// Converts a region's state.
 pub const fn region_state_to_wire(state: RegionState) -> v1::region::State {
     match state {
         RegionState::Free => v1::region::State::Free,

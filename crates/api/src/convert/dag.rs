@@ -16,7 +16,10 @@ use crate::v1;
 /// The fields of a DAG that an update may set.
 const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form"];
 
-/// What a new DAG is to be. Whether it is a graph is the domain's to say.
+/// Converts a new DAG. The domain checks its graph.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
     let mut problems = Problems::default();
     let spec = DagSpec {
@@ -28,7 +31,10 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
     problems.finish().map(|()| spec)
 }
 
-/// What an update is to set.
+/// Converts an update.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, Failure> {
     let mask = Mask::read(mask, SETTABLE)?;
     let mut problems = Problems::default();
@@ -68,11 +74,16 @@ fn form(value: i32) -> Result<FormPreference, FieldProblem> {
         Ok(v1::dag::Form::Unspecified) => Ok(FormPreference::Auto),
         Ok(v1::dag::Form::Sequential) => Ok(FormPreference::Sequential),
         Ok(v1::dag::Form::Parallel) => Ok(FormPreference::Parallel),
-        Err(_) => Err(FieldProblem::invalid("dag.form", format_args!("{value} is no form"))),
+        Err(_) => Err(FieldProblem::invalid(
+            "dag.form",
+            format_args!(
+                "{value} is not a form (expected FORM_UNSPECIFIED, SEQUENTIAL or PARALLEL)"
+            ),
+        )),
     }
 }
 
-/// The nodes of a spec on the wire.
+/// Converts the nodes of a spec.
 pub fn nodes_to_wire(spec: &DagSpec) -> Vec<v1::dag::Node> {
     let node = |node: &Node| v1::dag::Node {
         id: node.id.to_string(),
@@ -81,13 +92,13 @@ pub fn nodes_to_wire(spec: &DagSpec) -> Vec<v1::dag::Node> {
     spec.nodes.iter().map(node).collect()
 }
 
-/// The edges of a spec on the wire.
+/// Converts the edges of a spec.
 pub fn edges_to_wire(spec: &DagSpec) -> Vec<v1::dag::Edge> {
     let edge = |edge: &Edge| v1::dag::Edge { from: edge.from.to_string(), to: edge.to.to_string() };
     spec.edges.iter().map(edge).collect()
 }
 
-/// A form that was asked for, on the wire.
+/// Converts a preferred form.
 pub const fn preference_to_wire(form: FormPreference) -> v1::dag::Form {
     match form {
         FormPreference::Auto => v1::dag::Form::Unspecified,
@@ -96,7 +107,7 @@ pub const fn preference_to_wire(form: FormPreference) -> v1::dag::Form {
     }
 }
 
-/// A form that was chosen, on the wire.
+/// Converts a chosen form.
 pub const fn form_to_wire(form: Form) -> v1::dag::Form {
     match form {
         Form::Sequential => v1::dag::Form::Sequential,
@@ -104,7 +115,7 @@ pub const fn form_to_wire(form: Form) -> v1::dag::Form {
     }
 }
 
-/// A state on the wire.
+/// Converts a state.
 pub const fn state_to_wire(state: DagState) -> v1::dag::State {
     match state {
         DagState::Pending => v1::dag::State::Pending,
@@ -116,7 +127,7 @@ pub const fn state_to_wire(state: DagState) -> v1::dag::State {
     }
 }
 
-/// A condition on the wire.
+/// Converts a condition.
 pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
     let kind = match condition.kind {
         ConditionType::Mapped => "Mapped",
@@ -139,17 +150,17 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
     }
 }
 
-/// Who reads: what of other tenants is in a resource is left out for a tenant.
+/// The reader of a message: details of other tenants are left out for tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader<'a> {
-    /// Sees all.
+    /// Sees everything.
     Operator,
-    /// Sees its own and the provider's.
+    /// Sees its own resources and the provider's.
     Tenant(&'a TenantId),
 }
 
 impl Reader<'_> {
-    /// The name of a bitstream, or nothing where it is not the reader's to see.
+    /// The name of a bitstream; empty if the reader may not see it.
     pub fn bitstream(self, id: &BitstreamId) -> String {
         match self {
             Self::Tenant(tenant) if id.owner().is_some_and(|owner| owner != *tenant) => {
@@ -160,16 +171,16 @@ impl Reader<'_> {
     }
 }
 
-/// What a mapping is told with.
+/// Context for converting a mapping.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
-    /// What its bitstreams hold, in the order packets pass.
+    /// The network tasks of its bitstreams, in packet order.
     pub nts: &'a BTreeMap<BitstreamId, Vec<NtTypeId>>,
-    /// Who reads.
+    /// The reader.
     pub reader: Reader<'a>,
 }
 
-/// The stages of a mapping on the wire.
+/// Converts the stages of a mapping.
 pub fn stages_to_wire(mapping: &Mapping, content: Content<'_>) -> Vec<v1::Stage> {
     let chain = |chain: &snic_domain::VirtualChain| v1::VirtualChain {
         nodes: chain.nodes.iter().map(ToString::to_string).collect(),

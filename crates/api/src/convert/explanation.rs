@@ -1,7 +1,7 @@
-//! Why a DAG is mapped as it is, and what was missing.
+//! Explanations of mappings, and shortages.
 //!
-//! For a tenant whatever would tell of others is left out: bitstreams that are not its own, and
-//! how much is left of what it shares with others.
+//! For tenants, everything that would reveal others is left out: others' bitstreams, and the headroom of
+//! what they share with others.
 
 use snic_domain::{
     CardId, ChainExplanation, Embedding, Explanation, Rejection, Resource, Shortage, Way,
@@ -11,7 +11,7 @@ use super::dag::{Reader, form_to_wire};
 use super::name;
 use crate::v1;
 
-/// What was missing, on the wire.
+/// Converts a shortage.
 pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
     use v1::shortage::Resource as Wire;
     let resource = match shortage.resource {
@@ -103,7 +103,7 @@ fn chain_to_wire(
     }
 }
 
-/// The explanation of a mapping to `card` on the wire, without the DAG.
+/// Converts the explanation of a mapping to `card`, without the DAG.
 pub fn explanation_to_wire(
     explanation: &Explanation,
     card: Option<&CardId>,
@@ -121,7 +121,7 @@ pub fn explanation_to_wire(
     }
 }
 
-/// The same as lines for people.
+/// The explanation as lines of text.
 fn lines(explanation: &Explanation, card: Option<&CardId>, reader: Reader<'_>) -> Vec<String> {
     let mut lines = vec![explanation.form.reason.clone()];
     for chain in &explanation.chains {

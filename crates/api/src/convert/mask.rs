@@ -1,31 +1,31 @@
-//! Update masks: which fields of a message a change is about.
+//! Update masks: the fields that an update changes.
 
 use prost_types::FieldMask;
 
 use super::FieldProblem;
 use crate::v1::ErrorReason;
 
-/// Which of a fixed list of paths are to be set.
+/// The paths to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mask {
-    /// There was no mask: what is set in the message.
-    WhatIsSet,
+    /// No mask: the fields that are set in the message.
+    SetFields,
     /// These paths; `*` stands for all of them.
     Paths(Vec<&'static str>),
 }
 
 impl Mask {
-    /// Reads a mask whose paths may be these.
+    /// Parses a mask of these paths.
     ///
     /// # Errors
-    /// A path that is none of them.
+    /// [`FieldProblem`] for an unknown path.
     pub fn read(
         mask: Option<&FieldMask>,
         known: &'static [&'static str],
     ) -> Result<Self, FieldProblem> {
-        // A mask without paths is what most clients send for "no mask".
+        // Most clients send an empty mask for "no mask".
         let Some(mask) = mask.filter(|mask| !mask.paths.is_empty()) else {
-            return Ok(Self::WhatIsSet);
+            return Ok(Self::SetFields);
         };
         if mask.paths.iter().any(|path| path == "*") {
             return Ok(Self::Paths(known.to_vec()));
@@ -34,7 +34,7 @@ impl Mask {
             known.iter().copied().find(|known| known == path).ok_or_else(|| FieldProblem {
                 reason: ErrorReason::InvalidUpdateMask,
                 field: "update_mask".to_owned(),
-                what: format!("{path:.80?} cannot be set; these can: {}", known.join(", ")),
+                what: format!("path {path:.80?} cannot be set (allowed: {})", known.join(", ")),
             })
         };
         mask.paths.iter().map(find).collect::<Result<_, _>>().map(Self::Paths)
@@ -43,7 +43,7 @@ impl Mask {
     /// Whether a path is to be set; without a mask, whether it `is_set` in the message.
     pub fn has(&self, path: &str, is_set: bool) -> bool {
         match self {
-            Self::WhatIsSet => is_set,
+            Self::SetFields => is_set,
             Self::Paths(paths) => paths.contains(&path),
         }
     }

@@ -1,9 +1,8 @@
-//! Conversions between the wire and the domain, kept beside the generated types.
+//! Conversions between messages and domain types, beside the generated code.
 //!
-//! What comes in is checked here once, as far as one message can tell: ids, ranges, required
-//! fields. A refusal is a [`Failure`] with the path of the field, so that the services pass it on
-//! as it is. What the state has to say (unknown NTs, quotas, a cyclic graph) is the controller's.
-//! What goes out never fails.
+//! Requests are validated here once, as far as a message alone allows: ids, ranges, required fields. An
+//! error is a [`Failure`] with the field's path, which the services return unchanged. Checks against the
+//! state (unknown NTs, quotas, cyclic graphs) are the controller's. Conversions to messages never fail.
 
 pub mod binding;
 pub mod bitstream;
@@ -24,10 +23,10 @@ use snic_domain::{InvalidId, Timestamp};
 use crate::error::Failure;
 use crate::v1::ErrorReason;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOS: u64 = 1_000_000_000;
 
-/// A point in time on the wire.
+/// Converts a point in time.
 pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let (seconds, nanos) = (at.as_nanos() / NANOS, at.as_nanos() % NANOS);
     prost_types::Timestamp {
@@ -37,13 +36,13 @@ pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// What is wrong with a request, gathered so that one answer names all of it. The first problem
-/// says the reason.
+/// Collects the problems of a request, so that one error lists all of them. The first determines the
+/// reason.
 #[derive(Debug, Default)]
 pub struct Problems(Option<Failure>);
 
 impl Problems {
-    /// One more wrong field.
+    /// Adds an invalid field.
     pub fn add(&mut self, reason: ErrorReason, field: &str, what: impl Display) {
         self.0 = Some(match self.0.take() {
             None => Failure::in_field(reason, field, what),
@@ -51,41 +50,44 @@ impl Problems {
         });
     }
 
-    /// The value, or one more problem.
+    /// The value; a problem is added instead.
     pub fn keep<T>(&mut self, result: Result<T, FieldProblem>) -> Option<T> {
         result.map_err(|problem| self.add(problem.reason, &problem.field, problem.what)).ok()
     }
 
-    /// Nothing was wrong, or all that was.
+    /// The collected problems, if any.
+    ///
+    /// # Errors
+    /// A [`Failure`] with all invalid fields.
     pub fn finish(self) -> Result<(), Failure> {
         self.0.map_or(Ok(()), Err)
     }
 }
 
-/// One wrong field.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
-    /// For programs.
+    /// The reason, for programs.
     pub reason: ErrorReason,
     /// Its path, such as `dag.nodes[2].nt_type`.
     pub field: String,
-    /// What is wrong with it and what is allowed.
+    /// What is wrong, and what is allowed.
     pub what: String,
 }
 
 impl FieldProblem {
-    /// A value outside its range or form.
+    /// A value out of range or malformed.
     pub fn invalid(field: impl Into<String>, what: impl Display) -> Self {
         Self { reason: ErrorReason::InvalidField, field: field.into(), what: what.to_string() }
     }
 
-    /// A field that is missing.
+    /// A missing field.
     pub fn required(field: impl Into<String>) -> Self {
-        let what = "it is required, and is missing or empty".to_owned();
+        let what = "required, but missing or empty".to_owned();
         Self { reason: ErrorReason::FieldRequired, field: field.into(), what }
     }
 
-    /// A text that is no resource name.
+    /// An invalid resource name.
     pub fn name(field: impl Into<String>, what: impl Display) -> Self {
         Self { reason: ErrorReason::InvalidName, field: field.into(), what: what.to_string() }
     }
@@ -97,7 +99,10 @@ impl From<FieldProblem> for Failure {
     }
 }
 
-/// An id that stands in a field of its own, such as `dag_id`.
+/// Parses an id field, such as `dag_id`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or breaks the rules for ids.
 pub fn id<T: FromStr<Err = InvalidId>>(field: &str, text: &str) -> Result<T, FieldProblem> {
     if text.is_empty() {
         return Err(FieldProblem::required(field));
@@ -105,12 +110,14 @@ pub fn id<T: FromStr<Err = InvalidId>>(field: &str, text: &str) -> Result<T, Fie
     text.parse().map_err(|error| FieldProblem::invalid(field, error))
 }
 
-/// A whole number that has to fit a smaller type.
+/// Converts a number to a smaller type.
+///
+/// # Errors
+/// [`FieldProblem`] if it exceeds `most`.
 pub fn number<T: TryFrom<u32>>(field: &str, value: u32, most: u32) -> Result<T, FieldProblem> {
-    T::try_from(value)
-        .ok()
-        .filter(|_| value <= most)
-        .ok_or_else(|| FieldProblem::invalid(field, format_args!("{value} is over {most}")))
+    T::try_from(value).ok().filter(|_| value <= most).ok_or_else(|| {
+        FieldProblem::invalid(field, format_args!("{value} is too large (limit {most})"))
+    })
 }
 
 #[cfg(test)]

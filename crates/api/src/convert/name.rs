@@ -1,4 +1,6 @@
-//! Resource names in requests, down to checked ids.
+//! Parses resource names in requests to domain ids, and prints them.
+//!
+//! Every parser fails with a [`FieldProblem`] for its field if the name is missing or malformed.
 
 use std::str::FromStr;
 
@@ -26,28 +28,43 @@ fn segment<T: FromStr<Err = InvalidId>>(field: &str, text: &str) -> Result<T> {
     text.parse().map_err(|error| FieldProblem::name(field, error))
 }
 
-/// `tenants/{tenant}`.
+/// Parses `tenants/{tenant}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn tenant(field: &str, text: &str) -> Result<TenantId> {
     segment(field, parse::<TenantName<'_>>(field, text)?.tenant)
 }
 
-/// `tenants/{tenant}/dags/{dag}`.
+/// Parses `tenants/{tenant}/dags/{dag}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn dag(field: &str, text: &str) -> Result<DagName> {
     let name: names::DagName<'_> = parse(field, text)?;
     Ok(DagName { tenant: segment(field, name.tenant)?, dag: segment(field, name.dag)? })
 }
 
-/// `ntTypes/{id}`.
+/// Parses `ntTypes/{id}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn nt_type(field: &str, text: &str) -> Result<NtTypeId> {
     segment(field, parse::<NtTypeName<'_>>(field, text)?.id)
 }
 
-/// `bitstreams/{id}`.
+/// Parses `bitstreams/{id}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn bitstream(field: &str, text: &str) -> Result<BitstreamId> {
     segment(field, parse::<BitstreamName<'_>>(field, text)?.id)
 }
 
-/// `cards/{card}/regions/{region}`.
+/// Parses `cards/{card}/regions/{region}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn region(field: &str, text: &str) -> Result<(CardId, RegionId)> {
     let name: RegionName<'_> = parse(field, text)?;
     let card = segment(field, name.card)?;
@@ -57,23 +74,32 @@ pub fn region(field: &str, text: &str) -> Result<(CardId, RegionId)> {
         Some(number) => Ok((card, RegionId(number))),
         None => {
             let last = limits::REGIONS_MAX - 1;
-            let rule = format!("a region is a number, 0 to {last}; {:.80?} is none", name.region);
+            let rule = format!("{:.80?} is not a valid region number (0 to {last})", name.region);
             Err(FieldProblem::name(field, rule))
         }
     }
 }
 
-/// `cards/{card}`.
+/// Parses `cards/{card}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn card(field: &str, text: &str) -> Result<CardId> {
     segment(field, parse::<CardName<'_>>(field, text)?.card)
 }
 
-/// `classificationRules/{rule}`.
+/// Parses `classificationRules/{rule}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn rule(field: &str, text: &str) -> Result<RuleId> {
     segment(field, parse::<RuleName<'_>>(field, text)?.rule)
 }
 
-/// `operations/{id}`.
+/// Parses `operations/{id}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn operation(field: &str, text: &str) -> Result<OperationId> {
     segment(field, parse::<OperationName<'_>>(field, text)?.id)
 }
@@ -88,13 +114,19 @@ fn parent<'a, N: ResourceName<'a>>(field: &str, text: &'a str) -> Result<Option<
     }
 }
 
-/// `tenants/{tenant}`, or `tenants/-` for all.
+/// Parses `tenants/{tenant}`, or `tenants/-` for all.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn tenant_or_all(field: &str, text: &str) -> Result<Option<TenantId>> {
     let name: Option<TenantName<'_>> = parent(field, text)?;
     name.map(|name| segment(field, name.tenant)).transpose()
 }
 
-/// `cards/{card}`, or `cards/-` for all.
+/// Parses `cards/{card}`, or `cards/-` for all.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
 pub fn card_or_all(field: &str, text: &str) -> Result<Option<CardId>> {
     let name: Option<CardName<'_>> = parent(field, text)?;
     name.map(|name| segment(field, name.card)).transpose()

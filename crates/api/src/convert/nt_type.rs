@@ -8,7 +8,10 @@ use super::{FieldProblem, Problems, id, name};
 use crate::error::Failure;
 use crate::v1;
 
-/// A new NT type.
+/// Converts a new NT type.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn nt_type(nt_type_id: &str, nt: Option<&v1::NtType>) -> Result<NtType, Failure> {
     let mut problems = Problems::default();
     let id: Option<NtTypeId> = problems.keep(id("nt_type_id", nt_type_id));
@@ -30,11 +33,11 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
     let area = problems.keep(area.ok_or_else(|| FieldProblem::required("nt_type.area")));
     if nt.description.len() > DESCRIPTION_BYTES_MAX {
         let bytes = nt.description.len();
-        let rule = format!("it has {bytes} bytes; at most {DESCRIPTION_BYTES_MAX} are allowed");
+        let rule = format!("{bytes} bytes are too many (limit {DESCRIPTION_BYTES_MAX})");
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.description", rule)));
     }
     if nt.state_bytes > NT_STATE_MAX.get() {
-        let rule = format!("{} bytes are too many; {NT_STATE_MAX} are the most", nt.state_bytes);
+        let rule = format!("{} bytes are too many (limit {NT_STATE_MAX})", nt.state_bytes);
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.state_bytes", rule)));
     }
     Some(NtType {
@@ -56,13 +59,14 @@ fn traffic(value: i32) -> Result<Traffic, FieldProblem> {
         Ok(v1::nt_type::Traffic::Payload) => Ok(Traffic::Payload),
         Ok(v1::nt_type::Traffic::Unspecified) => Err(FieldProblem::required("nt_type.traffic")),
         Err(_) => {
-            let rule = format_args!("{value} is neither HEADER_ONLY nor PAYLOAD");
+            let rule =
+                format_args!("{value} is not a traffic kind (expected HEADER_ONLY or PAYLOAD)");
             Err(FieldProblem::invalid("nt_type.traffic", rule))
         }
     }
 }
 
-/// An NT type on the wire, without what the server adds: code, etag, time.
+/// Converts an NT type, without the fields that the server adds: code, etag, time.
 pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
     let traffic = match nt.traffic {
         Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,

@@ -13,7 +13,10 @@ const VNI_MAX: u32 = (1 << 24) - 1;
 /// Virtual functions, ports and priorities have 16.
 const U16_MAX: u32 = u16::MAX as u32;
 
-/// A new rule.
+/// Converts a new rule.
+///
+/// # Errors
+/// [`Failure`] with all invalid fields.
 pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, Failure> {
     let mut problems = Problems::default();
     let id = problems.keep(id("rule_id", rule_id));
@@ -30,7 +33,7 @@ pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, Failure> {
 
 fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
     if *wire == v1::PacketMatch::default() {
-        let rule = "it would match every packet; set at least one field";
+        let rule = "the rule would match every packet; set at least one field";
         problems.keep(Err::<(), _>(FieldProblem::invalid("rule.match", rule)));
     }
     let mut small = |field: &str, value: Option<u32>| {
@@ -62,16 +65,16 @@ fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
 
 fn prefix(field: &str, text: &str) -> Result<Prefix, FieldProblem> {
     let invalid = |what: &str| {
-        let rule = format!("{text:.80?} {what}; the form is 10.1.0.0/16, or an address alone");
+        let rule = format!("{text:.80?} {what} (expected e.g. 10.1.0.0/16, or an address)");
         FieldProblem::invalid(field, rule)
     };
     let (address, digits) = text.split_once('/').unwrap_or((text, "32"));
-    let address: Ipv4Addr = address.parse().map_err(|_| invalid("has no IPv4 address"))?;
+    let address: Ipv4Addr = address.parse().map_err(|_| invalid("has no valid IPv4 address"))?;
     let length = (0..=32u8).find(|length| length.to_string() == digits);
-    let length = length.ok_or_else(|| invalid("has no length from 0 to 32"))?;
+    let length = length.ok_or_else(|| invalid("has no prefix length from 0 to 32"))?;
     let prefix = Prefix { address, length };
     if u32::from(address) & !prefix.mask() != 0 {
-        return Err(invalid("has bits set behind its length"));
+        return Err(invalid("has bits set after its prefix length"));
     }
     Ok(prefix)
 }
@@ -80,7 +83,7 @@ fn prefix_to_wire(prefix: Option<Prefix>) -> String {
     prefix.map(|prefix| format!("{}/{}", prefix.address, prefix.length)).unwrap_or_default()
 }
 
-/// A rule on the wire, without what the server adds: etag, time.
+/// Converts a rule, without the fields that the server adds: etag, time.
 pub fn rule_to_wire(rule: &Rule) -> v1::Rule {
     let matches = &rule.matches;
     v1::Rule {

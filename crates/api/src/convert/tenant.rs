@@ -20,7 +20,10 @@ const SETTABLE: &[&str] = &[
     "quota.memory_max_bytes",
 ];
 
-/// A new tenant.
+/// Converts a new tenant.
+///
+/// # Errors
+/// [`FieldProblem`] for a weight out of range.
 pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, Failure> {
     let weight = weight(tenant.map_or(0, |tenant| tenant.weight))?;
     let quota = tenant.and_then(|tenant| tenant.quota).unwrap_or_default();
@@ -30,13 +33,13 @@ pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, Failu
 /// Zero stands for 1.
 fn weight(weight: u32) -> Result<u32, FieldProblem> {
     if weight > TENANT_WEIGHT_MAX {
-        let rule = format!("{weight} is not allowed: 1 to {TENANT_WEIGHT_MAX}; 0 stands for 1");
+        let rule = format!("{weight} is out of range (1 to {TENANT_WEIGHT_MAX}; 0 stands for 1)");
         return Err(FieldProblem::invalid("tenant.weight", rule));
     }
     Ok(weight.max(1))
 }
 
-/// The bounds that are set, and the others from `rest`.
+/// The limits that are set, and the others from `rest`.
 fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
     Quota {
         dags_max: quota.dags_max.unwrap_or(rest.dags_max),
@@ -49,7 +52,7 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
     }
 }
 
-/// What an update of a tenant is to set.
+/// An update of a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantPatch {
     /// The new weight.
@@ -59,7 +62,10 @@ pub struct TenantPatch {
 }
 
 impl TenantPatch {
-    /// Reads an update.
+    /// Converts an update.
+    ///
+    /// # Errors
+    /// [`FieldProblem`] for an unknown path or a weight out of range.
     pub fn read(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<Self, Failure> {
         let mask = Mask::read(mask, SETTABLE)?;
         let sets_weight = mask.has("weight", tenant.weight != 0);
@@ -70,7 +76,7 @@ impl TenantPatch {
         })
     }
 
-    /// The quota after the update of one that is `now`; `None` where it stays.
+    /// The quota after the update, given the current one; `None` if it does not change.
     pub fn quota(&self, now: Quota) -> Option<Quota> {
         let default = Quota::default();
         if self.mask.has("quota", false) {
@@ -100,7 +106,7 @@ impl TenantPatch {
     }
 }
 
-/// A quota on the wire: every bound is set.
+/// Converts a quota; every limit is set.
 pub const fn quota_to_wire(quota: &Quota) -> v1::Quota {
     v1::Quota {
         dags_max: Some(quota.dags_max),

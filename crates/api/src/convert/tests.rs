@@ -179,14 +179,18 @@ fn time_is_seconds_and_nanoseconds() {
 fn a_mask_names_known_paths() {
     const KNOWN: &[&str] = &["a", "b.c"];
     let read = |mask: &[&str]| Mask::read(Some(&paths(mask)), KNOWN);
-    assert_eq!(Mask::read(None, KNOWN), Ok(Mask::WhatIsSet));
-    assert_eq!(read(&[]), Ok(Mask::WhatIsSet));
+    assert_eq!(Mask::read(None, KNOWN), Ok(Mask::SetFields));
+    assert_eq!(read(&[]), Ok(Mask::SetFields));
     assert_eq!(read(&["*"]), Ok(Mask::Paths(vec!["a", "b.c"])));
     let mask = read(&["b.c"]).expect("known");
     assert!(mask.has("b.c", false) && !mask.has("a", true));
     let problem = read(&["a", "b"]).expect_err("unknown");
     assert_eq!(problem.reason, ErrorReason::InvalidUpdateMask);
-    assert!(problem.what.contains("\"b\" cannot be set; these can: a, b.c"), "{}", problem.what);
+    assert!(
+        problem.what.contains("path \"b\" cannot be set (allowed: a, b.c)"),
+        "{}",
+        problem.what
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A reply's body that knows when the call has ended: then the room is given back and the span
-//! closed, also where the caller went away in the middle.
+//! Wraps a reply's body to notice the end of the call: then the permits are released and the span is
+//! closed, also if the caller disconnects midway.
 
 use std::time::Instant;
 
@@ -22,16 +22,16 @@ pub(super) struct Call {
     pub span: tracing::Span,
     is_traced: bool,
     method: &'static str,
-    /// Who calls, once that is known.
+    /// The caller, once identified.
     pub caller: Option<Caller>,
     begun: Instant,
 }
 
 impl Call {
     /// A call of the method with this path. One that is traced has a span of its own kind: see
-    /// [`trace::wants`].
+    /// [`trace::is_sampled`].
     pub fn begin(path: &'static str, headers: &HeaderMap) -> Self {
-        let is_traced = trace::wants(headers);
+        let is_traced = trace::is_sampled(headers);
         let full_name = path.trim_start_matches('/');
         let span = if is_traced {
             let (service, method) = full_name.split_once('/').unwrap_or(("", full_name));
@@ -61,7 +61,7 @@ impl Call {
     }
 
     fn end(&self, code: Option<Code>) {
-        // Without a status the caller was gone before the end.
+        // Without a status the caller disconnected before the end.
         let code = code.unwrap_or(Code::Cancelled);
         let kind = match &self.caller {
             None => "nobody",
@@ -83,7 +83,7 @@ impl Call {
     }
 }
 
-/// What goes with the body: see the module.
+/// State that ends with the body; see the module.
 #[derive(Debug)]
 struct Tracked {
     call: Call,
@@ -91,7 +91,7 @@ struct Tracked {
     _permits: Option<Permits>,
 }
 
-/// The reply, its body tracked to its end.
+/// The reply, with its body tracked to the end.
 pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>) -> Response<Body> {
     let mut tracked = Tracked { call, code: code_in(reply.headers()), _permits: permits };
     reply.map(|body| {
@@ -104,7 +104,7 @@ pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>)
 }
 
 impl Tracked {
-    // By a method, so that the closure holds the whole of it.
+    // A method, so that the closure captures the whole struct.
     fn end_with(&mut self, trailers: &HeaderMap) {
         self.code = code_in(trailers);
     }

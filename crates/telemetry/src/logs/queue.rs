@@ -1,28 +1,28 @@
-//! What waits to be sent.
+//! The queue of records to send.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Bytes of records that are sent at once, of the 4 MiB that a collector commonly takes: some
-/// thousand lines.
+/// Bytes of records per export, well below the 4 MiB that collectors commonly accept: a few thousand
+/// lines.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Bytes of records that wait; what comes beyond is counted and dropped. A second of as many state
-/// changes as one daemon makes.
+/// Most bytes queued; further records are counted and dropped. Enough for a second of a daemon's state
+/// changes at full load.
 pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
 
-/// Records of one target, which the protocol wants together.
+/// Records of one target, which the protocol groups.
 #[derive(Debug)]
 pub(super) struct Section {
     pub target: &'static str,
-    /// One after the other.
+    /// Concatenated.
     pub records: Vec<u8>,
-    /// Where each ends.
+    /// End offset of each.
     pub ends: Vec<usize>,
 }
 
-/// Records that are sent at once.
+/// Records of one export.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub sections: Vec<Section>,
@@ -43,7 +43,7 @@ impl Batch {
         self.bytes += record.len();
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn len(&self) -> u64 {
         self.sections.iter().map(|section| section.ends.len() as u64).sum()
     }
@@ -58,11 +58,11 @@ struct Waiting {
     dropped: u64,
 }
 
-/// The lines between those who write them and who sends them.
+/// The queue between logging threads and the sender.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    /// A batch is full.
+    /// Signalled when a batch is full.
     pub full: Notify,
 }
 

@@ -1,7 +1,5 @@
-//! A log line as the protocol has it, written where the line is made.
-//!
-//! `LogRecord` of OpenTelemetry's `logs.proto`, straight into bytes: no value is a string of its own
-//! on the way, and nobody has to read it again before it is sent.
+//! Encodes an event as `LogRecord` of OpenTelemetry's `logs.proto`, directly into bytes: without an
+//! owned copy of each value, and without a second pass before sending.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Write as _};
@@ -11,10 +9,10 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// The field of an event that is the line's text.
+/// The event field with the line's text.
 const MESSAGE: &str = "message";
 
-/// How a field of the protocol is written.
+/// Wire type of a field.
 #[derive(Clone, Copy)]
 enum Kind {
     Varint = 0,
@@ -23,7 +21,7 @@ enum Kind {
     Fixed32 = 5,
 }
 
-/// Numbers of the fields of a `LogRecord`.
+/// Field numbers of `LogRecord`.
 mod field {
     pub(super) const TIME: u8 = 1;
     pub(super) const SEVERITY: u8 = 2;
@@ -36,13 +34,13 @@ mod field {
     pub(super) const OBSERVED: u8 = 11;
 }
 
-/// Numbers of the fields of a `KeyValue`.
+/// Field numbers of `KeyValue`.
 mod pair {
     pub(super) const KEY: u8 = 1;
     pub(super) const VALUE: u8 = 2;
 }
 
-/// A value, with the number of its field in an `AnyValue`.
+/// A value of `AnyValue`.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Text(&'a str),
@@ -69,7 +67,7 @@ fn bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// The head of a field of so many bytes.
+/// Key and length of a length-delimited field.
 fn length(field: u8, length: usize, out: &mut Vec<u8>) {
     key(field, Kind::Bytes, out);
     varint(length as u64, out);
@@ -79,13 +77,13 @@ const fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Bytes of a field of so many bytes, head and all.
+/// Encoded size of a length-delimited field.
 fn length_of(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }
 
 impl Value<'_> {
-    /// Bytes of the `AnyValue`.
+    /// Encoded size of the `AnyValue`.
     fn len(self) -> usize {
         match self {
             Self::Text(text) => length_of(text.len()),
@@ -172,7 +170,7 @@ impl Visit for Scratch {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let Self { record, text } = self;
         text.clear();
-        // A text takes all that is written to it; one that cannot be formatted stays short.
+        // Writing to a String cannot fail; a value whose Debug fails is cut short.
         let _ = write!(text, "{value:?}");
         put(record, field.name(), Value::Text(text));
     }
@@ -192,7 +190,7 @@ impl Visit for Scratch {
     fn record_u64(&mut self, field: &Field, value: u64) {
         match i64::try_from(value) {
             Ok(number) => self.put(field.name(), Value::Int(number)),
-            // The protocol has no number for it.
+            // The protocol has only signed numbers.
             Err(_) => self.record_debug(field, &value),
         }
     }
@@ -213,9 +211,9 @@ const fn severity(level: Level) -> u8 {
     }
 }
 
-/// Writes an event of now, in the trace of the present span, and lends its bytes.
+/// Encodes an event with the current time and trace, and lends its bytes.
 pub(super) fn write(event: &Event<'_>, take: impl FnOnce(&[u8])) {
-    // Where a value logs while it is formatted, or the thread ends, there is none: another serves.
+    // If a value logs while being formatted, or the thread is ending, a fresh buffer is used.
     let mut scratch = SCRATCH.try_with(Cell::take).unwrap_or_default();
     scratch.head(*event.metadata().level(), SystemTime::now());
     opentelemetry::Context::map_current(|context| {
@@ -225,6 +223,6 @@ pub(super) fn write(event: &Event<'_>, take: impl FnOnce(&[u8])) {
     });
     event.record(&mut scratch);
     take(&scratch.record);
-    // A thread that ends needs it no more.
+    // An ending thread needs it no more.
     let _ = SCRATCH.try_with(|kept| kept.set(scratch));
 }

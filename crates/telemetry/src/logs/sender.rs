@@ -19,16 +19,15 @@ use tonic_prost::ProstCodec;
 use super::Exported;
 use super::queue::{Queue, Section};
 
-/// The method of the collector.
+/// The collector's method.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-/// How long lines wait that do not fill a batch.
+/// How long an incomplete batch waits.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the same lines are tried, [`INTERVAL`] apart.
+/// Attempts per batch, [`INTERVAL`] apart.
 const TRIES_MAX: u32 = 60;
 
-/// `ExportLogsServiceRequest`, with records that are written already: a message in a message is its
-/// bytes with their length before them.
+/// `ExportLogsServiceRequest` with encoded records: on the wire a nested message is a byte string.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Export {
     #[prost(message, repeated, tag = "1")]
@@ -66,7 +65,7 @@ impl From<Section> for ScopeLogs {
     }
 }
 
-/// The task that sends, and what ends it.
+/// Handle of the sending task.
 #[derive(Debug)]
 pub(crate) struct Sender {
     runtime: Handle,
@@ -75,27 +74,27 @@ pub(crate) struct Sender {
     queue: Arc<Queue>,
 }
 
-/// Lines on their way.
+/// A batch being sent.
 struct Unsent {
     message: Export,
     lines: u64,
     tries: u32,
 }
 
-/// What the task works with.
+/// State of the task.
 struct Sending {
     queue: Arc<Queue>,
     client: Grpc<Channel>,
     resource: Resource,
-    /// What could not be sent at the last try.
+    /// The batch whose last attempt failed.
     unsent: Option<Unsent>,
 }
 
 impl Sender {
-    /// Begins to send. To be called inside of tokio.
+    /// Starts the task; inside a tokio runtime.
     ///
     /// # Errors
-    /// The endpoint is none.
+    /// The endpoint is not a valid URI.
     pub fn start(
         endpoint: &str,
         timeout: Duration,
@@ -110,17 +109,16 @@ impl Sender {
         Ok(Self { runtime: Handle::current(), task, stop, queue })
     }
 
-    /// What hands lines over to it.
+    /// The layer that feeds it.
     pub fn layer(&self) -> Exported {
         Exported(Arc::clone(&self.queue))
     }
 
-    /// Sends what waits, once; gives how many lines could not be sent. Blocks; not for a thread of
-    /// tokio.
+    /// Makes one last attempt and returns how many lines were lost. Blocks: not for an async thread.
     pub fn stop(self) -> u64 {
-        // Where the task is gone there is nobody to tell.
+        // It fails only if the task has ended.
         let _ = self.stop.send(());
-        // It does not panic; and if it did, what it left would be counted.
+        // If it panicked, its lines are counted as lost below.
         let _ = self.runtime.block_on(self.task);
         let left = std::iter::from_fn(|| self.queue.take()).map(|batch| batch.len()).sum::<u64>();
         self.queue.dropped() + left
@@ -137,19 +135,19 @@ impl Sending {
             }
             let was_well = self.unsent.is_none();
             let result = self.flush().await;
-            self.tell(was_well, result);
+            self.log_result(was_well, result);
         }
-        // Whoever stops it is told what was lost.
+        // The caller of `stop` reports the losses.
         let _ = self.flush().await;
         self.queue.lose(self.unsent.map_or(0, |unsent| unsent.lines));
     }
 
-    /// Sends what waits, until all is sent or a try fails.
+    /// Sends all batches, until one attempt fails.
     async fn flush(&mut self) -> Result<(), Status> {
         while let Some(mut unsent) = self.unsent.take().or_else(|| self.next()) {
             unsent.tries += 1;
             let Err(status) = self.send(unsent.message.clone()).await else { continue };
-            if !may_pass(&status) || unsent.tries >= TRIES_MAX {
+            if !is_retryable(&status) || unsent.tries >= TRIES_MAX {
                 self.queue.lose(unsent.lines);
             } else {
                 self.unsent = Some(unsent);
@@ -159,9 +157,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Says in the log, too, when lines begin to wait, and how many were lost when others are sent
-    /// again.
-    fn tell(&self, was_well: bool, result: Result<(), Status>) {
+    /// Logs the first failure, and after a recovery how many lines were lost.
+    fn log_result(&self, was_well: bool, result: Result<(), Status>) {
         match result {
             Err(status) if was_well => {
                 let reason = status.message();
@@ -193,16 +190,16 @@ impl Sending {
         let answer = self.client.unary(tonic::Request::new(message), path, codec).await?;
         let rejected =
             answer.into_inner().partial_success.map_or(0, |part| part.rejected_log_records);
-        // A negative number is none.
+        // A negative count is ignored.
         self.queue.lose(u64::try_from(rejected).unwrap_or(0));
         Ok(())
     }
 }
 
-/// Whether the same lines may be taken later.
-fn may_pass(status: &Status) -> bool {
+/// Whether the collector may accept the same lines later.
+fn is_retryable(status: &Status) -> bool {
     use Code::{Aborted, Cancelled, DataLoss, DeadlineExceeded, Unavailable, Unknown};
-    // A connection that breaks is unknown.
+    // A broken connection is UNKNOWN.
     matches!(
         status.code(),
         Aborted | Cancelled | DataLoss | DeadlineExceeded | Unavailable | Unknown
@@ -226,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TEST_STEP_MAX: Duration = Duration::from_secs(30);
 
     /// A collector: the targets of what came and how many lines, and its answer to that.
     #[derive(Clone)]
@@ -270,7 +267,8 @@ mod tests {
     async fn sender() -> (Sender, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address: SocketAddr = listener.local_addr().expect("it is bound");
-        let sender = Sender::start(&format!("http://{address}"), PATIENCE, Resource::default());
+        let sender =
+            Sender::start(&format!("http://{address}"), TEST_STEP_MAX, Resource::default());
         let sender = sender.expect("an address");
         for target in ["a", "b", "a"] {
             // A record that says nothing but its severity.
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_sent_at_the_end_too() {
+    async fn stopping_sends_the_rest() {
         let (sender, listener) = sender().await;
         let collector = Collector::answering(|| Ok(0));
         collector.serve(listener);
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_collector_that_comes_later_gets_what_waited_for_it() {
+    async fn a_collector_that_starts_later_gets_the_queued_lines() {
         let (sender, listener) = sender().await;
         let (address, queue) = (listener.local_addr().expect("bound"), Arc::clone(&sender.queue));
         drop(listener);
@@ -303,7 +301,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, tried).await.expect("it is tried every second");
+        tokio::time::timeout(TEST_STEP_MAX, tried).await.expect("it is tried every second");
         let collector = Collector::answering(|| Ok(0));
         collector.serve(TcpListener::bind(address).await.expect("the same port"));
         let came = async {
@@ -311,13 +309,13 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, came).await.expect("it is tried again");
+        tokio::time::timeout(TEST_STEP_MAX, came).await.expect("it is tried again");
         assert_eq!(stop(sender).await, 0);
         assert_eq!(collector.came.lock().iter().map(|(_, lines)| lines).sum::<usize>(), 3);
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_counted() {
+    async fn rejected_lines_are_counted() {
         for (answer, lost) in [
             ((|| Err(Status::invalid_argument("no"))) as fn() -> Result<i64, Status>, 3),
             (|| Err(Status::unavailable("not now")), 3),
