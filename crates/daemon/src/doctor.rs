@@ -1,5 +1,5 @@
-//! `snicd doctor`: looks at what cards through XRT need, and says what to do for each finding.
-//! Without `--hardware-test` no card is touched, and XRT is loaded but not called.
+//! `snicd doctor`: checks what XRT cards need, and says what to do for each finding. Without
+//! `--hardware-test` no card is accessed, and XRT is loaded but not called.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -18,25 +18,25 @@ pub struct Options {
     /// Settings file.
     #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
     config: PathBuf,
-    /// Opens each card, loads its role, takes the register map, copies a buffer and reads a register.
-    /// Not while a daemon has the cards. Tables and regions are left as they are.
+    /// Also test the hardware: open each card, load its role, claim the register map, copy a buffer
+    /// and read a register. Stop the daemon first. Tables and regions are not changed.
     #[arg(long)]
     hardware_test: bool,
 }
 
-/// Where the driver of real cards shows itself.
+/// Present in sysfs while the driver of XRT cards is loaded.
 const DRIVER: &str = "/sys/bus/pci/drivers/xocl";
-/// Where the driver's devices are.
+/// Folder of the driver's device nodes.
 const DEVICES: &str = "/dev/dri";
 
-/// What all cards have in common.
+/// What the checks of all cards of this host share.
 #[derive(Clone, Copy)]
-struct Surroundings<'a> {
+struct HostInfo<'a> {
     settings: &'a Settings,
     catalogue: &'a Catalogue,
 }
 
-/// What was found, in the order in which it was looked for.
+/// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
     wrong: usize,
@@ -66,41 +66,44 @@ impl Findings {
     }
 }
 
-/// Looks, and fails where something is wrong.
+/// Checks everything; fails if there is a problem.
 pub fn run(options: &Options) -> Result<()> {
     let settings = Settings::read(&options.config)?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
-    let surroundings = Surroundings { settings: &settings, catalogue: &catalogue };
+    let host = HostInfo { settings: &settings, catalogue: &catalogue };
     for card in &settings.cards {
         match (card.driver, &card.xrt) {
             (Driver::Xrt, Some(reached)) => {
-                let through = examine(card, reached, surroundings, &mut findings);
+                let through = examine(card, reached, host, &mut findings);
                 if let Some(through) = through.filter(|_| options.hardware_test) {
                     try_card(card.id.as_str(), &through, &mut findings);
                 }
             }
-            _ => findings.good(card.id.as_str(), "simulated, needs nothing"),
+            _ => findings.good(card.id.as_str(), "simulated: nothing to check"),
         }
     }
     match findings.wrong {
         0 => Ok(()),
-        wrong => bail!("{wrong} findings to be put right"),
+        wrong => bail!("{wrong} problems found; see the lines that start with WRONG"),
     }
 }
 
-/// Looks at all that can be known of a card without touching it; gives how it is reached, where XRT
-/// can be called.
+/// Checks everything that needs no access to the card. Returns the XRT settings if XRT can be called.
 fn examine(
     card: &Card,
     reached: &Xrt,
-    Surroundings { settings, catalogue }: Surroundings<'_>,
+    HostInfo { settings, catalogue }: HostInfo<'_>,
     findings: &mut Findings,
 ) -> Option<snic_card_xrt::Settings> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);
-    let through = findings.add(id, "its paths", through.map_err(|error| error.to_string()))?;
+    let through = findings.add(
+        id,
+        "the paths in its settings",
+        through.map_err(|error| error.to_string()),
+    )?;
     let is_usable = library(id, &through, findings);
     role(card, reached, &through.role, catalogue, findings);
     if emulation(&through).is_none() {
@@ -109,7 +112,7 @@ fn examine(
     is_usable.then_some(through)
 }
 
-/// Goes through what is needed of a card, on the card.
+/// Tests the card itself, step by step.
 fn try_card(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) {
     let steps = match XrtCard::examine(through) {
         Ok(steps) => steps,
@@ -118,7 +121,7 @@ fn try_card(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings
     let log = through.folder.join("worker.log");
     for step in steps {
         let result = step.problem.map_or(Ok(()), |what| {
-            Err(format!("{}: {what}; the worker's words are in {}", step.step, log.display()))
+            Err(format!("{}: {what}; see the worker's log, {}", step.step, log.display()))
         });
         findings.add(id, &step.step, result);
     }
@@ -133,13 +136,18 @@ fn emulation(through: &snic_card_xrt::Settings) -> Option<String> {
 fn library(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) -> bool {
     let root = std::fs::create_dir_all(&through.folder)
         .and_then(|()| environment::find_root(&through.environment, &through.folder))
-        .map_err(|error| format!("{}: {error}; make it writable", through.folder.display()));
-    let Some(root) = findings.add(id, "its folder", root) else { return false };
+        .map_err(|error| {
+            format!(
+                "cannot use the folder {}: {error}; make it writable for this user",
+                through.folder.display()
+            )
+        });
+    let Some(root) = findings.add(id, "the worker's folder", root) else { return false };
     let mode = emulation(through);
     let shim = environment::shim(root.as_deref(), mode.as_deref());
     let good = match &mode {
-        None => "XRT's environment and its library for cards are there".to_owned(),
-        Some(mode) => format!("XRT's environment and its library for {mode} are there"),
+        None => "XRT's environment and its library for cards are installed".to_owned(),
+        Some(mode) => format!("XRT's environment and its library for {mode} are installed"),
     };
     if findings.add(id, &good, shim.map_err(|error| error.to_string())).is_none() {
         return false;
@@ -147,13 +155,13 @@ fn library(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings)
     if mode.as_deref() == Some("hw_emu") && !has_user(through) {
         findings.wrong(
             id,
-            "USER is not set, by which hw_emu names its sockets; set it in cards.xrt.environment",
+            "USER is not set, but hw_emu names its sockets after it; set USER in cards.xrt.environment",
         );
     }
-    // Without a folder there was no shim.
+    // The shim was found, so there is a root.
     match probe(root.as_deref().unwrap_or(Path::new(""))) {
         Ok(version) => {
-            findings.good(id, &format!("XRT {} has all functions that are needed", version.0));
+            findings.good(id, &format!("XRT {} has all required functions", version.0));
             true
         }
         Err(error) => {
@@ -170,15 +178,16 @@ fn has_user(through: &snic_card_xrt::Settings) -> bool {
 fn role(card: &Card, reached: &Xrt, file: &Path, catalogue: &Catalogue, findings: &mut Findings) {
     let id = card.id.as_str();
     let Some(profile) = catalogue.card(&card.model) else {
-        findings.wrong(id, &format!("there is no card model {}", card.model));
+        findings.wrong(
+            id,
+            &format!("unknown card model {}; the models are in bitstreams/cards", card.model),
+        );
         return;
     };
     let name = file.display();
-    let Some(bytes) = findings.add(
-        id,
-        "the role's file",
-        std::fs::read(file).map_err(|e| format!("{name}: {e}")),
-    ) else {
+    let Some(bytes) =
+        findings.add(id, "the role file", std::fs::read(file).map_err(|e| format!("{name}: {e}")))
+    else {
         return;
     };
     let (control, interface) = (&reached.control, reached.interface);
@@ -189,12 +198,12 @@ fn role(card: &Card, reached: &Xrt, file: &Path, catalogue: &Catalogue, findings
     }
 }
 
-/// A real card needs the driver, and its devices open to the daemon's user.
+/// A physical card needs the driver and device nodes that this user may open.
 fn driver(id: &str, findings: &mut Findings) {
     if !Path::new(DRIVER).exists() {
         findings.wrong(
             id,
-            "the driver xocl is not loaded; install xrt's kernel modules, then `modprobe xocl`",
+            "the driver xocl is not loaded; install XRT's kernel modules, then run `modprobe xocl`",
         );
         return;
     }
@@ -210,10 +219,10 @@ fn driver(id: &str, findings: &mut Findings) {
         OpenOptions::new().read(true).write(true).open(path)
     };
     if devices.iter().any(|device| open(device).is_ok()) {
-        findings.good(id, "the driver is loaded, and its devices can be opened");
+        findings.good(id, "the driver is loaded and its devices can be opened");
     } else {
         let what = format!(
-            "none of {DEVICES}/renderD* can be opened; is there a card, and is this user in the group render?"
+            "none of {DEVICES}/renderD* can be opened; check that a card is installed and that this user is in the group render"
         );
         findings.wrong(id, &what);
     }

@@ -1,4 +1,4 @@
-//! The daemon that owns a SmartNIC card.
+//! The daemon that owns a host's SmartNIC cards.
 
 mod doctor;
 mod metrics;
@@ -21,13 +21,13 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use settings::Settings;
 
-/// Half of what a request costs is small objects made by one thread and dropped by another, which
-/// is what this allocator is made for.
+/// Half of the cost of a request is small objects that one thread creates and another one drops, which
+/// this allocator is designed for.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// The daemon that owns a SmartNIC card: accepts tenants' DAGs of network tasks over gRPC, maps
-/// them to regions, reconfigures regions and programs the card.
+/// Control plane of a host's SmartNIC cards: accepts tenants' DAGs of network tasks over gRPC, maps
+/// them to regions, reconfigures regions and programs the cards.
 #[derive(Debug, Parser)]
 #[command(name = "snicd", version)]
 struct Arguments {
@@ -37,36 +37,36 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows all of it in one go: a simulated card, two tenants, the paper's DAGs, traffic.
+    /// Run a demonstration: a simulated card, two tenants, the paper's DAGs, and traffic
     Quickstart(quickstart::Options),
-    /// Runs the daemon.
+    /// Run the daemon
     Run {
-        /// Settings file.
+        /// Settings file
         #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
         config: PathBuf,
     },
-    /// Drives one card through XRT, for the daemon that started it. Its standard input is a socket.
+    /// Drive one card through XRT for the daemon that started it; standard input is a socket
     #[command(hide = true)]
     XrtWorker,
-    /// Sets the store up from a file that `snicctl backup` wrote. The daemon has to be stopped.
+    /// Restore the store from a file that `snicctl backup` wrote; stop the daemon first
     Restore {
-        /// Settings file.
+        /// Settings file
         #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
         config: PathBuf,
-        /// Gives up what the store has.
+        /// Overwrite a store that is not empty
         #[arg(long)]
         replace: bool,
-        /// The backup.
+        /// The backup file
         file: PathBuf,
     },
-    /// Prints the manual page, in roff.
+    /// Print the manual page in roff
     #[command(hide = true)]
     Man,
-    /// Looks at what cards through XRT need, and says what to do for each finding.
+    /// Check what XRT cards need, and say what to do for each finding
     Doctor(doctor::Options),
-    /// Prints the settings in force: the defaults, or those of a file.
+    /// Print all settings: the defaults, or those of a file with defaults filled in
     Config {
-        /// Settings file.
+        /// Settings file
         #[arg(long, short)]
         config: Option<PathBuf>,
     },
@@ -84,10 +84,10 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<()> {
-    // One provider for the whole process, before anything uses TLS.
+    // One provider for the whole process, installed before anything uses TLS.
     rustls::crypto::ring::default_provider()
         .install_default()
-        .map_err(|_| anyhow::anyhow!("another TLS provider is installed"))?;
+        .map_err(|_| anyhow::anyhow!("another TLS provider is already installed"))?;
     match command {
         Command::Quickstart(options) => {
             init_log(&std::env::var("SNIC_LOG").unwrap_or_else(|_| "warn".into()), "human")?;
@@ -96,7 +96,7 @@ fn run(command: Command) -> Result<()> {
         Command::Run { config } => {
             let settings = Settings::read(&config)?;
             let runtime = runtime()?;
-            // Exporters begin inside of tokio, and end outside of it.
+            // Exporters must be started inside tokio and stopped outside of it.
             let telemetry = runtime.block_on(async { init(&settings) })?;
             let telemetry = Arc::new(telemetry);
             let result = runtime.block_on(serving::run(&settings, Arc::clone(&telemetry)));
@@ -122,7 +122,7 @@ fn run(command: Command) -> Result<()> {
                 Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                     Err(error).context("print the settings")
                 }
-                // Who closed the pipe has seen enough.
+                // The reader closed the pipe, as `| head` does.
                 _ => Ok(()),
             }
         }

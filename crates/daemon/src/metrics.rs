@@ -1,5 +1,5 @@
-//! The page that Prometheus reads. It has no identity and tells names of tenants and DAGs: it is
-//! served where the settings say, and nowhere by default.
+//! The metrics page for Prometheus. It needs no identity and contains names of tenants and DAGs, so it is
+//! off by default.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 /// The content type of the text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Reads the control plane for the metrics that are sent by themselves, until the task is aborted:
-/// twice as often as they are sent, so that none is sent twice.
+/// Refreshes the metrics that are pushed, until the task is aborted: twice per push interval, so that
+/// no value is pushed twice.
 pub fn keep_fresh(plane: ControlPlane) -> JoinHandle<()> {
     tokio::spawn(async move {
         while snic_server::observe::refresh(&plane).await.is_ok() {
@@ -41,7 +41,7 @@ pub async fn start(
     let router = axum::Router::new().route("/metrics", get(page));
     Ok(tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "metrics are not served any more");
+            tracing::error!(%error, "the metrics server stopped");
         }
     }))
 }

@@ -1,7 +1,7 @@
-//! A development certificate authority: for the quickstart and for tests, never for production.
+//! A development certificate authority for the quick start and for tests. Not for production.
 //!
-//! One folder: `ca.pem`, `server.pem` with its key, and a pair for each identity; made anew at each
-//! start, with the contexts that name them.
+//! One folder with `ca.pem`, `server.pem` with its key, and a pair for each identity, created again at
+//! each start together with the contexts that name them.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -33,9 +33,9 @@ pub struct DevelopmentCa {
 }
 
 impl DevelopmentCa {
-    /// Makes an authority in a folder, with new keys.
+    /// Creates an authority with new keys in a folder.
     pub fn create(folder: &Path, trust_domain: &str) -> Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -87,16 +87,16 @@ impl DevelopmentCa {
 fn valid_for_a_year(params: &mut CertificateParams) {
     let now = std::time::SystemTime::now();
     let day = std::time::Duration::from_secs(24 * 3_600);
-    // A day back: clocks differ.
+    // Valid since yesterday, because clocks differ.
     params.not_before = (now - day).into();
     params.not_after = (now + day * u32::try_from(VALID_DAYS).unwrap_or(1)).into();
 }
 
-/// Writes a file with exactly these permissions, whole or not at all.
+/// Writes a file atomically, with exactly these permissions.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let temporary = path.with_extension("new");
     let result = (|| {
-        // A leftover of an earlier run may have other permissions.
+        // A file left over from an earlier run may have other permissions.
         match std::fs::remove_file(&temporary) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,8 +1,8 @@
-//! `snicd restore`: a store from the file that `snicctl backup` wrote.
+//! `snicd restore`: rebuilds the store from a file that `snicctl backup` wrote.
 //!
-//! The daemon is stopped meanwhile: the store has one owner at a time, and its lock says so. All of
-//! the file is checked before anything is written: its digests, that this daemon understands its
-//! records, and that the bytes of every bitstream are there.
+//! The daemon must be stopped: the store has one owner at a time, enforced by its lock. The whole file
+//! is checked before anything is written: its digests, that this daemon understands its records, and
+//! that it contains the bytes of every bitstream.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,34 +18,34 @@ use snic_store_sled::{Options, SledStore};
 use crate::policies;
 use crate::settings::Settings;
 
-/// Restores the store of the settings.
+/// Restores the store that the settings name.
 pub fn run(settings: &Settings, file: &Path, replace: bool) -> Result<()> {
     let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let backup = Backup::decode(&bytes)
-        .map_err(|reason| anyhow::anyhow!("{} cannot be used: {reason}", file.display()))?;
-    check(settings, &backup).with_context(|| format!("{} cannot be used", file.display()))?;
+        .map_err(|reason| anyhow::anyhow!("{} is not a valid backup: {reason}", file.display()))?;
+    check(settings, &backup).with_context(|| format!("{} cannot be restored", file.display()))?;
     let folder = &settings.data_dir;
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("make the data folder {}", folder.display()))?;
+        .with_context(|| format!("create the data folder {}", folder.display()))?;
     let opened = SledStore::open(folder, Options::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     let store = opened.store;
     let present = store.scan("").context("read the store")?.len();
     if present > 0 && !replace {
         bail!(
-            "the store in {} has {present} records; with --replace they are given up",
+            "the store in {} is not empty ({present} records); use --replace to overwrite it",
             folder.display()
         );
     }
     for (digest, bytes) in &backup.blobs {
         store.put_blob(*digest, bytes).context("store a bitstream")?;
     }
-    let folder = tempfile::tempdir_in(folder).context("make a folder for the snapshot")?;
+    let folder = tempfile::tempdir_in(folder).context("create a folder for the snapshot")?;
     let snapshot = folder.path().join("snapshot");
     backup.snapshot.write(&snapshot).context("write the snapshot")?;
     store.restore(&snapshot).context("restore the records")?;
     println!(
-        "restored {} records and {} bitstreams, of {} ago",
+        "restored {} records and {} bitstreams from a backup made {} ago",
         backup.snapshot.records.len(),
         backup.blobs.len(),
         age(&backup)
@@ -62,15 +62,15 @@ fn age(backup: &Backup<'_>) -> String {
     }
 }
 
-/// The daemon would start with it.
+/// Checks that the daemon can start with the backup.
 fn check(settings: &Settings, backup: &Backup<'_>) -> Result<()> {
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let records = backup.snapshot.records.clone();
     let controller = Controller::recover(policies, records, 1, shell::wall_clock())
-        .context("its records are not those of this daemon")?;
+        .context("this version of snicd cannot read its records")?;
     let there: BTreeSet<Digest> = backup.blobs.iter().map(|(digest, _)| *digest).collect();
     match controller.digests().find(|digest| !there.contains(digest)) {
-        Some(missing) => bail!("the bytes of the bitstream with digest {missing} are not in it"),
+        Some(missing) => bail!("the bitstream with digest {missing} is missing from the backup"),
         None => Ok(()),
     }
 }

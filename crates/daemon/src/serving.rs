@@ -1,4 +1,4 @@
-//! The gRPC server of a running daemon, from start to a clean stop.
+//! The gRPC server of a running daemon, from start to a clean shutdown.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::pki::write;
 use crate::settings::{Settings, Signatures};
 use crate::wiring::Daemon;
 
-/// A server that serves.
+/// A running server.
 pub struct Serving {
     port: Option<u16>,
     page: Option<SocketAddr>,
@@ -32,31 +32,31 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The TCP port, where there is one.
+    /// The TCP port, if it listens on TCP.
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The address of the page for browsers, where there is one.
+    /// The address of the web page, if it is enabled.
     pub const fn page(&self) -> Option<SocketAddr> {
         self.page
     }
 
-    /// Ends streams, lets calls end, and stops listening.
+    /// Ends streams, waits for calls to finish, and stops listening.
     pub async fn stop(self) -> Result<()> {
-        // Where nobody receives it has ended by itself.
+        // An error means that the server has already stopped.
         let _ = self.stop.send(());
         self.task.await.context("the server's task")?.context("serve")
     }
 
-    /// Waits until the server ends by itself, which it only does where something failed.
+    /// Waits until the server stops by itself, which only happens after a failure.
     async fn ended(&mut self) -> Result<()> {
         (&mut self.task).await.context("the server's task")?.context("serve")?;
-        Err(anyhow!("the server ended by itself"))
+        Err(anyhow!("the server stopped unexpectedly"))
     }
 }
 
-/// Binds and serves.
+/// Binds the listeners and starts serving.
 pub async fn start(
     settings: &Settings,
     daemon: &Daemon,
@@ -68,7 +68,7 @@ pub async fn start(
     let page = bound.web_address();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {
-        // A sender that is gone means stop, too.
+        // A dropped sender means stop, too.
         let _ = stopped.await;
     };
     let task = tokio::spawn(bound.serve(daemon.plane.clone(), shutdown));
@@ -89,15 +89,15 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let result = serve(settings, daemon, diagnostics(settings, &telemetry)).await;
     for reader in readers {
         reader.abort();
-        // That it was cut is what was wanted.
+        // It was aborted on purpose.
         let _ = reader.await;
     }
     result
 }
 
-/// What support bundles have of this daemon.
+/// What support bundles contain about this daemon.
 fn diagnostics(settings: &Settings, telemetry: &Arc<Telemetry>) -> DiagnosticsSource {
-    // Telemetry is stopped by who set it up, once the server has ended.
+    // A weak reference: the owner stops telemetry once the server has stopped.
     let telemetry = Arc::downgrade(telemetry);
     let settings = settings.without_secrets().to_toml();
     let started = snic_api::convert::timestamp(snic_server::shell::wall_clock());
@@ -116,11 +116,11 @@ async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSour
         tracing::info!(port, "snicd is up");
     }
     if let Some(address) = server.page() {
-        tracing::info!(%address, "the page for browsers is served");
+        tracing::info!(%address, "the web page is served");
     }
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
-        () = daemon.ended() => Some(Err(anyhow!("the control plane ended by itself"))),
+        () = daemon.ended() => Some(Err(anyhow!("the control plane stopped unexpectedly; see the log above"))),
         signal = stop_signal() => {
             signal?;
             None
@@ -128,7 +128,7 @@ async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSour
     };
     match ended {
         Some(ended) => {
-            // Its own error says more than that it ended.
+            // The control plane's own error says more than that it stopped.
             daemon.stop()?;
             ended
         }
@@ -181,13 +181,18 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
     })
 }
 
-/// The key that opens the page where it has no TLS, made once: a browser that has it keeps it.
+/// The key for the web page without TLS. It is created once and kept, so that browsers stay logged in.
 pub fn page_key(data_dir: &Path) -> Result<PageKey> {
     let path = data_dir.join("page.key");
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let key = PageKey::new(text.trim().to_owned());
-            let wrong = || format!("{}: no key; remove it for a new one", path.display());
+            let wrong = || {
+                format!(
+                    "{} contains no valid key; delete the file to create a new one",
+                    path.display()
+                )
+            };
             return key.is_strong().then_some(key).with_context(wrong);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -195,7 +200,10 @@ pub fn page_key(data_dir: &Path) -> Result<PageKey> {
     }
     let mut random = [0; 16];
     let provider = rustls::crypto::ring::default_provider();
-    provider.secure_random.fill(&mut random).map_err(|_| anyhow!("no random numbers"))?;
+    provider
+        .secure_random
+        .fill(&mut random)
+        .map_err(|_| anyhow!("the system's random number generator failed"))?;
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     write(&path, format!("{text}\n").as_bytes(), 0o600)?;
     Ok(PageKey::new(text))
@@ -212,13 +220,13 @@ fn tls(settings: &Settings) -> Result<TlsSettings> {
     })
 }
 
-/// Reads the keys whose signatures count. A key is called what its file is called.
+/// Reads the trusted keys. A key is named after its file.
 fn trust(settings: &Signatures) -> Result<Trust> {
     let key = |path: &PathBuf| {
         let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
         let pem = std::fs::read_to_string(path).map_err(anyhow::Error::from);
         pem.and_then(|pem| Ok(PublicKey::from_pem(&name, &pem)?))
-            .with_context(|| format!("signatures: the key {}", path.display()))
+            .with_context(|| format!("signatures: read the key {}", path.display()))
     };
     let ring = |paths: &[PathBuf]| paths.iter().map(key).collect::<Result<Vec<_>>>();
     let tenants = settings.tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
@@ -229,7 +237,7 @@ fn trust(settings: &Signatures) -> Result<Trust> {
     })
 }
 
-/// Uploads are looked into with the profiles and floor plans of the built-in catalogue.
+/// Checks uploads against the profiles and floor plans of the built-in catalogue.
 fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     let trust = trust(&settings.signatures)?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
@@ -241,7 +249,7 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
         let checked = check_upload(upload.bytes, upload.declared, &catalogue.cards, nt)
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
         let (model, kind) = (&upload.declared.card_model, upload.declared.region_kind);
-        // A card with a profile has a floor plan.
+        // Every card with a profile has a floor plan.
         if let Some(plan) = catalogue.floor_plan(model) {
             plan.check(&checked.file, kind).map_err(|error| UploadProblem {
                 field: "chunk".into(),

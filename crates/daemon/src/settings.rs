@@ -10,98 +10,99 @@ use serde::{Deserialize, Serialize};
 use snic_card_xrt::CallDeadlines;
 use snic_domain::{CardId, CardModel, TenantId, VirtualFunctions};
 
-/// Smallest file of the audit log: a line has some hundreds of bytes, and in files of a few lines
-/// their number would be the limit.
+/// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
+/// `files_max` would keep only a few entries.
 const AUDIT_FILE_BYTES_MIN: u64 = 64 << 10;
 
-/// What is shown in the place of a secret.
+/// Printed instead of a secret.
 const HIDDEN: &str = "(hidden)";
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where the store and the bitstreams are kept.
+    /// Folder for the store, the bitstreams and the audit log.
     pub data_dir: PathBuf,
-    /// Folder with policy files; without one the shipped policies are in force.
+    /// Folder with policy files. Without one, the policies that ship with the program apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies_dir: Option<PathBuf>,
-    /// The trust domain of the identities in certificates: `spiffe://<trust domain>/tenant/<id>`.
+    /// Trust domain of the identities in client certificates: `spiffe://<trust domain>/tenant/<id>`.
     pub trust_domain: String,
-    /// Where clients connect.
+    /// Addresses that clients connect to.
     pub listen: Listen,
-    /// The page for operators' browsers; off by default.
+    /// The web page for operators. Off by default.
     pub web: Web,
-    /// The daemon's certificate, and whom it believes.
+    /// The daemon's certificate, and the authority that client certificates must come from.
     pub tls: Tls,
-    /// Log lines.
+    /// The log.
     pub log: Log,
     /// Metrics and traces.
     pub telemetry: Telemetry,
-    /// The audit log, in `audit` of the data folder: who changed what.
+    /// The audit log in `data_dir/audit`: who changed what.
     pub audit: Audit,
-    /// Whose bitstreams are taken.
+    /// Which bitstreams are accepted.
     pub signatures: Signatures,
     /// The cards.
     pub cards: Vec<Card>,
 }
 
-/// Where clients connect; at least one of them.
+/// Addresses that clients connect to. Set at least one of `tcp` and `unix`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Listen {
-    /// Address and port for TCP.
+    /// TCP address and port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<SocketAddr>,
     /// Path of a unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
-    /// No TLS: whoever connects is who it says it is. Only on loopback or a unix socket.
+    /// Disables TLS: the identity that a client claims is not verified. Allowed only on loopback
+    /// and unix sockets.
     pub insecure_plaintext: bool,
 }
 
-/// The page for operators' browsers: what the cards and DAGs do, nothing to change.
+/// The read-only web page for operators: cards, DAGs, shares and events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Web {
-    /// Address and port. The browser shows a certificate of an operator, as every client does.
+    /// Address and port. Browsers must present an operator's client certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// No TLS, only on loopback: whoever has the key in `data_dir/page.key` may read all that an
-    /// operator may. The page is opened by `http://<address>/?key=<key>`.
+    /// Disables TLS, on loopback only. Anyone with the key in `data_dir/page.key` may read what an
+    /// operator may read. Open the page with `http://<address>/?key=<key>`.
     pub insecure_plaintext: bool,
 }
 
-/// Certificates, as PEM files.
+/// Certificates and keys, as PEM files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
-    /// The authority whose client certificates are believed.
+    /// Certificate of the authority that issues client certificates.
     pub ca: PathBuf,
     /// The daemon's certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key of `certificate`.
     pub key: PathBuf,
 }
 
-/// Whose bitstreams are taken: ed25519 public keys, as PEM files.
+/// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signatures {
-    /// Takes bitstreams without a signature too. They are shown as such.
+    /// Accepts unsigned bitstreams too. They are listed as UNSIGNED.
     pub allow_unsigned: bool,
-    /// Keys of the provider: good for every bitstream.
+    /// Keys of the provider, valid for every bitstream.
     pub provider: Vec<PathBuf>,
-    /// Keys of tenants, by their id: good for their own bitstreams.
+    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
 }
 
-/// Log lines.
+/// The log, written to standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// What is logged: `target=level`, comma separated.
+    /// Log filter: a level such as `info`, or `target=level` pairs, separated by commas.
     pub filter: String,
     /// `human` or `json`.
     pub format: String,
@@ -111,15 +112,15 @@ pub struct Log {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
-    /// An OpenTelemetry collector (OTLP over gRPC, such as `http://127.0.0.1:4317`), which gets
-    /// metrics, traces and log lines.
+    /// OpenTelemetry collector that receives metrics, traces and log lines (OTLP over gRPC), such
+    /// as `http://127.0.0.1:4317`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<String>,
-    /// Of calls whose caller says nothing of a trace one in so many is traced, 1 or more: tracing
-    /// all of them takes processor time from the calls. Whoever sends `traceparent`, as `snicctl`
-    /// does, decides for its calls.
+    /// Calls without a `traceparent` are sampled at 1/N; N is 1 or more. Tracing all calls costs
+    /// processor time. Callers that send a `traceparent`, as `snicctl` does, decide for their calls.
     pub trace_one_in: u32,
-    /// Where Prometheus reads `/metrics`. It needs no identity and tells names of tenants and DAGs.
+    /// Address and port that serve `/metrics` for Prometheus. It needs no identity, and the metrics
+    /// contain names of tenants and DAGs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<SocketAddr>,
 }
@@ -134,49 +135,49 @@ impl Default for Telemetry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
-    /// Size from which on the next file is begun, in bytes: 65536 or more.
+    /// Size at which a new file is started, in bytes: 65536 or more.
     pub file_bytes_max: u64,
-    /// Most files that are kept; then the oldest goes. 1 or more.
+    /// Number of files to keep; the oldest is deleted first. 1 or more.
     pub files_max: usize,
 }
 
 impl Default for Audit {
-    /// Half a gigabyte: some two million changes.
+    /// Half a gigabyte: about two million changes.
     fn default() -> Self {
         Self { file_bytes_max: 8 << 20, files_max: 64 }
     }
 }
 
-/// By what a card is driven.
+/// Driver of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
-    /// The simulated card, inside the daemon.
+    /// A simulated card inside the daemon.
     Sim,
-    /// A card in this machine, through Xilinx's XRT.
+    /// A card of this host, through Xilinx's XRT.
     Xrt,
 }
 
-/// How a card is reached through XRT.
+/// Access to a card through XRT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xrt {
-    /// The card's number, as `xbutil examine` counts them.
+    /// Index of the card in `xbutil examine`.
     #[serde(default)]
     pub device: u32,
-    /// The role that the card is loaded with: an xclbin.
+    /// The xclbin file with the card's role.
     pub role: PathBuf,
-    /// The kernel of the role with the register map, as `kernel:instance`.
+    /// Kernel of the role that has the register map, as `kernel:instance`.
     #[serde(default = "control")]
     pub control: String,
-    /// The interface that the role has to have been built against: what `xbutil examine` shows of
-    /// the card's platform. Without it the role is not held against the platform.
+    /// Interface UUID that the role must be built for, as `xbutil examine` shows it for the card's
+    /// platform. Without it, the role is not checked against the platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<uuid::Uuid>,
-    /// Environment of the process that calls XRT, besides the daemon's: `XILINX_XRT` and the like.
+    /// Additional environment variables for the process that calls XRT, such as `XILINX_XRT`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// How long calls may take before the process is killed and the card opened anew.
+    /// Deadlines of calls. After a deadline the process is killed and the card is opened again.
     #[serde(default)]
     pub deadlines: XrtDeadlines,
 }
@@ -185,13 +186,13 @@ fn control() -> String {
     snic_card_xrt::CONTROL.to_owned()
 }
 
-/// How long calls through XRT may take, in milliseconds.
+/// Deadlines of calls through XRT, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct XrtDeadlines {
     /// Opening the card and loading its role.
     pub open_ms: u64,
-    /// An access to registers; one more for each word.
+    /// A register access, per word.
     pub access_ms: u64,
     /// Copying a buffer.
     pub buffer_ms: u64,
@@ -213,25 +214,25 @@ impl Default for XrtDeadlines {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Its id.
+    /// Id of the card.
     pub id: CardId,
-    /// By what it is driven.
+    /// Driver for this card.
     pub driver: Driver,
-    /// Its model: one of `bitstreams/cards/`.
+    /// Model of the card: one of `bitstreams/cards/`.
     pub model: CardModel,
     /// Seed of a simulated card.
     #[serde(default)]
     pub seed: u64,
-    /// Its virtual functions, for machines; without them none can be bound.
+    /// Virtual functions for virtual machines and pods. Without them, none can be bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<VirtualFunctions>,
-    /// How it is reached, with `driver = "xrt"`.
+    /// Access through XRT; required for `driver = "xrt"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xrt: Option<Xrt>,
 }
 
-/// The functions of the simulated card of the defaults: 64, right behind an address that stands
-/// for it.
+/// The virtual functions of the default simulated card: 64, at the addresses after a made-up
+/// physical function.
 fn simulated_functions() -> VirtualFunctions {
     VirtualFunctions {
         physical_function: "0000:3b:00.0".parse().expect("an address"),
@@ -281,40 +282,40 @@ impl Default for Settings {
     }
 }
 
-/// A settings file that is not used.
+/// Why a settings file was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
     /// It cannot be read.
-    #[error("settings file {path}: {source}")]
+    #[error("cannot read the settings file {path}: {source}")]
     Read {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// It is not TOML, or a key is wrong.
     #[error("{path}:{line}: {message}")]
     Key {
-        /// Which.
+        /// The file.
         path: String,
-        /// Where.
+        /// The line.
         line: usize,
         /// What is wrong.
         message: String,
     },
-    /// Keys that do not go together.
+    /// A value out of range, or keys that contradict each other.
     #[error("{path}: {message}")]
     Contradiction {
-        /// Which.
+        /// The file.
         path: String,
-        /// What is wrong, with the keys.
+        /// What is wrong, naming the keys.
         message: String,
     },
 }
 
 impl Settings {
-    /// Reads a settings file, whole or not at all.
+    /// Reads and checks a settings file.
     pub fn read(path: &Path) -> Result<Self, InvalidSettings> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -338,19 +339,24 @@ impl Settings {
 
     fn check(&self) -> Result<(), String> {
         if self.listen.tcp.is_none() && self.listen.unix.is_none() {
-            return Err("listen: set tcp or unix, else nobody can connect".into());
+            return Err("listen: no address; set listen.tcp, listen.unix, or both".into());
         }
         for (i, card) in self.cards.iter().enumerate() {
             if self.cards[..i].iter().any(|other| other.id == card.id) {
-                return Err(format!("cards[{i}].id: card {} is there twice", card.id));
+                return Err(format!(
+                    "cards[{i}].id: duplicate card id {}; ids must be unique",
+                    card.id
+                ));
             }
             match (card.driver, &card.xrt) {
                 (Driver::Xrt, None) => {
-                    let needed = "set at least cards.xrt.role, the xclbin of the card's role";
+                    let needed = "missing for driver = \"xrt\"; set at least cards.xrt.role, the xclbin with the card's role";
                     return Err(format!("cards[{i}].xrt: {needed}"));
                 }
                 (Driver::Sim, Some(_)) => {
-                    return Err(format!("cards[{i}].xrt: only for cards with driver = \"xrt\""));
+                    return Err(format!(
+                        "cards[{i}].xrt: not allowed for driver = \"sim\"; remove it, or set driver = \"xrt\""
+                    ));
                 }
                 _ => {}
             }
@@ -358,11 +364,16 @@ impl Settings {
         self.check_functions()?;
         if self.audit.file_bytes_max < AUDIT_FILE_BYTES_MIN || self.audit.files_max == 0 {
             return Err(format!(
-                "audit: file_bytes_max has to be {AUDIT_FILE_BYTES_MIN} or more, files_max 1 or more"
+                "audit: file_bytes_max = {} must be {AUDIT_FILE_BYTES_MIN} or more and files_max = \
+                 {} must be 1 or more",
+                self.audit.file_bytes_max, self.audit.files_max
             ));
         }
         if self.telemetry.trace_one_in == 0 {
-            return Err("telemetry.trace_one_in: it has to be 1 or more".into());
+            return Err(
+                "telemetry.trace_one_in = 0 is not allowed: use 1 (trace every call) or more"
+                    .into(),
+            );
         }
         self.log
             .format
@@ -377,23 +388,22 @@ impl Settings {
         for (at, (i, functions)) in with.iter().enumerate() {
             if !functions.is_valid() {
                 return Err(format!(
-                    "cards[{i}].functions: {} functions with first_offset {} and stride {} do not \
-                     have an address each",
+                    "cards[{i}].functions: count = {} with first_offset = {} and stride = {} does not \
+                     give each function its own PCI address",
                     functions.count, functions.first_offset, functions.stride
                 ));
             }
             if let Some((other, _)) = with[..at].iter().find(|(_, f)| f.overlaps(functions)) {
                 return Err(format!(
-                    "cards[{i}].functions: some address is also one of cards[{other}]"
+                    "cards[{i}].functions: PCI addresses overlap with those of cards[{other}]"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The settings as they are shown to whoever looks into a problem: the values of environment
-    /// variables and what stands before the host of a URL may be secret. Keys are in files of their
-    /// own, of which only the paths are here.
+    /// The settings without secrets, for support bundles: values of environment variables and the
+    /// user part of URLs are replaced. Keys are in their own files; only the paths are here.
     pub fn without_secrets(&self) -> Self {
         let mut shown = self.clone();
         for xrt in shown.cards.iter_mut().filter_map(|card| card.xrt.as_mut()) {
@@ -408,7 +418,7 @@ impl Settings {
         shown
     }
 
-    /// The settings as a file.
+    /// The settings as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("settings have text keys and no type that TOML cannot say")
     }
@@ -442,7 +452,7 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        assert!(error("[listen]").contains("tcp or unix"));
+        assert!(error("[listen]").contains("listen.tcp, listen.unix"));
         let card = "[[cards]]\nid = \"c\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n";
         assert!(error(&card.repeat(2)).contains("cards[1].id"));
         let functions = "functions = { physical_function = \"0000:3b:00.0\", count = 4, ";
@@ -455,9 +465,9 @@ mod tests {
         assert!(error("[audit]\nfiles_max = 0").contains("audit: file_bytes_max"));
         assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
         let xrt = card.replace("sim\"\nmodel", "xrt\"\nmodel");
-        assert!(error(&xrt).contains("cards[0].xrt: set at least cards.xrt.role"));
+        assert!(error(&xrt).contains("set at least cards.xrt.role"));
         let both = format!("{card}[cards.xrt]\nrole = \"/x\"");
-        assert!(error(&both).contains("only for cards with driver"), "{}", error(&both));
+        assert!(error(&both).contains("not allowed for driver = \"sim\""), "{}", error(&both));
     }
 
     #[test]

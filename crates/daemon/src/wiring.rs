@@ -1,4 +1,4 @@
-//! From settings to a running control plane: the only place that names concrete adapters.
+//! From settings to a running control plane. This is the only place that names concrete adapters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,29 +21,29 @@ use snic_store_sled::{Options, SledStore};
 use crate::settings::{Card, Driver, Settings};
 use crate::{policies, xrt};
 
-/// How often it is looked whether the control plane is still there.
+/// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A running control plane, and the simulated cards inside of it.
+/// A running control plane with its simulated cards.
 pub struct Daemon {
     /// The handle for the services.
     pub plane: ControlPlane,
-    /// The cards that are simulated, for traffic.
+    /// The simulated cards, for sending traffic.
     pub simulated: BTreeMap<CardId, SharedSimCard>,
-    /// How the cards are reached.
+    /// How each card is connected, for display.
     pub links: CardLinks,
     running: Running,
     reloader: Option<policies::Reloader>,
 }
 
 impl Daemon {
-    /// Opens the store, takes up what it holds, and starts the threads.
+    /// Opens the store, recovers its state, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
         let policy = policies::load(settings.policies_dir.as_deref())?;
         let store = open_store(&settings.data_dir)?;
         let records = store.scan("").context("read the store")?;
         let mut controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
-            .context("take up what the store holds")?;
+            .context("recover the state from the store")?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
                 controller.declare_functions(card.id.clone(), functions);
@@ -64,14 +64,14 @@ impl Daemon {
         Ok(Self { plane, simulated, links, running, reloader: reloader.transpose()? })
     }
 
-    /// Waits until the control plane has ended by itself, as it does when its store failed.
+    /// Waits until the control plane stops by itself, as it does when its store fails.
     pub async fn ended(&self) {
         while !self.running.has_ended() {
             tokio::time::sleep(ENDED_INTERVAL).await;
         }
     }
 
-    /// Stops all threads; what was promised is durable.
+    /// Stops all threads. Everything that was acknowledged is durable.
     pub fn stop(self) -> Result<()> {
         if let Some(reloader) = self.reloader {
             reloader.stop();
@@ -81,14 +81,16 @@ impl Daemon {
     }
 }
 
-/// Policies that change while the daemon runs reach the controller; bad ones are refused.
+/// Reloads policies that change while the daemon runs. Invalid ones are rejected.
 fn reload(folder: &Path, plane: &ControlPlane) -> Result<policies::Reloader> {
     let plane = plane.clone();
     policies::watch(folder, move |policies| {
         let policies = policies.map_err(|error| error.to_string());
         match &policies {
-            Ok(_) => tracing::info!("the policies were read again"),
-            Err(error) => tracing::error!(%error, "policies are refused; those in force stay"),
+            Ok(_) => tracing::info!("policies reloaded"),
+            Err(error) => {
+                tracing::error!(%error, "policies rejected; the current ones stay in force")
+            }
         }
         plane.set_policies(policies);
     })
@@ -97,7 +99,7 @@ fn reload(folder: &Path, plane: &ControlPlane) -> Result<policies::Reloader> {
 
 fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("make the data folder {}", folder.display()))?;
+        .with_context(|| format!("create the data folder {}", folder.display()))?;
     let opened = SledStore::open(folder, Options::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     if let Some(recovery) = opened.recovered {
@@ -110,7 +112,7 @@ fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(opened.store))
 }
 
-/// Bytes of an upload that a crash cut off: no record names them.
+/// Deletes bytes of uploads that a crash interrupted: no record names them.
 fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()> {
     let unused: BTreeSet<_> = store
         .list_blobs()
@@ -119,20 +121,20 @@ fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()>
         .filter(|digest| !controller.uses_digest(*digest))
         .collect();
     for digest in unused {
-        store.delete_blob(digest).context("remove a bitstream that nothing names")?;
-        tracing::info!(%digest, "removed the bytes of a bitstream that was never registered");
+        store.delete_blob(digest).context("delete an unreferenced bitstream")?;
+        tracing::info!(%digest, "deleted the bytes of a bitstream that was never registered");
     }
     Ok(())
 }
 
-/// A number nobody can guess; it is used only where the store is new.
+/// A random number, used only if the store is new.
 fn secret() -> Result<u64> {
     let provider = rustls::crypto::ring::default_provider();
     let mut bytes = [0; 8];
     provider
         .secure_random
         .fill(&mut bytes)
-        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+        .map_err(|_| anyhow::anyhow!("the system's random number generator failed"))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
@@ -144,7 +146,12 @@ fn slot(
 ) -> Result<CardSlot> {
     let profile = catalogue.card(&card.model).cloned().with_context(|| {
         let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
-        format!("card {}: no card model {}; there are {}", card.id, card.model, known.join(", "))
+        format!(
+            "card {}: unknown card model {}; known models: {}",
+            card.id,
+            card.model,
+            known.join(", ")
+        )
     })?;
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
@@ -154,7 +161,10 @@ fn slot(
             simulated.insert(card.id.clone(), shared.clone());
             let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
-            let no_role = |_| Err("a simulated card has no role to load".to_owned());
+            let no_role = |_| {
+                Err("a simulated card has no role; load-role needs a card with driver = \"xrt\""
+                    .to_owned())
+            };
             (open_simulated(shared, profile), Box::new(no_role))
         }
         Driver::Xrt => {
@@ -170,8 +180,8 @@ fn slot(
     Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines: Deadlines::default() })
 }
 
-/// What opens a card through XRT, and what looks at its role before: the one tells the other
-/// whether the role is to be loaded by force.
+/// The functions that open an XRT card and that check its role beforehand. The check passes on
+/// whether the next opening must load the role by force.
 fn open_through_xrt(
     through: snic_card_xrt::Settings,
     interface: Option<uuid::Uuid>,

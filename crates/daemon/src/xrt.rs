@@ -1,4 +1,4 @@
-//! Cards through XRT: from the settings to an open card, and the process that calls the library.
+//! XRT cards: from the settings to an open card, and the process that calls the library.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use snic_telemetry::trace;
 
 use crate::settings::Xrt;
 
-/// `snicd xrt-worker`: serves the daemon at the other end of standard input.
+/// `snicd xrt-worker`: serves the daemon at the other end of its standard input.
 pub fn work() -> Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().context("the daemon's socket")?;
     snic_card_xrt::serve(UnixStream::from(socket)).context("serve the daemon")
 }
 
-/// How the card is reached: the daemon's own program is the worker.
+/// The settings of an XRT card; the daemon's own program is the worker.
 pub fn settings(
     xrt: &Xrt,
     id: &CardId,
@@ -46,7 +46,7 @@ pub fn settings(
     })
 }
 
-/// What a worker did for a step becomes a span below the step's.
+/// Records what a worker did for a step as a child span of the step.
 fn tell(parent: &str, work: Work) {
     trace::record(trace::RemoteSpan {
         parent: parent.to_owned(),
@@ -61,7 +61,7 @@ fn tell(parent: &str, work: Work) {
     });
 }
 
-/// Reads a card's role whole, as has to be done before XRT sees it.
+/// Checks a card's role file completely, before XRT reads it.
 pub fn check(
     settings: &snic_card_xrt::Settings,
     interface: Option<uuid::Uuid>,
@@ -75,7 +75,7 @@ pub fn check(
     Ok(())
 }
 
-/// Opens a card, with a role that was checked before XRT sees it.
+/// Opens a card after checking its role.
 pub fn open(
     settings: &snic_card_xrt::Settings,
     interface: Option<uuid::Uuid>,

@@ -1,4 +1,4 @@
-//! `SETTINGS.md` is made from the types of the settings: their fields, their documentation, and the
+//! `SETTINGS.md` is generated from the types of the settings: their fields, their documentation, and the
 //! defaults that the daemon prints. `SNIC_WRITE=1 cargo test -p snicd --test reference` writes it.
 
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
-/// What is read: the settings, and the one type that they take from elsewhere.
+/// The parsed sources: the settings, and the one type that they use from another crate.
 const SOURCES: [&str; 2] = ["src/settings.rs", "../domain/src/function.rs"];
 
-/// Tables in the order in which they are shown, with the types that they are.
+/// Tables in the order of the reference, with their types.
 const TABLES: [(&str, &str); 13] = [
     ("", "Settings"),
     ("listen", "Listen"),
@@ -27,7 +27,7 @@ const TABLES: [(&str, &str); 13] = [
     ("cards.driver", "Driver"),
 ];
 
-/// A type: what it is, and its fields or values.
+/// A type: its documentation, and its fields or values.
 #[derive(Debug, Default)]
 struct Described {
     doc: String,
@@ -49,7 +49,7 @@ fn doc(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// A type as a user of the settings file would call it.
+/// A type in the words of a settings file.
 fn kind(ty: &syn::Type) -> String {
     let syn::Type::Path(path) = ty else { return "?".into() };
     let last = path.path.segments.last().expect("a type has a name");
@@ -125,15 +125,16 @@ fn defaults() -> String {
 fn reference() -> String {
     let types = types();
     let mut text =
-        "# Settings of `snicd`\n\nMade from the types in `src/settings.rs`; a test keeps \
-                    it so. The settings file is TOML; a key that is not here is an error, and one \
-                    that is left out has its default.\n"
+        "# Settings of `snicd`\n\nGenerated from the types in `src/settings.rs`. The settings \
+                    file is TOML. Unknown keys are errors; omitted keys have their defaults.\n"
             .to_owned();
     for (table, ty) in TABLES {
         let described = &types[ty];
         let title = if table.is_empty() { "Top level".into() } else { format!("`{table}`") };
-        text +=
-            &format!("\n## {title}\n\n{}\n\n| key | type | what |\n|---|---|---|\n", described.doc);
+        text += &format!(
+            "\n## {title}\n\n{}\n\n| key | type | meaning |\n|---|---|---|\n",
+            described.doc
+        );
         for (name, kind, what) in &described.fields {
             assert!(!what.is_empty(), "{ty}.{name} is not documented");
             text += &format!("| `{name}` | {kind} | {what} |\n");
@@ -150,7 +151,10 @@ fn the_reference_is_what_the_types_say() {
         std::fs::write(&path, &made).expect("written");
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "SETTINGS.md is not up to date; see the head of this file");
+    assert!(
+        there == made,
+        "SETTINGS.md is not up to date; run SNIC_WRITE=1 cargo test -p snicd --test reference"
+    );
     // Every default that is printed is a key that is described.
     for line in defaults().lines() {
         if let Some((key, _)) = line.split_once(" = ") {

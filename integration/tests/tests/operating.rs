@@ -199,7 +199,7 @@ fn refuses_what_is_no_backup(second: &Home, bytes: &[u8]) {
         std::fs::write(&wrong_file, wrong).expect("written");
         let refused = restore(second, &wrong_file, &[]);
         assert!(!refused.status.success(), "{what}");
-        assert!(text(&refused).contains("cannot be used"), "{what}: {}", text(&refused));
+        assert!(text(&refused).contains("is not a valid backup"), "{what}: {}", text(&refused));
     }
 }
 

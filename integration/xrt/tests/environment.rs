@@ -126,7 +126,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     let (content, said) = doctor(&home, false);
     assert!(content, "{said}");
     for good in
-        ["library for noop are there", "XRT 2.13", "role 00000000-0000-0000-0000-000000000001"]
+        ["library for noop are installed", "XRT 2.13", "role 00000000-0000-0000-0000-000000000001"]
     {
         assert!(said.contains(good), "{good:?} is missing in\n{said}");
     }

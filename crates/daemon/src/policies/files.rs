@@ -1,4 +1,4 @@
-//! The files, key by key.
+//! The keys of each policy file, with their ranges and defaults.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use snic_domain::Bandwidth;
 use super::InvalidPolicy;
 use super::source::{Source, Spanned};
 
-/// A part in percent.
+/// Range of a percentage.
 const PERCENT: (u32, u32) = (1, 100);
-/// A number of monitor periods: over a quarter of an hour of the default ones.
+/// Range of a number of monitor periods: more than a quarter of an hour of default periods.
 const PERIODS: (u32, u32) = (1, 100_000);
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,7 +57,7 @@ struct Reconfiguration {
     backoff_max_ms: Spanned<u64>,
 }
 
-/// Takes over `placement.toml`.
+/// Applies `placement.toml`.
 pub(super) fn placement(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
     let PlacementFile { reconfiguration: keys, consolidation } = source.keys()?;
     to.consolidation = consolidation.check(source)?;
@@ -95,7 +95,7 @@ struct Epoch {
     length_ms: Spanned<u64>,
 }
 
-/// Takes over `fairness.toml`; says where the scheme stands.
+/// Applies `fairness.toml`. Returns the line that sets the scheme, if the file does.
 pub(super) fn fairness(
     source: &Source<'_>,
     to: &mut Settings,
@@ -158,7 +158,7 @@ struct Residency {
     periods: Spanned<u64>,
 }
 
-/// Takes over `autoscaling.toml`; says where it is enabled, if the file says so itself.
+/// Applies `autoscaling.toml`. Returns the line that sets `enabled`, if the file does.
 pub(super) fn autoscaling(
     source: &Source<'_>,
     to: &mut Settings,
@@ -192,7 +192,7 @@ pub(super) fn autoscaling(
     Ok(keys.enabled.map(|enabled| source.line(enabled.span().start)))
 }
 
-/// An instance that was just given back must not be launched ahead of need at the same load.
+/// An instance that was just scaled in must not be pre-launched again at the same load.
 fn check_hysteresis(
     source: &Source<'_>,
     policy: &Autoscaling,
@@ -206,8 +206,8 @@ fn check_hysteresis(
     let given = calm.percent.as_ref().or(out.pre_launch_percent.as_ref());
     let at = given.map_or(0, |value| value.span().start);
     let message = format!(
-        "scale_in.percent = {calm_percent} is not below scale_out.pre_launch_percent = {near}: what \
-         was just given back would be launched again; change one of them, or say \
+        "scale_in.percent = {calm_percent} is not below scale_out.pre_launch_percent = {near}: an \
+         instance that was just removed would be launched again; change one of them, or set \
          scale_out.pre_launch = false"
     );
     Err(source.wrong(at, message))
@@ -232,7 +232,7 @@ struct Credits {
     reservation: Spanned<String>,
 }
 
-/// Takes over `scheduling.toml`.
+/// Applies `scheduling.toml`.
 pub(super) fn scheduling(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
     let SchedulingFile { instances, credits } = source.keys()?;
     let default = Scheduling::default();
@@ -265,7 +265,7 @@ struct Promises {
     dag_bandwidth_max_mbps: Spanned<u64>,
 }
 
-/// Takes over `admission.toml`.
+/// Applies `admission.toml`.
 pub(super) fn admission(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
     let keys = source.keys::<AdmissionFile>()?.promises;
     let key = "promises.dag_bandwidth_max_mbps";

@@ -1,4 +1,4 @@
-//! Every key of every policy file, found in the types that read them: so that none is forgotten.
+//! Tests over every key of every policy file. The keys are read from the types, so none is forgotten.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Policies: TOML files, checked whole, whose shipped version is the default; read again when they
-//! change.
+//! Policies: TOML files that are checked as a whole and reloaded when they change. The shipped files are
+//! the defaults.
 
 mod files;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use snic_controller::{Scheme, Settings};
 pub use reload::{Reloader, watch};
 use source::Source;
 
-/// The files that ship with the program, by name.
+/// The shipped files by name.
 const SHIPPED: [(&str, &str); 5] = [
     ("placement.toml", include_str!("../../../../policies/placement.toml")),
     ("fairness.toml", include_str!("../../../../policies/fairness.toml")),
@@ -23,32 +23,32 @@ const SHIPPED: [(&str, &str); 5] = [
     ("scheduling.toml", include_str!("../../../../policies/scheduling.toml")),
 ];
 
-/// A policy file that is not used.
+/// Why a policy file was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidPolicy {
     /// It cannot be read.
-    #[error("policy file {path}: {source}")]
+    #[error("cannot read the policy file {path}: {source}")]
     Read {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// It is not TOML, or a key is wrong.
     #[error("{path}:{line}: {message}")]
     Key {
-        /// Which.
+        /// The file.
         path: String,
-        /// Where.
+        /// The line.
         line: usize,
         /// What is wrong, and what is allowed.
         message: String,
     },
 }
 
-/// Reads all policies from a folder, all or none; a file that is not there, or no folder, means
-/// what ships.
+/// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
+/// policies.
 pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
     let mut texts = Vec::new();
     for (name, shipped) in SHIPPED {
@@ -59,7 +59,7 @@ pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
     }
     let sources: Vec<Source<'_>> =
         texts.iter().map(|(path, text)| Source { path: path.clone(), text }).collect();
-    let sources = sources.as_array().expect("there are as many sources as files");
+    let sources = sources.as_array().expect("one source was made for each file");
     parse(sources)
 }
 
@@ -91,13 +91,13 @@ fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<Settings, InvalidPolic
         return Ok(settings);
     }
     let Some(line) = enabled_at else {
-        // Nobody asked for it: the static scheme decides.
+        // It was not set explicitly, so the static scheme decides.
         settings.autoscaling.enabled = false;
         return Ok(settings);
     };
     let message = format!(
-        "sharing.scheme = \"static\" gives nobody more than was admitted, but {}:{line} says \
-         enabled = true; change one of them",
+        "sharing.scheme = \"static\" allows no more than the guaranteed rates, but {}:{line} sets \
+         enabled = true; set enabled = false or choose another scheme",
         autoscaling.path
     );
     Err(InvalidPolicy::Key { path: fairness.path.clone(), line: scheme_at.unwrap_or(1), message })
@@ -107,7 +107,7 @@ fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<Settings, InvalidPolic
 mod tests {
     use super::*;
 
-    /// With these texts in place of the shipped ones.
+    /// Parses these texts instead of the shipped ones.
     pub(super) fn with(changed: &[(&str, &str)]) -> Result<Settings, String> {
         let text = |name: &'static str| {
             let own = changed.iter().find(|(file, _)| *file == name);

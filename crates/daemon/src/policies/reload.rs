@@ -1,8 +1,8 @@
-//! Policy files are read again when they change.
+//! Reloads policy files when they change.
 //!
-//! Editors write a file in many steps or replace it, and some systems swap a whole folder: the
-//! folder is watched, and when it has been quiet for a moment all files are read. Reading is an
-//! access and must not count as a change, or this would never end.
+//! Editors write a file in several steps or replace it, and some systems swap the whole folder. So the
+//! folder is watched, and all files are read once it has been quiet for a moment. Reading must not count
+//! as a change, or the reload would never end.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -14,7 +14,7 @@ use snic_controller::Settings;
 
 use super::{InvalidPolicy, load};
 
-/// How long a folder must be quiet: a save of an editor is over by then.
+/// How long the folder must be quiet. Editors have finished saving by then.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// Watches a folder until it is stopped.
@@ -24,7 +24,7 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Ends the watch.
+    /// Stops watching.
     pub fn stop(self) {
         drop(self.watcher);
         if self.thread.join().is_err() {
@@ -33,8 +33,8 @@ impl Reloader {
     }
 }
 
-/// Calls `changed` with all policies, or with why they are refused, whenever a file of the folder
-/// has changed.
+/// Calls `changed` with all policies, or with the reason for their rejection, whenever a file of the
+/// folder has changed.
 pub fn watch(
     folder: &Path,
     changed: impl Fn(Result<Settings, InvalidPolicy>) + Send + 'static,
@@ -43,11 +43,11 @@ pub fn watch(
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let counts = match &event {
             Ok(event) => !matches!(event.kind, EventKind::Access(_)),
-            // Something was missed: better to look once more.
+            // Events were lost, so read the files to be safe.
             Err(_) => true,
         };
         if counts {
-            // Where the thread has ended nobody needs to know.
+            // An error means that the thread has stopped.
             let _ = sender.send(());
         }
     })?;

@@ -1,10 +1,10 @@
-//! A policy file while it is checked: every error says file, line and key.
+//! A policy file while it is checked. Every error names file, line and key.
 
 use serde::de::DeserializeOwned;
 
 use super::InvalidPolicy;
 
-/// A value that knows where it stands.
+/// An optional value with its position in the file.
 pub(super) type Spanned<T> = Option<toml::Spanned<T>>;
 
 /// One file.
@@ -14,7 +14,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The file's keys; unknown ones and wrong types are errors.
+    /// The file's keys. Unknown keys and wrong types are errors.
     pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicy> {
         toml::from_str(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -23,8 +23,8 @@ impl Source<'_> {
         })
     }
 
-    /// The key of the line of a place in the text, with its table, to stand before a message; empty
-    /// where the line has none.
+    /// The key on the line at `at`, with its table, as a prefix for a message. Empty if the line has
+    /// no key.
     fn key(&self, at: usize) -> String {
         let mut table = "";
         for line in self.text.lines().take(self.line(at)) {
@@ -46,12 +46,12 @@ impl Source<'_> {
         InvalidPolicy::Key { path: self.path.clone(), line, message }
     }
 
-    /// The line of a place in the text.
+    /// The line number of a byte offset.
     pub fn line(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
     }
 
-    /// A number in its range; the default where the key is missing.
+    /// A number within `min..=max`, or the default if the key is missing.
     pub fn number(
         &self,
         key: &str,
@@ -68,7 +68,7 @@ impl Source<'_> {
         Err(self.wrong(value.span().start, message))
     }
 
-    /// The same for numbers that are known to be small.
+    /// Like [`Self::number`], for ranges that fit 32 bits.
     pub fn small(
         &self,
         key: &str,
@@ -80,7 +80,7 @@ impl Source<'_> {
         Ok(u32::try_from(number).unwrap_or(max))
     }
 
-    /// One of some words; the default where the key is missing.
+    /// The meaning of one of `words`, or the default if the key is missing.
     pub fn word<T: Copy>(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! The quickstart as a client of its own daemon: over mutual TLS, through the public API alone.
+//! The client of the quick start: mutual TLS and the public API, nothing else.
 
 use anyhow::{Context as _, Result, bail};
 use snic_api::convert;
@@ -29,7 +29,7 @@ pub struct Client {
     channel: Channel,
 }
 
-/// `true` where it was made, `false` where it was there already.
+/// Whether the resource was created; `false` if it existed already.
 fn made<T>(result: Result<T, Status>) -> Result<bool, Status> {
     match result {
         Ok(_) => Ok(true),
@@ -39,7 +39,7 @@ fn made<T>(result: Result<T, Status>) -> Result<bool, Status> {
 }
 
 impl Client {
-    /// Connects to `https://localhost:<port>` and shows the certificate of `pair`.
+    /// Connects to `https://localhost:<port>` with the certificate of `pair`.
     pub async fn connect(port: u16, ca: &std::path::Path, pair: &Pair) -> Result<Self> {
         let read = |path: &std::path::Path| {
             std::fs::read(path).with_context(|| format!("read {}", path.display()))
@@ -66,7 +66,7 @@ impl Client {
         DagServiceClient::new(self.channel.clone())
     }
 
-    /// Makes a tenant.
+    /// Creates a tenant.
     pub async fn create_tenant(&self, tenant: &Tenant) -> Result<bool, Status> {
         let request = CreateTenantRequest {
             tenant_id: tenant.id.to_string(),
@@ -112,7 +112,7 @@ impl Client {
         made(client.upload_bitstream(tokio_stream::iter(parts)).await)
     }
 
-    /// Submits a DAG; gives the operation, or `None` where the DAG is there already.
+    /// Submits a DAG. Returns the operation, or `None` if the DAG exists already.
     pub async fn create_dag(&self, dag: &SampleDag) -> Result<Option<v1::Operation>, Status> {
         let request = CreateDagRequest {
             parent: format!("tenants/{}", dag.name.tenant),
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Waits until an operation has ended; fails where it failed, or is not done in time.
+    /// Waits until an operation has ended. Fails if it failed or did not end in time.
     pub async fn wait(&self, name: &str, seconds: i64) -> Result<()> {
         let request = v1::WaitOperationRequest {
             name: name.to_owned(),
@@ -144,7 +144,7 @@ impl Client {
         match operation.result {
             Some(operation::Result::Error(error)) => bail!("{name} failed: {}", error.message),
             Some(operation::Result::Response(_)) => Ok(()),
-            None => bail!("{name} is not done after {seconds} s"),
+            None => bail!("{name} has not ended after {seconds} s"),
         }
     }
 }

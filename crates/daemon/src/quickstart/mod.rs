@@ -1,7 +1,7 @@
-//! `snicd quickstart`: from nothing to packets through the paper's DAGs, in one command.
+//! `snicd quickstart`: from nothing to packets through the paper's DAGs in one command.
 //!
-//! It is the daemon as it always runs, with a development authority, an embedded store and a
-//! simulated card; what a tenant and an operator would do by hand is done through the same API.
+//! It runs the normal daemon with a development certificate authority, an embedded store and a simulated
+//! card, and does through the public API what an operator and tenants would do by hand.
 
 mod client;
 mod report;
@@ -24,26 +24,26 @@ use crate::settings::{Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
 use client::Client;
 
-/// Seconds until a DAG must be ready: a card's sixteen regions take a tenth of one to load.
+/// Seconds until a DAG must be ready. Loading all sixteen regions takes a tenth of a second.
 const READY_SECONDS: i64 = 60;
 
-/// Options of the quickstart.
+/// Options of `snicd quickstart`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Folder for the store, certificates and contexts; made anew where it is missing
-    /// [default: snic-quickstart in the user's data folder].
+    /// Folder for the store, certificates and contexts; created if missing
+    /// [default: snic-quickstart in the user's data folder]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Loopback address and port to listen on; port 0 takes a free one.
+    /// Loopback address and port to listen on; port 0 picks a free port
     #[arg(long, default_value = "127.0.0.1:7443")]
     listen: SocketAddr,
-    /// Loopback address and port of the page for browsers, without TLS; port 0 takes a free one.
+    /// Loopback address and port of the web page, without TLS; port 0 picks a free port
     #[arg(long, default_value = "127.0.0.1:7444")]
     web: SocketAddr,
-    /// How long traffic is driven at the card, in microseconds of the card's time.
+    /// How long to send traffic, in microseconds of simulated time
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     traffic_us: u64,
-    /// Stop once everything is printed, instead of at Ctrl-C.
+    /// Exit when everything is printed, instead of at Ctrl-C
     #[arg(long)]
     exit: bool,
 }
@@ -53,49 +53,51 @@ fn default_folder() -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     let base = data.filter(|path| path.is_absolute()).or_else(home);
     Ok(base
-        .context("neither XDG_DATA_HOME nor HOME is set; name a folder with --dir")?
+        .context("neither XDG_DATA_HOME nor HOME is set; choose a folder with --dir")?
         .join("snic-quickstart"))
 }
 
-/// Who the quickstart speaks as.
+/// The identities that the quick start uses.
 struct Identities {
     ca: PathBuf,
     operator: Pair,
     tenants: BTreeMap<TenantId, Pair>,
 }
 
-/// Prints a line. Where nobody reads any more, as behind `| head`, the daemon goes on without.
+/// Prints a line. A closed pipe, as with `| head`, does not stop the daemon.
 macro_rules! say {
     ($($text:tt)*) => {{
         let _ = writeln!(std::io::stdout(), $($text)*);
     }};
 }
 
-/// Runs the quickstart until it is told to stop.
+/// Runs the quick start until it is told to stop.
 pub async fn run(options: Options) -> Result<()> {
     let began = Instant::now();
     let dir = options.dir.clone().map_or_else(default_folder, Ok)?;
-    // The contexts name files in it, and are read from anywhere.
+    // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
-        // A browser has no certificate yet: the page has a key.
+        // Browsers have no certificate yet, so the page uses a key.
         web: Web { listen: Some(options.web), insecure_plaintext: true },
-        // Test images, built as they are uploaded.
+        // The test images below are not signed.
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
     let identities = make_identities(&dir, &mut settings, &catalogue)?;
-    say!("snic quickstart in {}", dir.display());
+    say!("snic quick start in {}", dir.display());
     let daemon = Daemon::start(&settings)?;
     let server = serving::start(&settings, &daemon, Default::default()).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     if let Some(page) = server.page() {
         let key = serving::page_key(&settings.data_dir)?.in_address();
-        say!("the page for browsers is at http://{page}/{key} (keep it for yourself)");
+        say!(
+            "the web page is at http://{page}/{key} (the address contains a key: keep it private)"
+        );
     }
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
@@ -108,13 +110,13 @@ pub async fn run(options: Options) -> Result<()> {
         result = tour => result?,
         signal = serving::stop_signal() => {
             signal?;
-            say!("stopping before the end of the tour");
+            say!("stopping early");
             server.stop().await?;
             return daemon.stop();
         }
     }
     if !options.exit {
-        say!("the daemon stays up; Ctrl-C stops it");
+        say!("the daemon keeps running; press Ctrl-C to stop it");
         serving::stop_signal().await?;
     }
     say!("stopping");
@@ -163,7 +165,7 @@ fn contexts_file(port: u16, identities: &Identities) -> Result<String> {
     toml::to_string(&file).context("write the contexts of snicctl")
 }
 
-/// What a new user would do, step by step.
+/// Does what a new user would do, step by step.
 async fn tour(
     port: u16,
     identities: &Identities,
@@ -183,15 +185,15 @@ async fn tour(
         say!("{}", report::mapping(dag, &explanation));
     }
     let card =
-        daemon.simulated.values().next().context("the quickstart has a simulated card")?.clone();
+        daemon.simulated.values().next().context("the quick start has a simulated card")?.clone();
     let (sent, micros) = (dags.clone(), options.traffic_us);
-    say!("driving traffic at all DAGs at once for {micros} us of the card's time ...");
+    say!("sending traffic to all DAGs at once for {micros} us of simulated time ...");
     let run = tokio::task::spawn_blocking(move || traffic::drive(&card, &sent, micros)).await??;
     say!("{}", report::heading("Traffic").trim_end());
     say!("{}", report::traffic(&run).trim_end());
     let errors = run.all.errors();
-    say!("packets that met a region, an instance or a table version they must not: {errors}");
-    ensure!(errors == 0, "{errors} packets were misrouted");
+    say!("misrouted packets (wrong region, instance or table version): {errors}");
+    ensure!(errors == 0, "{errors} packets were misrouted; this is a bug");
     Ok(dags)
 }
 
@@ -204,7 +206,7 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
     say!("NT types: {} registered, {} new", catalogue.nt_types.len(), new);
     for tenant in &catalogue.tenants {
         operator.create_tenant(tenant).await?;
-        say!("tenant {}: certificate spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
+        say!("tenant {}: identity spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
     }
     let settings = Settings::default();
     let model = &settings.cards[0].model;
@@ -217,7 +219,7 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
         count += 1;
         operator.upload(&bitstream, bytes).await?;
     }
-    say!("bitstreams: {count} for {model}, {} MiB in all", bytes_in_all >> 20);
+    say!("bitstreams: {count} for {model}, {} MiB in total", bytes_in_all >> 20);
     Ok(())
 }
 
@@ -248,7 +250,7 @@ async fn submit(
     Ok(dags)
 }
 
-/// Waits until a DAG is ready, as it is soon after a restart.
+/// Waits until a DAG is ready. After a restart this takes a moment.
 async fn ready(client: &Client, name: &str) -> Result<Dag> {
     let until = Instant::now() + std::time::Duration::from_secs(READY_SECONDS.unsigned_abs());
     loop {
@@ -263,7 +265,7 @@ async fn ready(client: &Client, name: &str) -> Result<Dag> {
     }
 }
 
-/// Prints regions as they are reconfigured.
+/// Prints regions while they are reconfigured.
 async fn show_regions(operator: Client) -> Result<()> {
     let request = v1::WatchRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
     let mut events = operator.cards().watch_regions(request).await?.into_inner();
@@ -273,14 +275,14 @@ async fn show_regions(operator: Client) -> Result<()> {
         match region.state() {
             region::State::Reconfiguring => {
                 began.entry(region.name.clone()).or_insert_with(|| {
-                    say!("  {}: reconfiguring with {} ...", region.name, region.bitstream);
+                    say!("  {}: loading {} ...", region.name, region.bitstream);
                     Instant::now()
                 });
             }
             region::State::Active => {
                 if let Some(began) = began.remove(&region.name) {
                     let took = began.elapsed().as_secs_f64() * 1e3;
-                    say!("  {}: active, {took:.1} ms later", region.name);
+                    say!("  {}: active after {took:.1} ms", region.name);
                 }
             }
             _ => {}
@@ -297,11 +299,11 @@ async fn region_map(operator: &Client) -> Result<String> {
     Ok(snic_api::render::region_map(&card.into_inner(), &regions))
 }
 
-/// How to go on.
+/// What to try next.
 fn farewell(contexts: &Path, dags: &[Dag]) -> String {
     let dag = dags.first().map_or("", |dag| dag.name.as_str());
     format!(
-        "go on in another terminal with\n\
+        "try this in another terminal:\n\
          \x20 export SNICCTL_CONFIG={}\n\
          \x20 cargo build --release --bin snicctl && alias snicctl=target/release/snicctl\n\
          \x20 snicctl card get card0\n\

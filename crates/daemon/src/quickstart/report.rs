@@ -1,4 +1,4 @@
-//! What the quickstart prints.
+//! The tables that the quick start prints.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ fn gbps(bandwidth: Bandwidth) -> String {
 pub fn traffic(run: &Run) -> String {
     let mut text = String::from(
         "DAG                              Gbit/s            packets    latency in ns\n\
-         \x20                          asked    sent  served        out   mean   p50   p99\n",
+         \x20                      requested    sent  served        out   mean   p50   p99\n",
     );
     for flow in &run.flows {
         let name = flow.dag.trim_start_matches("tenants/").replace("/dags/", "/");

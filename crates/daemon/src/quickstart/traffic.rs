@@ -1,35 +1,35 @@
-//! Traffic at the simulated card: every DAG gets what it asked for, at the same time.
+//! Traffic for the simulated card: all DAGs at the same time.
 
 use snic_api::v1::Dag;
 use snic_card_sim::{DagMeasurement, IMIX, Measurements, SharedSimCard, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, DagUid};
 
-/// What one DAG was sent and what came out.
+/// The traffic of one DAG and what the card measured.
 #[derive(Debug, Clone)]
 pub struct Flow {
     /// Its resource name.
     pub dag: String,
-    /// What it asked for.
+    /// The requested bandwidth.
     pub requested: Bandwidth,
-    /// What the card counted.
+    /// What the card measured.
     pub measured: Option<DagMeasurement>,
 }
 
-/// What a run of traffic gave.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// By DAG, in the order given.
+    /// For each DAG, in the given order.
     pub flows: Vec<Flow>,
-    /// What the card counted in all.
+    /// Totals of the card.
     pub all: Measurements,
 }
 
-/// The load, in percent of what was asked for. At all of it, random arrivals would wait for the
-/// rate limiter without bound: that is queueing theory, not the card.
+/// The load, in percent of the requested bandwidth. At 100 %, random arrivals would wait for the rate
+/// limiter without bound; that is queueing theory, not the card.
 const LOAD_PERCENT: u64 = 80;
 
-/// Sends each DAG most of what it asked for, in packets of the Internet mix that arrive at random
-/// (Poisson), for `micros` of the card's time. Blocks while the card is simulated.
+/// Sends [`LOAD_PERCENT`] of each DAG's bandwidth for `micros` of simulated time, as packets of the Internet
+/// mix with random (Poisson) arrivals. Blocks while the card is simulated.
 pub fn drive(card: &SharedSimCard, dags: &[Dag], micros: u64) -> anyhow::Result<Run> {
     card.with(|card| {
         card.take_measurements();
