@@ -1,35 +1,35 @@
-//! Who may call what: one table, a row for every method. A method without a row cannot be called.
+//! Access control: one table with a row for every method. A method without a row cannot be called.
 //!
-//! The table says which *kind* of caller a method is for. Which resources a tenant may name is
-//! decided where they are looked up, so that "absent" and "not yours" come from one place.
+//! The table says which *kind* of caller may call a method. Which resources a tenant may access is
+//! decided where they are looked up, so that "absent" and "not yours" share one code path.
 //!
-//! Health checks need no identity, because load balancers and supervisors have none, and tell
-//! nothing but whether the server serves. Watching health and reflection need one, of any kind:
-//! both are streams that hold resources of the server.
+//! Health checks need no identity, because load balancers and supervisors have none; they reveal only
+//! whether the server serves. Watching health and reflection need an identity of any kind: both are
+//! streams that hold resources of the server.
 
 /// Who may call a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody, without an identity.
+    /// Everybody, even without an identity.
     Open,
-    /// Everybody who has an identity, of whatever kind: nothing of anybody is told.
+    /// Every identity, of any kind: the method reveals nothing about tenants.
     Identified,
-    /// Tenants, for what is theirs or published to them, and operators.
+    /// Tenants, for their own or published resources, and operators.
     Anyone,
-    /// Programs that start machines, and operators.
+    /// Programs that start virtual machines, and operators.
     Orchestrator,
     /// Operators.
     Operator,
 }
 
-/// How long a call may take and what it holds meanwhile.
+/// Duration of a method's calls, which decides their limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// Answers as soon as it can.
+    /// Replies as soon as possible.
     Short,
-    /// Waits on purpose, up to [`crate::settings::WAIT_MAX`].
+    /// Waits for an event, up to [`crate::settings::WAIT_MAX`].
     Wait,
-    /// Sends until the caller ends it.
+    /// Sends until the caller ends the stream.
     Stream,
 }
 
@@ -40,9 +40,9 @@ pub struct Row {
     pub path: &'static str,
     /// Who may call it.
     pub access: Access,
-    /// How long it takes.
+    /// Duration of its calls.
     pub span: Span,
-    /// Whether it is to change something: then each call leaves an entry in the audit log.
+    /// Whether it changes something: then each call leaves an entry in the audit log.
     pub changes: bool,
 }
 
@@ -58,8 +58,8 @@ const fn change(path: &'static str, access: Access, span: Span) -> Row {
 use Access::{Anyone, Identified, Open, Operator, Orchestrator};
 use Span::{Short, Stream, Wait};
 
-/// All methods of all services, in the order of their paths. A heartbeat is no change: it comes
-/// every few seconds from every host, and says only that nothing has changed.
+/// All methods of all services, sorted by path. Heartbeats are not audited: every host sends one every
+/// few seconds, and it only extends leases.
 pub const TABLE: &[Row] = &[
     row("/grpc.health.v1.Health/Check", Open, Short),
     row("/grpc.health.v1.Health/Watch", Identified, Stream),

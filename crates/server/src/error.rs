@@ -1,7 +1,7 @@
-//! From what the control plane said to what the caller is told.
+//! Converts the control plane's errors to those of the API.
 //!
-//! The controller's texts name no resource but the caller's own. What a tenant is still not told
-//! is why a card is missing: that may name devices and paths of the host.
+//! The controller's messages name only resources of the caller. Tenants do not learn why a card is
+//! missing, because the reason may contain devices and paths of the host.
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use snic_domain::{Refusal, Resource};
 
 use crate::shell::ShellError;
 
-/// When to try again what failed because something is not there at the moment.
+/// Retry delay after a temporary failure.
 pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// What was being done: it decides what a state that stands against it is called.
+/// Kind of the failed operation: decides the reason of a failed precondition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// Something is created, changed or read.
+pub(crate) enum OperationKind {
+    /// Create, update or read.
     Change,
-    /// A bitstream is uploaded: fields are those of its header.
+    /// Upload of a bitstream: fields are those of its header.
     Upload,
-    /// Something is deleted, or a region reset: users stand against it.
+    /// Delete, or reset of a region: prevented by users of the resource.
     Delete,
-    /// An operation is cancelled.
+    /// Cancellation of an operation.
     Cancel,
 }
 
-/// What a caller is told.
-pub(crate) fn failure(error: ShellError, doing: Doing, caller: &Caller) -> Failure {
+/// The API's error for the caller.
+pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -> Failure {
     match error {
-        ShellError::Control(error) => of_control(error, doing, caller),
+        ShellError::Control(error) => of_control(error, kind, caller),
         ShellError::Store(error) => {
             tracing::error!(%error, "the store failed");
-            let text = "the store cannot be written; nothing has changed";
+            let text = "the store cannot be written, so nothing was changed; try again later";
             Failure::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
         ShellError::Stopped => shutting_down(),
@@ -44,41 +44,43 @@ pub(crate) fn failure(error: ShellError, doing: Doing, caller: &Caller) -> Failu
 
 /// The server is stopping.
 pub(crate) fn shutting_down() -> Failure {
-    let text = "the server is stopping; try again when it is back";
+    let text = "the server is shutting down; try again later";
     Failure::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
 }
 
-/// A method, by its path, that this caller may not call.
+/// The caller may not call this method.
 pub(crate) fn denied(path: &str, who: &str) -> Failure {
     let method = path.rsplit('/').next().unwrap_or(path);
-    let text = format!("{method} is for {who}");
+    let text = format!("{method} is restricted to {who}");
     Failure::new(ErrorReason::PermissionDenied, text)
 }
 
 /// Why an operation failed.
 pub(crate) fn of_operation(error: &ControlError, work: &Work, caller: &Caller) -> Failure {
-    let doing = match work {
-        Work::DeleteDag(..) | Work::ResetRegion(..) => Doing::Delete,
-        _ => Doing::Change,
+    let kind = match work {
+        Work::DeleteDag(..) | Work::ResetRegion(..) => OperationKind::Delete,
+        _ => OperationKind::Change,
     };
-    of_control(error.clone(), doing, caller)
+    of_control(error.clone(), kind, caller)
 }
 
-/// What a caller is told of the controller's error.
-pub(crate) fn of_control(error: ControlError, doing: Doing, caller: &Caller) -> Failure {
+/// The API's error for an error of the controller.
+pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Caller) -> Failure {
     let text = error.to_string();
     match error {
-        ControlError::Invalid(violations) => invalid(&violations, doing),
+        ControlError::Invalid(violations) => invalid(&violations, kind),
         ControlError::NotFound { resource } => Failure::not_found(kind_of(&resource), resource),
         ControlError::AlreadyExists { resource } => Failure::exists(kind_of(&resource), resource),
         ControlError::EtagMismatch { resource, .. } => {
             Failure::etag_mismatch(kind_of(&resource), resource)
         }
         ControlError::Precondition { resource, description } => {
-            let (reason, kind) = match doing {
-                Doing::Delete => (ErrorReason::ResourceInUse, "IN_USE"),
-                Doing::Cancel => (ErrorReason::NotCancellable, "NOT_CANCELLABLE"),
-                Doing::Change | Doing::Upload => (ErrorReason::InvalidState, "STATE"),
+            let (reason, kind) = match kind {
+                OperationKind::Delete => (ErrorReason::ResourceInUse, "IN_USE"),
+                OperationKind::Cancel => (ErrorReason::NotCancellable, "NOT_CANCELLABLE"),
+                OperationKind::Change | OperationKind::Upload => {
+                    (ErrorReason::InvalidState, "STATE")
+                }
             };
             Failure::new(reason, text).precondition(kind, resource, description)
         }
@@ -92,9 +94,9 @@ pub(crate) fn of_control(error: ControlError, doing: Doing, caller: &Caller) -> 
         ControlError::Refused(refusal) => refused(&refusal),
         ControlError::NoCard(reason) => {
             let text = match caller {
-                Caller::Operator(_) => format!("no card can be used: {reason}"),
+                Caller::Operator(_) => format!("no card is available: {reason}"),
                 Caller::Tenant(_) | Caller::Orchestrator(_) => {
-                    "no card can be used at the moment".to_owned()
+                    "no card is available at the moment; try again later".to_owned()
                 }
             };
             Failure::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
@@ -115,22 +117,25 @@ pub(crate) fn of_control(error: ControlError, doing: Doing, caller: &Caller) -> 
     }
 }
 
-/// Every wrong field; the first says the reason.
-fn invalid(violations: &[FieldViolation], doing: Doing) -> Failure {
-    let path = |violation: &FieldViolation| match doing {
-        Doing::Upload if violation.field != "request_id" => format!("header.{}", violation.field),
+/// All invalid fields; the first determines the reason.
+fn invalid(violations: &[FieldViolation], kind: OperationKind) -> Failure {
+    let path = |violation: &FieldViolation| match kind {
+        OperationKind::Upload if violation.field != "request_id" => {
+            format!("header.{}", violation.field)
+        }
         _ => violation.field.clone(),
     };
     let Some((first, rest)) = violations.split_first() else {
-        return Failure::new(ErrorReason::InvalidField, "the request is not valid");
+        return Failure::new(ErrorReason::InvalidField, "invalid request");
     };
-    let failure = Failure::in_field(reason_of(first, doing), &path(first), &first.description);
+    let failure = Failure::in_field(reason_of(first, kind), &path(first), &first.description);
     rest.iter().fold(failure, |failure, next| failure.field(&path(next), &next.description))
 }
 
-fn reason_of(violation: &FieldViolation, doing: Doing) -> ErrorReason {
+fn reason_of(violation: &FieldViolation, kind: OperationKind) -> ErrorReason {
     let field = violation.field.as_str();
-    let nt = field.ends_with(".nt_type") || (doing == Doing::Upload && field.starts_with("nts["));
+    let nt =
+        field.ends_with(".nt_type") || (kind == OperationKind::Upload && field.starts_with("nts["));
     if nt {
         ErrorReason::UnknownNtType
     } else if field.starts_with("dag.nodes") || field.starts_with("dag.edges") {
@@ -140,7 +145,7 @@ fn reason_of(violation: &FieldViolation, doing: Doing) -> ErrorReason {
     }
 }
 
-/// Without a bitstream it is of no use to wait for room.
+/// A missing bitstream is a precondition: waiting for capacity would not help.
 fn refused(refusal: &Refusal) -> Failure {
     let first = refusal.shortages.first();
     if let Some(short) = first.filter(|short| short.resource == Resource::Bitstreams) {
@@ -153,7 +158,7 @@ fn refused(refusal: &Refusal) -> Failure {
     Failure::insufficient("the DAG", &shortages)
 }
 
-/// What a resource name names, for people.
+/// Kind of a resource, from its name.
 pub(crate) fn kind_of(resource: &str) -> &'static str {
     match resource.split('/').collect::<Vec<_>>()[..] {
         ["tenants", _, "dags", _] => "DAG",
@@ -190,12 +195,12 @@ mod tests {
         ControlError::invalid(field, "it is wrong")
     }
 
-    fn stands_against() -> ControlError {
+    fn precondition() -> ControlError {
         let (resource, description) = ("ntTypes/nat".into(), "it is used".into());
         ControlError::Precondition { resource, description }
     }
 
-    fn short_of(resource: Resource) -> ControlError {
+    fn shortage_of(resource: Resource) -> ControlError {
         let nodes = vec![NodeId::new("n").expect("valid")];
         let detail = "a detail".to_owned();
         let shortage = Shortage { resource, required: 9, available: 4, nodes, detail };
@@ -203,40 +208,44 @@ mod tests {
     }
 
     #[rstest]
-    #[case(invalid("dag.nodes"), Doing::Change, ErrorReason::InvalidGraph)]
-    #[case(invalid("dag.edges[3]"), Doing::Change, ErrorReason::InvalidGraph)]
-    #[case(invalid("dag.nodes[3].nt_type"), Doing::Change, ErrorReason::UnknownNtType)]
-    #[case(invalid("dag.bandwidth_bps"), Doing::Change, ErrorReason::InvalidField)]
-    #[case(invalid("nts[1]"), Doing::Upload, ErrorReason::UnknownNtType)]
-    #[case(invalid("nts"), Doing::Upload, ErrorReason::InvalidField)]
-    #[case(stands_against(), Doing::Delete, ErrorReason::ResourceInUse)]
-    #[case(stands_against(), Doing::Cancel, ErrorReason::NotCancellable)]
-    #[case(stands_against(), Doing::Change, ErrorReason::InvalidState)]
-    #[case(short_of(Resource::Bitstreams), Doing::Change, ErrorReason::NoBitstream)]
-    #[case(short_of(Resource::Regions), Doing::Change, ErrorReason::InsufficientCapacity)]
-    #[case(ControlError::NoCard("x".into()), Doing::Change, ErrorReason::CardUnavailable)]
-    #[case(ControlError::Cancelled, Doing::Change, ErrorReason::OperationCancelled)]
+    #[case(invalid("dag.nodes"), OperationKind::Change, ErrorReason::InvalidGraph)]
+    #[case(invalid("dag.edges[3]"), OperationKind::Change, ErrorReason::InvalidGraph)]
+    #[case(invalid("dag.nodes[3].nt_type"), OperationKind::Change, ErrorReason::UnknownNtType)]
+    #[case(invalid("dag.bandwidth_bps"), OperationKind::Change, ErrorReason::InvalidField)]
+    #[case(invalid("nts[1]"), OperationKind::Upload, ErrorReason::UnknownNtType)]
+    #[case(invalid("nts"), OperationKind::Upload, ErrorReason::InvalidField)]
+    #[case(precondition(), OperationKind::Delete, ErrorReason::ResourceInUse)]
+    #[case(precondition(), OperationKind::Cancel, ErrorReason::NotCancellable)]
+    #[case(precondition(), OperationKind::Change, ErrorReason::InvalidState)]
+    #[case(shortage_of(Resource::Bitstreams), OperationKind::Change, ErrorReason::NoBitstream)]
+    #[case(
+        shortage_of(Resource::Regions),
+        OperationKind::Change,
+        ErrorReason::InsufficientCapacity
+    )]
+    #[case(ControlError::NoCard("x".into()), OperationKind::Change, ErrorReason::CardUnavailable)]
+    #[case(ControlError::Cancelled, OperationKind::Change, ErrorReason::OperationCancelled)]
     #[case(
         ControlError::Superseded { resource: "tenants/a".into() },
-        Doing::Change,
+        OperationKind::Change,
         ErrorReason::Superseded
     )]
     #[case(
         ControlError::RequestIdReused { id: "x".into() },
-        Doing::Change,
+        OperationKind::Change,
         ErrorReason::RequestIdReused
     )]
     #[case(
         ControlError::Exhausted { what: "rows".into(), limit: 9, hint: "wait".into() },
-        Doing::Change,
+        OperationKind::Change,
         ErrorReason::InsufficientCapacity
     )]
-    fn every_error_has_its_reason(
+    fn every_error_has_a_reason(
         #[case] error: ControlError,
-        #[case] doing: Doing,
+        #[case] kind: OperationKind,
         #[case] reason: ErrorReason,
     ) {
-        let failure = of_control(error, doing, &tenant());
+        let failure = of_control(error, kind, &tenant());
         assert_eq!(failure.reason(), reason);
         assert!(!failure.message().is_empty());
     }
@@ -244,16 +253,20 @@ mod tests {
     #[test]
     fn fields_of_an_upload_are_those_of_its_header() {
         for (field, path) in [("nts[0]", "header.nts[0]"), ("request_id", "request_id")] {
-            let status = Status::from(of_control(invalid(field), Doing::Upload, &operator()));
+            let status =
+                Status::from(of_control(invalid(field), OperationKind::Upload, &operator()));
             let bad = status.get_details_bad_request().expect("a BadRequest");
             assert_eq!(bad.field_violations[0].field, path);
         }
     }
 
     #[test]
-    fn a_shortage_is_told_in_figures() {
-        let status =
-            Status::from(of_control(short_of(Resource::Regions), Doing::Change, &tenant()));
+    fn a_shortage_has_numbers() {
+        let status = Status::from(of_control(
+            shortage_of(Resource::Regions),
+            OperationKind::Change,
+            &tenant(),
+        ));
         let metadata = status.get_details_error_info().expect("always there").metadata;
         let value = |key: &str| metadata.get(key).map(String::as_str);
         assert_eq!((value("resource"), value("unit")), (Some("REGIONS"), Some("regions")));
@@ -265,18 +278,19 @@ mod tests {
     }
 
     #[test]
-    fn why_a_card_is_missing_is_for_operators() {
+    fn only_operators_learn_why_a_card_is_missing() {
         let error = || ControlError::NoCard("card c0: /dev/x does not open".into());
-        let told = |caller| of_control(error(), Doing::Change, &caller).message().to_owned();
+        let told =
+            |caller| of_control(error(), OperationKind::Change, &caller).message().to_owned();
         assert!(told(operator()).contains("/dev/x"));
         assert!(!told(tenant()).contains("/dev/x") && !told(tenant()).contains("c0"));
     }
 
     #[test]
-    fn what_will_pass_says_when_to_try_again() {
+    fn temporary_failures_have_a_retry_delay() {
         let store = snic_ports::store::StoreError::Stopped("disk full at /var".into());
         for error in [ShellError::Store(store), ShellError::Stopped] {
-            let status = Status::from(failure(error, Doing::Change, &operator()));
+            let status = Status::from(failure(error, OperationKind::Change, &operator()));
             assert_eq!(status.code(), Code::Unavailable);
             assert!(status.get_details_retry_info().is_some());
             assert!(!status.message().contains("/var"), "{}", status.message());
@@ -284,9 +298,9 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_fails_in_the_words_of_its_work() {
+    fn the_reason_depends_on_the_operation() {
         let work = Work::ResetRegion(CardId::new("c").expect("valid"), RegionId(1));
-        let failure = of_operation(&stands_against(), &work, &operator());
+        let failure = of_operation(&precondition(), &work, &operator());
         assert_eq!(failure.reason(), ErrorReason::ResourceInUse);
     }
 
@@ -300,7 +314,7 @@ mod tests {
     #[case("classificationRules/r", "classification rule")]
     #[case("operations/o", "operation")]
     #[case("what this request made before", "resource")]
-    fn a_name_says_what_it_names(#[case] name: &str, #[case] kind: &str) {
+    fn the_kind_follows_from_the_name(#[case] name: &str, #[case] kind: &str) {
         assert_eq!(kind_of(name), kind);
     }
 }

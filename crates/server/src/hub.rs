@@ -1,21 +1,21 @@
-//! Changes for those who watch: numbered, kept for a while, shared.
+//! The hub: recent changes, numbered and shared by all watches.
 //!
 //! ```text
 //! controller ──changes──► hub's task ──► ring of the last changes ◄── every watch, by its revision
-//!                             └────────► lanes: where those of one topic are ◄──┘
+//!                             └────────► index by topic ◄───────────────────────┘
 //! ```
 //!
-//! There is no queue for each watch: a watch holds a revision and asks for what came after it. A
-//! slow one falls behind in the ring and is told so; it holds up nobody and costs no memory.
+//! Watches have no queues: a watch holds a revision and asks for what came after it. A slow watch falls
+//! behind in the ring and gets an error; it delays nobody and costs no memory.
 //!
-//! A watch is of one topic, and is woken for that alone. A topic has a lane while somebody watches
-//! it, so what a change costs depends on who it concerns, and not on how many watch.
+//! A watch has one topic and is woken only for it. A topic is indexed while somebody watches it, so the
+//! cost of a change depends on whom it concerns, not on the number of watches.
 //!
-//! A change names what is different. The first watch that wants to know how it is now reads it, for
-//! all others too; several changes of one resource may so be seen as one.
+//! A change only names the resource. The first watch that needs its new state reads it for all others;
+//! several changes of one resource may thus be seen as one.
 //!
-//! Revisions are microseconds since 1970, made to rise: they go on rising over a restart, and the
-//! difference of two tells nobody how much happened to others.
+//! Revisions are microseconds since 1970, forced to increase: they keep increasing across restarts, and
+//! the difference of two does not reveal how much happened to other tenants.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,42 +28,42 @@ use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::shell::{ControlPlane, ShellError, wall_clock};
 
-/// What happened to a resource.
+/// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum ChangeKind {
     Added,
     Modified,
     Deleted,
 }
 
-/// A change with its number.
+/// A change with its revision.
 #[derive(Debug, Clone)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedChange {
     pub revision: u64,
-    pub happening: Happening,
+    pub change_kind: ChangeKind,
     pub change: Arc<Change>,
-    seen: Arc<OnceCell<Look>>,
+    cached: Arc<OnceCell<CachedView>>,
 }
 
-/// What the first look at a resource after a change found.
+/// A resource's state as first read after a change, shared by all watches.
 #[derive(Debug)]
-pub(crate) struct Look {
-    /// The changes up to this revision had come before it.
+pub(crate) struct CachedView {
+    /// The state includes all changes up to this revision.
     pub as_of: u64,
-    /// `None` where it is gone, which another change says.
-    pub seen: Option<Seen>,
+    /// `None` where the resource is gone, which another change reports.
+    pub view: Option<ResourceView>,
 }
 
-/// A resource, as it was when somebody looked.
+/// The state of a resource.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum ResourceView {
     Dag(DagView),
     Region(RegionView),
     Entry(LogEntry),
     Binding(BindingView),
 }
 
-/// Which resource a change is about.
+/// The identity of a changed resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
     Dag(DagUid),
@@ -73,43 +73,43 @@ pub(crate) enum Resource {
     Binding(VmId),
 }
 
-/// What a view of a resource is found by in what was seen.
-pub(crate) trait Viewed: Send + Sync + 'static {
-    /// The view, where it is one of these.
-    fn of(seen: &Seen) -> Option<&Self>;
+/// A kind of view that a watch can be of.
+pub(crate) trait FromView: Send + Sync + 'static {
+    /// The view, if it is of this kind.
+    fn of(view: &ResourceView) -> Option<&Self>;
 }
 
-impl Viewed for Seen {
-    fn of(seen: &Seen) -> Option<&Self> {
+impl FromView for ResourceView {
+    fn of(seen: &ResourceView) -> Option<&Self> {
         Some(seen)
     }
 }
 
-impl Viewed for DagView {
-    fn of(seen: &Seen) -> Option<&Self> {
-        if let Seen::Dag(view) = seen { Some(view) } else { None }
+impl FromView for DagView {
+    fn of(seen: &ResourceView) -> Option<&Self> {
+        if let ResourceView::Dag(view) = seen { Some(view) } else { None }
     }
 }
 
-impl Viewed for RegionView {
-    fn of(seen: &Seen) -> Option<&Self> {
-        if let Seen::Region(view) = seen { Some(view) } else { None }
+impl FromView for RegionView {
+    fn of(seen: &ResourceView) -> Option<&Self> {
+        if let ResourceView::Region(view) = seen { Some(view) } else { None }
     }
 }
 
-impl Viewed for LogEntry {
-    fn of(seen: &Seen) -> Option<&Self> {
-        if let Seen::Entry(entry) = seen { Some(entry) } else { None }
+impl FromView for LogEntry {
+    fn of(seen: &ResourceView) -> Option<&Self> {
+        if let ResourceView::Entry(entry) = seen { Some(entry) } else { None }
     }
 }
 
-impl Viewed for BindingView {
-    fn of(seen: &Seen) -> Option<&Self> {
-        if let Seen::Binding(view) = seen { Some(view) } else { None }
+impl FromView for BindingView {
+    fn of(seen: &ResourceView) -> Option<&Self> {
+        if let ResourceView::Binding(view) = seen { Some(view) } else { None }
     }
 }
 
-/// What somebody watches.
+/// The subject of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     /// DAGs of a tenant, or of all.
@@ -118,18 +118,18 @@ pub(crate) enum Topic {
     Regions(Option<CardId>),
     /// Bindings of a tenant, or of all.
     Bindings(Option<TenantId>),
-    /// One machine's binding.
+    /// One virtual machine's binding.
     Binding(VmId),
-    /// Events that a tenant may see, or all.
+    /// Events visible to a tenant, or all.
     Events(Option<TenantId>),
     /// One operation.
     Operation(OperationId),
-    /// What the page for browsers shows.
+    /// Everything on the page for browsers.
     Page,
 }
 
 impl Topic {
-    /// All topics of a change.
+    /// Calls `tell` with each topic of a change.
     fn each(change: &Change, tell: &mut dyn FnMut(Self)) {
         match change {
             Change::Dag(DagName { tenant, .. }, _) => Self::of_dag(tenant, tell),
@@ -140,7 +140,7 @@ impl Topic {
             }
             Change::Operation(id) => tell(Self::Operation(id.clone())),
             Change::Logged(entry) => {
-                // What is of no tenant is for operators.
+                // Events without a tenant are for operators.
                 let of_tenant = entry.tenant().map(|tenant| Self::Events(Some(tenant.clone())));
                 [Self::Page, Self::Events(None)].into_iter().chain(of_tenant).for_each(tell);
             }
@@ -165,7 +165,7 @@ impl Topic {
     }
 }
 
-impl Numbered {
+impl NumberedChange {
     pub fn resource(&self) -> Resource {
         match &*self.change {
             Change::Dag(_, uid) => Resource::Dag(*uid),
@@ -180,19 +180,19 @@ impl Numbered {
     }
 }
 
-/// What came after a revision is not all kept.
+/// The changes after a revision are no longer all kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Expired;
+pub(crate) struct RevisionExpired;
 
-/// What exists, to tell a new resource from one that changed.
+/// The existing resources, to distinguish added from modified.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownResources {
     dags: BTreeSet<DagUid>,
     regions: BTreeSet<(CardId, RegionId)>,
     bindings: BTreeSet<VmId>,
 }
 
-impl Known {
+impl KnownResources {
     fn of(controller: &Controller) -> Self {
         let dags = controller.dags_after(None, None).map(|dag| dag.uid).collect();
         let of_card = |card: snic_controller::CardView| {
@@ -206,74 +206,74 @@ impl Known {
         }
     }
 
-    fn note(&mut self, change: &Change) -> Happening {
+    fn note(&mut self, change: &Change) -> ChangeKind {
         let new = match change {
             Change::Dag(_, uid) => self.dags.insert(*uid),
             Change::Region(card, region) => self.regions.insert((card.clone(), *region)),
             Change::DagDeleted(dag) => {
                 self.dags.remove(&dag.uid);
-                return Happening::Deleted;
+                return ChangeKind::Deleted;
             }
             Change::Logged(_) => true,
             Change::Binding(view) => self.bindings.insert(view.record.spec.vm.clone()),
             Change::BindingForgotten(view) => {
                 self.bindings.remove(&view.record.spec.vm);
-                return Happening::Deleted;
+                return ChangeKind::Deleted;
             }
             Change::Operation(_) => false,
         };
-        if new { Happening::Added } else { Happening::Modified }
+        if new { ChangeKind::Added } else { ChangeKind::Modified }
     }
 }
 
-/// Where the changes of a topic are.
+/// The changes of one topic.
 #[derive(Debug)]
-struct Lane {
-    /// Those in the ring.
+struct TopicIndex {
+    /// Revisions in the ring.
     revisions: VecDeque<u64>,
-    /// The last one that is not kept any more; 0 before the first.
+    /// The last one that was dropped; 0 if none.
     lost: u64,
-    /// The last one.
+    /// The latest one.
     latest: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct Ring {
-    /// What came after this revision is kept.
+    /// All changes after this revision are kept.
     floor: u64,
-    /// How many are kept.
+    /// Most changes kept.
     kept: usize,
-    changes: VecDeque<Numbered>,
-    lanes: HashMap<Topic, Lane>,
-    known: Known,
+    changes: VecDeque<NumberedChange>,
+    topics: HashMap<Topic, TopicIndex>,
+    known: KnownResources,
 }
 
 impl Ring {
-    /// Does something to each lane that a change is in.
-    fn each_lane(&mut self, change: &Change, mut act: impl FnMut(&mut Lane)) {
-        if self.lanes.is_empty() {
+    /// Calls `act` for each watched topic of a change.
+    fn each_topic(&mut self, change: &Change, mut act: impl FnMut(&mut TopicIndex)) {
+        if self.topics.is_empty() {
             return;
         }
         Topic::each(change, &mut |topic| {
-            if let Some(lane) = self.lanes.get_mut(&topic) {
-                act(lane);
+            if let Some(index) = self.topics.get_mut(&topic) {
+                act(index);
             }
         });
     }
 
-    /// The lane of a topic; a new one finds what is kept.
-    fn lane(&mut self, topic: &Topic) -> &mut Lane {
+    /// The index of a topic; a new one is built from the ring.
+    fn topic_index(&mut self, topic: &Topic) -> &mut TopicIndex {
         let changes = &self.changes;
-        self.lanes.entry(topic.clone()).or_insert_with(|| {
+        self.topics.entry(topic.clone()).or_insert_with(|| {
             let of = changes.iter().filter(|change| topic.is_of(&change.change));
             let revisions: VecDeque<u64> = of.map(|change| change.revision).collect();
             let latest = watch::Sender::new(revisions.back().copied().unwrap_or(0));
-            Lane { revisions, lost: 0, latest }
+            TopicIndex { revisions, lost: 0, latest }
         })
     }
 }
 
-/// The changes, for all watches of the server.
+/// The recent changes, for all watches of the server.
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
@@ -281,7 +281,7 @@ pub(crate) struct Hub {
     latest: AtomicU64,
 }
 
-/// Somebody who watches a topic, and has come to a revision.
+/// A watch's position: a topic and a revision.
 #[derive(Debug)]
 pub(crate) struct Follower {
     hub: Arc<Hub>,
@@ -291,18 +291,21 @@ pub(crate) struct Follower {
 }
 
 impl Hub {
-    /// Begins to collect the changes of a control plane.
+    /// Starts collecting the changes of a control plane.
+    ///
+    /// # Errors
+    /// The control plane has ended.
     pub async fn start(plane: &ControlPlane, kept: usize) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
-        let known = plane.read(Known::of).await?;
+        let known = plane.read(KnownResources::of).await?;
         let hub = Arc::new(Self::new(known, now(), kept));
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
     }
 
-    fn new(known: Known, floor: u64, kept: usize) -> Self {
-        let (changes, lanes) = (VecDeque::new(), HashMap::new());
-        let ring = Ring { floor, kept, changes, lanes, known };
+    fn new(known: KnownResources, floor: u64, kept: usize) -> Self {
+        let (changes, topics) = (VecDeque::new(), HashMap::new());
+        let ring = Ring { floor, kept, changes, topics, known };
         Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor) }
     }
 
@@ -311,7 +314,10 @@ impl Hub {
             match changes.recv().await {
                 Ok(change) => self.push(change, now()),
                 Err(broadcast::error::RecvError::Lagged(lost)) => {
-                    tracing::warn!(lost, "changes came faster than they could be numbered");
+                    tracing::warn!(
+                        lost,
+                        "changes were lost: they came faster than the hub could number them"
+                    );
                     self.clear(now());
                 }
                 Err(broadcast::error::RecvError::Closed) => return,
@@ -322,41 +328,40 @@ impl Hub {
     fn push(&self, change: Arc<Change>, now: u64) {
         let mut ring = self.ring.lock();
         let revision = now.max(self.revision() + 1);
-        let happening = ring.known.note(&change);
+        let change_kind = ring.known.note(&change);
         if ring.changes.len() == ring.kept
             && let Some(oldest) = ring.changes.pop_front()
         {
             ring.floor = oldest.revision;
-            ring.each_lane(&oldest.change, |lane| {
-                lane.revisions.pop_front();
-                lane.lost = oldest.revision;
+            ring.each_topic(&oldest.change, |index| {
+                index.revisions.pop_front();
+                index.lost = oldest.revision;
             });
         }
-        let (about, seen) = (Arc::clone(&change), Arc::default());
-        ring.changes.push_back(Numbered { revision, happening, change, seen });
+        let (about, cached) = (Arc::clone(&change), Arc::default());
+        ring.changes.push_back(NumberedChange { revision, change_kind, change, cached });
         self.latest.store(revision, Ordering::Release);
-        ring.each_lane(&about, |lane| {
-            lane.revisions.push_back(revision);
-            lane.latest.send_replace(revision);
+        ring.each_topic(&about, |index| {
+            index.revisions.push_back(revision);
+            index.latest.send_replace(revision);
         });
     }
 
-    /// Changes were lost: every watch has to begin anew.
+    /// After lost changes: every watch must start over.
     fn clear(&self, now: u64) {
         let mut ring = self.ring.lock();
         let revision = now.max(self.revision() + 1);
         ring.changes.clear();
         ring.floor = revision;
         self.latest.store(revision, Ordering::Release);
-        for lane in ring.lanes.values_mut() {
-            lane.revisions.clear();
-            lane.lost = revision;
-            lane.latest.send_replace(revision);
+        for index in ring.topics.values_mut() {
+            index.revisions.clear();
+            index.lost = revision;
+            index.latest.send_replace(revision);
         }
     }
 
-    /// The revision of the last change. What is read from the control plane afterwards is at
-    /// least as new.
+    /// The revision of the last change. State read from the control plane afterwards is at least as new.
     pub fn revision(&self) -> u64 {
         self.latest.load(Ordering::Acquire)
     }
@@ -364,94 +369,94 @@ impl Hub {
     /// Follows a topic from a revision on.
     ///
     /// # Errors
-    /// What came after it is not all kept.
-    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, Expired> {
+    /// [`RevisionExpired`].
+    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, RevisionExpired> {
         let mut ring = self.ring.lock();
         if from < ring.floor || from > self.revision() {
-            return Err(Expired);
+            return Err(RevisionExpired);
         }
-        let latest = ring.lane(&topic).latest.subscribe();
+        let latest = ring.topic_index(&topic).latest.subscribe();
         Ok(Follower { hub: Arc::clone(self), topic, seen: from, latest })
     }
 
     /// Follows a topic from now on.
     pub fn follow_from_now(self: &Arc<Self>, topic: Topic) -> Follower {
         let mut ring = self.ring.lock();
-        let latest = ring.lane(&topic).latest.subscribe();
+        let latest = ring.topic_index(&topic).latest.subscribe();
         Follower { hub: Arc::clone(self), topic, seen: self.revision(), latest }
     }
 
-    /// Looks at what a change is about, unless somebody has.
+    /// The state of a changed resource, read at most once per change.
     ///
     /// # Errors
     /// The control plane has ended.
-    pub async fn look<'a>(
+    pub async fn cached_view<'a>(
         &self,
-        change: &'a Numbered,
+        change: &'a NumberedChange,
         plane: &ControlPlane,
-    ) -> Result<&'a Look, ShellError> {
-        let look = || async {
+    ) -> Result<&'a CachedView, ShellError> {
+        let read = || async {
             let mut as_of = self.revision();
-            let seen = match &*change.change {
+            let view = match &*change.change {
                 Change::Dag(name, uid) => {
                     let (name, uid) = (name.clone(), *uid);
                     let dag = plane.read(move |controller| controller.dag_view(&name)).await?;
-                    dag.filter(|dag| dag.uid == uid).map(Seen::Dag)
+                    dag.filter(|dag| dag.uid == uid).map(ResourceView::Dag)
                 }
-                Change::DagDeleted(dag) => Some(Seen::Dag(DagView::clone(dag))),
+                Change::DagDeleted(dag) => Some(ResourceView::Dag(DagView::clone(dag))),
                 Change::Region(card, region) => {
                     let (card, region) = (card.clone(), *region);
                     let query =
                         move |controller: &Controller| controller.region_view(&card, region);
-                    plane.read(query).await?.map(Seen::Region)
+                    plane.read(query).await?.map(ResourceView::Region)
                 }
-                Change::Logged(entry) => Some(Seen::Entry(LogEntry::clone(entry))),
-                // A binding has few states, and each is told.
+                Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),
+                // A binding has few states, and each is reported.
                 Change::Binding(view) | Change::BindingForgotten(view) => {
                     as_of = change.revision;
-                    Some(Seen::Binding(BindingView::clone(view)))
+                    Some(ResourceView::Binding(BindingView::clone(view)))
                 }
                 Change::Operation(_) => None,
             };
-            Ok(Look { as_of, seen })
+            Ok(CachedView { as_of, view })
         };
-        change.seen.get_or_try_init(look).await
+        change.cached.get_or_try_init(read).await
     }
 }
 
 impl Follower {
-    /// Up to which revision all was told.
+    /// All changes up to this revision were returned.
     pub const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The next changes of the topic, the oldest first, `limit` (1 or more) at most, which are then
-    /// seen; where there is none, so is what others changed.
+    /// The next changes of the topic, oldest first, at most `limit` (at least 1). Afterwards they count
+    /// as seen; without any, so do all changes of other topics.
     ///
     /// # Errors
-    /// They are not all kept any more.
-    pub fn next(&mut self, limit: usize) -> Result<Vec<Numbered>, Expired> {
+    /// [`RevisionExpired`].
+    pub fn next(&mut self, limit: usize) -> Result<Vec<NumberedChange>, RevisionExpired> {
         let mut ring = self.hub.ring.lock();
-        let Ring { changes, lanes, .. } = &mut *ring;
-        // It is there as long as somebody follows it.
-        let Some(lane) = lanes.get(&self.topic) else { return Err(Expired) };
-        if self.seen < lane.lost {
-            return Err(Expired);
+        let Ring { changes, topics, .. } = &mut *ring;
+        // The index exists as long as somebody follows the topic.
+        let Some(index) = topics.get(&self.topic) else { return Err(RevisionExpired) };
+        if self.seen < index.lost {
+            return Err(RevisionExpired);
         }
-        let first = lane.revisions.partition_point(|revision| *revision <= self.seen);
-        let next = lane.revisions.range(first..).take(limit).filter_map(|revision| {
+        let first = index.revisions.partition_point(|revision| *revision <= self.seen);
+        let next = index.revisions.range(first..).take(limit).filter_map(|revision| {
             let at = changes.partition_point(|change| change.revision < *revision);
             changes.get(at).cloned()
         });
-        let next: Vec<Numbered> = next.collect();
+        let next: Vec<NumberedChange> = next.collect();
         self.seen = next.last().map_or_else(|| self.hub.revision(), |change| change.revision);
         Ok(next)
     }
 
-    /// Waits for a change of the topic that was not seen.
+    /// Waits for an unseen change of the topic.
     pub async fn changed(&mut self) {
         let seen = self.seen;
-        // The hub outlives those who follow it.
+        // The hub outlives its followers.
         let _ = self.latest.wait_for(|revision| *revision > seen).await;
     }
 }
@@ -459,9 +464,9 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         let mut ring = self.hub.ring.lock();
-        let is_last = |lane: &Lane| lane.latest.receiver_count() == 1;
-        if ring.lanes.get(&self.topic).is_some_and(is_last) {
-            ring.lanes.remove(&self.topic);
+        let is_last = |index: &TopicIndex| index.latest.receiver_count() == 1;
+        if ring.topics.get(&self.topic).is_some_and(is_last) {
+            ring.topics.remove(&self.topic);
         }
     }
 }
@@ -484,23 +489,23 @@ mod tests {
     }
 
     fn hub(floor: u64, kept: usize) -> Arc<Hub> {
-        Arc::new(Hub::new(Known::default(), floor, kept))
+        Arc::new(Hub::new(KnownResources::default(), floor, kept))
     }
 
     fn of(id: &str) -> Topic {
         Topic::Operation(operation(id))
     }
 
-    fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, Expired> {
+    fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, RevisionExpired> {
         seen(&mut hub.follow(of("op"), after)?)
     }
 
-    fn seen(follower: &mut Follower) -> Result<Vec<u64>, Expired> {
+    fn seen(follower: &mut Follower) -> Result<Vec<u64>, RevisionExpired> {
         Ok(follower.next(usize::MAX)?.iter().map(|change| change.revision).collect())
     }
 
     #[test]
-    fn revisions_rise_even_where_the_clock_does_not() {
+    fn revisions_increase_even_if_the_clock_does_not() {
         let hub = hub(1_000, 8);
         for now in [1_000, 900, 5_000, 5_000] {
             hub.push(change("op"), now);
@@ -517,24 +522,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_has_expired() {
+    fn revisions_outside_the_ring_have_expired() {
         let hub = hub(10, 2);
-        assert_eq!(revisions(&hub, 9), Err(Expired), "of an earlier run");
-        assert_eq!(revisions(&hub, 11), Err(Expired), "of nobody");
+        assert_eq!(revisions(&hub, 9), Err(RevisionExpired), "of an earlier run");
+        assert_eq!(revisions(&hub, 11), Err(RevisionExpired), "of nobody");
         for now in [20, 30, 40] {
             hub.push(change("op"), now);
         }
-        assert_eq!(revisions(&hub, 10), Err(Expired));
+        assert_eq!(revisions(&hub, 10), Err(RevisionExpired));
         assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
         hub.clear(50);
-        assert_eq!(revisions(&hub, 40), Err(Expired));
+        assert_eq!(revisions(&hub, 40), Err(RevisionExpired));
         assert_eq!(revisions(&hub, 50), Ok(vec![]));
         hub.push(change("op"), 60);
         assert_eq!(revisions(&hub, 50), Ok(vec![60]));
     }
 
     #[test]
-    fn who_follows_loses_only_what_is_of_its_topic() {
+    fn a_follower_loses_only_changes_of_its_topic() {
         let hub = hub(10, 2);
         let mut quiet = hub.follow_from_now(of("quiet"));
         let mut busy = hub.follow_from_now(of("busy"));
@@ -542,33 +547,33 @@ mod tests {
         for now in [30, 40] {
             hub.push(change("busy"), now);
         }
-        assert_eq!(seen(&mut quiet), Err(Expired), "its own was driven out");
+        assert_eq!(seen(&mut quiet), Err(RevisionExpired), "its own change was dropped");
         assert_eq!(seen(&mut busy), Ok(vec![30, 40]));
         let mut quiet = hub.follow_from_now(of("quiet"));
         for now in [50, 60, 70] {
             hub.push(change("busy"), now);
         }
-        assert_eq!(seen(&mut quiet), Ok(vec![]), "others' changes are nothing to it");
+        assert_eq!(seen(&mut quiet), Ok(vec![]), "changes of other topics do not matter");
         assert_eq!(quiet.seen(), 70, "and it may resume from the last of them");
-        assert_eq!(seen(&mut busy), Err(Expired), "one of three is not kept");
+        assert_eq!(seen(&mut busy), Err(RevisionExpired), "one of three is not kept");
         hub.clear(80);
-        assert_eq!(seen(&mut quiet), Err(Expired), "nobody knows what was lost");
+        assert_eq!(seen(&mut quiet), Err(RevisionExpired), "nobody knows what was lost");
     }
 
     #[test]
-    fn a_topic_costs_nothing_once_nobody_follows_it() {
+    fn an_unwatched_topic_has_no_index() {
         let hub = hub(10, 2);
         let (first, second) = (hub.follow_from_now(of("a")), hub.follow_from_now(of("a")));
-        let lanes = || hub.ring.lock().lanes.len();
-        assert_eq!(lanes(), 1);
+        let topics = || hub.ring.lock().topics.len();
+        assert_eq!(topics(), 1);
         drop(first);
-        assert_eq!(lanes(), 1);
+        assert_eq!(topics(), 1);
         drop(second);
-        assert_eq!(lanes(), 0);
+        assert_eq!(topics(), 0);
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_for_what_is_its_own() {
+    async fn a_follower_is_woken_only_for_its_topic() {
         let hub = hub(10, 4);
         let mut follower = hub.follow_from_now(of("op"));
         hub.push(change("another"), 20);

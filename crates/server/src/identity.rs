@@ -1,8 +1,9 @@
-//! Who calls: from the client's certificate, or, where plain text is allowed, from a header.
+//! The caller's identity: from the client's certificate, or, where plain text is allowed, from a header.
 //!
-//! A certificate has exactly one URI among its alternative names, and that URI is of this server's
-//! trust domain: `spiffe://<trust domain>/` and then `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`.
-//! Two URIs would be two identities, and the server would have to choose; it refuses instead.
+//! A certificate must have exactly one URI among its subject alternative names, in this server's trust
+//! domain: `spiffe://<trust domain>/` followed by `tenant/<id>`, `operator/<name>` or
+//! `orchestrator/<name>`. Common names, DNS names and e-mail addresses are no identities. Two URIs would
+//! be two identities, so they are rejected.
 
 use std::fmt;
 
@@ -10,22 +11,28 @@ use snic_controller::Caller;
 use snic_domain::TenantId;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// The header that says who calls where plain text is allowed.
+/// The header with the caller's identity where plain text is allowed.
 pub const IDENTITY_HEADER: &str = "snic-identity";
-/// Longest trust domain, in characters: a DNS name has 255, and SPIFFE takes no more.
+/// Longest trust domain, in characters: SPIFFE's limit.
 const TRUST_DOMAIN_CHARS_MAX: usize = 255;
 
 /// The domain that identities belong to, such as `snic.example.org`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustDomain(String);
 
-/// A text that is no trust domain.
+/// An invalid trust domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no trust domain: 1 to {TRUST_DOMAIN_CHARS_MAX} of a-z, 0-9, '.', '-' and '_'")]
+#[error(
+    "{0:?} is not a valid trust domain (expected 1 to {TRUST_DOMAIN_CHARS_MAX} characters of a-z, \
+     0-9, '.', '-' and '_')"
+)]
 pub struct InvalidTrustDomain(String);
 
 impl TrustDomain {
-    /// Checks and takes the text, by SPIFFE's rules.
+    /// Validates the text by SPIFFE's rules.
+    ///
+    /// # Errors
+    /// [`InvalidTrustDomain`] for an empty or long text, and for other characters.
     pub fn new(text: &str) -> Result<Self, InvalidTrustDomain> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
         if (1..=TRUST_DOMAIN_CHARS_MAX).contains(&text.len()) && text.bytes().all(plain) {
@@ -42,25 +49,25 @@ impl fmt::Display for TrustDomain {
     }
 }
 
-/// Why nobody can be told from a connection. The text says what was expected and repeats nothing
-/// but what the client itself sent.
+/// Why a connection has no identity. The text says what is expected, and repeats only what the client
+/// itself sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoIdentity {
-    /// No certificate came.
-    #[error("no client certificate; one with the URI {} is needed", forms(.0))]
+    /// The client sent no certificate.
+    #[error("no client certificate; one with the URI {} is required", forms(.0))]
     NoCertificate(TrustDomain),
-    /// The certificate cannot be read.
-    #[error("the client certificate cannot be read: {0}")]
+    /// The certificate cannot be parsed.
+    #[error("the client certificate cannot be parsed: {0}")]
     Unreadable(String),
     /// There is not exactly one URI.
-    #[error("the client certificate has {found} URIs; exactly one is needed: {}", forms(.domain))]
+    #[error("the client certificate has {found} URIs; exactly one is required: {}", forms(.domain))]
     NotOneUri {
-        /// How many there are.
+        /// Number of URIs.
         found: usize,
         /// This server's domain.
         domain: TrustDomain,
     },
-    /// The URI is of another form or domain.
+    /// The URI has another form or domain.
     #[error("the client certificate's URI {uri:?} is not {}", forms(.domain))]
     WrongUri {
         /// The URI, cut to 160 characters.
@@ -68,10 +75,10 @@ pub enum NoIdentity {
         /// This server's domain.
         domain: TrustDomain,
     },
-    /// The header is missing or of another form.
+    /// The header is missing, malformed or repeated.
     #[error(
-        "header {IDENTITY_HEADER} is missing or malformed; over plain text it is needed once: \
-         tenant/<id>, operator/<name> or orchestrator/<name>"
+        "header {IDENTITY_HEADER} is missing, malformed or repeated (expected once over plain text: \
+         tenant/<id>, operator/<name> or orchestrator/<name>)"
     )]
     Header,
 }
@@ -83,8 +90,10 @@ fn forms(domain: &TrustDomain) -> String {
     )
 }
 
-/// Who a certificate (DER) says its holder is. That it is valid and from a trusted authority was
-/// checked by the TLS handshake.
+/// The identity in a certificate (DER). The TLS handshake has verified the certificate itself.
+///
+/// # Errors
+/// [`NoIdentity`] where the certificate has not exactly one URI of a caller in this trust domain.
 pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<Caller, NoIdentity> {
     let unreadable = |error: &dyn fmt::Display| NoIdentity::Unreadable(error.to_string());
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| unreadable(&error))?;
@@ -110,7 +119,10 @@ pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<Caller, NoIden
     })
 }
 
-/// Who the header says the caller is; for connections that plain text is allowed on.
+/// The identity in the header, for connections where plain text is allowed.
+///
+/// # Errors
+/// [`NoIdentity::Header`].
 pub fn of_header(headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
     let mut values = headers.get_all(IDENTITY_HEADER).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -119,7 +131,7 @@ pub fn of_header(headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
     value.to_str().ok().and_then(of_path).ok_or(NoIdentity::Header)
 }
 
-/// `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`; all follow the rule of ids.
+/// Parses `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`; names follow the rules of ids.
 fn of_path(path: &str) -> Option<Caller> {
     let (kind, name) = path.split_once('/')?;
     let id = TenantId::new(name).ok()?;
@@ -154,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trust_domain_is_a_plain_name() {
+    fn trust_domains_are_validated() {
         for good in ["snic.example.org", "a", "x-y_z.1"] {
             assert_eq!(TrustDomain::new(good).map(|domain| domain.to_string()), Ok(good.into()));
         }
@@ -164,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_certificate_are_nobody() {
+    fn malformed_certificates_have_no_identity() {
         let domain = TrustDomain::new("snic.test").expect("valid");
         for bytes in [&b""[..], b"hello", &[0x30, 0x82, 0xFF, 0xFF]] {
             let error = of_certificate(bytes, &domain).expect_err("no certificate");

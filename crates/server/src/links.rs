@@ -1,5 +1,5 @@
-//! How cards are reached: what an adapter learns when it opens a card and no register says. It is
-//! shown to operators, and nothing is decided by it.
+//! Card links: facts that an adapter learns when it opens a card and that no register contains. They are
+//! shown to operators and decide nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 use snic_api::v1;
 use snic_domain::CardId;
 
-/// How one card is reached.
+/// How a card is connected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardLink {
-    /// By what: `simulated`, `XRT 2.13.0`.
+    /// Driver, such as `simulated` or `XRT 2.13.0`.
     pub driver: String,
-    /// How it is attached, such as `card 0 through XRT`.
+    /// Attachment, such as `card 0 through XRT`.
     pub link: String,
-    /// UUID of the shell or role that it holds; empty where it has none.
+    /// UUID of the loaded shell or role; empty if there is none.
     pub shell: String,
 }
 
-/// The links of all cards, as they were when each was last opened. Clones share them.
+/// The links of all cards, as of their last opening. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, CardLink>>>);
 
 impl CardLinks {
-    /// Remembers how a card is reached.
+    /// Sets a card's link.
     pub fn set(&self, card: CardId, link: CardLink) {
         self.0.lock().insert(card, link);
     }
 
-    /// Adds what is known to a card as clients see it.
+    /// Adds a card's link to its message.
     pub(crate) fn fill(&self, card: &mut v1::Card) {
         let id = card.name.strip_prefix("cards/").and_then(|id| CardId::new(id).ok());
         if let Some(known) = id.and_then(|id| self.0.lock().get(&id).cloned()) {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_that_was_opened_is_shown_with_its_link_and_no_other() {
+    fn only_an_opened_card_has_its_link() {
         let links = CardLinks::default();
         let link = CardLink { driver: "XRT 2.13.0".into(), ..CardLink::default() };
         links.clone().set("card1".parse().expect("a label"), link);

@@ -1,8 +1,8 @@
-//! Where the server listens, and what it knows of a connection.
+//! Listeners, and what the server knows about a connection.
 //!
-//! Plain text says who calls in a header that anybody can write, so it is possible only where
-//! whoever can connect is trusted anyway, and only if the settings say so: on loopback addresses
-//! and Unix sockets.
+//! In plain text the caller's identity is a header that anybody can write. It is therefore allowed only
+//! where every peer is trusted anyway, on loopback addresses and Unix sockets, and only if the settings
+//! say so.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,50 +20,50 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::CertificateDer;
 use tonic::transport::server::{Connected, TlsConnectInfo};
 
-use crate::gate::{Room, room};
+use crate::gate::{CallSlots, call_slots};
 use crate::identity::NoIdentity;
 use crate::settings::{Limits, ServerSettings};
 
-/// Connections that were accepted and not begun to be served: one is enough, the kernel keeps more.
+/// Accepted connections that wait to be served: few are enough, as the kernel queues more.
 const ACCEPTED_MAX: usize = 16;
-/// Rights of a Unix socket: its owner's only.
+/// Permissions of a Unix socket: owner only.
 const SOCKET_MODE: u32 = 0o600;
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The settings name no address.
-    #[error("the server has nowhere to listen; set a TCP address or a Unix socket")]
+    #[error("no listener configured; set a TCP address or a Unix socket")]
     Nowhere,
     /// Plain text without the flag.
     #[error(
-        "{at} would be served in plain text; give certificates, or allow plain text explicitly"
+        "{at} would be served in plain text; configure certificates, or allow plain text explicitly"
     )]
     PlainText {
-        /// Where.
+        /// The address or socket.
         at: String,
     },
-    /// Plain text where others can reach it.
+    /// Plain text where other machines can reach it.
     #[error(
-        "{at} is not a loopback address: plain text is possible only on loopback and Unix sockets; \
-         give certificates"
+        "{at} is not a loopback address: plain text is allowed only on loopback and Unix sockets; \
+         configure certificates"
     )]
     NotLoopback {
-        /// Where.
+        /// The address.
         at: SocketAddr,
     },
-    /// Another server is there.
+    /// Another server uses the socket.
     #[error("the socket {} is in use by another server", .path.display())]
     SocketInUse {
         /// The socket.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// The address cannot be bound.
     #[error("cannot listen on {at}")]
     Bind {
-        /// Where.
+        /// The address or socket.
         at: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -97,13 +97,13 @@ pub(crate) struct Listeners {
     pub unix: Option<(UnixListener, SocketFile)>,
 }
 
-/// A socket's file, which goes when the server does.
+/// A socket's file, removed with the server.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Someone else may have removed it.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -123,7 +123,7 @@ pub(crate) async fn bind(settings: &ServerSettings) -> Result<Listeners, ListenE
 
 fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let failed = |source| ListenError::Bind { at: path.display().to_string(), source };
-    // The file outlives a killed server: it is taken over only where nobody answers.
+    // The file of a killed server stays: it is replaced only if nobody answers.
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(ListenError::SocketInUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -138,21 +138,21 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     Ok((listener, file))
 }
 
-/// What is known of the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// Whether it may say in a header who it is.
+    /// Whether a header may state its identity.
     pub plain_text: bool,
-    /// Room for its calls.
-    pub room: Room,
-    /// Who its certificate says it is, once that was read.
+    /// Permits for its calls.
+    pub call_slots: CallSlots,
+    /// The identity in its certificate, once parsed.
     pub identity: Arc<OnceLock<Result<Caller, NoIdentity>>>,
 }
 
-/// The client's certificates, its own first; none where it gave none.
+/// The client's certificates, its own first; empty if it sent none.
 pub(crate) type Certificates = Arc<Vec<CertificateDer<'static>>>;
 
-/// The peer of a request; over plain text there can be no certificates.
+/// The peer of a request; `None` for the certificates means plain text.
 pub(crate) fn peer_of(extensions: &http::Extensions) -> Option<(&Peer, Option<Certificates>)> {
     if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
         return Some((info.get_ref(), info.peer_certs()));
@@ -166,7 +166,7 @@ enum Io {
     Unix(UnixStream),
 }
 
-/// A connection of either kind, with its place among those that the server takes.
+/// A connection of either kind, with its permit.
 #[derive(Debug)]
 pub(crate) struct Connection {
     io: Io,
@@ -231,9 +231,8 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Accepts connections until the stream is dropped. Those over the limit are closed at once, so
-/// that a client sees a refusal and not a hang; a failing accept (too many open files) is tried
-/// again.
+/// Accepts connections until the stream is dropped. Connections over the limit are closed at once, so
+/// that the client sees an error instead of a hang; a failed accept (too many open files) is retried.
 pub(crate) fn accept(
     listener: Listener,
     plain_text: bool,
@@ -251,16 +250,20 @@ pub(crate) fn accept(
             let io = match io {
                 Ok(io) => io,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     continue;
                 }
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::warn!(limit = limits.connections_max, "a connection over the limit");
+                tracing::warn!(
+                    limit = limits.connections_max,
+                    "connection closed: too many connections"
+                );
                 continue;
             };
-            let peer = Peer { plain_text, room: room(&limits), identity: Arc::default() };
+            let peer =
+                Peer { plain_text, call_slots: call_slots(&limits), identity: Arc::default() };
             if accepted.send(Ok(Connection { io, peer, _place: place })).await.is_err() {
                 return;
             }
@@ -272,8 +275,8 @@ pub(crate) fn accept(
 /// One listener of either kind.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// With its file, which goes when the listener does.
-    Unix(UnixListener, #[expect(dead_code, reason = "it is there to be dropped")] SocketFile),
+    /// With its file, removed with the listener.
+    Unix(UnixListener, #[expect(dead_code, reason = "held only to be dropped")] SocketFile),
 }
 
 impl Listener {
@@ -281,7 +284,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // A reply is one small write; it is not to wait for another.
+                // A reply is one small write that must not wait for another.
                 stream.set_nodelay(true)?;
                 Ok(Io::Tcp(stream))
             }

@@ -1,4 +1,4 @@
-//! The state of the control plane as metrics.
+//! Metrics read from the control plane.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
 
-/// Reads the control plane, for whoever asks the metrics next.
+/// Updates the metrics that are read from the control plane.
 ///
 /// # Errors
 /// The control plane has ended.

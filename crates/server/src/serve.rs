@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::v1;
+use snic_controller::Caller;
+use snic_web::{Authorize, PageLimits};
 use tokio::sync::{Semaphore, watch};
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
@@ -14,33 +16,33 @@ use tonic_health::server::HealthReporter;
 
 use crate::gate::Gate;
 use crate::hub::Hub;
+use crate::identity::{self, TrustDomain};
 use crate::listen::{self, ListenError, Listener, Listeners};
 use crate::services::{CHUNK_BYTES_MAX, Services};
-use crate::settings::{ServerSettings, TlsSettings};
+use crate::settings::{ServerSettings, TlsSettings, WebSettings};
 use crate::shell::{ControlPlane, ShellError};
-use crate::web;
 
-/// How long a TLS handshake may take.
-pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How often the control plane is asked whether it still answers.
+/// Time limit of a TLS handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Interval of health checks of the control plane.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// Around a chunk of an upload: tags and lengths of the message.
+/// Encoding overhead of an upload's chunk.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
 
 /// Why the server does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It cannot listen.
+    /// Listening failed.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Certificates or key are not what they should be.
-    #[error("the server's certificates or key cannot be used; all three are PEM files")]
+    /// Certificates or key are invalid.
+    #[error("the server's certificates or key are invalid; all three must be PEM")]
     Tls(#[source] tonic::transport::Error),
-    /// The same of the page for browsers.
-    #[error("the page's certificates or key cannot be used: {0}; all three are PEM files")]
+    /// The page's certificates or key are invalid.
+    #[error("the page's certificates or key are invalid: {0}; all three must be PEM")]
     WebTls(String),
-    /// The API's descriptors cannot be served.
-    #[error("the API's descriptors are damaged")]
+    /// The API's descriptors are invalid.
+    #[error("the API's descriptors are invalid")]
     Reflection(#[source] tonic_reflection::server::Error),
     /// The control plane does not answer.
     #[error(transparent)]
@@ -50,13 +52,13 @@ pub enum ServeError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// A server whose listeners are bound; clients can connect and wait until it serves.
+/// A server with bound listeners: clients can connect, and wait until it serves.
 #[derive(Debug)]
 pub struct Bound {
     settings: ServerSettings,
     listeners: Listeners,
     tls: Option<ServerTlsConfig>,
-    web: Option<web::Listening>,
+    web: Option<snic_web::Listening>,
 }
 
 /// Binds the listeners of the settings.
@@ -65,20 +67,52 @@ pub struct Bound {
 /// [`ListenError`] where an address is taken or may not be served, [`ServeError::Tls`] where the
 /// certificates cannot be used.
 pub async fn bind(settings: ServerSettings) -> Result<Bound, ServeError> {
-    // The only provider that is linked; another part of the program may have installed it.
+    // The only linked provider; another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tls = settings.tls.as_ref().map(tls_config);
     if let Some(tls) = &tls {
-        // Only the builder reads the certificates: better now than at the first connection.
+        // Only the builder validates the certificates: better now than at the first connection.
         Server::builder().tls_config(tls.clone()).map_err(ServeError::Tls)?;
     }
     let listeners = listen::bind(&settings).await?;
-    let web = settings.web.as_ref().map(web::bind).transpose()?;
+    let web = settings.web.as_ref().map(bind_page).transpose()?;
     Ok(Bound { settings, listeners, tls, web })
 }
 
-/// Clients may come without a certificate, so that health checks need none and others are told
-/// what is expected; a certificate that comes is always verified.
+fn bind_page(settings: &WebSettings) -> Result<snic_web::Listening, ServeError> {
+    let tls = settings.tls.as_ref().map(|tls| snic_web::TlsPem {
+        certificate: &tls.certificate,
+        key: &tls.key,
+        client_authority: &tls.client_authority,
+    });
+    let bound = snic_web::bind(settings.address, tls, settings.plain_text.clone());
+    bound.map_err(|error| match error {
+        snic_web::BindError::PlainText(at) => ListenError::PlainText { at: at.to_string() }.into(),
+        snic_web::BindError::NotLoopback(at) => ListenError::NotLoopback { at }.into(),
+        snic_web::BindError::Listen { at, source } => {
+            ListenError::Bind { at: at.to_string(), source }.into()
+        }
+        snic_web::BindError::Tls(text) => ServeError::WebTls(text),
+    })
+}
+
+/// Admits browsers whose certificate is an operator's.
+fn operators_only(domain: TrustDomain) -> Authorize {
+    Arc::new(move |certificate| {
+        match certificate.map(|der| identity::of_certificate(der, &domain)) {
+            Some(Ok(Caller::Operator(_))) => Ok(()),
+            Some(Ok(_)) => Err("this page is for operators".to_owned()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err(format!(
+                "this page is for operators: import a client certificate for \
+                 spiffe://{domain}/operator/<name> into the browser"
+            )),
+        }
+    })
+}
+
+/// Client certificates are optional, so that health checks need none and other callers get a helpful
+/// error; a certificate that is sent is always verified.
 fn tls_config(tls: &TlsSettings) -> ServerTlsConfig {
     ServerTlsConfig::new()
         .identity(Identity::from_pem(&tls.certificate, &tls.key))
@@ -87,7 +121,10 @@ fn tls_config(tls: &TlsSettings) -> ServerTlsConfig {
         .timeout(HANDSHAKE_MAX)
 }
 
-/// Binds and serves until `shutdown`: see [`Bound::serve`].
+/// Binds, and serves until `shutdown`; see [`Bound::serve`].
+///
+/// # Errors
+/// Those of [`bind`] and [`Bound::serve`].
 pub async fn serve(
     plane: ControlPlane,
     settings: ServerSettings,
@@ -97,18 +134,21 @@ pub async fn serve(
 }
 
 impl Bound {
-    /// The TCP address, with the port that was taken.
+    /// The TCP address, with the assigned port.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.listeners.tcp.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// The address of the page for browsers, with the port that was taken.
+    /// The address of the page for browsers, with the assigned port.
     pub fn web_address(&self) -> Option<SocketAddr> {
-        self.web.as_ref().and_then(web::Listening::address)
+        self.web.as_ref().and_then(snic_web::Listening::address)
     }
 
-    /// Serves until `shutdown`, then ends streams, lets calls end for as long as the settings give
-    /// them, and returns.
+    /// Serves until `shutdown`; then ends streams, waits for running calls for the configured time, and
+    /// returns.
+    ///
+    /// # Errors
+    /// [`ServeError`] where the control plane has ended or the transport failed.
     pub async fn serve(
         mut self,
         plane: ControlPlane,
@@ -126,9 +166,9 @@ impl Bound {
         let grace = self.settings.limits.grace;
         let running = self.run(routes, &stopping);
         let result = run_until(running, shutdown, &stop, grace).await;
-        // Where the server ended by itself, the task still has to be told.
+        // If the server ended by itself, the task must still be stopped.
         stop.send_replace(true);
-        // It ends by itself; that it panicked would have been logged.
+        // It ends by itself; a panic has printed its own message.
         let _ = watched.await;
         if let Some(page) = page {
             let _ = page.await;
@@ -136,16 +176,22 @@ impl Bound {
         result
     }
 
-    /// Serves the page for browsers, where the settings want one.
+    /// Serves the page for browsers, if configured.
     fn page(
         &mut self,
         services: &Services,
         stopping: &watch::Receiver<bool>,
     ) -> Option<tokio::task::JoinHandle<()>> {
         let page = self.web.take()?;
-        let (services, settings) = (services.clone(), self.settings.clone());
-        let stopping = stopping.clone();
-        Some(tokio::spawn(async move { page.serve(services, &settings, stopping).await }))
+        let limits = &self.settings.limits;
+        let limits = PageLimits {
+            browsers_max: limits.browsers_max,
+            connections_max: limits.connections_max,
+            unread_max: limits.unread_max,
+        };
+        let authorize = operators_only(self.settings.trust_domain.clone());
+        let (services, stopping) = (services.clone(), stopping.clone());
+        Some(tokio::spawn(page.serve(services, authorize, limits, stopping)))
     }
 
     /// Serves on all listeners until `stopping`.
@@ -172,7 +218,7 @@ impl Bound {
                 }
                 let connections = listen::accept(listener, plain_text, places, &settings.limits);
                 let stopped = async move {
-                    // Where the sender is gone the server is too.
+                    // Without a sender the server has stopped.
                     let _ = stopping.wait_for(|stopping| *stopping).await;
                 };
                 let router = server.layer(gate).add_routes(routes);
@@ -190,7 +236,7 @@ impl Bound {
 
 fn builder(settings: &ServerSettings) -> Server {
     let limits = &settings.limits;
-    // More streams than calls, so that one too many is refused and does not wait in the client.
+    // More streams than calls, so that an excess call is rejected instead of waiting in the client.
     let streams = u32::try_from(limits.calls_per_connection_max.saturating_mul(2));
     Server::builder()
         .max_concurrent_streams(streams.unwrap_or(u32::MAX))
@@ -198,7 +244,7 @@ fn builder(settings: &ServerSettings) -> Server {
         .http2_keepalive_timeout(Some(limits.keep_alive_timeout))
 }
 
-/// Runs until the end, or until `shutdown` and the grace after it.
+/// Runs until the end, or until `shutdown` and the grace period after it.
 async fn run_until(
     running: impl Future<Output = Result<(), ServeError>>,
     shutdown: impl Future<Output = ()>,
@@ -210,18 +256,18 @@ async fn run_until(
         result = &mut running => return result,
         () = shutdown => {}
     }
-    tracing::info!("stopping: streams are ended, calls under way may end");
+    tracing::info!("stopping: ending streams, waiting for running calls");
     stop.send_replace(true);
     match tokio::time::timeout(grace, running).await {
         Ok(result) => result,
         Err(_) => {
-            tracing::warn!(?grace, "calls that did not end in time are cut");
+            tracing::warn!(?grace, "running calls were cut off");
             Ok(())
         }
     }
 }
 
-/// The names of the services, for health.
+/// Names of the services, for health checks.
 const SERVICES: [&str; 13] = [
     "",
     "snic.control.v1.AuditService",
@@ -289,7 +335,7 @@ fn routes(
     Ok((health, routes.routes()))
 }
 
-/// Serving while the control plane answers and nobody stops the server.
+/// Reports SERVING while the control plane answers and the server is not stopping.
 async fn watch_health(
     plane: ControlPlane,
     health: HealthReporter,

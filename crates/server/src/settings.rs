@@ -1,4 +1,4 @@
-//! What the server is told: where to listen, whom to believe, how much to take.
+//! Settings of the server: listeners, trust domain, limits, and what the daemon plugs in.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,47 +7,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_api::v1;
+use snic_audit::AuditLog;
 use snic_domain::{Bitstream, NtType};
+use snic_web::PageKey;
 
-use crate::audit::AuditLog;
 use crate::identity::TrustDomain;
 use crate::links::CardLinks;
-use crate::web::PageKey;
 
 /// Longest wait of `WaitOperation`, whatever the caller asks for.
 pub const WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// Where and how to serve.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// The address to listen on; port 0 takes any that is free. With [`ServerSettings::tls`] over
-    /// mutual TLS, without it in plain text.
+    /// The TCP address to listen on; port 0 picks a free port. With [`ServerSettings::tls`] over mutual
+    /// TLS, otherwise in plain text.
     pub tcp: Option<SocketAddr>,
     /// Certificates of the TCP listener.
     pub tls: Option<TlsSettings>,
     /// A Unix socket to listen on, in plain text.
     pub unix: Option<PathBuf>,
-    /// Allows plain text, on loopback addresses and the Unix socket only. Whoever reaches these
-    /// may then call itself anyone.
+    /// Allows plain text on loopback addresses and the Unix socket. Every peer there may then claim any
+    /// identity.
     pub plain_text: bool,
-    /// Where the page for browsers is served; nowhere without it.
+    /// The page for browsers; not served if `None`.
     pub web: Option<WebSettings>,
     /// The domain that identities belong to.
     pub trust_domain: TrustDomain,
-    /// How much to take.
+    /// Limits.
     pub limits: Limits,
-    /// Looks into the bytes of uploads.
+    /// Validates uploads.
     pub upload_check: UploadCheck,
     /// How cards are reached.
     pub card_links: CardLinks,
-    /// Where it is written down who changed what; without it nowhere.
+    /// The audit log; not kept if `None`.
     pub audit: Option<AuditLog>,
-    /// What support bundles have of the server.
+    /// The server's part of support bundles.
     pub diagnostics: DiagnosticsSource,
 }
 
 impl ServerSettings {
-    /// Settings that listen nowhere yet.
+    /// Default settings without listeners.
     pub fn new(trust_domain: TrustDomain, upload_check: UploadCheck) -> Self {
         Self {
             tcp: None,
@@ -65,19 +65,18 @@ impl ServerSettings {
     }
 }
 
-/// Where the page for browsers is served.
+/// Settings of the page for browsers.
 #[derive(Debug, Clone)]
 pub struct WebSettings {
-    /// The address to listen on; port 0 takes any that is free.
+    /// The address to listen on; port 0 picks a free port.
     pub address: SocketAddr,
-    /// Certificates. Operators are who their client certificates say.
+    /// Certificates. Browsers need an operator's client certificate.
     pub tls: Option<TlsSettings>,
-    /// Allows to do without, on loopback addresses only, for whoever has this key. One that is easy
-    /// to guess is as good as none.
+    /// Allows plain text on a loopback address to browsers with this key. A weak key is rejected.
     pub plain_text: Option<PageKey>,
 }
 
-/// The server's certificate, and the authority that clients' certificates come from; all PEM.
+/// The server's certificate, and the authority of its clients; all PEM.
 #[derive(Clone)]
 pub struct TlsSettings {
     /// The server's certificate chain, its own first.
@@ -95,42 +94,41 @@ impl fmt::Debug for TlsSettings {
     }
 }
 
-/// How much the server takes before it says so. Each bounds memory or time that a client could
-/// otherwise make the server spend without end.
+/// Limits of the server. Each bounds memory or time that a client could otherwise consume without end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; further ones are closed.
     pub connections_max: usize,
     /// Calls at once on one connection, streams included.
     pub calls_per_connection_max: usize,
-    /// Calls that answer at once, in all.
+    /// Short calls at once, in total.
     pub calls_max: usize,
-    /// Watches and waits, in all.
+    /// Watches and waits, in total.
     pub streams_max: usize,
     /// Watches and waits of one caller.
     pub streams_per_caller_max: usize,
-    /// Browsers at once that watch the page.
+    /// Browsers that may watch the page at once.
     pub browsers_max: usize,
-    /// How long a browser may read nothing while something waits for it.
+    /// How long a browser may read nothing while data waits for it.
     pub unread_max: Duration,
     /// Uploads at once; each holds up to 16 MiB.
     pub uploads_max: usize,
     /// Largest message, in bytes; chunks of uploads have a limit of their own.
     pub message_bytes_max: usize,
-    /// How long a call may take that does not say.
+    /// Deadline of a call without one.
     pub deadline: Duration,
-    /// How long a call may take, whatever it says. Waits may take longer.
+    /// Longest deadline of a call. Waits may take longer.
     pub deadline_max: Duration,
-    /// After how long a silent connection is asked whether it is still there.
+    /// Idle time after which a connection is pinged.
     pub keep_alive: Duration,
-    /// How long it may take to answer that.
+    /// Time limit for the reply to the ping.
     pub keep_alive_timeout: Duration,
-    /// Changes that are kept for watches: one that falls behind by more has to begin anew. Each
-    /// has some kilobytes at most.
+    /// Changes kept for watches: a watch that falls behind by more must start over. Each has a few
+    /// kilobytes at most.
     pub changes_kept: usize,
-    /// How often an idle watch is told a revision to resume from.
+    /// Interval of bookmarks on an idle watch.
     pub bookmark: Duration,
-    /// How long calls may go on once the server stops.
+    /// How long running calls may continue once the server stops.
     pub grace: Duration,
 }
 
@@ -157,22 +155,22 @@ impl Default for Limits {
     }
 }
 
-/// The function of a [`DiagnosticsSource`].
+/// Function of a [`DiagnosticsSource`].
 type Diagnose = dyn Fn() -> v1::Diagnostics + Send + Sync;
 
-/// Says what support bundles have of the server: the daemon knows its settings and its log. Without
-/// a function there is nothing to say.
+/// Collects the server's part of support bundles: the daemon knows its settings and log. Empty by
+/// default.
 #[derive(Clone, Default)]
 pub struct DiagnosticsSource(Option<Arc<Diagnose>>);
 
 impl DiagnosticsSource {
-    /// From a function, which must not block for long and tells no secrets.
-    pub fn new(look: impl Fn() -> v1::Diagnostics + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(look)))
+    /// From a function, which must not block for long and must not reveal secrets.
+    pub fn new(collect: impl Fn() -> v1::Diagnostics + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(collect)))
     }
 
-    pub(crate) fn look(&self) -> v1::Diagnostics {
-        self.0.as_ref().map_or_else(v1::Diagnostics::default, |look| look())
+    pub(crate) fn collect(&self) -> v1::Diagnostics {
+        self.0.as_ref().map_or_else(v1::Diagnostics::default, |collect| collect())
     }
 }
 
@@ -182,47 +180,47 @@ impl fmt::Debug for DiagnosticsSource {
     }
 }
 
-/// An upload whose size, digest and NT types are right already.
+/// An upload whose size, digest and NT types have been checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// What they are declared to be.
+    /// The declaration.
     pub declared: &'a Bitstream,
-    /// The declared NT types, in their order.
+    /// The declared NT types, in order.
     pub nts: &'a [NtType],
-    /// The signature that came with it; may be empty.
+    /// The signature; may be empty.
     pub signature: &'a [u8],
 }
 
-/// What is wrong with an upload.
+/// Why an upload is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadProblem {
-    /// The field of the header that does not fit the bytes, such as `nts[1]`; `chunk` where the
-    /// bytes are wrong whatever is declared.
+    /// The header field that contradicts the bytes, such as `nts[1]`; `chunk` where the bytes themselves
+    /// are invalid.
     pub field: String,
-    /// What is wrong with it and what to do.
+    /// What is wrong, and what to do.
     pub what: String,
 }
 
-/// The function of an [`UploadCheck`].
-type Look = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync;
+/// Function of an [`UploadCheck`].
+type UploadValidator = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync;
 
-/// Says whether an upload's bytes are what they are declared to be, from what is in them, and which
-/// trusted key has signed them, if one has. The
-/// server knows no format of bitstreams; the daemon passes one in.
+/// Validates an upload's bytes against their declaration, and returns the name of the trusted key that
+/// signed them, if one did. The server knows no bitstream format; the daemon passes the function in.
 #[derive(Clone)]
-pub struct UploadCheck(Arc<Look>);
+pub struct UploadCheck(Arc<UploadValidator>);
 
 impl UploadCheck {
-    /// From a function. It may take long: it is called on a thread for that.
+    /// From a function. It may block: it runs on a blocking thread.
     pub fn new(
-        look: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
+        validate: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(look))
+        Self(Arc::new(validate))
     }
 
-    pub(crate) fn look(&self, upload: Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> {
+    /// Validates an upload.
+    pub(crate) fn validate(&self, upload: Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> {
         (self.0)(upload)
     }
 }

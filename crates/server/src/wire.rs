@@ -17,7 +17,7 @@ mod fairness;
 
 pub(crate) use fairness::{event, fairness};
 
-/// Who reads, as the conversions want it.
+/// The reader, for conversions that depend on it.
 pub(crate) const fn reader(caller: &Caller) -> Reader<'_> {
     match caller {
         // Orchestrators are told of bindings only; no method that reads DAGs is for them.
@@ -106,7 +106,7 @@ fn mapping(view: &DagView, reader: Reader<'_>) -> Option<v1::Mapping> {
     })
 }
 
-/// Why a DAG is mapped as it is; `None` while it has no place.
+/// Why a DAG is mapped as it is; `None` while it is not mapped.
 pub(crate) fn explanation(view: &DagView, reader: Reader<'_>) -> Option<v1::Explanation> {
     let why = view.explanation.as_ref()?;
     let card = view.mapping.as_ref().map(|mapping| &mapping.card);
@@ -157,7 +157,7 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
     }
 }
 
-/// Bytes are counted by DAG on the card: those of packets without one are in none.
+/// The card counts bytes by DAG: packets without a DAG are in none of these.
 fn counters(counters: &CardCounters) -> v1::CardCounters {
     let of = |cause: DropCause| {
         let all = DropCause::ALL.iter().zip(counters.drops);
@@ -197,7 +197,7 @@ pub(crate) const fn cause_word(cause: DropCause) -> &'static str {
     }
 }
 
-/// A card that could never be opened: nothing is known of it but why.
+/// A card that was never opened: only the reason is known.
 pub(crate) fn absent_card(card: &snic_domain::CardId, reason: &str) -> v1::Card {
     v1::Card {
         name: name::of_card(card),
@@ -279,7 +279,7 @@ fn target_of(work: &Work) -> (String, Verb) {
     }
 }
 
-/// The name of the resource that an operation changes.
+/// Name of the resource that an operation changes.
 pub(crate) fn target(work: &Work) -> String {
     target_of(work).0
 }
@@ -312,7 +312,7 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
     }
 }
 
-/// The resource as it is now. One that is gone by now has nothing left but its name.
+/// The resource's current state; only its name if it is gone.
 fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
     match &view.record.work {
         Work::CreateDag(name) | Work::UpdateDag(name) => {
@@ -332,7 +332,7 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
     }
 }
 
-/// The present step: what the DAG's last condition says of it.
+/// The current step, from the DAG's last condition.
 fn stage(view: &OperationView) -> String {
     match &view.record.ended {
         Some((_, Ok(()))) => return "done".to_owned(),
@@ -340,15 +340,15 @@ fn stage(view: &OperationView) -> String {
         None => {}
     }
     match (&view.record.work, &view.stage) {
-        (Work::DeleteDag(..), _) => "the card's tables are being cleared of it".to_owned(),
-        (Work::OptimizeCard(_), _) => "DAGs are being moved together".to_owned(),
-        (Work::LoadRole { .. }, _) => "the card is being opened with its role".to_owned(),
+        (Work::DeleteDag(..), _) => "removing it from the card's tables".to_owned(),
+        (Work::OptimizeCard(_), _) => "moving DAGs together".to_owned(),
+        (Work::LoadRole { .. }, _) => "opening the card with its role".to_owned(),
         (_, Some(stage)) => stage.clone(),
         _ => "accepted".to_owned(),
     }
 }
 
-/// The answer to a request that was only to be decided.
+/// The result of a dry run.
 pub(crate) fn decided(target: String, verb: Verb, result: v1::operation::Result) -> v1::Operation {
     let metadata = v1::OperationMetadata { target, verb: verb.into(), ..Default::default() };
     v1::Operation {

@@ -1,6 +1,6 @@
-//! Room for calls: on the connection, in all, and for what stays long, for each caller.
+//! Admission control: limits on calls per connection, in total, and, for long-lived calls, per caller.
 //!
-//! Whoever finds no room is told so at once, with a time to try again: nothing queues.
+//! A call over a limit is rejected at once with a time to retry; nothing queues.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::settings::Limits;
 pub(super) struct Admission {
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
-    of_callers: Arc<Mutex<HashMap<Caller, usize>>>,
+    callers: Arc<Mutex<HashMap<Caller, usize>>>,
     limits: Limits,
 }
 
-/// Room taken; given back when it is dropped.
+/// The permits of an admitted call; released on drop.
 #[derive(Debug)]
 pub(super) struct Permits {
     _connection: Option<OwnedSemaphorePermit>,
     _server: OwnedSemaphorePermit,
-    _caller: Option<OfCaller>,
+    _caller: Option<CallerPermit>,
 }
 
-/// One stream of a caller.
+/// A permit for one long-lived call of a caller.
 #[derive(Debug)]
-struct OfCaller {
+struct CallerPermit {
     counts: Arc<Mutex<HashMap<Caller, usize>>>,
     caller: Caller,
 }
 
-impl Drop for OfCaller {
+impl Drop for CallerPermit {
     fn drop(&mut self) {
         let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(&self.caller) {
@@ -51,9 +51,9 @@ impl Drop for OfCaller {
     }
 }
 
-/// There is no room.
+/// A limit is reached.
 pub(crate) fn overloaded(what: &str, limit: usize) -> Failure {
-    let text = format!("{what}: at most {limit} at once; end some, or try again later");
+    let text = format!("too many {what} (limit {limit}); end some, or try again later");
     Failure::new(ErrorReason::Overloaded, text).retry_after(RETRY_SOON).metadata("limit", limit)
 }
 
@@ -62,7 +62,7 @@ impl Admission {
         Self {
             calls: Arc::new(Semaphore::new(limits.calls_max)),
             streams: Arc::new(Semaphore::new(limits.streams_max)),
-            of_callers: Arc::default(),
+            callers: Arc::default(),
             limits: limits.clone(),
         }
     }
@@ -74,31 +74,32 @@ impl Admission {
         caller: Option<&Caller>,
     ) -> Result<Permits, Failure> {
         let of_connection = |peer: &Peer| {
-            Arc::clone(&peer.room).try_acquire_owned().map_err(|_| {
+            Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
                 overloaded("calls on this connection", self.limits.calls_per_connection_max)
             })
         };
         let connection = peer.map(of_connection).transpose()?;
-        let (room, what, limit) = match row.span {
+        let (permits, what, limit) = match row.span {
             Span::Short => (&self.calls, "calls to this server", self.limits.calls_max),
             Span::Wait | Span::Stream => {
-                (&self.streams, "watches and waits at this server", self.limits.streams_max)
+                (&self.streams, "watches and waits on this server", self.limits.streams_max)
             }
         };
-        let server = Arc::clone(room).try_acquire_owned().map_err(|_| overloaded(what, limit))?;
+        let server =
+            Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded(what, limit))?;
         let stream = caller.filter(|_| row.span != Span::Short);
         let of_caller = stream.map(|caller| self.stream_of(caller)).transpose()?;
         Ok(Permits { _connection: connection, _server: server, _caller: of_caller })
     }
 
-    fn stream_of(&self, caller: &Caller) -> Result<OfCaller, Failure> {
+    fn stream_of(&self, caller: &Caller) -> Result<CallerPermit, Failure> {
         let limit = self.limits.streams_per_caller_max;
-        let mut counts = self.of_callers.lock();
+        let mut counts = self.callers.lock();
         let count = counts.entry(caller.clone()).or_default();
         if *count >= limit {
-            return Err(overloaded("watches and waits of yours", limit));
+            return Err(overloaded("watches and waits of this caller", limit));
         }
         *count += 1;
-        Ok(OfCaller { counts: Arc::clone(&self.of_callers), caller: caller.clone() })
+        Ok(CallerPermit { counts: Arc::clone(&self.callers), caller: caller.clone() })
     }
 }

@@ -1,5 +1,5 @@
-//! A call that leaves an entry in the audit log: what it is about is listened to on its way in, how
-//! it ended is told on its way out, also where the caller went away in between.
+//! The audit entry of a call: its subject is captured from the request, its result from the reply, also
+//! if the caller disconnects in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,44 +8,45 @@ use http::Response;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
+use snic_audit::{AuditLog, Entry, NOBODY, name_of, subject};
 use snic_controller::Caller;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
 
-use crate::audit::{AuditLog, Entry, NOBODY, name_of, subject};
+use crate::shell::wall_clock;
 
-/// Bytes that are listened to at most: the first message of a request has what is needed.
-const HEARD_BYTES_MAX: usize = 1 << 20;
-/// How long the request of a call that is refused anyway is waited for.
-const REFUSED_WAIT: Duration = Duration::from_secs(1);
+/// Most bytes captured: the first message of a request is enough.
+const CAPTURED_BYTES_MAX: usize = 1 << 20;
+/// How long to wait for the request of a call that is rejected anyway.
+const REJECTED_WAIT: Duration = Duration::from_secs(1);
 
-/// What was heard of a request.
-type Heard = Arc<Mutex<Vec<Bytes>>>;
+/// The captured part of a request.
+type CapturedBody = Arc<Mutex<Vec<Bytes>>>;
 
-/// The request's body, listened to.
-fn listened(body: Body, heard: Heard) -> Body {
+/// Captures the request's body as it passes.
+fn capturing(body: Body, captured: CapturedBody) -> Body {
     let mut bytes = 0;
     Body::new(body.inspect_frame(move |frame| {
         if let Some(data) = frame.data_ref()
-            && bytes < HEARD_BYTES_MAX
+            && bytes < CAPTURED_BYTES_MAX
         {
             bytes += data.len();
-            // The same bytes, not a copy of them.
-            heard.lock().push(data.clone());
+            // Shares the bytes instead of copying them.
+            captured.lock().push(data.clone());
         }
     }))
 }
 
-/// The entry of a call under way. Dropped before its end, it says that the caller went away.
-pub(super) struct Pending {
+/// The entry of a running call. Dropped early, it records that the caller disconnected.
+pub(super) struct PendingEntry {
     log: AuditLog,
-    heard: Heard,
+    captured: CapturedBody,
     entry: Option<Entry>,
 }
 
-impl Pending {
-    /// Begins to listen to a call.
+impl PendingEntry {
+    /// Begins the entry of a call.
     pub fn begin(
         log: &AuditLog,
         path: &str,
@@ -53,63 +54,63 @@ impl Pending {
         trace_id: String,
         body: Body,
     ) -> (Self, Body) {
-        let heard = Heard::default();
-        let body = listened(body, Arc::clone(&heard));
+        let captured = CapturedBody::default();
+        let body = capturing(body, Arc::clone(&captured));
         let entry = Entry {
             caller: caller.map_or_else(|| NOBODY.to_owned(), name_of),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
             trace_id,
             ..Entry::default()
         };
-        (Self { log: log.clone(), heard, entry: Some(entry) }, body)
+        (Self { log: log.clone(), captured, entry: Some(entry) }, body)
     }
 
-    /// The call ended with this answer.
+    /// Records the call's end with this reply.
     pub fn end(mut self, reply: &Response<Body>) {
-        // Without a status in the headers there is a message behind them.
+        // Without a status in the headers a message follows.
         let status = Status::from_header_map(reply.headers());
         let reason = status.as_ref().and_then(reason_of);
         let reason = reason.map_or(String::new(), |reason| reason.as_str_name().to_owned());
         self.record(status.map_or(Code::Ok, |status| status.code()), reason);
     }
 
-    /// The call is refused, and nobody else reads its request.
-    pub async fn hear(&self, mut body: Body) {
+    /// Captures the request of a rejected call, which nobody else reads.
+    pub async fn capture(&self, mut body: Body) {
         let is_known = self.entry.as_ref().is_some_and(|entry| entry.caller != NOBODY);
         let read = async {
             let mut bytes = 0;
-            while bytes < HEARD_BYTES_MAX {
+            while bytes < CAPTURED_BYTES_MAX {
                 let Some(Ok(frame)) = body.frame().await else { return };
                 bytes += frame.data_ref().map_or(0, Bytes::len);
             }
         };
         if is_known {
-            // What has not come by then is not waited for.
-            let _ = tokio::time::timeout(REFUSED_WAIT, read).await;
+            // What has not arrived by then is not captured.
+            let _ = tokio::time::timeout(REJECTED_WAIT, read).await;
         }
     }
 
     fn record(&mut self, code: Code, reason: String) {
         let Some(mut entry) = self.entry.take() else { return };
-        let subject = subject(&entry.method, &self.heard.lock().concat());
+        let subject = subject(&entry.method, &self.captured.lock().concat());
         entry.resource = subject.resource;
         entry.tenant = subject.tenant;
         entry.request_id = subject.request_id;
         entry.validate_only = subject.validate_only;
-        entry.code = word(code).to_owned();
+        entry.code = code_name(code).to_owned();
         entry.reason = reason;
-        self.log.record(entry);
+        self.log.record(entry, wall_clock());
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         self.record(Code::Cancelled, String::new());
     }
 }
 
-/// The code as the protocol writes it.
-const fn word(code: Code) -> &'static str {
+/// The code's name in the protocol.
+const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",
@@ -136,12 +137,12 @@ mod tests {
     use http_body_util::Full;
     use prost::Message as _;
     use snic_api::v1;
+    use snic_audit::{AuditSettings, Filter};
 
     use super::*;
-    use crate::audit::{AuditSettings, Filter};
 
     #[tokio::test]
-    async fn a_caller_that_goes_away_leaves_an_entry() {
+    async fn a_caller_that_disconnects_leaves_an_entry() {
         let folder = tempfile::tempdir().expect("a folder");
         let settings =
             AuditSettings { folder: folder.path().into(), file_bytes_max: 1 << 20, files_max: 1 };
@@ -152,7 +153,8 @@ mod tests {
         let body = Body::new(Full::<Bytes>::from([&[0][..], &length, &request].concat()));
         let operator = Caller::Operator("root".into());
         let path = "/snic.control.v1.TenantService/DeleteTenant";
-        let (pending, mut body) = Pending::begin(&log, path, Some(&operator), "t".into(), body);
+        let (pending, mut body) =
+            PendingEntry::begin(&log, path, Some(&operator), "t".into(), body);
         assert!(body.frame().await.is_some());
         drop(pending);
         let all = Filter {

@@ -1,4 +1,4 @@
-//! Deadlines: the caller's own, or the server's where it has none.
+//! Deadlines: the caller's, or the server's default.
 
 use std::time::{Duration, Instant};
 
@@ -6,27 +6,29 @@ use http::HeaderMap;
 use snic_api::error::Failure;
 use snic_api::v1::ErrorReason;
 
-/// How much earlier than the caller's deadline the server answers, so that its answer, which says
-/// more than a timeout of the client's own, still arrives.
-const MARGIN_MAX: Duration = Duration::from_millis(20);
+/// How much earlier than the caller's deadline the server replies, so that its error, which says more
+/// than the client's own timeout, still arrives.
+const REPLY_MARGIN_MAX: Duration = Duration::from_millis(20);
 
-/// When the answer has to be there.
+/// When the caller must have a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub Instant);
 
 impl Deadline {
-    /// A little earlier than in this time.
+    /// A little before this time has passed.
     pub fn after(limit: Duration) -> Self {
-        let margin = MARGIN_MAX.min(limit / 10);
+        let margin = REPLY_MARGIN_MAX.min(limit / 10);
         Self(Instant::now() + limit.saturating_sub(margin))
     }
 }
 
-/// What the caller asked for: up to eight digits and a unit.
-pub(super) fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+/// The caller's timeout, from the header `grpc-timeout`: up to eight digits and a unit.
+pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let invalid = || {
-        let rule = "it is no timeout: 1 to 8 digits and one of H, M, S, m, u, n are needed";
+        let rule = format_args!(
+            "{value:.40?} is not a timeout (expected 1 to 8 digits and one of H, M, S, m, u, n)"
+        );
         Failure::in_field(ErrorReason::InvalidField, "grpc-timeout", rule)
     };
     let text = value.to_str().map_err(|_| invalid())?;
@@ -47,11 +49,11 @@ pub(super) fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
     Ok(Some(duration))
 }
 
-/// It took too long.
+/// The deadline has passed.
 pub(crate) fn exceeded(waited: Duration) -> Failure {
     let text = format!(
-        "no answer within {waited:.0?}; the request may still take effect: look, or repeat it with \
-         the same request_id"
+        "deadline exceeded after {waited:.0?}; the request may still take effect: check the \
+         resource, or retry with the same request_id"
     );
     Failure::new(ErrorReason::DeadlineExceeded, text)
 }
@@ -76,7 +78,7 @@ mod tests {
     #[case("99999999u", Duration::from_micros(99_999_999))]
     #[case("0n", Duration::ZERO)]
     fn a_timeout_has_a_number_and_a_unit(#[case] text: &str, #[case] expected: Duration) {
-        assert_eq!(asked(&headers(text)).expect(text), Some(expected));
+        assert_eq!(requested(&headers(text)).expect(text), Some(expected));
     }
 
     #[rstest]
@@ -89,13 +91,13 @@ mod tests {
     #[case("1.5S")]
     #[case("123456789S")]
     #[case("1é")]
-    fn anything_else_is_refused(#[case] text: &str) {
-        let failure = asked(&headers(text)).expect_err(text);
+    fn anything_else_is_an_error(#[case] text: &str) {
+        let failure = requested(&headers(text)).expect_err(text);
         assert_eq!(failure.reason(), ErrorReason::InvalidField);
     }
 
     #[test]
-    fn without_a_header_there_is_none() {
-        assert_eq!(asked(&HeaderMap::new()).expect("nothing wrong"), None);
+    fn without_a_header_there_is_no_timeout() {
+        assert_eq!(requested(&HeaderMap::new()).expect("nothing wrong"), None);
     }
 }

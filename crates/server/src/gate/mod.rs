@@ -1,12 +1,12 @@
-//! What every call passes before a service sees it, and what its answer passes on the way out.
+//! The gate: one layer around all services that identifies, authorizes and limits every call.
 //!
 //! ```text
-//!  request ─► method known? ─► who? ─► may? ─► room? ─► deadline ─► service
-//!  reply   ◄─ span closed, room given back ◄─ details completed ◄──────┘
+//!  request ─► method known? ─► identity ─► access ─► permits ─► deadline ─► service
+//!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────┘
 //! ```
 //!
-//! One layer, because the order matters and each step needs what the one before found out: nobody
-//! without an identity takes a place, and nobody is told of a limit that may not call at all.
+//! It is one layer because the order matters and each step needs the result of the one before: a caller
+//! without an identity takes no permit, and a caller without access learns nothing about limits.
 
 mod admission;
 mod audited;
@@ -22,6 +22,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use snic_api::error::Failure;
 use snic_api::v1::ErrorReason;
+use snic_audit::AuditLog;
 use snic_controller::Caller;
 use tokio::sync::watch;
 use tonic::Status;
@@ -30,19 +31,18 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::access::{self, Access, Row, Span};
-use crate::audit::AuditLog;
 use crate::error::{denied, shutting_down};
 use crate::identity::{self, NoIdentity, TrustDomain};
 use crate::listen::{Peer, peer_of};
 use crate::settings::{Limits, ServerSettings, WAIT_MAX};
 pub(crate) use admission::overloaded;
 use admission::{Admission, Permits};
-use audited::Pending;
+use audited::PendingEntry;
 use body::{Call, track};
 pub(crate) use deadline::{Deadline, exceeded as out_of_time};
 pub(crate) use reply::of_transport;
 
-/// The layer: see the module.
+/// The layer; see the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Rules>);
 
@@ -83,17 +83,17 @@ pub(crate) struct Gated<S> {
     inner: S,
 }
 
-/// What a call that passed brings to its service.
-struct Passed {
+/// A call that may proceed.
+struct Admitted {
     row: Row,
     permits: Permits,
 }
 
 impl Rules {
-    /// Who calls; `None` where the connection says nothing and nothing is needed.
+    /// The caller; `None` where the method needs no identity and the connection has none.
     fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, Failure> {
         let found = match peer_of(request.extensions()) {
-            // A connection's certificate stays the same: it is read once.
+            // A connection's certificate never changes, so it is parsed once.
             Some((peer, Some(certificates))) => {
                 let read = || match certificates.first() {
                     Some(own) => identity::of_certificate(own, &self.domain),
@@ -123,17 +123,18 @@ impl Rules {
         }
     }
 
-    /// Listens to a call that is to leave an entry in the audit log.
+    /// Begins the audit entry of a call that changes something.
     fn audit(
         &self,
         row: Row,
         request: Request<Body>,
         call: &Call,
-    ) -> (Option<Pending>, Request<Body>) {
+    ) -> (Option<PendingEntry>, Request<Body>) {
         let Some(log) = self.audit.as_ref().filter(|_| row.changes) else { return (None, request) };
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
-        let (pending, body) = Pending::begin(log, row.path, call.caller.as_ref(), trace_id, body);
+        let (pending, body) =
+            PendingEntry::begin(log, row.path, call.caller.as_ref(), trace_id, body);
         (Some(pending), Request::from_parts(head, body))
     }
 
@@ -142,7 +143,7 @@ impl Rules {
         row: Row,
         request: &mut Request<Body>,
         call: &mut Call,
-    ) -> Result<Passed, Status> {
+    ) -> Result<Admitted, Status> {
         let caller = self.caller(row, request)?;
         call.caller.clone_from(&caller);
         Self::authorize(row, caller.as_ref())?;
@@ -151,17 +152,17 @@ impl Rules {
         }
         let peer = peer_of(request.extensions()).map(|(peer, _)| peer.clone());
         let permits = self.admission.admit(row, peer.as_ref(), caller.as_ref())?;
-        let asked = deadline::asked(request.headers()).map_err(Status::from)?;
+        let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
-            Span::Short => asked.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
-            Span::Wait | Span::Stream => asked.unwrap_or(WAIT_MAX).min(WAIT_MAX),
+            Span::Short => requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
+            Span::Wait | Span::Stream => requested.unwrap_or(WAIT_MAX).min(WAIT_MAX),
         };
         let deadline = Deadline::after(limit);
         if let Some(caller) = caller {
             request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(deadline);
-        Ok(Passed { row, permits })
+        Ok(Admitted { row, permits })
     }
 }
 
@@ -179,7 +180,7 @@ where
         std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // The routes are always ready; room is looked for in `call`, where it can be refused.
+        // The routes are always ready; limits are checked in `call`, where a call can be rejected.
         Poll::Ready(Ok(()))
     }
 
@@ -187,7 +188,7 @@ where
         let row = access::find(request.uri().path());
         let mut call = Call::begin(row.map_or("unknown", |row| row.path), request.headers());
         let Some(row) = row else {
-            let text = format!("method {:.200} does not exist", request.uri().path());
+            let text = format!("unknown method {:.200}", request.uri().path());
             let reply = reply::of_status(Status::unimplemented(text));
             return Box::pin(std::future::ready(Ok(track(reply, call, None))));
         };
@@ -197,9 +198,9 @@ where
         let passed = match passed {
             Ok(passed) => passed,
             Err(status) => {
-                let refused = async move {
+                let rejected = async move {
                     if let Some(pending) = &pending {
-                        pending.hear(request.into_body()).await;
+                        pending.capture(request.into_body()).await;
                     }
                     let reply = reply::of_status(status);
                     if let Some(pending) = pending {
@@ -207,7 +208,7 @@ where
                     }
                     Ok(track(reply, call, None))
                 };
-                return Box::pin(refused.instrument(span));
+                return Box::pin(rejected.instrument(span));
             }
         };
         let inner = self.inner.clone();
@@ -226,7 +227,7 @@ where
     }
 }
 
-/// Runs the service until the deadline, if it is one that ends by itself.
+/// Runs the service; short calls end at their deadline.
 async fn run<S>(mut inner: S, request: Request<Body>, row: Row) -> Response<Body>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -244,16 +245,16 @@ where
     }
 }
 
-/// The caller that the gate found; every method but the open ones has one.
+/// The caller that the gate identified; every method but the open ones has one.
 pub(crate) fn caller<T>(request: &tonic::Request<T>) -> Result<Caller, Status> {
     let missing = || Failure::internal("no caller behind the gate").into();
     request.extensions().get::<Caller>().cloned().ok_or_else(missing)
 }
 
-/// A connection has room for one call more.
-pub(crate) type Room = Arc<tokio::sync::Semaphore>;
+/// Permits for the calls of one connection.
+pub(crate) type CallSlots = Arc<tokio::sync::Semaphore>;
 
-/// Where the peers of [`crate::listen`] count their calls.
-pub(crate) fn room(limits: &Limits) -> Room {
+/// The permits of a new connection.
+pub(crate) fn call_slots(limits: &Limits) -> CallSlots {
     Arc::new(tokio::sync::Semaphore::new(limits.calls_per_connection_max))
 }

@@ -1,4 +1,4 @@
-//! Replies on their way out: errors that come from below the services get their details here.
+//! Adds details to errors that come from below the services.
 
 use http::{HeaderMap, Response};
 use snic_api::error::Failure;
@@ -6,13 +6,13 @@ use snic_api::v1::ErrorReason;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-/// A reply that is nothing but an error.
+/// A reply that is only an error.
 pub(super) fn of_status(status: Status) -> Response<Body> {
     status.into_http()
 }
 
-/// The reply; an error of the transport, which has no details, becomes one that says what is wrong
-/// with the message.
+/// The reply; a transport error, which has no details, becomes one that says what is wrong with the
+/// message.
 pub(super) fn complete(reply: Response<Body>, message_bytes_max: usize) -> Response<Body> {
     match Status::from_header_map(reply.headers()) {
         Some(status) if status.code() != Code::Ok && status.details().is_empty() => {
@@ -25,27 +25,25 @@ pub(super) fn complete(reply: Response<Body>, message_bytes_max: usize) -> Respo
     }
 }
 
-/// What the transport means: too large a message is OUT_OF_RANGE, one that cannot be decoded is
-/// INTERNAL with it, though neither is the server's fault.
+/// Translates transport errors: tonic reports a message that is too large as OUT_OF_RANGE and one that
+/// cannot be decoded as INTERNAL, though both are the client's fault.
 pub(crate) fn of_transport(status: &Status, message_bytes_max: usize) -> Option<Failure> {
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted => {
-            let text = format!(
-                "the message is larger than this server accepts, {message_bytes_max} bytes; \
-                 send less at once"
-            );
+            let text =
+                format!("message too large (limit {message_bytes_max} bytes); split the request");
             let failure = Failure::new(ErrorReason::LimitExceeded, &text);
             Some(failure.violation("message", text).metadata("limit", message_bytes_max))
         }
         Code::Internal => {
-            let text = "the message cannot be decoded; client and server differ in their API files";
+            let text = "the message cannot be decoded; client and server have different API files";
             Some(Failure::new(ErrorReason::InvalidField, text))
         }
         _ => None,
     }
 }
 
-/// The status that a reply ends with, if its headers say so already.
+/// The status in a reply's headers, if it is known already.
 pub(super) fn code_in(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
 }

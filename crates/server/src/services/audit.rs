@@ -1,4 +1,4 @@
-//! The audit log, read.
+//! Reading the audit log.
 
 use prost_types::Timestamp;
 use snic_api::error::Failure;
@@ -7,11 +7,11 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::audit_service_server::AuditService;
+use snic_audit::{AuditLog, Entry, Filter};
 use snic_controller::Caller;
 use tonic::{Request, Response};
 
-use super::{Answer, Services, page};
-use crate::audit::{AuditLog, Entry, Filter};
+use super::{RpcResult, Services, page};
 use crate::gate::caller;
 
 #[tonic::async_trait]
@@ -19,14 +19,14 @@ impl AuditService for Services {
     async fn list_audit_entries(
         &self,
         request: Request<v1::ListAuditEntriesRequest>,
-    ) -> Answer<v1::ListAuditEntriesResponse> {
+    ) -> RpcResult<v1::ListAuditEntriesResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let filter = filter(&caller, &request)?;
         let query = query(&request);
         let page = page(query.clone(), request.page_size, &request.page_token)?;
         let before = page.after().and_then(|key| key.parse().ok());
-        let log = self.0.audit.clone().ok_or_else(none_kept)?;
+        let log = self.0.audit.clone().ok_or_else(no_audit_log)?;
         let (entries, next) = read(log, filter, before, page.limit()).await?;
         let token = |number: u64| query.token_after(&number.to_string());
         Ok(Response::new(v1::ListAuditEntriesResponse {
@@ -36,7 +36,7 @@ impl AuditService for Services {
     }
 }
 
-/// Files are read on a thread for that.
+/// Reads files, hence on a blocking thread.
 async fn read(
     log: AuditLog,
     filter: Filter,
@@ -48,15 +48,15 @@ async fn read(
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => {
             tracing::error!(%error, "the audit log cannot be read");
-            let text = "the audit log cannot be read; the server's log says why";
+            let text = "the audit log cannot be read; see the server's log for the cause";
             Err(Failure::new(ErrorReason::StoreUnavailable, text))
         }
         Err(_) => Err(Failure::internal("the audit log's reader")),
     }
 }
 
-fn none_kept() -> Failure {
-    let text = "this server keeps no audit log";
+fn no_audit_log() -> Failure {
+    let text = "this server keeps no audit log; an operator can enable it in the settings";
     Failure::new(ErrorReason::InvalidState, text)
 }
 
@@ -78,7 +78,7 @@ fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filt
         let Some(time) = time else { return Ok(default) };
         let nanos = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
         u64::try_from(nanos).map_err(|_| {
-            let text = "a time between 1970 and 2554 is needed";
+            let text = format_args!("{} s is out of range (1970 to 2554)", time.seconds);
             Failure::in_field(ErrorReason::InvalidField, field, text)
         })
     };

@@ -1,8 +1,8 @@
 //! Bitstreams, and their upload.
 //!
-//! An upload is a header, then bytes. The header is checked before any byte is taken, room for the
-//! bytes is what the header declares and never more, and nothing is stored before the last byte is
-//! there and everything about them is right. A stream that is cut leaves nothing behind.
+//! An upload is a header followed by bytes. The header is validated before any byte is accepted, the
+//! buffer never exceeds the declared size, and nothing is stored before the last byte has arrived and
+//! every check has passed. An interrupted upload leaves nothing behind.
 
 use snic_api::convert::{bitstream, name};
 use snic_api::error::Failure;
@@ -15,8 +15,10 @@ use snic_controller::{BitstreamView, Caller, Command, Reply};
 use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answer, Services, absent, answer, check_owner, consolidation, etag, page, request_id};
-use crate::error::{Doing, failure};
+use super::{
+    RpcResult, Services, absent, check_owner, consolidation, etag, page, reply_as, request_id,
+};
+use crate::error::{OperationKind, failure};
 use crate::gate::{caller, of_transport, overloaded};
 use crate::settings::Upload;
 use crate::wire;
@@ -29,7 +31,7 @@ impl BitstreamService for Services {
     async fn upload_bitstream(
         &self,
         request: Request<Streaming<v1::UploadBitstreamRequest>>,
-    ) -> Answer<v1::Bitstream> {
+    ) -> RpcResult<v1::Bitstream> {
         let caller = caller(&request)?;
         let uploads = &self.0.uploads;
         let _place = uploads
@@ -44,22 +46,22 @@ impl BitstreamService for Services {
         let bytes = collect(&mut stream, &declared).await?;
         let (bytes, signed_by) = self.check(bytes, &declared, (nts, header.signature)).await?;
         declared.signed_by = signed_by;
-        // In a task of its own: a caller that goes away now does not leave it half done.
+        // In a task of its own, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {
             plane.register_bitstream(registrant, repeat, declared, bytes).await
         });
         let reply = match registered.await {
-            Ok(result) => result.map_err(|error| failure(error, Doing::Upload, &caller))?,
+            Ok(result) => result.map_err(|error| failure(error, OperationKind::Upload, &caller))?,
             Err(_) => return Err(Failure::internal("upload").into()),
         };
-        answer!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view)))
+        reply_as!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view)))
     }
 
     async fn get_bitstream(
         &self,
         request: Request<v1::GetBitstreamRequest>,
-    ) -> Answer<v1::Bitstream> {
+    ) -> RpcResult<v1::Bitstream> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::bitstream("name", &name).map_err(Failure::from)?;
@@ -71,7 +73,7 @@ impl BitstreamService for Services {
     async fn recommend_bitstreams(
         &self,
         request: Request<v1::RecommendBitstreamsRequest>,
-    ) -> Answer<v1::RecommendBitstreamsResponse> {
+    ) -> RpcResult<v1::RecommendBitstreamsResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().card;
         let id = name::card("card", &name).map_err(Failure::from)?;
@@ -84,7 +86,7 @@ impl BitstreamService for Services {
     async fn list_bitstreams(
         &self,
         request: Request<v1::ListBitstreamsRequest>,
-    ) -> Answer<v1::ListBitstreamsResponse> {
+    ) -> RpcResult<v1::ListBitstreamsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListBitstreams"), request.page_size, &request.page_token)?;
@@ -107,7 +109,10 @@ impl BitstreamService for Services {
         }))
     }
 
-    async fn delete_bitstream(&self, request: Request<v1::DeleteBitstreamRequest>) -> Answer<()> {
+    async fn delete_bitstream(
+        &self,
+        request: Request<v1::DeleteBitstreamRequest>,
+    ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::bitstream("name", &request.name).map_err(Failure::from)?;
@@ -120,8 +125,8 @@ impl BitstreamService for Services {
             check_owner(&caller, owner.as_ref(), &request.name, readable)?;
         }
         let command = Command::DeleteBitstream { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 }
 
@@ -139,7 +144,10 @@ async fn next(stream: &mut Streaming<v1::UploadBitstreamRequest>) -> Result<Opti
         None => Ok(None),
         Some(message) => match message.part {
             Some(part) => Ok(Some(part)),
-            None => Err(invalid_stream("a message has neither a header nor a chunk").into()),
+            None => {
+                Err(invalid_stream("a message has neither a header nor a chunk; set one of them")
+                    .into())
+            }
         },
     }
 }
@@ -150,54 +158,61 @@ async fn header(
     match next(stream).await? {
         Some(Part::Header(header)) => Ok(header),
         Some(Part::Chunk(_)) => {
-            Err(invalid_stream("the first message has a chunk; it needs the header").into())
+            Err(invalid_stream("the first message is a chunk; send the header first").into())
         }
-        None => Err(invalid_stream("the stream ended before the header").into()),
+        None => Err(invalid_stream(
+            "the stream ended before the header; send the header, then the chunks",
+        )
+        .into()),
     }
 }
 
 fn size_mismatch(declared: &Bitstream, what: &str) -> Failure {
-    let text = format!("{} bytes are declared, {what}", declared.size.get());
+    let text = format!("{} bytes declared, but {what}", declared.size.get());
     Failure::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
 }
 
-/// All bytes, as many as are declared.
+/// Collects exactly the declared number of bytes.
 async fn collect(
     stream: &mut Streaming<v1::UploadBitstreamRequest>,
     declared: &Bitstream,
 ) -> Result<Vec<u8>, Status> {
     let size = usize::try_from(declared.size.get()).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size).map_err(|_| overloaded("bytes of uploads", size))?;
+    bytes.try_reserve_exact(size).map_err(|_| overloaded("bytes of uploads in memory", size))?;
     while let Some(part) = next(stream).await? {
         let chunk = match part {
             Part::Chunk(chunk) => chunk,
-            Part::Header(_) => return Err(invalid_stream("a second header came").into()),
+            Part::Header(_) => {
+                return Err(
+                    invalid_stream("second header; send the header once, then chunks").into()
+                );
+            }
         };
         if chunk.is_empty() {
-            return Err(invalid_stream("a chunk is empty; it has 1 byte to 1 MiB").into());
+            return Err(invalid_stream("empty chunk (allowed: 1 byte to 1 MiB)").into());
         }
         if chunk.len() > CHUNK_BYTES_MAX {
-            let text = format!("a chunk has {} bytes; at most 1 MiB is allowed", chunk.len());
+            let text = format!("chunk of {} bytes is too large (limit: 1 MiB)", chunk.len());
             return Err(Failure::new(ErrorReason::LimitExceeded, &text)
                 .violation("chunk", text)
                 .into());
         }
         if chunk.len() > size - bytes.len() {
-            return Err(size_mismatch(declared, "and more came").into());
+            return Err(size_mismatch(declared, "more were sent").into());
         }
         bytes.extend_from_slice(&chunk);
     }
     if bytes.len() < size {
-        let what = format!("and the stream ended after {}", bytes.len());
+        let what = format!("the stream ended after {}", bytes.len());
         return Err(size_mismatch(declared, &what).into());
     }
     Ok(bytes)
 }
 
 impl Services {
-    /// The declared NT types, as far as the owner may use them; an unknown one is refused. So is
-    /// an owner that the caller may not upload for.
+    /// The declared NT types. Unknown ones, and those that the owner may not use, are errors; so is an
+    /// owner that the caller may not upload for.
     async fn usable_nts(
         &self,
         caller: &Caller,
@@ -206,13 +221,13 @@ impl Services {
         let owner: Option<TenantId> = declared.id.owner();
         if !caller.may_change(owner.as_ref()) {
             let tenant = caller.tenant().map(ToString::to_string).unwrap_or_default();
-            let rule = format!("the id of something of yours begins with \"{tenant}.\"");
+            let rule = format!("a tenant's bitstream id must begin with \"{tenant}.\"");
             return Err(Failure::in_field(ErrorReason::InvalidField, "header.bitstream_id", rule));
         }
         let wanted: Vec<NtTypeId> = declared.nts.clone();
         let found = self
             .read(caller, move |controller, caller| {
-                // An operator that uploads for a tenant uses what the tenant may use.
+                // An operator that uploads for a tenant may use what the tenant may use.
                 let user = owner.map_or_else(|| caller.clone(), Caller::Tenant);
                 let of = |id: &NtTypeId| controller.nt_type(&user, id).map(|view| view.nt);
                 wanted.iter().map(|id| (id.clone(), of(id))).collect::<Vec<_>>()
@@ -231,19 +246,19 @@ impl Services {
         Ok(found.into_iter().filter_map(|(_, nt)| nt).collect())
     }
 
-    /// Whether the bytes are what is declared; on a thread that may take its time.
+    /// Checks the bytes against the declaration, on a blocking thread.
     async fn check(
         &self,
         bytes: Vec<u8>,
         declared: &Bitstream,
         (nts, signature): (Vec<NtType>, Vec<u8>),
     ) -> Result<(Vec<u8>, Option<Box<str>>), Failure> {
-        let (declared, look) = (declared.clone(), self.0.upload_check.clone());
+        let (declared, validator) = (declared.clone(), self.0.upload_check.clone());
         let checked = tokio::task::spawn_blocking(move || {
             check_digest(&bytes, &declared)?;
             let upload =
                 Upload { bytes: &bytes, declared: &declared, nts: &nts, signature: &signature };
-            let signed_by = look.look(upload).map_err(|problem| {
+            let signed_by = validator.validate(upload).map_err(|problem| {
                 let field = match problem.field.as_str() {
                     "chunk" => problem.field,
                     field => format!("header.{field}"),
@@ -261,6 +276,6 @@ fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), Failure> {
     if actual == declared.digest {
         return Ok(());
     }
-    let text = format!("{} is declared, the bytes have {actual}", declared.digest);
+    let text = format!("declared digest is {}, actual digest is {actual}", declared.digest);
     Err(Failure::in_field(ErrorReason::DigestMismatch, "header.digest", text))
 }

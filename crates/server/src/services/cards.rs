@@ -10,9 +10,9 @@ use snic_domain::{CardId, RegionId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::watching::{Event, Subject};
-use super::{Answer, Services, absent, answer, consolidation, page};
-use crate::error::Doing;
+use super::watching::{Event, WatchSpec};
+use super::{RpcResult, Services, absent, consolidation, page, reply_as};
+use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
 use crate::links::CardLinks;
@@ -51,7 +51,7 @@ impl CardService for Services {
     async fn list_cards(
         &self,
         request: Request<v1::ListCardsRequest>,
-    ) -> Answer<v1::ListCardsResponse> {
+    ) -> RpcResult<v1::ListCardsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListCards"), request.page_size, &request.page_token)?;
@@ -75,7 +75,7 @@ impl CardService for Services {
         }))
     }
 
-    async fn get_card(&self, request: Request<v1::GetCardRequest>) -> Answer<v1::Card> {
+    async fn get_card(&self, request: Request<v1::GetCardRequest>) -> RpcResult<v1::Card> {
         let caller = caller(&request)?;
         self.card(&caller, &request.into_inner().name).await
     }
@@ -83,7 +83,7 @@ impl CardService for Services {
     async fn list_regions(
         &self,
         request: Request<v1::ListRegionsRequest>,
-    ) -> Answer<v1::ListRegionsResponse> {
+    ) -> RpcResult<v1::ListRegionsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let card = self.regions_of(&caller, &request.parent).await?;
@@ -108,7 +108,7 @@ impl CardService for Services {
         }))
     }
 
-    async fn get_region(&self, request: Request<v1::GetRegionRequest>) -> Answer<v1::Region> {
+    async fn get_region(&self, request: Request<v1::GetRegionRequest>) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(Failure::from)?;
@@ -120,41 +120,47 @@ impl CardService for Services {
     async fn drain_region(
         &self,
         request: Request<v1::DrainRegionRequest>,
-    ) -> Answer<v1::Operation> {
+    ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(Failure::from)?;
         let command = Command::DrainRegion { card, region };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
     }
 
-    async fn drain_card(&self, request: Request<v1::DrainCardRequest>) -> Answer<v1::Operation> {
+    async fn drain_card(&self, request: Request<v1::DrainCardRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let card = name::card("name", &name).map_err(Failure::from)?;
         let command = Command::DrainCard { card };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
     }
 
-    async fn cordon_region(&self, request: Request<v1::CordonRegionRequest>) -> Answer<v1::Region> {
+    async fn cordon_region(
+        &self,
+        request: Request<v1::CordonRegionRequest>,
+    ) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(Failure::from)?;
         let command = Command::Cordon { card: card.clone(), region: Some(region), on: true };
-        self.ask(&caller, None, command, Doing::Change).await?;
+        self.ask(&caller, None, command, OperationKind::Change).await?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
         let view = view.await?.ok_or_else(|| absent(&name))?;
         Ok(Response::new(wire::region(&view)))
     }
 
-    async fn cordon_card(&self, request: Request<v1::CordonCardRequest>) -> Answer<v1::Card> {
+    async fn cordon_card(&self, request: Request<v1::CordonCardRequest>) -> RpcResult<v1::Card> {
         let caller = caller(&request)?;
         self.cordon(&caller, request.into_inner().name, true).await
     }
 
-    async fn uncordon_card(&self, request: Request<v1::UncordonCardRequest>) -> Answer<v1::Card> {
+    async fn uncordon_card(
+        &self,
+        request: Request<v1::UncordonCardRequest>,
+    ) -> RpcResult<v1::Card> {
         let caller = caller(&request)?;
         self.cordon(&caller, request.into_inner().name, false).await
     }
@@ -162,51 +168,51 @@ impl CardService for Services {
     async fn undrain_region(
         &self,
         request: Request<v1::UndrainRegionRequest>,
-    ) -> Answer<v1::Region> {
+    ) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(Failure::from)?;
         let command = Command::UndrainRegion { card, region };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Region(view) => Response::new(wire::region(&view)))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Region(view) => Response::new(wire::region(&view)))
     }
 
     async fn reset_region(
         &self,
         request: Request<v1::ResetRegionRequest>,
-    ) -> Answer<v1::Operation> {
+    ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(Failure::from)?;
         let command = Command::ResetRegion { card, region };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
     }
 
     async fn optimize_card(
         &self,
         request: Request<v1::OptimizeCardRequest>,
-    ) -> Answer<v1::OptimizeCardResponse> {
+    ) -> RpcResult<v1::OptimizeCardResponse> {
         let caller = caller(&request)?;
         let v1::OptimizeCardRequest { name, validate_only } = request.into_inner();
         let card = name::card("name", &name).map_err(Failure::from)?;
         let command = Command::OptimizeCard { card, validate_only };
-        match self.ask(&caller, None, command, Doing::Change).await? {
+        match self.ask(&caller, None, command, OperationKind::Change).await? {
             Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
-            reply => answer!(reply, Reply::Operation(view) => {
+            reply => reply_as!(reply, Reply::Operation(view) => {
                 let operation = Some(wire::operation(&view, &caller));
                 Response::new(v1::OptimizeCardResponse { operation, ..Default::default() })
             }),
         }
     }
 
-    async fn load_role(&self, request: Request<v1::LoadRoleRequest>) -> Answer<v1::Operation> {
+    async fn load_role(&self, request: Request<v1::LoadRoleRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let v1::LoadRoleRequest { name, force } = request.into_inner();
         let card = name::card("name", &name).map_err(Failure::from)?;
         let command = Command::LoadRole { card, force };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
     }
 
     type WatchRegionsStream = ReceiverStream<Result<v1::RegionEvent, Status>>;
@@ -214,7 +220,7 @@ impl CardService for Services {
     async fn watch_regions(
         &self,
         request: Request<v1::WatchRegionsRequest>,
-    ) -> Answer<Self::WatchRegionsStream> {
+    ) -> RpcResult<Self::WatchRegionsStream> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let card = self.regions_of(&caller, &request.parent).await?;
@@ -226,13 +232,13 @@ impl CardService for Services {
             region: event.view.map(wire::region),
             revision: event.revision,
         };
-        let subject = Subject { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 }
 
 impl Services {
-    async fn card(&self, caller: &Caller, name: &str) -> Answer<v1::Card> {
+    async fn card(&self, caller: &Caller, name: &str) -> RpcResult<v1::Card> {
         name::card("name", name).map_err(Failure::from)?;
         let links = self.0.card_links.clone();
         let cards = self.read(caller, move |controller, _| cards(controller, &links)).await?;
@@ -240,10 +246,10 @@ impl Services {
         Ok(Response::new(card.ok_or_else(|| absent(name))?))
     }
 
-    async fn cordon(&self, caller: &Caller, name: String, on: bool) -> Answer<v1::Card> {
+    async fn cordon(&self, caller: &Caller, name: String, on: bool) -> RpcResult<v1::Card> {
         let card = name::card("name", &name).map_err(Failure::from)?;
         let command = Command::Cordon { card, region: None, on };
-        self.ask(caller, None, command, Doing::Change).await?;
+        self.ask(caller, None, command, OperationKind::Change).await?;
         self.card(caller, &name).await
     }
 

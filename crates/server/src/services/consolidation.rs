@@ -1,4 +1,4 @@
-//! Consolidation and recommendations on the wire; for operators, who see all names.
+//! Converts consolidations and recommendations; only operators get them, so all names are included.
 
 use snic_api::convert::{card, name};
 use snic_api::v1;
@@ -9,7 +9,7 @@ fn regions(card: &CardId, regions: &[RegionId]) -> Vec<String> {
     regions.iter().map(|region| name::of_region(card, *region)).collect()
 }
 
-/// What a consolidation would do.
+/// The result of a dry run.
 pub(super) fn would_be(view: &ConsolidationView) -> v1::OptimizeCardResponse {
     let card = &view.card;
     let one = |step: &MoveView| v1::optimize_card_response::Move {
@@ -29,7 +29,7 @@ pub(super) fn would_be(view: &ConsolidationView) -> v1::OptimizeCardResponse {
     }
 }
 
-/// What is worth building for a card.
+/// Bitstreams worth building for a card.
 pub(super) fn recommended(
     id: &CardId,
     (sequences, underfilled): (Vec<RecommendationView>, Vec<Underfilled>),

@@ -6,21 +6,21 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::dag_service_server::DagService;
-use snic_api::v1::operation::Result as Outcome;
+use snic_api::v1::operation::Result as OperationResult;
 use snic_api::v1::operation_metadata::Verb;
 use snic_controller::{Caller, Command, Controller, DagView, Reply};
 use snic_domain::{DagName, TenantId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::watching::{Event, Subject};
-use super::{Answer, Services, absent, answer, etag, page, request_id, unexpected};
-use crate::error::Doing;
+use super::watching::{Event, WatchSpec};
+use super::{RpcResult, Services, absent, etag, page, reply_as, request_id, unexpected};
+use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
 
-/// A change that may only be decided.
+/// A change, or a dry run of it.
 struct Proposal {
     target: String,
     verb: Verb,
@@ -31,7 +31,7 @@ struct Proposal {
 
 #[tonic::async_trait]
 impl DagService for Services {
-    async fn create_dag(&self, request: Request<v1::CreateDagRequest>) -> Answer<v1::Operation> {
+    async fn create_dag(&self, request: Request<v1::CreateDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant("parent", &request.parent).map_err(Failure::from)?;
@@ -50,7 +50,7 @@ impl DagService for Services {
         Ok(Response::new(self.propose(&caller, proposal).await?))
     }
 
-    async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> Answer<v1::Dag> {
+    async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::Dag> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
         let view = self.dag(&caller, name).await?;
@@ -60,14 +60,14 @@ impl DagService for Services {
     async fn list_dags(
         &self,
         request: Request<v1::ListDagsRequest>,
-    ) -> Answer<v1::ListDagsResponse> {
+    ) -> RpcResult<v1::ListDagsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
         let query = Query::of("ListDags").with("parent", &request.parent);
         let page = page(query, request.page_size, &request.page_token)?;
         let after = page.after().and_then(|key| name::dag("page_token", key).ok());
-        // Before the state is read: what changes afterwards is newer than this.
+        // Before the state is read, so that a watch from here misses no change.
         let revision = self.0.hub.revision();
         let page = self
             .page(
@@ -86,7 +86,7 @@ impl DagService for Services {
         }))
     }
 
-    async fn update_dag(&self, request: Request<v1::UpdateDagRequest>) -> Answer<v1::Operation> {
+    async fn update_dag(&self, request: Request<v1::UpdateDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
@@ -103,13 +103,13 @@ impl DagService for Services {
         Ok(Response::new(self.propose(&caller, proposal).await?))
     }
 
-    async fn delete_dag(&self, request: Request<v1::DeleteDagRequest>) -> Answer<v1::Operation> {
+    async fn delete_dag(&self, request: Request<v1::DeleteDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let name = name::dag("name", &request.name).map_err(Failure::from)?;
         let command = Command::DeleteDag { name, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
     }
 
     type WatchDagsStream = ReceiverStream<Result<v1::DagEvent, Status>>;
@@ -117,7 +117,7 @@ impl DagService for Services {
     async fn watch_dags(
         &self,
         request: Request<v1::WatchDagsRequest>,
-    ) -> Answer<Self::WatchDagsStream> {
+    ) -> RpcResult<Self::WatchDagsStream> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
@@ -129,21 +129,21 @@ impl DagService for Services {
             dag: event.view.map(|view| wire::dag(view, wire::reader(&reader))),
             revision: event.revision,
         };
-        let subject = Subject { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 
     async fn explain_dag(
         &self,
         request: Request<v1::ExplainDagRequest>,
-    ) -> Answer<v1::Explanation> {
+    ) -> RpcResult<v1::Explanation> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
         let view = self.dag(&caller, name).await?;
         let explanation = wire::explanation(&view, wire::reader(&caller));
         Ok(Response::new(explanation.unwrap_or_else(|| v1::Explanation {
             dag: Some(wire::dag(&view, wire::reader(&caller))),
-            // Without a mapping, the conditions say why there is none.
+            // Without a mapping, the conditions say why.
             lines: view.conditions.iter().map(|condition| condition.message.clone()).collect(),
             ..v1::Explanation::default()
         })))
@@ -151,7 +151,7 @@ impl DagService for Services {
 }
 
 impl Services {
-    /// One DAG; for a tenant only its own.
+    /// One DAG that the caller may see.
     async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, Failure> {
         let text = name.to_string();
         let visible = caller.may_change(Some(&name.tenant));
@@ -159,7 +159,7 @@ impl Services {
         view.filter(|_| visible).ok_or_else(|| absent(&text))
     }
 
-    /// Whose DAGs a list or a watch is about; for a tenant its own in any case.
+    /// The tenant of a list or watch; for tenants always their own.
     async fn tenants_dags(
         &self,
         caller: &Caller,
@@ -171,29 +171,29 @@ impl Services {
         }
     }
 
-    /// Asks for a change of a DAG, or for what it would be. What only stands against it now, and
-    /// not against its form, is then a result and no refusal.
+    /// Carries out a change of a DAG, or a dry run. In a dry run, an obstacle of the moment (as opposed
+    /// to an invalid request) is a result and not an error.
     async fn propose(&self, caller: &Caller, proposal: Proposal) -> Result<v1::Operation, Failure> {
         let Proposal { target, verb, command, request_id, validate_only } = proposal;
         let request_id = request_id.filter(|_| !validate_only);
         let decided = |result| wire::decided(target, verb, result);
-        match self.ask(caller, request_id, command, Doing::Change).await {
+        match self.ask(caller, request_id, command, OperationKind::Change).await {
             Ok(Reply::Operation(view)) => Ok(wire::operation(&view, caller)),
             Ok(Reply::WouldBe(view)) => {
                 let dag = wire::dag(&view, wire::reader(caller));
-                Ok(decided(Outcome::Response(wire::any_dag(&dag))))
+                Ok(decided(OperationResult::Response(wire::any_dag(&dag))))
             }
             Ok(other) => Err(unexpected(&other)),
-            Err(failure) if validate_only && stands_against(failure.reason()) => {
-                Ok(decided(Outcome::Error(failure.into())))
+            Err(failure) if validate_only && is_obstacle(failure.reason()) => {
+                Ok(decided(OperationResult::Error(failure.into())))
             }
             Err(failure) => Err(failure),
         }
     }
 }
 
-/// Whether a refusal is about what there is at the moment.
-const fn stands_against(reason: ErrorReason) -> bool {
+/// Whether an error is about the current state and not about the request itself.
+const fn is_obstacle(reason: ErrorReason) -> bool {
     use ErrorReason as R;
     matches!(
         reason,

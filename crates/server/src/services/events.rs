@@ -1,4 +1,4 @@
-//! Events: what the control plane decided by itself.
+//! Events: decisions of the control plane.
 
 use snic_api::page::Query;
 use snic_api::v1;
@@ -7,8 +7,8 @@ use snic_controller::{Controller, LogEntry};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::watching::{Event, Subject};
-use super::{Answer, Services, page};
+use super::watching::{Event, WatchSpec};
+use super::{RpcResult, Services, page};
 use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
@@ -18,7 +18,7 @@ impl EventService for Services {
     async fn list_events(
         &self,
         request: Request<v1::ListEventsRequest>,
-    ) -> Answer<v1::ListEventsResponse> {
+    ) -> RpcResult<v1::ListEventsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListEvents"), request.page_size, &request.page_token)?;
@@ -44,7 +44,7 @@ impl EventService for Services {
     async fn watch_events(
         &self,
         request: Request<v1::WatchEventsRequest>,
-    ) -> Answer<Self::WatchEventsStream> {
+    ) -> RpcResult<Self::WatchEventsStream> {
         let caller = caller(&request)?;
         let resume = request.into_inner().resume_revision;
         let (topic, reader) = (Topic::Events(caller.tenant().cloned()), caller.clone());
@@ -58,6 +58,6 @@ impl EventService for Services {
             event: event.view.map(wire::event),
             revision: event.revision,
         };
-        Ok(Response::new(self.watch(Subject { topic, caller, all, event }, resume).await?))
+        Ok(Response::new(self.watch(WatchSpec { topic, caller, all, event }, resume).await?))
     }
 }

@@ -8,11 +8,11 @@ use snic_api::v1::fairness_service_server::FairnessService;
 use snic_controller::FairnessView;
 use tonic::{Request, Response};
 
-use super::{Answer, Services, page};
+use super::{RpcResult, Services, page};
 use crate::gate::caller;
 use crate::wire;
 
-/// The place of an entry in the list: the tenant, then the card.
+/// Sort key of an entry: tenant, then card.
 fn key(view: &FairnessView) -> String {
     format!("{}/{}", view.tenant, view.card)
 }
@@ -22,7 +22,7 @@ impl FairnessService for Services {
     async fn list_fairness(
         &self,
         request: Request<v1::ListFairnessRequest>,
-    ) -> Answer<v1::ListFairnessResponse> {
+    ) -> RpcResult<v1::ListFairnessResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListFairness"), request.page_size, &request.page_token)?;
@@ -58,11 +58,11 @@ impl FairnessService for Services {
     async fn get_fairness(
         &self,
         request: Request<v1::GetFairnessRequest>,
-    ) -> Answer<v1::GetFairnessResponse> {
+    ) -> RpcResult<v1::GetFairnessResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::tenant("name", &name).map_err(Failure::from)?;
-        // Absent and another's are one answer.
+        // The same error for an absent tenant and another one.
         self.tenant(&caller, id.clone()).await?;
         let views = self.read(&caller, move |controller, _| controller.fairness(&id)).await?;
         let fairness = views.iter().map(|view| wire::fairness(view, true)).collect();

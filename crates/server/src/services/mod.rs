@@ -1,11 +1,11 @@
 //! The services of the API on top of the control plane.
 //!
-//! Each method reads its request (`snic_api::convert`), asks the controller, and puts what it says
-//! on the wire. Nothing is decided here but what is the API's own business: pages, masks, names.
+//! Each method parses its request (`snic_api::convert`), asks the controller, and converts the reply.
+//! The services decide only matters of the API: pages, masks, names.
 
 mod audit;
 mod bitstreams;
-pub(crate) mod cards;
+mod cards;
 mod consolidation;
 mod dags;
 mod events;
@@ -13,10 +13,11 @@ mod fairness;
 mod nt_types;
 mod operations;
 mod orchestration;
+mod page_source;
 mod rules;
 mod system;
 mod tenants;
-pub(crate) mod watching;
+mod watching;
 
 use std::sync::Arc;
 
@@ -25,21 +26,23 @@ use snic_api::convert::FieldProblem;
 use snic_api::error::Failure;
 use snic_api::page::{Page, PageRequest, Query};
 use snic_api::v1::ErrorReason;
+use snic_audit::AuditLog;
 use snic_controller::{Caller, Command, Controller, Reply, Request};
 use snic_domain::TenantId;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 pub(crate) use bitstreams::CHUNK_BYTES_MAX;
 
-use crate::audit::AuditLog;
-use crate::error::{Doing, failure};
+use crate::error::{OperationKind, failure};
 use crate::hub::Hub;
 use crate::links::CardLinks;
 use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
 use crate::shell::ControlPlane;
 
-/// Most bytes of a list's items in one reply: clients accept messages of 4 MiB.
+/// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
 /// What all services share. Cheap to clone.
@@ -78,16 +81,16 @@ impl Services {
         }))
     }
 
-    /// Asks for a change.
+    /// Sends a command to the controller.
     async fn ask(
         &self,
         caller: &Caller,
         request_id: Option<String>,
         command: Command,
-        doing: Doing,
+        kind: OperationKind,
     ) -> Result<Reply, Failure> {
         let request = Request { caller: caller.clone(), request_id, command };
-        self.0.plane.request(request).await.map_err(|error| failure(error, doing, caller))
+        self.0.plane.request(request).await.map_err(|error| failure(error, kind, caller))
     }
 
     /// Reads the state.
@@ -98,11 +101,10 @@ impl Services {
     {
         let reader = caller.clone();
         let read = self.0.plane.read(move |controller| query(controller, &reader));
-        read.await.map_err(|error| failure(error, Doing::Change, caller))
+        read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 
-    /// The items of a page: `query` gives at most as many as are asked of it, with a key and the
-    /// message of each.
+    /// One page: `query` returns at most the given number of items, `item` the key and message of each.
     async fn page<T, M, F>(
         &self,
         caller: &Caller,
@@ -115,10 +117,11 @@ impl Services {
         M: Message,
         F: FnOnce(&Controller, &Caller, usize) -> Vec<T> + Send + 'static,
     {
-        // One more says whether there is another page.
-        let wanted = page.limit() + 1;
-        let items =
-            self.read(caller, move |controller, caller| query(controller, caller, wanted)).await?;
+        // One item more tells whether there is another page.
+        let items_max = page.limit() + 1;
+        let items = self
+            .read(caller, move |controller, caller| query(controller, caller, items_max))
+            .await?;
         let items = items.iter().map(item);
         let page = page.take_within(
             items,
@@ -131,50 +134,50 @@ impl Services {
     }
 }
 
-/// The page that a list was asked for.
+/// Parses the paging fields of a list request.
 fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, Failure> {
     PageRequest::parse(query, size, token).map_err(|error| Failure::invalid_page(&error))
 }
 
 /// Waits until the server stops.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // Where the sender is gone the server has stopped.
+    // Without a sender the server has stopped.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// An etag or nothing.
+/// The etag, if there is one.
 fn etag(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A UUID or nothing, in lower case.
+/// The request id in canonical form, if there is one.
 fn request_id(field: &str, text: &str) -> Result<Option<String>, FieldProblem> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parts: Vec<&str> = text.split('-').collect();
-    let lengths = parts.iter().map(|part| part.len());
-    let hexadecimal = parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit()));
-    if lengths.eq([8, 4, 4, 4, 12]) && hexadecimal {
-        return Ok(Some(text.to_ascii_lowercase()));
-    }
-    let rule = format_args!("{text:.80?} is no UUID such as 123e4567-e89b-42d3-a456-426614174000");
-    Err(FieldProblem::invalid(field, rule))
+    // Only the hyphenated form: one id must not have several spellings.
+    let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() == Hyphenated::LENGTH);
+    uuid.map(|uuid| Some(uuid.hyphenated().to_string())).ok_or_else(|| {
+        let rule = format_args!(
+            "{text:.80?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)"
+        );
+        FieldProblem::invalid(field, rule)
+    })
 }
 
-/// The controller replied with something else than it does to this command.
+/// The controller's reply does not belong to the command.
 fn unexpected(reply: &Reply) -> Failure {
     tracing::error!(?reply, "the controller's reply does not belong to the command");
     Failure::internal("reply")
 }
 
-/// Absent, or not for this caller.
+/// The resource is absent, or not visible to this caller.
 fn absent(name: &str) -> Failure {
     Failure::not_found(crate::error::kind_of(name), name)
 }
 
-/// Refuses a tenant that changes what another owns: it exists for the tenant only if it may be
-/// read.
+/// Rejects a change of another tenant's resource. To the caller, the resource exists only if it may read
+/// it.
 fn check_owner(
     caller: &Caller,
     owner: Option<&TenantId>,
@@ -185,14 +188,14 @@ fn check_owner(
         return Ok(());
     }
     if readable {
-        let text = format!("{name} is not yours to change");
+        let text = format!("{name} belongs to another tenant; only its owner may change it");
         return Err(Failure::new(ErrorReason::PermissionDenied, text));
     }
     Err(absent(name))
 }
 
-/// The reply that a conversion is for, or the defect.
-macro_rules! answer {
+/// Converts the expected kind of reply; any other is a defect.
+macro_rules! reply_as {
     ($reply:expr, $pattern:pat => $value:expr) => {
         match $reply {
             $pattern => Ok($value),
@@ -200,7 +203,7 @@ macro_rules! answer {
         }
     };
 }
-use answer;
+use reply_as;
 
-/// What a method answers.
-type Answer<T> = Result<tonic::Response<T>, Status>;
+/// Result of an RPC method.
+type RpcResult<T> = Result<tonic::Response<T>, Status>;

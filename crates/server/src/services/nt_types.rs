@@ -9,8 +9,8 @@ use snic_controller::{Command, NtView, Reply};
 use snic_domain::NtTypeId;
 use tonic::{Request, Response};
 
-use super::{Answer, Services, absent, answer, check_owner, etag, page, request_id};
-use crate::error::Doing;
+use super::{RpcResult, Services, absent, check_owner, etag, page, reply_as, request_id};
+use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
 
@@ -19,16 +19,17 @@ impl NetworkTaskService for Services {
     async fn create_nt_type(
         &self,
         request: Request<v1::CreateNtTypeRequest>,
-    ) -> Answer<v1::NtType> {
+    ) -> RpcResult<v1::NtType> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
         let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
-        let reply = self.ask(&caller, repeat, Command::CreateNtType(nt), Doing::Change).await?;
-        answer!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view)))
+        let reply =
+            self.ask(&caller, repeat, Command::CreateNtType(nt), OperationKind::Change).await?;
+        reply_as!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view)))
     }
 
-    async fn get_nt_type(&self, request: Request<v1::GetNtTypeRequest>) -> Answer<v1::NtType> {
+    async fn get_nt_type(&self, request: Request<v1::GetNtTypeRequest>) -> RpcResult<v1::NtType> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::nt_type("name", &name).map_err(Failure::from)?;
@@ -40,7 +41,7 @@ impl NetworkTaskService for Services {
     async fn list_nt_types(
         &self,
         request: Request<v1::ListNtTypesRequest>,
-    ) -> Answer<v1::ListNtTypesResponse> {
+    ) -> RpcResult<v1::ListNtTypesResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListNtTypes"), request.page_size, &request.page_token)?;
@@ -63,7 +64,7 @@ impl NetworkTaskService for Services {
         }))
     }
 
-    async fn delete_nt_type(&self, request: Request<v1::DeleteNtTypeRequest>) -> Answer<()> {
+    async fn delete_nt_type(&self, request: Request<v1::DeleteNtTypeRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::nt_type("name", &request.name).map_err(Failure::from)?;
@@ -76,7 +77,7 @@ impl NetworkTaskService for Services {
             check_owner(&caller, owner.as_ref(), &request.name, readable)?;
         }
         let command = Command::DeleteNtType { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 }

@@ -12,14 +12,14 @@ use snic_controller::{Caller, Command, OperationView, Reply};
 use snic_domain::{OperationId, Timestamp};
 use tonic::{Request, Response};
 
-use super::{Answer, Services, absent, answer, page, stopped};
-use crate::error::{Doing, shutting_down};
+use super::{RpcResult, Services, absent, page, reply_as, stopped};
+use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller};
 use crate::hub::Topic;
 use crate::settings::WAIT_MAX;
 use crate::wire;
 
-/// The place of an operation in the list: its age, then its id.
+/// Sort key of an operation: creation time, then id.
 fn key(view: &OperationView) -> String {
     format!("{}/{}", view.record.created.as_nanos(), view.record.id)
 }
@@ -34,7 +34,7 @@ impl OperationService for Services {
     async fn get_operation(
         &self,
         request: Request<v1::GetOperationRequest>,
-    ) -> Answer<v1::Operation> {
+    ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::operation("name", &name).map_err(Failure::from)?;
@@ -45,7 +45,7 @@ impl OperationService for Services {
     async fn list_operations(
         &self,
         request: Request<v1::ListOperationsRequest>,
-    ) -> Answer<v1::ListOperationsResponse> {
+    ) -> RpcResult<v1::ListOperationsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let query = Query::of("ListOperations")
@@ -77,46 +77,52 @@ impl OperationService for Services {
     async fn wait_operation(
         &self,
         request: Request<v1::WaitOperationRequest>,
-    ) -> Answer<v1::Operation> {
+    ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let deadline = request.extensions().get::<Deadline>().copied();
         let request = request.into_inner();
         let id = name::operation("name", &request.name).map_err(Failure::from)?;
-        let asked = request.timeout.map(timeout).transpose()?.unwrap_or(WAIT_MAX).min(WAIT_MAX);
-        let until = Instant::now() + asked;
+        let requested = request.timeout.map(timeout).transpose()?.unwrap_or(WAIT_MAX).min(WAIT_MAX);
+        let until = Instant::now() + requested;
         let until = deadline.map_or(until, |Deadline(deadline)| until.min(deadline));
         let view = self.wait_for(&caller, &id, until).await?;
         Ok(Response::new(wire::operation(&view, &caller)))
     }
 
-    async fn cancel_operation(&self, request: Request<v1::CancelOperationRequest>) -> Answer<()> {
+    async fn cancel_operation(
+        &self,
+        request: Request<v1::CancelOperationRequest>,
+    ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::operation("name", &name).map_err(Failure::from)?;
         let command = Command::CancelOperation { id };
-        let reply = self.ask(&caller, None, command, Doing::Cancel).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Cancel).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 
-    async fn delete_operation(&self, request: Request<v1::DeleteOperationRequest>) -> Answer<()> {
+    async fn delete_operation(
+        &self,
+        request: Request<v1::DeleteOperationRequest>,
+    ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::operation("name", &name).map_err(Failure::from)?;
         let command = Command::DeleteOperation { id };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 }
 
 fn timeout(timeout: prost_types::Duration) -> Result<Duration, Failure> {
     Duration::try_from(timeout).map_err(|_| {
-        let rule = "a timeout is not negative";
+        let rule = "the timeout is negative (allowed: 0 to 315576000000 s)";
         Failure::in_field(ErrorReason::InvalidField, "timeout", rule)
     })
 }
 
 impl Services {
-    /// One operation, if the caller may see it.
+    /// One operation that the caller may see.
     async fn operation(&self, caller: &Caller, id: &OperationId) -> Result<OperationView, Failure> {
         let wanted = id.clone();
         let view =
@@ -124,7 +130,7 @@ impl Services {
         view.await?.ok_or_else(|| absent(&name::of_operation(id)))
     }
 
-    /// The operation when it has ended, or as it is at that time.
+    /// Waits until the operation has ended, at most until this time, and returns its current state.
     async fn wait_for(
         &self,
         caller: &Caller,
@@ -134,8 +140,8 @@ impl Services {
         let mut follower = self.0.hub.follow_from_now(Topic::Operation(id.clone()));
         let mut stopping = self.0.stopping.clone();
         loop {
-            // Before the state is read: what ends afterwards is seen as a change. Where changes were
-            // lost it is read anew all the same.
+            // Before the state is read, so that a later change wakes us. After lost changes the state is
+            // read again anyway.
             let _ = follower.next(usize::MAX);
             let view = self.operation(caller, id).await?;
             if view.is_done() {

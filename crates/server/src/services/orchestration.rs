@@ -13,25 +13,25 @@ use snic_domain::{BindingState, Chains, VmId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::watching::{Event, Subject};
-use super::{Answer, Services, absent, answer, page, stopped};
-use crate::error::{Doing, shutting_down};
+use super::watching::{Event, WatchSpec};
+use super::{RpcResult, Services, absent, page, reply_as, stopped};
+use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller, out_of_time};
 use crate::hub::Topic;
 use crate::settings::WAIT_MAX;
 
-/// Most machines of one heartbeat: a host has far fewer.
+/// Most virtual machines in one heartbeat: far more than a host runs.
 const HEARTBEAT_VMS_MAX: usize = 1_000;
 
 #[tonic::async_trait]
 impl OrchestrationService for Services {
-    async fn bind_vm(&self, request: Request<v1::BindVmRequest>) -> Answer<v1::VmBinding> {
+    async fn bind_vm(&self, request: Request<v1::BindVmRequest>) -> RpcResult<v1::VmBinding> {
         let caller = caller(&request)?;
         let deadline = request.extensions().get::<Deadline>().copied();
         let spec = binding::spec(&request.into_inner())?;
         let vm = spec.vm.clone();
-        let reply = self.ask(&caller, None, Command::BindVm(spec), Doing::Change).await?;
-        let begun = answer!(reply, Reply::Binding(view) => view)?;
+        let reply = self.ask(&caller, None, Command::BindVm(spec), OperationKind::Change).await?;
+        let begun = reply_as!(reply, Reply::Binding(view) => view)?;
         let until = deadline.map_or_else(|| Instant::now() + WAIT_MAX, |Deadline(at)| at);
         let view = self.settled(&caller, *begun, until).await?;
         match view.record.state {
@@ -40,7 +40,7 @@ impl OrchestrationService for Services {
         }
     }
 
-    async fn unbind_vm(&self, request: Request<v1::UnbindVmRequest>) -> Answer<v1::VmBinding> {
+    async fn unbind_vm(&self, request: Request<v1::UnbindVmRequest>) -> RpcResult<v1::VmBinding> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let vm = binding::vm("vm", &request.vm).map_err(Failure::from)?;
@@ -49,11 +49,14 @@ impl OrchestrationService for Services {
             text => Some(name::tenant("tenant", text).map_err(Failure::from)?),
         };
         let command = Command::UnbindVm { vm, tenant };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view)))
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view)))
     }
 
-    async fn get_binding(&self, request: Request<v1::GetBindingRequest>) -> Answer<v1::VmBinding> {
+    async fn get_binding(
+        &self,
+        request: Request<v1::GetBindingRequest>,
+    ) -> RpcResult<v1::VmBinding> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let vm = binding::name("name", &name).map_err(Failure::from)?;
@@ -64,14 +67,14 @@ impl OrchestrationService for Services {
     async fn list_bindings(
         &self,
         request: Request<v1::ListBindingsRequest>,
-    ) -> Answer<v1::ListBindingsResponse> {
+    ) -> RpcResult<v1::ListBindingsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
         let query = Query::of("ListBindings").with("parent", &request.parent);
         let page = page(query, request.page_size, &request.page_token)?;
         let after = page.after().and_then(|key| VmId::new(key).ok());
-        // Before the state is read: what changes afterwards is newer than this.
+        // Before the state is read, so that a watch from here misses no change.
         let revision = self.0.hub.revision();
         let page = self
             .page(
@@ -96,7 +99,7 @@ impl OrchestrationService for Services {
     async fn watch_bindings(
         &self,
         request: Request<v1::WatchBindingsRequest>,
-    ) -> Answer<Self::WatchBindingsStream> {
+    ) -> RpcResult<Self::WatchBindingsStream> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
@@ -109,18 +112,19 @@ impl OrchestrationService for Services {
             binding: event.view.map(binding_to_wire),
             revision: event.revision,
         };
-        let subject = Subject { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, all, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 
     async fn heartbeat(
         &self,
         request: Request<v1::HeartbeatRequest>,
-    ) -> Answer<v1::HeartbeatResponse> {
+    ) -> RpcResult<v1::HeartbeatResponse> {
         let caller = caller(&request)?;
         let vms = request.into_inner().vms;
         if vms.len() > HEARTBEAT_VMS_MAX {
-            let text = format!("{} machines; at most {HEARTBEAT_VMS_MAX} in one", vms.len());
+            let text =
+                format!("{} machines in one heartbeat (limit {HEARTBEAT_VMS_MAX})", vms.len());
             return Err(Failure::new(ErrorReason::LimitExceeded, &text)
                 .violation("vms", text)
                 .into());
@@ -128,8 +132,8 @@ impl OrchestrationService for Services {
         let read = |(i, text): (usize, &String)| binding::vm(&format!("vms[{i}]"), text);
         let vms: Result<Vec<VmId>, _> = vms.iter().enumerate().map(read).collect();
         let command = Command::Heartbeat { vms: vms.map_err(Failure::from)? };
-        let reply = self.ask(&caller, None, command, Doing::Change).await?;
-        answer!(reply, Reply::Heartbeat { alive, missing } => {
+        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Heartbeat { alive, missing } => {
             Response::new(v1::HeartbeatResponse {
                 alive: alive.iter().map(binding_to_wire).collect(),
                 missing: missing.iter().map(ToString::to_string).collect(),
@@ -138,16 +142,16 @@ impl OrchestrationService for Services {
     }
 }
 
-/// Why a machine that was to be bound is not.
+/// The error for a binding that ended before it was bound.
 fn not_bound(vm: &VmId, view: &BindingView) -> Failure {
     let name = binding::of_binding(vm);
-    let reason = view.record.reason.as_deref().unwrap_or("it was unbound meanwhile");
+    let reason = view.record.reason.as_deref().unwrap_or("it was unbound concurrently");
     let text = format!("{name} is not bound: {reason}");
     Failure::new(ErrorReason::BindFailed, &text).resource("binding", name, text)
 }
 
 impl Services {
-    /// The binding when it is bound or has ended.
+    /// Waits until the binding is bound or has ended.
     async fn settled(
         &self,
         caller: &Caller,
@@ -163,8 +167,8 @@ impl Services {
             if state == BindingState::Bound || state.has_ended() {
                 return Ok(view);
             }
-            // Before the state is read: what happens afterwards is seen as a change. Where changes
-            // were lost it is read anew all the same.
+            // Before the state is read, so that a later change wakes us. After lost changes the state is
+            // read again anyway.
             let _ = follower.next(usize::MAX);
             let wanted = vm.clone();
             let now = self.read(caller, move |controller, _| controller.binding_view(&wanted));

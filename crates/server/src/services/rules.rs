@@ -9,23 +9,24 @@ use snic_controller::{Command, Reply, RuleView};
 use snic_domain::RuleId;
 use tonic::{Request, Response};
 
-use super::{Answer, Services, absent, answer, etag, page, request_id};
-use crate::error::Doing;
+use super::{RpcResult, Services, absent, etag, page, reply_as, request_id};
+use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
 
 #[tonic::async_trait]
 impl ClassificationService for Services {
-    async fn create_rule(&self, request: Request<v1::CreateRuleRequest>) -> Answer<v1::Rule> {
+    async fn create_rule(&self, request: Request<v1::CreateRuleRequest>) -> RpcResult<v1::Rule> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let rule = rule::rule(&request.rule_id, request.rule.as_ref())?;
         let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
-        let reply = self.ask(&caller, repeat, Command::CreateRule(rule), Doing::Change).await?;
-        answer!(reply, Reply::Rule(view) => Response::new(wire::rule(&view)))
+        let reply =
+            self.ask(&caller, repeat, Command::CreateRule(rule), OperationKind::Change).await?;
+        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view)))
     }
 
-    async fn get_rule(&self, request: Request<v1::GetRuleRequest>) -> Answer<v1::Rule> {
+    async fn get_rule(&self, request: Request<v1::GetRuleRequest>) -> RpcResult<v1::Rule> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::rule("name", &name).map_err(Failure::from)?;
@@ -36,7 +37,7 @@ impl ClassificationService for Services {
     async fn list_rules(
         &self,
         request: Request<v1::ListRulesRequest>,
-    ) -> Answer<v1::ListRulesResponse> {
+    ) -> RpcResult<v1::ListRulesResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let dag = match request.dag.as_str() {
@@ -65,12 +66,12 @@ impl ClassificationService for Services {
         }))
     }
 
-    async fn delete_rule(&self, request: Request<v1::DeleteRuleRequest>) -> Answer<()> {
+    async fn delete_rule(&self, request: Request<v1::DeleteRuleRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::rule("name", &request.name).map_err(Failure::from)?;
         let command = Command::DeleteRule { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 }

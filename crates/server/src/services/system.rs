@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Answer, Services};
-use crate::error::Doing;
+use super::{RpcResult, Services};
+use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::shell::{ControlPlane, Pinned};
 
-/// Bytes of a part of a backup: clients accept messages of 4 MiB.
+/// Bytes of one chunk of a backup: below the 4 MiB that clients accept.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Parts that wait for a slow client.
+/// Chunks queued for a slow client.
 const CHUNKS_WAITING: usize = 4;
 
 #[tonic::async_trait]
@@ -29,7 +29,7 @@ impl SystemService for Services {
     async fn get_maintenance(
         &self,
         request: Request<v1::GetMaintenanceRequest>,
-    ) -> Answer<v1::Maintenance> {
+    ) -> RpcResult<v1::Maintenance> {
         let caller = caller(&request)?;
         Ok(Response::new(self.maintenance(&caller).await?))
     }
@@ -37,11 +37,11 @@ impl SystemService for Services {
     async fn set_maintenance(
         &self,
         request: Request<v1::SetMaintenanceRequest>,
-    ) -> Answer<v1::Maintenance> {
+    ) -> RpcResult<v1::Maintenance> {
         let caller = caller(&request)?;
         let v1::SetMaintenanceRequest { active, reason } = request.into_inner();
         let command = Command::Maintain { reason: active.then_some(reason) };
-        match self.ask(&caller, None, command, Doing::Change).await? {
+        match self.ask(&caller, None, command, OperationKind::Change).await? {
             Reply::Done => Ok(Response::new(self.maintenance(&caller).await?)),
             other => Err(super::unexpected(&other).into()),
         }
@@ -52,15 +52,15 @@ impl SystemService for Services {
     async fn download_backup(
         &self,
         _: Request<v1::DownloadBackupRequest>,
-    ) -> Answer<Self::DownloadBackupStream> {
+    ) -> RpcResult<Self::DownloadBackupStream> {
         let (chunks, stream) = mpsc::channel(CHUNKS_WAITING);
         let plane = self.0.plane.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = send_backup(&plane, &chunks) {
-                tracing::error!(%error, "a backup could not be made");
-                let text = "the store could not be read; the server's log says why";
+                tracing::error!(%error, "backup failed");
+                let text = "the store cannot be read; see the server's log for the cause";
                 let failure = Failure::new(ErrorReason::StoreUnavailable, text);
-                // A client that is gone needs no error.
+                // It fails only if the client has gone.
                 let _ = chunks.blocking_send(Err(failure.into()));
             }
         });
@@ -70,11 +70,11 @@ impl SystemService for Services {
     async fn get_diagnostics(
         &self,
         request: Request<v1::GetDiagnosticsRequest>,
-    ) -> Answer<v1::Diagnostics> {
+    ) -> RpcResult<v1::Diagnostics> {
         caller(&request)?;
-        // What is measured on demand is brought up to date.
+        // Refreshes the metrics that are read on demand.
         crate::observe::refresh(&self.0.plane).await.map_err(|_| crate::error::shutting_down())?;
-        Ok(Response::new(self.0.diagnostics.look()))
+        Ok(Response::new(self.0.diagnostics.collect()))
     }
 }
 

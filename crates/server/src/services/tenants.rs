@@ -10,28 +10,32 @@ use snic_controller::{Caller, Command, ControlError, Reply, TenantView};
 use snic_domain::TenantId;
 use tonic::{Request, Response};
 
-use super::{Answer, Services, absent, answer, etag, page, request_id};
-use crate::error::{Doing, failure};
+use super::{RpcResult, Services, absent, etag, page, reply_as, request_id};
+use crate::error::{OperationKind, failure};
 use crate::gate::caller;
 use crate::shell::ShellError;
 use crate::wire;
 
-/// How often an update is tried that others change the tenant under.
+/// Attempts of an update while others change the same tenant.
 const UPDATE_TRIES: usize = 8;
 
 #[tonic::async_trait]
 impl TenantService for Services {
-    async fn create_tenant(&self, request: Request<v1::CreateTenantRequest>) -> Answer<v1::Tenant> {
+    async fn create_tenant(
+        &self,
+        request: Request<v1::CreateTenantRequest>,
+    ) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = id("tenant_id", &request.tenant_id).map_err(Failure::from)?;
         let tenant = tenant::tenant(id, request.tenant.as_ref())?;
         let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
-        let reply = self.ask(&caller, repeat, Command::CreateTenant(tenant), Doing::Change).await?;
-        answer!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view)))
+        let reply =
+            self.ask(&caller, repeat, Command::CreateTenant(tenant), OperationKind::Change).await?;
+        reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view)))
     }
 
-    async fn get_tenant(&self, request: Request<v1::GetTenantRequest>) -> Answer<v1::Tenant> {
+    async fn get_tenant(&self, request: Request<v1::GetTenantRequest>) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::tenant("name", &name).map_err(Failure::from)?;
@@ -42,7 +46,7 @@ impl TenantService for Services {
     async fn list_tenants(
         &self,
         request: Request<v1::ListTenantsRequest>,
-    ) -> Answer<v1::ListTenantsResponse> {
+    ) -> RpcResult<v1::ListTenantsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let page = page(Query::of("ListTenants"), request.page_size, &request.page_token)?;
@@ -63,7 +67,10 @@ impl TenantService for Services {
         }))
     }
 
-    async fn update_tenant(&self, request: Request<v1::UpdateTenantRequest>) -> Answer<v1::Tenant> {
+    async fn update_tenant(
+        &self,
+        request: Request<v1::UpdateTenantRequest>,
+    ) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = request.tenant.ok_or_else(|| Failure::required("tenant"))?;
@@ -74,18 +81,18 @@ impl TenantService for Services {
         Ok(Response::new(wire::tenant(&view)))
     }
 
-    async fn delete_tenant(&self, request: Request<v1::DeleteTenantRequest>) -> Answer<()> {
+    async fn delete_tenant(&self, request: Request<v1::DeleteTenantRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::tenant("name", &request.name).map_err(Failure::from)?;
         let command = Command::DeleteTenant { id, force: request.force, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, Doing::Delete).await?;
-        answer!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Done => Response::new(()))
     }
 }
 
 impl Services {
-    /// One tenant; for a tenant only itself.
+    /// One tenant that the caller may see.
     pub(super) async fn tenant(
         &self,
         caller: &Caller,
@@ -97,8 +104,8 @@ impl Services {
         view.filter(|_| visible).ok_or_else(|| absent(&name))
     }
 
-    /// Sets some fields. The quota is one value to the controller: it is read, changed and written
-    /// back only if nobody else changed the tenant meanwhile.
+    /// Updates some fields. The controller sets a quota as a whole, so it is read, changed, and written
+    /// back only if the tenant has not changed meanwhile.
     async fn update(
         &self,
         caller: &Caller,
@@ -123,7 +130,7 @@ impl Services {
                 Ok(other) => return Err(super::unexpected(&other)),
                 Err(ShellError::Control(ControlError::EtagMismatch { .. }))
                     if guard.is_none() && tries < UPDATE_TRIES => {}
-                Err(error) => return Err(failure(error, Doing::Change, caller)),
+                Err(error) => return Err(failure(error, OperationKind::Change, caller)),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Watches: first what exists, then what happens, from one revision to the next.
+//! Watches: first the existing resources, then each change.
 //!
-//! Each watch has a task of its own that waits for its reader alone. A reader that is so slow that
-//! the changes it has not seen are no longer kept is told so, and the watch ends.
+//! Each watch has a task of its own, so it waits only for its own reader. If the reader is so slow that
+//! its unseen changes are dropped, the watch ends with an error.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,16 @@ use tonic::Status;
 
 use super::{Services, stopped};
 use crate::error::{RETRY_SOON, shutting_down};
-use crate::hub::{Expired, Follower, Happening, Resource, Topic, Viewed};
+use crate::hub::{ChangeKind, Follower, FromView, Resource, RevisionExpired, Topic};
 
-/// Events that wait for a reader besides those in the ring; what the transport buffers comes on
-/// top.
+/// Events queued for a reader, in addition to the ring and the transport's buffers.
 const EVENTS_WAITING_MAX: usize = 16;
-/// Changes that are looked at in one go.
-const CHANGES_AT_ONCE: usize = 64;
+/// Changes processed at a time.
+const CHANGES_BATCH: usize = 64;
 
-/// What happened to a resource; a bookmark where there is none.
+/// A change of a resource; a bookmark where `view` is `None`.
 pub(crate) struct Event<'a, V> {
-    pub happening: Happening,
+    pub change_kind: ChangeKind,
     pub view: Option<&'a V>,
     pub revision: u64,
 }
@@ -32,141 +31,144 @@ pub(crate) struct Event<'a, V> {
 impl<V> Event<'_, V> {
     /// The type on the wire.
     pub const fn kind(&self) -> v1::EventType {
-        match (&self.view, self.happening) {
+        match (&self.view, self.change_kind) {
             (None, _) => v1::EventType::Bookmark,
-            (Some(_), Happening::Added) => v1::EventType::Added,
-            (Some(_), Happening::Modified) => v1::EventType::Modified,
-            (Some(_), Happening::Deleted) => v1::EventType::Deleted,
+            (Some(_), ChangeKind::Added) => v1::EventType::Added,
+            (Some(_), ChangeKind::Modified) => v1::EventType::Modified,
+            (Some(_), ChangeKind::Deleted) => v1::EventType::Deleted,
         }
     }
 }
 
-/// What a watch is about, and how it is told.
-pub(crate) struct Subject<A, E> {
+/// What to watch, and how to convert its events.
+pub(crate) struct WatchSpec<A, E> {
     pub topic: Topic,
     pub caller: Caller,
-    /// Reads all that exists.
+    /// Reads the existing resources.
     pub all: A,
-    /// The event on the wire.
+    /// Converts an event to its message.
     pub event: E,
 }
 
 pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
 
-/// The reader is gone.
-struct Gone;
+/// The reader has gone.
+struct ReaderGone;
 
 impl Services {
-    /// Begins a watch. A revision that is too old is refused at once.
+    /// Begins a watch.
+    ///
+    /// # Errors
+    /// A revision that is too old, or in the future; or the control plane has ended.
     pub(crate) async fn watch<V, T, A, E>(
         &self,
-        subject: Subject<A, E>,
+        subject: WatchSpec<A, E>,
         resume: u64,
     ) -> Result<Events<T>, Failure>
     where
-        V: Viewed,
+        V: FromView,
         T: Send + 'static,
         A: FnOnce(&Controller) -> Vec<V> + Send + 'static,
         E: Fn(Event<'_, V>) -> T + Send + Sync + 'static,
     {
-        let Subject { topic, caller, all, event } = subject;
+        let WatchSpec { topic, caller, all, event } = subject;
         let hub = &self.0.hub;
         let (first, follower) = if resume == 0 {
-            // Before the state is read: what changes afterwards is sent again.
+            // Before the state is read, so that no change after it is missed.
             let follower = hub.follow_from_now(topic);
             (Some(self.read(&caller, move |controller, _| all(controller)).await?), follower)
         } else {
-            (None, hub.follow(topic, resume).map_err(|Expired| expired())?)
+            (None, hub.follow(topic, resume).map_err(|RevisionExpired| expired())?)
         };
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let services = self.clone();
         tokio::spawn(async move {
-            // Where the reader is gone there is nobody to tell.
+            // It fails only if the reader has gone.
             let _ = services.follow(event, first, follower, sender).await;
         });
         Ok(ReceiverStream::new(events))
     }
 
-    async fn follow<V: Viewed, T: Send>(
+    async fn follow<V: FromView, T: Send>(
         self,
         wire: impl Fn(Event<'_, V>) -> T,
         first: Option<Vec<V>>,
         mut follower: Follower,
         sender: mpsc::Sender<Result<T, Status>>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ReaderGone> {
         let bookmark =
-            |revision| wire(Event { happening: Happening::Modified, view: None, revision });
+            |revision| wire(Event { change_kind: ChangeKind::Modified, view: None, revision });
         if let Some(first) = first {
             for view in &first {
-                let (happening, view) = (Happening::Added, Some(view));
-                // The place to resume from comes when all has been sent.
-                self.send(&sender, wire(Event { happening, view, revision: 0 })).await?;
+                let (change_kind, view) = (ChangeKind::Added, Some(view));
+                // The revision to resume from comes with the bookmark.
+                self.send(&sender, wire(Event { change_kind, view, revision: 0 })).await?;
             }
             self.send(&sender, bookmark(follower.seen())).await?;
         }
-        let mut told = follower.seen();
-        // Up to which change a resource was told as it was: what came before is not told again.
-        let mut looked: BTreeMap<Resource, u64> = BTreeMap::new();
+        let mut sent = follower.seen();
+        // Per resource, the last change that its sent state includes: earlier ones are skipped.
+        let mut included: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
-        // The first tick is at once.
+        // The first tick is immediate.
         bookmarks.tick().await;
         let mut is_due = false;
         loop {
-            let Ok(changes) = follower.next(CHANGES_AT_ONCE) else {
+            let Ok(changes) = follower.next(CHANGES_BATCH) else {
                 return self.end(&sender, too_slow()).await;
             };
             for change in &changes {
                 let seen = change.revision;
                 let resource = change.resource();
-                let known = looked.get(&resource).is_some_and(|as_of| seen <= *as_of);
-                if known && change.happening == Happening::Modified {
+                let known = included.get(&resource).is_some_and(|as_of| seen <= *as_of);
+                if known && change.change_kind == ChangeKind::Modified {
                     continue;
                 }
-                let Ok(look) = self.0.hub.look(change, &self.0.plane).await else {
+                let Ok(cached) = self.0.hub.cached_view(change, &self.0.plane).await else {
                     return self.end(&sender, shutting_down()).await;
                 };
-                looked.insert(resource, look.as_of);
-                if let Some(view) = look.seen.as_ref().and_then(V::of) {
-                    told = seen;
-                    let (happening, view) = (change.happening, Some(view));
-                    let event = Event { happening, view, revision: seen };
+                included.insert(resource, cached.as_of);
+                if let Some(view) = cached.view.as_ref().and_then(V::of) {
+                    sent = seen;
+                    let (change_kind, view) = (change.change_kind, Some(view));
+                    let event = Event { change_kind, view, revision: seen };
                     self.send(&sender, wire(event)).await?;
                 }
             }
-            looked.retain(|_, as_of| *as_of > follower.seen());
+            included.retain(|_, as_of| *as_of > follower.seen());
             if !changes.is_empty() {
                 continue;
             }
-            if std::mem::take(&mut is_due) && follower.seen() > told {
-                told = follower.seen();
-                self.send(&sender, bookmark(told)).await?;
+            if std::mem::take(&mut is_due) && follower.seen() > sent {
+                sent = follower.seen();
+                self.send(&sender, bookmark(sent)).await?;
             }
             tokio::select! {
                 () = follower.changed() => {}
                 () = stopped(&mut stopping) => {
                     return self.end(&sender, shutting_down()).await;
                 }
-                // First what there is to tell.
+                // Pending changes first.
                 _ = bookmarks.tick() => is_due = true,
-                () = sender.closed() => return Err(Gone),
+                () = sender.closed() => return Err(ReaderGone),
             }
         }
     }
 
-    /// Waits until the reader takes it, or the server stops.
+    /// Waits until the reader accepts the event, or the server stops.
     async fn send<T>(
         &self,
         sender: &mpsc::Sender<Result<T, Status>>,
         event: T,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ReaderGone> {
         let mut stopping = self.0.stopping.clone();
         tokio::select! {
-            sent = sender.send(Ok(event)) => sent.map_err(|_| Gone),
+            sent = sender.send(Ok(event)) => sent.map_err(|_| ReaderGone),
             () = stopped(&mut stopping) => {
-                // A reader that takes nothing is not waited for.
+                // A reader that accepts nothing is not waited for.
                 let _ = sender.try_send(Err(shutting_down().into()));
-                Err(Gone)
+                Err(ReaderGone)
             }
         }
     }
@@ -175,17 +177,18 @@ impl Services {
         &self,
         sender: &mpsc::Sender<Result<T, Status>>,
         failure: Failure,
-    ) -> Result<(), Gone> {
-        sender.send(Err(failure.into())).await.map_err(|_| Gone)
+    ) -> Result<(), ReaderGone> {
+        sender.send(Err(failure.into())).await.map_err(|_| ReaderGone)
     }
 }
 
 fn expired() -> Failure {
-    let text = "what happened since this revision is not kept any more; watch with revision 0";
+    let text = "changes since this revision are no longer kept; watch again with resume_revision 0";
     Failure::new(ErrorReason::RevisionExpired, text).field("resume_revision", text)
 }
 
 fn too_slow() -> Failure {
-    let text = "this watch was too slow: changes were dropped; watch again with revision 0";
+    let text =
+        "the reader was too slow and changes were dropped; watch again with resume_revision 0";
     Failure::new(ErrorReason::WatcherTooSlow, text).retry_after(RETRY_SOON)
 }

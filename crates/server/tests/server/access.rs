@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
+use rcgen::SanType;
 use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::access::{Access, Row, TABLE, find};
+use snic_server::access::{TABLE, find};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use crate::matrix::{Expected, KINDS, Kind, MATRIX};
 use crate::raw::call;
-use crate::rig::{Client, DOMAIN, Rig, chain, header, image};
+use crate::rig::{Client, DOMAIN, Rig, chain, header, image, in_time};
 
 fn methods(descriptors: &[u8]) -> Vec<String> {
     let set = prost_types::FileDescriptorSet::decode(descriptors).expect("descriptors");
@@ -39,6 +41,9 @@ fn every_method_has_a_row_and_every_row_a_method() {
     assert_eq!(rows, methods);
     assert!(TABLE.is_sorted_by_key(|row| row.path), "rows are found by bisection");
     assert!(TABLE.iter().all(|row| find(row.path) == Some(*row)));
+    let expected: BTreeSet<String> = MATRIX.iter().map(|row| row.path.to_owned()).collect();
+    assert_eq!(expected, methods, "the tests' own matrix");
+    assert_eq!(MATRIX.len(), methods.len(), "no method twice");
 }
 
 fn reason(status: &Status) -> Option<ErrorReason> {
@@ -67,9 +72,9 @@ async fn no_method_is_for_nobody() {
     }
     nobody.push(("no certificate", rig.connect(None).await, "no client certificate"));
     for (what, channel, says) in &nobody {
-        for row in TABLE {
-            let answer = call(channel, row.path, vec![Vec::new()]).await;
-            if row.access == Access::Open {
+        for row in MATRIX {
+            let answer = in_time(call(channel, row.path, vec![Vec::new()])).await;
+            if row.allows(Kind::Nobody) {
                 assert!(answer.is_ok(), "{what}, {}: {answer:?}", row.path);
                 continue;
             }
@@ -101,15 +106,77 @@ async fn a_certificate_of_another_authority_does_not_connect() {
 }
 
 #[tokio::test]
-async fn tenants_call_nothing_that_is_for_operators() {
+async fn each_kind_of_caller_may_call_what_the_matrix_says_and_nothing_else() {
     let rig = Rig::start().await;
-    let tenant = rig.client("tenant/acme").await;
-    for row in TABLE.iter().filter(|row| row.access == Access::Operator) {
-        let status = call(&tenant.channel, row.path, vec![Vec::new()]).await.expect_err(row.path);
-        assert_eq!(status.code(), Code::PermissionDenied, "{}: {status:?}", row.path);
-        assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
+    for kind in KINDS {
+        let channel = match kind {
+            Kind::Nobody => rig.connect(None).await,
+            Kind::Tenant => rig.client("tenant/acme").await.channel,
+            Kind::Orchestrator => rig.client("orchestrator/libvirt").await.channel,
+            Kind::Operator => rig.client("operator/root").await.channel,
+        };
+        for row in MATRIX {
+            let answer = in_time(call(&channel, row.path, vec![Vec::new()])).await;
+            let expected = match kind {
+                _ if row.allows(kind) => None,
+                Kind::Nobody => Some(Code::Unauthenticated),
+                _ => Some(Code::PermissionDenied),
+            };
+            let refusal = answer.as_ref().err().map(Status::code);
+            let refusal = refusal.filter(|code| {
+                [Code::Unauthenticated, Code::PermissionDenied, Code::Unimplemented].contains(code)
+            });
+            assert_eq!(refusal, expected, "{kind:?} {}: {answer:?}", row.path);
+        }
     }
     rig.stop().await;
+}
+
+/// Names that look like an identity but are in the wrong place of a certificate.
+fn misplaced() -> Vec<(&'static str, Vec<SanType>, String)> {
+    let operator = format!("spiffe://{DOMAIN}/operator/root");
+    let text = |text: &str| text.try_into().expect("ASCII");
+    let mut all =
+        vec![("an e-mail address", vec![SanType::Rfc822Name(text(&operator))], String::new())];
+    for name in [&operator, "operator/root", "operator.snic.test", "root"] {
+        all.push(("a common name", vec![], name.to_owned()));
+        all.push(("a DNS name", vec![SanType::DnsName(text(name))], String::new()));
+    }
+    all
+}
+
+#[tokio::test]
+async fn only_the_uri_of_a_certificate_is_an_identity() {
+    let rig = Rig::start().await;
+    let path = "/snic.control.v1.TenantService/ListTenants";
+    for (what, names, common_name) in misplaced() {
+        let alone = rig.authority.client_named(names.clone(), &common_name);
+        let channel = rig.connect(Some(alone)).await;
+        let status = in_time(call(&channel, path, vec![vec![]])).await.expect_err(what);
+        assert_eq!(reason(&status), Some(ErrorReason::IdentityMissing), "{what}: {status:?}");
+        // Beside a URI the other names count for nothing: this is acme, and no operator.
+        let uri = format!("spiffe://{DOMAIN}/tenant/acme");
+        let uri = SanType::URI(uri.as_str().try_into().expect("a URI"));
+        for names in [
+            [&names[..], std::slice::from_ref(&uri)].concat(),
+            [std::slice::from_ref(&uri), &names[..]].concat(),
+        ] {
+            let identity = rig.authority.client_named(names, &common_name);
+            let channel = rig.connect(Some(identity)).await;
+            let status = in_time(call(&channel, path, vec![vec![]])).await.expect_err(what);
+            let denied = Some(ErrorReason::PermissionDenied);
+            assert_eq!(reason(&status), denied, "{what}: {status:?}");
+            assert_eq!(own_dags(channel).await, Ok(()), "{what}");
+        }
+    }
+    rig.stop().await;
+}
+
+/// Whether the caller may list DAGs, as tenants may.
+async fn own_dags(channel: Channel) -> Result<(), Code> {
+    let request = v1::ListDagsRequest { parent: "tenants/-".into(), ..Default::default() };
+    let listed = in_time(Client::new(channel).dags.list_dags(request)).await;
+    listed.map(drop).map_err(|status| status.code())
 }
 
 #[tokio::test]
@@ -328,8 +395,12 @@ fn shape(answer: &Result<Vec<u8>, Status>, name: &str, absent: &str) -> (Code, V
     }
 }
 
-fn for_tenants() -> impl Iterator<Item = &'static Row> {
-    TABLE.iter().filter(|row| row.access == Access::Anyone && row.path.starts_with("/snic."))
+/// By path: the audit log is read before the other calls leave entries in it.
+fn for_tenants() -> Vec<&'static Expected> {
+    let api = MATRIX.iter().filter(|row| row.path.starts_with("/snic."));
+    let mut rows: Vec<_> = api.filter(|row| row.allows(Kind::Tenant)).collect();
+    rows.sort_by_key(|row| row.path);
+    rows
 }
 
 #[tokio::test]
@@ -338,13 +409,13 @@ async fn absent_and_not_yours_are_the_same() {
     let secrets = secrets(&rig).await;
     let globex = rig.client("tenant/globex").await;
     for row in for_tenants() {
-        let method = row.path.rsplit('/').next().expect("a method");
+        let method = row.method();
         for probe in probes(method, &secrets) {
             let Probe { name, absent, messages } = probe;
             let others: Vec<Vec<u8>> =
                 messages.iter().map(|message| replaced(message, name, absent)).collect();
-            let foreign = call(&globex.channel, row.path, messages).await;
-            let nothing = call(&globex.channel, row.path, others).await;
+            let foreign = in_time(call(&globex.channel, row.path, messages)).await;
+            let nothing = in_time(call(&globex.channel, row.path, others)).await;
             assert_eq!(
                 shape(&foreign, name, absent),
                 shape(&nothing, name, absent),

@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::rig::{Rig, chunk, header, image, upload};
+use crate::rig::{Rig, chunk, header, image, in_time, upload};
 
 type Messages = Vec<UploadBitstreamRequest>;
 
@@ -123,7 +123,7 @@ async fn nothing_left(rig: &Rig, blobs: &[snic_domain::Digest]) {
 
 #[rstest]
 #[case::nothing(vec![], "before the header")]
-#[case::a_chunk_first(good()[1..].to_vec(), "needs the header")]
+#[case::a_chunk_first(good()[1..].to_vec(), "send the header first")]
 #[case::two_headers([&good()[..1], &good()[..]].concat(), "second header")]
 #[case::an_empty_chunk([&good()[..1], &[chunk(&[])]].concat(), "empty")]
 #[case::neither(vec![UploadBitstreamRequest { part: None }], "neither")]
@@ -173,25 +173,31 @@ async fn a_cut_stream_leaves_nothing() {
         sender.send(message.clone()).await.expect("the server listens");
     }
     // While it has not ended there is no room for another.
-    let status = loop {
-        match operator.send(good()[1..].to_vec()).await {
-            Err(status) if reason_of(&status) == Some(ErrorReason::Overloaded) => break status,
-            other => assert!(other.is_err(), "a chunk without a header"),
+    let status = in_time(async {
+        loop {
+            match operator.send(good()[1..].to_vec()).await {
+                Err(status) if reason_of(&status) == Some(ErrorReason::Overloaded) => {
+                    return status;
+                }
+                other => assert!(other.is_err(), "a chunk without a header"),
+            }
         }
-    };
+    })
+    .await;
     assert!(status.get_details_retry_info().is_some());
     cut.abort();
     assert!(cut.await.expect_err("aborted").is_cancelled());
     // As soon as the server has seen it there is room again.
-    loop {
-        match operator.send(good()).await {
-            Ok(bitstream) => {
-                assert_eq!(bitstream.name, "bitstreams/x");
-                break;
+    let bitstream = in_time(async {
+        loop {
+            match operator.send(good()).await {
+                Ok(bitstream) => return bitstream,
+                Err(status) => assert_eq!(reason_of(&status), Some(ErrorReason::Overloaded)),
             }
-            Err(status) => assert_eq!(reason_of(&status), Some(ErrorReason::Overloaded)),
         }
-    }
+    })
+    .await;
+    assert_eq!(bitstream.name, "bitstreams/x");
     assert_eq!(rig.store.list_blobs().expect("readable").len(), blobs.len() + 1);
     rig.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Limits: whoever meets one is told which, and when to try again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use snic_api::error::reason_of;
@@ -11,11 +11,11 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use crate::raw::call;
-use crate::rig::{Client, Rig, chain, header, image};
+use crate::rig::{Client, Rig, chain, header, image, in_time};
 
 async fn watch(client: &mut Client) -> Result<tonic::Streaming<v1::DagEvent>, Status> {
     let request = v1::WatchDagsRequest { parent: "tenants/-".into(), resume_revision: 0 };
-    client.dags.watch_dags(request).await.map(tonic::Response::into_inner)
+    in_time(client.dags.watch_dags(request)).await.map(tonic::Response::into_inner)
 }
 
 fn is_overloaded(status: &Status) -> bool {
@@ -25,7 +25,7 @@ fn is_overloaded(status: &Status) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_has_room_for_so_many_calls() {
+async fn calls_per_connection_are_limited() {
     let limits = Limits { calls_per_connection_max: 2, ..Limits::default() };
     let rig = Rig::with(limits).await;
     let mut client = rig.client("operator/root").await;
@@ -33,20 +33,27 @@ async fn a_connection_has_room_for_so_many_calls() {
     let second = watch(&mut client).await.expect("room");
     let status = client.create_tenant("acme").await.expect_err("no room");
     assert!(is_overloaded(&status), "{status:?}");
-    assert!(status.message().contains("on this connection: at most 2"), "{}", status.message());
+    assert!(
+        status.message().contains("calls on this connection (limit 2)"),
+        "{}",
+        status.message()
+    );
     // Another connection has room of its own.
     let mut other = rig.client("operator/root").await;
     other.create_tenant("acme").await.expect("room");
     drop((first, second));
     // Room is given back as soon as the server has seen it.
-    while client.create_tenant("globex").await.is_err_and(|status| is_overloaded(&status)) {}
+    in_time(async {
+        while client.create_tenant("globex").await.is_err_and(|status| is_overloaded(&status)) {}
+    })
+    .await;
     let get = v1::GetTenantRequest { name: "tenants/globex".into() };
     assert!(other.tenants.get_tenant(get).await.is_ok());
     rig.stop().await;
 }
 
 #[tokio::test]
-async fn watches_do_not_take_the_room_of_calls() {
+async fn watches_and_calls_have_separate_limits() {
     let limits = Limits { streams_max: 3, streams_per_caller_max: 2, ..Limits::default() };
     let rig = Rig::with(limits).await;
     rig.furnished().await;
@@ -54,18 +61,17 @@ async fn watches_do_not_take_the_room_of_calls() {
     let mut globex = rig.client("tenant/globex").await;
     let _kept = (watch(&mut acme).await.expect("room"), watch(&mut acme).await.expect("room"));
     let status = watch(&mut acme).await.expect_err("its own are used up");
-    assert!(is_overloaded(&status) && status.message().contains("of yours"), "{status:?}");
+    assert!(is_overloaded(&status) && status.message().contains("of this caller"), "{status:?}");
     let _third = watch(&mut globex).await.expect("room for others");
     let status = watch(&mut globex).await.expect_err("all are used up");
-    assert!(is_overloaded(&status) && status.message().contains("at this server"), "{status:?}");
+    assert!(is_overloaded(&status) && status.message().contains("on this server"), "{status:?}");
     acme.ready_dag_without_waiting().await;
     rig.stop().await;
 }
 
-/// More watchers than there is room for are told so, each of them; those within go on, and so do
-/// calls.
+/// Every watcher over the limit gets an error; the others continue, and so do calls.
 #[tokio::test]
-async fn of_ten_thousand_watchers_as_many_are_served_as_there_is_room_for() {
+async fn of_ten_thousand_watchers_exactly_the_limit_is_served() {
     const CALLERS: usize = 20;
     const EACH: usize = 500;
     let limits = Limits { calls_per_connection_max: EACH, ..Limits::default() };
@@ -92,7 +98,7 @@ async fn of_ten_thousand_watchers_as_many_are_served_as_there_is_room_for() {
     let tasks: Vec<_> = callers.into_iter().map(|client| tokio::spawn(open(client))).collect();
     let (mut served, mut refused) = (Vec::new(), 0);
     for task in tasks {
-        let (of_caller, too_many) = task.await.expect("no panic");
+        let (of_caller, too_many) = in_time(task).await.expect("no panic");
         served.extend(of_caller);
         refused += too_many;
     }
@@ -100,12 +106,15 @@ async fn of_ten_thousand_watchers_as_many_are_served_as_there_is_room_for() {
     // To wait for it is one more that waits.
     operator.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("room for calls");
     for stream in &mut served {
-        loop {
-            let event = stream.message().await.expect("it goes on").expect("it has not ended");
-            if event.dag.is_some_and(|dag| dag.name == "tenants/acme/dags/a") {
-                break;
+        let created = async {
+            loop {
+                let event = stream.message().await.expect("it goes on").expect("no end");
+                if event.dag.is_some_and(|dag| dag.name == "tenants/acme/dags/a") {
+                    break;
+                }
             }
-        }
+        };
+        in_time(created).await;
     }
     rig.stop().await;
 }
@@ -118,7 +127,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_server_has_room_for_so_many_connections() {
+async fn connections_are_limited() {
     let limits = Limits { connections_max: 1, ..Limits::default() };
     let rig = Rig::with(limits).await;
     let mut first = rig.client("operator/root").await;
@@ -130,7 +139,7 @@ async fn a_server_has_room_for_so_many_connections() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused() {
+async fn a_message_over_the_limit_is_rejected() {
     let limits = Limits { message_bytes_max: 4_096, ..Limits::default() };
     let rig = Rig::with(limits).await;
     let mut operator = rig.furnished().await;
@@ -146,7 +155,7 @@ async fn a_message_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_none_is_refused() {
+async fn an_undecodable_message_is_rejected() {
     let rig = Rig::start().await;
     let operator = rig.client("operator/root").await;
     let path = "/snic.control.v1.DagService/GetDag";
@@ -164,21 +173,30 @@ async fn stalled(client: &mut Client, timeout: Option<Duration>) -> Status {
     if let Some(timeout) = timeout {
         request.set_timeout(timeout);
     }
-    let answer = client.bitstreams.upload_bitstream(request).await;
+    let answer = in_time(client.bitstreams.upload_bitstream(request)).await;
     drop(sender);
     answer.expect_err("it never ends")
 }
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline() {
+async fn a_call_without_a_deadline_ends_at_the_servers() {
     let limits = Limits { deadline: Duration::from_millis(100), ..Limits::default() };
     let rig = Rig::with(limits).await;
     let mut operator = rig.furnished().await;
     let status = stalled(&mut operator, None).await;
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{status:?}");
-    // The client's own: the server's answer is to come before the client gives up. It has 20 ms for
-    // that, which a busy machine may not give it each time.
+    rig.stop().await;
+}
+
+/// The server's own limit is far longer, so an answer of the server in this time is owed to the
+/// caller's deadline. It has 20 ms to be there before the client gives up, which a busy machine may
+/// not give it each time.
+#[tokio::test]
+async fn a_callers_deadline_ends_a_call_earlier() {
+    let hour = Duration::from_secs(3_600);
+    let rig = Rig::with(Limits { deadline: hour, deadline_max: hour, ..Limits::default() }).await;
+    let mut operator = rig.furnished().await;
     let mut answered = false;
     for _ in 0..20 {
         let status = stalled(&mut operator, Some(Duration::from_millis(400))).await;
@@ -192,6 +210,39 @@ async fn a_call_ends_at_its_deadline() {
 }
 
 #[tokio::test]
+async fn a_callers_deadline_may_be_later_than_the_servers_default() {
+    let limits = Limits { deadline: Duration::from_millis(50), ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let mut operator = rig.furnished().await;
+    let begun = Instant::now();
+    stalled(&mut operator, Some(Duration::from_secs(1))).await;
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+    rig.stop().await;
+}
+
+/// A wait ends at the caller's deadline, too: with the state at that moment, which is no error.
+#[tokio::test]
+async fn a_callers_deadline_ends_a_wait() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let operation =
+        operator.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("accepted");
+    operator.wait(&operation.name).await;
+    let drain = endless_drain(&mut operator, "tenants/acme/dags/a").await;
+    let begun = Instant::now();
+    let mut request =
+        Request::new(v1::WaitOperationRequest { name: drain.name.clone(), timeout: None });
+    request.set_timeout(Duration::from_millis(600));
+    let answer = in_time(operator.operations.wait_operation(request)).await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    if let Ok(reply) = answer {
+        assert!(!reply.into_inner().done);
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_deadline_has_a_longest() {
     let limits = Limits { deadline_max: Duration::from_millis(100), ..Limits::default() };
     let rig = Rig::with(limits).await;
@@ -201,7 +252,19 @@ async fn a_deadline_has_a_longest() {
     rig.stop().await;
 }
 
-/// An operation that does not end: the drain of a region whose DAG has no other place.
+/// An operation that does not end: every region but the DAG's is drained, so the drain of that one
+/// finds no other place for the DAG and waits.
+async fn endless_drain(operator: &mut Client, dag: &str) -> v1::Operation {
+    let dag = operator.get_dag(dag).await.expect("there");
+    let used = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
+    for region in (0..16).map(|n| format!("cards/card0/regions/{n}")).filter(|n| *n != used) {
+        let request = v1::DrainRegionRequest { name: region };
+        operator.cards.drain_region(request).await.expect("accepted");
+    }
+    let request = v1::DrainRegionRequest { name: used };
+    operator.cards.drain_region(request).await.expect("accepted").into_inner()
+}
+
 #[tokio::test]
 async fn a_wait_ends_at_its_timeout_with_the_state_at_that_moment() {
     let rig = Rig::start().await;
@@ -219,15 +282,7 @@ async fn a_wait_ends_at_its_timeout_with_the_state_at_that_moment() {
     let request = v1::WaitOperationRequest { name: done.name, timeout };
     let status = operator.operations.wait_operation(request).await.expect_err("negative");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidField));
-    // Every region is cordoned but the DAG's: its drain finds no other place and waits.
-    let dag = operator.get_dag("tenants/acme/dags/a").await.expect("there");
-    let used = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
-    for region in (0..16).map(|n| format!("cards/card0/regions/{n}")).filter(|n| *n != used) {
-        let request = v1::DrainRegionRequest { name: region };
-        operator.cards.drain_region(request).await.expect("accepted");
-    }
-    let request = v1::DrainRegionRequest { name: used };
-    let drain = operator.cards.drain_region(request).await.expect("accepted").into_inner();
+    let drain = endless_drain(&mut operator, "tenants/acme/dags/a").await;
     let timeout = Some(prost_types::Duration { seconds: 0, nanos: 50_000_000 });
     let request = v1::WaitOperationRequest { name: drain.name.clone(), timeout };
     let waited = operator.operations.wait_operation(request).await.expect("an answer").into_inner();

@@ -12,7 +12,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::rig::{Authority, Client, Rig, plane, settings};
+use crate::rig::{Authority, Client, Rig, in_time, plane, settings};
 
 fn plain(tcp: Option<&str>) -> ServerSettings {
     let tcp = tcp.map(|text| text.parse().expect("an address"));
@@ -124,13 +124,16 @@ async fn health_is_for_everybody() {
     let mut health = HealthClient::new(rig.connect(None).await);
     for service in ["", "snic.control.v1.DagService", "snic.control.v1.CardService"] {
         // It serves once the control plane has answered for the first time.
-        loop {
-            let request = HealthCheckRequest { service: service.into() };
-            match health.check(request).await {
-                Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => break,
-                _ => tokio::time::sleep(Duration::from_millis(1)).await,
+        in_time(async {
+            loop {
+                let request = HealthCheckRequest { service: service.into() };
+                match health.check(request).await {
+                    Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => break,
+                    _ => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
             }
-        }
+        })
+        .await;
     }
     let request = HealthCheckRequest { service: "snic.control.v1.Other".into() };
     assert_eq!(health.check(request).await.expect_err("no service").code(), Code::NotFound);

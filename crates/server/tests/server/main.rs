@@ -1,5 +1,5 @@
-//! The server as its clients meet it: real connections, real certificates, a store in memory and a
-//! simulated card.
+//! The server as its clients see it: real connections, real certificates, a store in memory and a
+//! simulated card. Every wait has a time limit ([`rig::in_time`]), so a defect fails and never hangs.
 
 mod access;
 mod auditing;
@@ -9,8 +9,10 @@ mod dags;
 mod limits;
 mod listening;
 mod logging;
+mod matrix;
 mod operator;
 mod orchestration;
+mod paging;
 mod raw;
 mod rig;
 mod watching;

@@ -8,12 +8,10 @@ use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, ErrorReason, EventType};
 use snic_card_sim::Faults;
-use snic_server::access::{Access, TABLE};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use crate::raw::call;
-use crate::rig::{Rig, chain};
+use crate::rig::{Rig, chain, in_time};
 
 const VM: &str = "123e4567-e89b-42d3-a456-426614174000";
 const OTHER: &str = "00000000-0000-4000-8000-000000000001";
@@ -27,7 +25,7 @@ impl Machines {
     }
 
     async fn bind(&mut self, request: v1::BindVmRequest) -> Result<v1::VmBinding, Status> {
-        self.0.bind_vm(request).await.map(tonic::Response::into_inner)
+        in_time(self.0.bind_vm(request)).await.map(tonic::Response::into_inner)
     }
 
     async fn unbind(&mut self, vm: &str) -> Result<v1::VmBinding, Status> {
@@ -36,7 +34,7 @@ impl Machines {
     }
 }
 
-fn wish(vm: &str) -> v1::BindVmRequest {
+fn request(vm: &str) -> v1::BindVmRequest {
     v1::BindVmRequest {
         vm: vm.into(),
         tenant: "tenants/acme".into(),
@@ -57,7 +55,7 @@ async fn a_machine_is_bound_when_the_reply_comes() {
     // The DAG has only been asked for: the reply waits for it.
     operator.create_dag(WEB, chain(&["nat"])).await.expect("there is room");
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
-    let bound = libvirt.bind(wish(VM)).await.expect("bound");
+    let bound = libvirt.bind(request(VM)).await.expect("bound");
     assert_eq!(bound.state(), State::Bound);
     assert_eq!(bound.name, format!("vmBindings/{VM}"));
     let dag = operator.get_dag(WEB).await.expect("the DAG");
@@ -66,7 +64,7 @@ async fn a_machine_is_bound_when_the_reply_comes() {
     let addresses: Vec<_> = bound.functions.iter().map(|f| f.pci_address.as_str()).collect();
     assert_eq!(addresses, ["0000:3b:00.1", "0000:3b:00.2"]);
     assert!(bound.functions.iter().all(|f| f.programmed && f.mac_address.starts_with("02:")));
-    assert_eq!(libvirt.bind(wish(VM)).await.expect("again"), bound);
+    assert_eq!(libvirt.bind(request(VM)).await.expect("again"), bound);
     let get = v1::GetBindingRequest { name: bound.name.clone() };
     assert_eq!(libvirt.0.get_binding(get).await.expect("there").into_inner(), bound);
 
@@ -85,15 +83,15 @@ async fn what_does_not_fit_is_refused_and_undone() {
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
     // The card has eight functions.
     let chains = Some(Chains::Template(WEB.into()));
-    let greedy = v1::BindVmRequest { functions: 9, chains, ..wish(VM) };
+    let greedy = v1::BindVmRequest { functions: 9, chains, ..request(VM) };
     let status = libvirt.bind(greedy).await.expect_err("too many");
     assert_eq!(reason_of(&status), Some(ErrorReason::InsufficientCapacity));
     assert!(status.message().contains("virtual functions of cards/card0"), "{}", status.message());
     let own = format!("tenants/acme/dags/vm-{VM}");
     assert_eq!(operator.get_dag(&own).await.expect_err("undone").code(), Code::NotFound);
-    let bound = libvirt.bind(wish(OTHER)).await.expect("all functions are free");
+    let bound = libvirt.bind(request(OTHER)).await.expect("all functions are free");
     assert_eq!(bound.functions[0].virtual_function, 0);
-    let twice = v1::BindVmRequest { functions: 1, ..wish(OTHER) };
+    let twice = v1::BindVmRequest { functions: 1, ..request(OTHER) };
     let status = libvirt.bind(twice).await.expect_err("bound otherwise");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidState));
     rig.stop().await;
@@ -107,7 +105,7 @@ async fn what_is_not_ready_in_time_has_failed_and_is_undone() {
     // From now on nothing that is written to the card takes effect.
     rig.card.with(|card| card.set_faults(Faults { commit_hangs: 1.0, ..Faults::default() }));
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
-    let mut request = wish(VM);
+    let mut request = request(VM);
     request.ready_within = Some(prost_types::Duration { seconds: 0, nanos: 200_000_000 });
     let status = libvirt.bind(request).await.expect_err("its rules are not on the card");
     assert_eq!(reason_of(&status), Some(ErrorReason::BindFailed), "{status:?}");
@@ -126,11 +124,11 @@ async fn a_caller_that_does_not_wait_long_enough_asks_again() {
     let mut operator = rig.furnished().await;
     operator.create_dag(WEB, chain(&["nat"])).await.expect("there is room");
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
-    let mut hasty = Request::new(wish(VM));
+    let mut hasty = Request::new(request(VM));
     hasty.set_timeout(Duration::from_millis(1));
     // Whether it was in time depends on the machine; what holds afterwards does not.
     let _ = libvirt.0.bind_vm(hasty).await;
-    assert_eq!(libvirt.bind(wish(VM)).await.expect("bound").state(), State::Bound);
+    assert_eq!(libvirt.bind(request(VM)).await.expect("bound").state(), State::Bound);
     rig.stop().await;
 }
 
@@ -142,9 +140,9 @@ async fn heartbeats_lists_and_watches_tell_of_machines() {
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
     let watch = v1::WatchBindingsRequest { parent: "tenants/-".into(), resume_revision: 0 };
     let mut events = libvirt.0.watch_bindings(watch).await.expect("a stream").into_inner();
-    let first = events.message().await.expect("open").expect("an event");
+    let first = in_time(events.message()).await.expect("open").expect("an event");
     assert_eq!(first.r#type(), EventType::Bookmark, "nothing exists yet");
-    let bound = libvirt.bind(v1::BindVmRequest { lease: seconds(5), ..wish(VM) }).await;
+    let bound = libvirt.bind(v1::BindVmRequest { lease: seconds(5), ..request(VM) }).await;
     let expires = bound.expect("bound").expire_time.expect("it has a lease");
     let beat = v1::HeartbeatRequest { vms: vec![VM.into(), OTHER.into()] };
     let heard = libvirt.0.heartbeat(beat).await.expect("heard").into_inner();
@@ -154,7 +152,8 @@ async fn heartbeats_lists_and_watches_tell_of_machines() {
     libvirt.unbind(VM).await.expect("bound");
     let mut states = Vec::new();
     while states.last() != Some(&State::Unbound) {
-        let event = events.message().await.expect("open").expect("an event");
+        assert!(states.len() < 10, "{states:?}");
+        let event = in_time(events.message()).await.expect("open").expect("an event");
         states.extend(event.binding.map(|binding| binding.state()));
     }
     assert_eq!(states, [State::BindStarted, State::Bound, State::Unbound]);
@@ -165,31 +164,5 @@ async fn heartbeats_lists_and_watches_tell_of_machines() {
     let many = v1::HeartbeatRequest { vms: vec![VM.into(); 1_001] };
     let status = libvirt.0.heartbeat(many).await.expect_err("too many");
     assert_eq!(reason_of(&status), Some(ErrorReason::LimitExceeded));
-    rig.stop().await;
-}
-
-#[tokio::test]
-async fn everybody_keeps_to_what_is_for_them() {
-    let rig = Rig::start().await;
-    let orchestrator = rig.client("orchestrator/libvirt").await.channel;
-    let tenant = rig.client("tenant/acme").await.channel;
-    let operator = rig.client("operator/root").await.channel;
-    for row in TABLE {
-        let refused = match row.access {
-            Access::Orchestrator => vec![&tenant],
-            Access::Anyone => vec![&orchestrator],
-            Access::Operator => vec![&tenant, &orchestrator],
-            Access::Open | Access::Identified => vec![],
-        };
-        for caller in [&tenant, &orchestrator, &operator] {
-            let must = refused.iter().any(|refused| std::ptr::eq(*refused, caller));
-            if !must && row.span != snic_server::access::Span::Short {
-                continue;
-            }
-            let answer = call(caller, row.path, vec![Vec::new()]).await;
-            let denied = answer.is_err_and(|status| status.code() == Code::PermissionDenied);
-            assert_eq!(denied, must, "{}", row.path);
-        }
-    }
     rig.stop().await;
 }

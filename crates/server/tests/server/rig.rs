@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use snic_api::v1;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -38,6 +39,15 @@ use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 pub const DOMAIN: &str = "snic.test";
+/// How long anything may take before a test fails.
+const TEST_STEP_MAX: Duration = Duration::from_secs(60);
+
+/// The result of a future that must not take forever.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(TEST_STEP_MAX, future).await;
+    ended.unwrap_or_else(|_| panic!("no result within {TEST_STEP_MAX:?}"))
+}
+
 /// Large enough for every chain here; small, so that loads take no time.
 const IMAGE_BYTES: u64 = 16_384;
 
@@ -66,9 +76,21 @@ impl Authority {
     }
 
     fn issue(&self, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+        self.issue_named(names, "", usage)
+    }
+
+    fn issue_named(
+        &self,
+        names: Vec<SanType>,
+        common_name: &str,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.subject_alt_names = names;
         params.extended_key_usages = vec![usage];
+        if !common_name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, common_name);
+        }
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         (certificate.pem(), key.serialize_pem())
@@ -83,6 +105,13 @@ impl Authority {
     /// A client's certificate with these URIs.
     pub fn client(&self, uris: &[&str]) -> Identity {
         let (certificate, key) = self.client_pem(uris);
+        Identity::from_pem(certificate, key)
+    }
+
+    /// A client's certificate with these alternative names and this common name.
+    pub fn client_named(&self, names: Vec<SanType>, common_name: &str) -> Identity {
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        let (certificate, key) = self.issue_named(names, common_name, usage);
         Identity::from_pem(certificate, key)
     }
 
@@ -277,9 +306,10 @@ impl Rig {
     /// Stops the server, and waits until it has.
     pub async fn stop(mut self) {
         drop(self.stop.take());
-        (&mut self.task).await.expect("no panic").expect("a clean stop");
+        in_time(&mut self.task).await.expect("no panic").expect("a clean stop");
         let running = self.running.take().expect("not stopped before");
-        tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("stopped");
+        let stopped = in_time(tokio::task::spawn_blocking(|| running.stop())).await;
+        stopped.expect("no panic").expect("stopped");
     }
 }
 
@@ -364,7 +394,8 @@ impl Client {
     /// Waits until an operation has ended.
     pub async fn wait(&mut self, name: &str) -> v1::Operation {
         let request = v1::WaitOperationRequest { name: name.into(), timeout: None };
-        let operation = self.operations.wait_operation(request).await.expect("waited").into_inner();
+        let waited = in_time(self.operations.wait_operation(request)).await;
+        let operation = waited.expect("waited").into_inner();
         assert!(operation.done, "{operation:?}");
         operation
     }

@@ -3,9 +3,12 @@
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, EventType};
 use snic_server::Limits;
-use tonic::{Code, Streaming};
+use tonic::{Code, Status, Streaming};
 
-use crate::rig::{Client, Rig, chain};
+use crate::rig::{Client, Rig, chain, in_time};
+
+/// More events than anything here causes: a watch that repeats itself fails.
+const EVENTS_MAX: u32 = 1_000;
 
 async fn watch(client: &mut Client, parent: &str, resume_revision: u64) -> Streaming<v1::DagEvent> {
     let request = v1::WatchDagsRequest { parent: parent.into(), resume_revision };
@@ -13,7 +16,17 @@ async fn watch(client: &mut Client, parent: &str, resume_revision: u64) -> Strea
 }
 
 async fn next(events: &mut Streaming<v1::DagEvent>) -> v1::DagEvent {
-    events.message().await.expect("no error").expect("no end")
+    in_time(events.message()).await.expect("no error").expect("no end")
+}
+
+/// Reads on until the stream ends; it must end with a status.
+async fn end_of<T>(events: &mut Streaming<T>) -> Status {
+    loop {
+        match events.message().await {
+            Ok(event) => assert!(event.is_some(), "an end without a status"),
+            Err(status) => return status,
+        }
+    }
 }
 
 fn name(event: &v1::DagEvent) -> &str {
@@ -39,7 +52,8 @@ async fn a_watch_sends_what_is_and_then_what_happens() {
     acme.create_dag("tenants/acme/dags/b", chain(&["aes"])).await.expect("accepted");
     let mut last = bookmark.revision;
     let mut kinds = Vec::new();
-    loop {
+    for step in 0.. {
+        assert!(step < EVENTS_MAX, "never READY: {kinds:?}");
         let event = next(&mut events).await;
         assert_eq!(name(&event), "tenants/acme/dags/b");
         assert!(event.revision > last, "revisions rise");
@@ -54,13 +68,14 @@ async fn a_watch_sends_what_is_and_then_what_happens() {
     let request = v1::DeleteDagRequest { name: "tenants/acme/dags/b".into(), ..Default::default() };
     acme.dags.delete_dag(request).await.expect("accepted");
     // A change of what is ready already may still be on its way.
-    let gone = loop {
-        let event = next(&mut events).await;
-        if event.r#type() != EventType::Modified {
-            break event;
+    let mut gone = next(&mut events).await;
+    for _ in 0..EVENTS_MAX {
+        if gone.r#type() != EventType::Modified {
+            break;
         }
-        last = event.revision;
-    };
+        last = gone.revision;
+        gone = next(&mut events).await;
+    }
     assert_eq!((gone.r#type(), name(&gone)), (EventType::Deleted, "tenants/acme/dags/b"));
     // Resumed, it begins where the other one was.
     let mut resumed = watch(&mut acme, "tenants/acme", last).await;
@@ -80,7 +95,10 @@ async fn a_list_says_where_to_watch_from() {
     let mut events = watch(&mut acme, "tenants/acme", list.revision).await;
     let mut seen = next(&mut events).await;
     // What the list had may come again; what it had not comes.
-    while name(&seen) == "tenants/acme/dags/a" {
+    for _ in 0..EVENTS_MAX {
+        if name(&seen) != "tenants/acme/dags/a" {
+            break;
+        }
         seen = next(&mut events).await;
     }
     assert_eq!((seen.r#type(), name(&seen)), (EventType::Added, "tenants/acme/dags/b"));
@@ -112,16 +130,11 @@ async fn a_stopping_server_ends_its_streams() {
     let mut operator = rig.client("operator/root").await;
     let request = v1::WatchRegionsRequest { parent: "cards/-".into(), resume_revision: 0 };
     let mut regions = operator.cards.watch_regions(request).await.expect("a watch").into_inner();
-    regions.message().await.expect("no error").expect("a region");
+    in_time(regions.message()).await.expect("no error").expect("a region");
     rig.stop().await;
-    let status = events.message().await.expect_err("ended");
+    let status = in_time(events.message()).await.expect_err("ended");
     assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
-    let status = loop {
-        match regions.message().await {
-            Ok(event) => assert!(event.is_some(), "an end without a word"),
-            Err(status) => break status,
-        }
-    };
+    let status = in_time(end_of(&mut regions)).await;
     assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
 }
 
@@ -142,14 +155,9 @@ async fn a_slow_reader_is_told_and_holds_nobody_up() {
         acme.create_dag(name, chain(&["nat"])).await.expect("accepted");
         let request = v1::DeleteDagRequest { name: name.into(), ..Default::default() };
         acme.dags.delete_dag(request).await.expect("accepted");
-        while next(&mut awake).await.r#type() != EventType::Deleted {}
+        in_time(async { while next(&mut awake).await.r#type() != EventType::Deleted {} }).await;
     }
-    let status = loop {
-        match asleep.message().await {
-            Ok(event) => assert!(event.is_some(), "an end without a word"),
-            Err(status) => break status,
-        }
-    };
+    let status = in_time(end_of(&mut asleep)).await;
     assert_eq!(reason_of(&status), Some(ErrorReason::WatcherTooSlow), "{status:?}");
     assert_eq!(status.code(), Code::Unavailable);
     rig.stop().await;

@@ -14,14 +14,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::rig::{self, DOMAIN, PAGE_KEY, Rig, dag, page_key};
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it comes to an end")
-}
+use crate::rig::{self, DOMAIN, PAGE_KEY, Rig, dag, in_time, page_key};
 
 /// Connects over TLS, with a certificate of who it is or with none.
 async fn tls(rig: &Rig, who: Option<&str>) -> TlsStream<TcpStream> {
@@ -237,13 +230,16 @@ async fn many_browsers_are_told_the_same_and_one_too_many_is_told_to_wait() {
     }
     // One that goes makes room for another, which is told all from the beginning.
     drop(browsers.pop());
-    loop {
-        let mut next = watch(&rig).await;
-        if until(&mut next, "HTTP/1.1").await.expect("a reply").contains("200") {
-            assert!(until(&mut next, "\"state\":\"READY\"").await.is_some());
-            break;
+    let mut next = in_time(async {
+        loop {
+            let mut next = watch(&rig).await;
+            if until(&mut next, "HTTP/1.1").await.expect("a reply").contains("200") {
+                return next;
+            }
         }
-    }
+    })
+    .await;
+    assert!(until(&mut next, "\"state\":\"READY\"").await.is_some());
     rig.stop().await;
     for browser in &mut browsers {
         assert_eq!(until(browser, "there is no such line").await, None, "the stream ends");

@@ -1,66 +1,53 @@
-//! What browsers are told: one watch of everything, rendered once, for all of them.
+//! The feed: one watch of everything, rendered once for all browsers.
 //!
 //! ```text
 //!  watch (regions, DAGs, events) ─┐
 //!                                 ├─► batch, every 100 ms ─► frames by resource ─► new browsers
-//!  cards and shares, twice a second ┘          └──────────► channel ───────────► those there
+//!  cards and shares, twice a second ┘          └──────────► channel ──────► connected browsers
 //! ```
 //!
-//! Frames are shared, never copied for a browser. One that falls behind by more than the channel
-//! holds is told so and ends; the page connects again and begins with all there is.
+//! Frames are shared, not copied per browser. A browser that falls behind by more than the channel
+//! holds is told so and disconnected; the page then reconnects and starts over.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use snic_api::convert::dag::Reader;
-use snic_api::v1;
-use snic_api::v1::card_service_server::CardService as _;
-use snic_api::v1::fairness_service_server::FairnessService as _;
-use snic_controller::{Caller, Controller};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::Request;
 
-use super::json;
-use crate::hub::{Happening, Seen, Topic};
-use crate::services::Services;
-use crate::services::cards::regions;
-use crate::services::watching::{Event, Events, Subject};
-use crate::shell::wall_clock;
-use crate::wire;
+use crate::json;
+use crate::source::{Change, Changes, Resource, Source};
 
-/// How long changes are gathered: a burst is one frame a resource, and eyes are no faster.
+/// How long changes are gathered: a burst becomes one frame per resource.
 const GATHER: Duration = Duration::from_millis(100);
-/// How often cards and shares are read, of which no watch tells.
-const READ: Duration = Duration::from_millis(500);
-/// How often browsers hear something, whatever happens.
+/// Interval of polling cards and shares, which cannot be watched.
+const POLL: Duration = Duration::from_millis(500);
+/// Interval of heartbeats to browsers.
 const BEAT: Duration = Duration::from_secs(5);
-/// Pause before a watch that has ended is begun again.
-const AGAIN: Duration = Duration::from_millis(100);
-/// Batches that a browser may be behind: some seconds, and shared by all.
+/// Pause before an ended watch is restarted.
+const WATCH_RETRY: Duration = Duration::from_millis(100);
+/// Batches that a browser may lag behind: a few seconds' worth, shared by all.
 const BATCHES_KEPT: usize = 64;
-/// Events that a new browser is told.
+/// Events that a new browser gets.
 const EVENTS_KEPT: usize = 200;
-/// Largest page of a list.
-const PAGE_SIZE: i32 = 1_000;
-/// Told first: how long the browser waits before it connects again.
+/// First frame: how long the browser waits before it reconnects.
 const RETRY: &[u8] = b"retry: 1000\n\n";
-/// Told to one that fell behind, before it is closed.
+/// Last frame of a browser that fell behind.
 const BEHIND: &[u8] = b"event: behind\ndata: {}\n\n";
-/// What was told before does not count any more.
+/// Discards all earlier frames.
 const RESET: &[u8] = b"event: reset\ndata: {}\n\n";
 
-/// What a frame is about; the order in which a new browser is told.
+/// The subject of a frame; also the order in which a new browser gets them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Card(String),
@@ -68,12 +55,12 @@ enum Key {
     Dag(String),
     Shares(String),
     Event(u64),
-    /// All that was there has been told.
+    /// The initial state is complete.
     Ready,
 }
 
 impl Key {
-    /// The frame of what this key names.
+    /// The frame with this content.
     fn frame(&self, value: &Value) -> Bytes {
         let name = match self {
             Self::Card(_) => "card",
@@ -86,7 +73,7 @@ impl Key {
         frame(name, value)
     }
 
-    /// The frame that says it is gone.
+    /// The frame that removes the subject.
     fn gone(&self) -> Option<Bytes> {
         let (kind, name) = match self {
             Self::Card(name) => ("card", name),
@@ -104,11 +91,11 @@ fn frame(name: &str, value: &Value) -> Bytes {
     format!("event: {name}\ndata: {value}\n\n").into()
 }
 
-/// What changed: a frame, or that it is gone.
+/// Changes: a new frame, or `None` where the subject is gone.
 type Batch = BTreeMap<Key, Option<Bytes>>;
 
-/// The frames of everything, and who is told when they change.
-pub(super) struct Feed(Mutex<State>);
+/// The current frame of each subject, and the channel for changes.
+pub(crate) struct Feed(Mutex<State>);
 
 struct State {
     frames: BTreeMap<Key, Bytes>,
@@ -121,20 +108,20 @@ impl Feed {
         Arc::new(Self(Mutex::new(State { frames: BTreeMap::new(), sender })))
     }
 
-    /// A feed that runs until nobody holds it.
-    pub fn start(services: Services) -> Arc<Self> {
+    /// A feed that runs until the last browser drops it.
+    pub fn start<S: Source>(source: S) -> Arc<Self> {
         let feed = Self::new();
-        tokio::spawn(run(Arc::downgrade(&feed), services));
+        tokio::spawn(run(Arc::downgrade(&feed), source));
         feed
     }
 
-    /// All there is, and then what changes.
-    pub fn page(self: &Arc<Self>) -> Page {
+    /// The current frames, then the changes.
+    pub fn page(self: &Arc<Self>) -> BrowserStream {
         let state = self.0.lock();
         let all = std::iter::once(Bytes::from_static(RETRY)).chain(state.frames.values().cloned());
         let first = all.collect::<Vec<_>>().into_iter();
         let live = BroadcastStream::new(state.sender.subscribe());
-        Page { first, live, is_behind: false, _feed: Arc::clone(self) }
+        BrowserStream { first, live, is_behind: false, _feed: Arc::clone(self) }
     }
 
     fn publish(&self, batch: Batch) {
@@ -153,33 +140,35 @@ impl Feed {
                 None => {}
             }
         }
-        state.forget_events();
-        state.tell(news.into());
+        state.drop_old_events();
+        state.send(news.into());
     }
 
-    /// Says again that the daemon is there, and what time it is.
+    /// Sends a heartbeat with the daemon's time.
     fn beat(&self) {
-        let now = wall_clock().as_nanos() / 1_000_000;
-        self.0.lock().tell(frame("beat", &json!({ "now": now })));
+        // A clock before 1970 is shown as 1970.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.0.lock().send(frame("beat", &json!({ "now": now })));
     }
 
-    /// Begins anew, for all.
+    /// Starts over, for all browsers.
     fn reset(&self) {
         let mut state = self.0.lock();
         state.frames.clear();
-        state.tell(Bytes::from_static(RESET));
+        state.send(Bytes::from_static(RESET));
     }
 }
 
 impl State {
-    fn tell(&self, news: Bytes) {
+    fn send(&self, news: Bytes) {
         if !news.is_empty() {
-            // That nobody listens is fine.
+            // Without browsers there is no receiver.
             let _ = self.sender.send(news);
         }
     }
 
-    fn forget_events(&mut self) {
+    fn drop_old_events(&mut self) {
         let is_event = |key: &&Key| matches!(key, Key::Event(_));
         let events: Vec<Key> = self.frames.keys().filter(is_event).cloned().collect();
         for key in events.iter().take(events.len().saturating_sub(EVENTS_KEPT)) {
@@ -188,15 +177,15 @@ impl State {
     }
 }
 
-/// What one browser is told.
-pub(super) struct Page {
+/// The frames of one browser.
+pub(crate) struct BrowserStream {
     first: std::vec::IntoIter<Bytes>,
     live: BroadcastStream<Bytes>,
     is_behind: bool,
     _feed: Arc<Feed>,
 }
 
-impl Stream for Page {
+impl Stream for BrowserStream {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -210,7 +199,7 @@ impl Stream for Page {
             None => None,
             Some(Ok(news)) => Some(Ok(news)),
             Some(Err(BroadcastStreamRecvError::Lagged(batches))) => {
-                tracing::info!(batches, "a browser read too slowly; it begins anew");
+                tracing::info!(batches, "a browser fell behind and starts over");
                 self.is_behind = true;
                 Some(Ok(Bytes::from_static(BEHIND)))
             }
@@ -218,54 +207,52 @@ impl Stream for Page {
     }
 }
 
-/// Why a watch is followed no longer.
-enum End {
-    /// It ended: the server stops, or it was too slow.
+/// Why following a watch ended.
+enum FollowEnd {
+    /// The watch ended: the server stops, or the feed was too slow.
     Watch,
     /// No browser is left.
-    Unread,
+    NoBrowser,
 }
 
-async fn run(feed: Weak<Feed>, services: Services) {
+async fn run<S: Source>(feed: Weak<Feed>, source: S) {
     loop {
-        // Where the control plane has ended there is nothing to tell.
-        let (topic, caller) = (Topic::Page, operator());
-        let subject = Subject { topic, caller, all: everything, event: told };
-        let Ok(changes) = services.watch(subject, 0).await else { return };
-        if let End::Unread = follow(&feed, &services, changes).await {
+        // It fails only where the control plane has ended.
+        let Ok(changes) = source.watch(EVENTS_KEPT).await else { return };
+        if let FollowEnd::NoBrowser = follow(&feed, &source, changes).await {
             return;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(WATCH_RETRY).await;
         let Some(feed) = feed.upgrade() else { return };
         feed.reset();
     }
 }
 
-async fn follow(feed: &Weak<Feed>, services: &Services, mut changes: Events<Told>) -> End {
+async fn follow<S: Source>(feed: &Weak<Feed>, source: &S, mut changes: Changes) -> FollowEnd {
     let mut batch = Batch::new();
     let every = |period| {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut gather, mut read) = (every(GATHER), every(READ));
+    let (mut gather, mut poll) = (every(GATHER), every(POLL));
     let mut beat = tokio::time::interval_at(Instant::now() + BEAT, BEAT);
     loop {
         tokio::select! {
             change = changes.next() => match change {
-                Some(Ok(change)) => batch.extend([change]),
-                Some(Err(_)) | None => return End::Watch,
+                Some(Ok(change)) => batch.extend([sse_frame(&change)]),
+                Some(Err(_)) | None => return FollowEnd::Watch,
             },
             _ = gather.tick(), if !batch.is_empty() => {
-                let Some(feed) = feed.upgrade() else { return End::Unread };
+                let Some(feed) = feed.upgrade() else { return FollowEnd::NoBrowser };
                 feed.publish(std::mem::take(&mut batch));
             }
-            _ = read.tick() => {
-                let Some(feed) = feed.upgrade() else { return End::Unread };
-                feed.absorb(services, &mut batch).await;
+            _ = poll.tick() => {
+                let Some(feed) = feed.upgrade() else { return FollowEnd::NoBrowser };
+                feed.poll(source, &mut batch).await;
             }
             _ = beat.tick() => {
-                let Some(feed) = feed.upgrade() else { return End::Unread };
+                let Some(feed) = feed.upgrade() else { return FollowEnd::NoBrowser };
                 feed.beat();
             }
         }
@@ -273,21 +260,16 @@ async fn follow(feed: &Weak<Feed>, services: &Services, mut changes: Events<Told
 }
 
 impl Feed {
-    /// Reads what no watch tells of. What cannot be read now is read the next time.
-    async fn absorb(&self, services: &Services, batch: &mut Batch) {
-        let page_size = PAGE_SIZE;
-        let request = v1::ListCardsRequest { page_size, ..Default::default() };
-        if let Ok(reply) = services.list_cards(asked(request, operator())).await {
-            for card in reply.into_inner().cards {
-                let key = Key::Card(card.name.clone());
-                let frame = key.frame(&json::card(&card));
-                batch.insert(key, Some(frame));
-            }
+    /// Reads what cannot be watched. What fails now is read with the next poll.
+    async fn poll<S: Source>(&self, source: &S, batch: &mut Batch) {
+        for card in source.cards().await.unwrap_or_default() {
+            let key = Key::Card(card.name.clone());
+            let frame = key.frame(&json::card(&card));
+            batch.insert(key, Some(frame));
         }
-        let request = v1::ListFairnessRequest { page_size, ..Default::default() };
-        if let Ok(reply) = services.list_fairness(asked(request, operator())).await {
+        if let Ok(fairness) = source.fairness().await {
             let mut gone = self.keys(|key| matches!(key, Key::Shares(_)));
-            for shares in reply.into_inner().fairness {
+            for shares in fairness {
                 let key = Key::Shares(format!("{} {}", shares.tenant, shares.card));
                 let frame = key.frame(&json::shares(&shares));
                 gone.retain(|other| *other != key);
@@ -297,51 +279,25 @@ impl Feed {
         }
     }
 
-    fn keys(&self, wanted: impl Fn(&Key) -> bool) -> Vec<Key> {
-        self.0.lock().frames.keys().filter(|key| wanted(key)).cloned().collect()
+    fn keys(&self, filter: impl Fn(&Key) -> bool) -> Vec<Key> {
+        self.0.lock().frames.keys().filter(|key| filter(key)).cloned().collect()
     }
 }
 
-/// Who the feed reads as: what operators may see is what the page is for.
-fn operator() -> Caller {
-    Caller::Operator("web-page".into())
-}
+/// A subject and its new frame; `None` where it is gone.
+type SseFrame = (Key, Option<Bytes>);
 
-/// A request as it comes from behind the gate.
-pub(super) fn asked<T>(message: T, caller: Caller) -> Request<T> {
-    let mut request = Request::new(message);
-    request.extensions_mut().insert(caller);
-    request
-}
-
-/// What a browser is told: nothing but the key where it is gone.
-type Told = (Key, Option<Bytes>);
-
-/// Regions, DAGs and events, all of them.
-fn everything(controller: &Controller) -> Vec<Seen> {
-    let reader = operator();
-    let regions = regions(controller, None, None, usize::MAX).into_iter().map(Seen::Region);
-    let dags = controller.dags_after(None, None).map(Seen::Dag);
-    let entries = controller.log_before(&reader, None).take(EVENTS_KEPT).cloned();
-    regions.chain(dags).chain(entries.map(Seen::Entry)).collect()
-}
-
-fn told(event: Event<'_, Seen>) -> Told {
-    let (key, value) = match event.view {
-        Some(Seen::Dag(view)) => {
-            let dag = wire::dag(view, Reader::Operator);
-            (Key::Dag(dag.name.clone()), json::dag(&dag))
-        }
-        Some(Seen::Region(view)) => {
-            let region = wire::region(view);
-            (Key::Region(region.name.clone()), json::region(&region))
-        }
-        Some(Seen::Entry(entry)) => (Key::Event(entry.number), json::event(&wire::event(entry))),
-        // All was told, or there is nothing of this kind to tell.
-        Some(Seen::Binding(_)) | None => (Key::Ready, json!({})),
+fn sse_frame(change: &Change) -> SseFrame {
+    let resource = match change {
+        Change::Updated(resource) | Change::Deleted(resource) => resource,
+        Change::InitialStateSent => return (Key::Ready, Some(Key::Ready.frame(&json!({})))),
     };
-    let is_gone = event.happening == Happening::Deleted;
-    let frame = (!is_gone).then(|| key.frame(&value));
+    let (key, value) = match resource {
+        Resource::Dag(dag) => (Key::Dag(dag.name.clone()), json::dag(dag)),
+        Resource::Region(region) => (Key::Region(region.name.clone()), json::region(region)),
+        Resource::Event(event) => (Key::Event(event.number), json::event(event)),
+    };
+    let frame = matches!(change, Change::Updated(_)).then(|| key.frame(&value));
     (key, frame)
 }
 
@@ -358,13 +314,13 @@ mod tests {
         dags.iter().map(entry).collect()
     }
 
-    async fn next(page: &mut Page) -> Option<String> {
+    async fn next(page: &mut BrowserStream) -> Option<String> {
         let frame = page.next().await?.expect("infallible");
         Some(String::from_utf8(frame.to_vec()).expect("text"))
     }
 
     #[tokio::test]
-    async fn a_new_browser_is_told_all_and_then_what_differs() {
+    async fn a_new_browser_gets_the_state_and_then_the_changes() {
         let feed = Feed::new();
         feed.publish(batch(&[("b", Some(1)), ("a", Some(1))]));
         let mut page = feed.page();
@@ -377,11 +333,11 @@ mod tests {
         assert_eq!(news, "event: gone\ndata: {\"kind\":\"dag\",\"name\":\"b\"}\n\n");
         feed.reset();
         assert!(next(&mut page).await.expect("frame").starts_with("event: reset\n"));
-        assert_eq!(feed.page().first.len(), 1, "nothing is told of what was before");
+        assert_eq!(feed.page().first.len(), 1, "nothing of the earlier state is sent");
     }
 
     #[tokio::test]
-    async fn a_browser_that_is_too_slow_is_told_so_and_ends() {
+    async fn a_browser_that_falls_behind_is_told_and_disconnected() {
         let feed = Feed::new();
         let (mut slow, mut quick) = (feed.page(), feed.page());
         for state in 0..=BATCHES_KEPT {
@@ -397,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn of_events_only_the_last_are_kept() {
+    fn only_the_last_events_are_kept() {
         let feed = Feed::new();
         for number in 0..EVENTS_KEPT as u64 + 7 {
             let key = Key::Event(number);
@@ -409,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_wrote_cannot_leave_its_frame() {
+    fn a_message_cannot_break_out_of_its_frame() {
         let text = "a\n\nevent: dag\ndata: {}";
         let frame = frame("event", &json!({ "message": text }));
         assert_eq!(frame.iter().filter(|byte| **byte == b'\n').count(), 3);

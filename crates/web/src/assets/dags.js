@@ -1,24 +1,24 @@
-// DAGs: the list, and of the chosen one the graph, where it is on the card, and why there.
+// DAGs: the list, and the selected DAG's graph, mapping and explanation.
 
 import { byId, h, id, keyed, rate, remake, setAttr, setText, short, tenantOf, words } from "./dom.js";
 import { draw } from "./graph.js";
 import { ask } from "./model.js";
 
-/** Milliseconds until an explanation that was not given is asked for again. */
-const AGAIN = 3000;
-/** Explanations that were asked for, by DAG and what they are of. */
+/** Milliseconds before a failed explanation is requested again. */
+const RETRY = 3000;
+/** Requested explanations, by DAG and version. */
 const reasons = new Map();
-/** What is pointed at: nodes of the chosen DAG. */
+/** Highlighted nodes of the selected DAG. */
 let pointed = null;
 
-function wanted(model, filter) {
+function matching(model, filter) {
   const dags = [...model.dags.values()].sort((a, b) => a.name.localeCompare(b.name));
   const matches = (dag) => `${short(dag.name)} ${words(dag.state)}`.includes(filter);
   return filter ? dags.filter(matches) : dags;
 }
 
 export function showList(model, filter) {
-  const dags = wanted(model, filter);
+  const dags = matching(model, filter);
   if (!dags.some((dag) => dag.name === model.selectedDag)) model.selectedDag = dags[0]?.name ?? null;
   const list = byId("dag-list");
   keyed(list, dags, (dag) => dag.name,
@@ -33,7 +33,7 @@ export function showList(model, filter) {
       setText(name, short(dag.name));
       setAttr(state, "data-dag", dag.state);
       setText(state, words(dag.state));
-      setText(rates, `${rate(dag.bps)} asked, ${rate(dag.rateBps)} let in`);
+      setText(rates, `${rate(dag.bps)}, limit ${rate(dag.rateBps)}`);
       if (selected) setAttr(list, "aria-activedescendant", item.id);
     });
 }
@@ -43,7 +43,7 @@ function choose(model, name) {
   model.selectDag(name);
 }
 
-/** Keys of the list. */
+/** Keyboard navigation of the list. */
 export function listKeys(model, event) {
   const items = [...event.currentTarget.children];
   const at = items.findIndex((item) => item.dataset.key === model.selectedDag);
@@ -54,7 +54,7 @@ export function listKeys(model, event) {
   items[to].scrollIntoView({ block: "nearest" });
 }
 
-/** The places of a node, as `region 3`. */
+/** The regions of each node. */
 function places(dag) {
   const found = new Map();
   for (const stage of dag.stages ?? [])
@@ -90,8 +90,8 @@ function head(model, dag) {
     h("h3", {}, h("span", { class: `dot ${model.colour(tenantOf(dag.name))}` }), short(dag.name)),
     h("span", { class: "pill", "data-dag": dag.state }, words(dag.state)),
     h("p", { class: "muted" }, [
-      `${rate(dag.bps)} asked`,
-      `${rate(dag.rateBps)} let in`,
+      `${rate(dag.bps)} guaranteed`,
+      `limit ${rate(dag.rateBps)}`,
       dag.form ? words(dag.form) : "",
       dag.latencyCycles ? `${dag.latencyCycles} cycles` : "",
       `uid ${dag.uid}`,
@@ -101,12 +101,12 @@ function head(model, dag) {
 }
 
 function mapping(dag, point) {
-  if (!dag.stages) return h("p", { class: "muted" }, "It has no place on a card.");
+  if (!dag.stages) return h("p", { class: "muted" }, "Not mapped to a card.");
   return h("ol", { class: "stages", "aria-label": "Passes through the scheduler" },
     dag.stages.map((stage) => h("li", {}, stage.map((chain) => band(chain, point)))));
 }
 
-/** A chain and the regions that serve it: tasks that it takes, and those that it skips. */
+/** A chain and its regions, with the tasks that its packets use and skip. */
 function band(chain, point) {
   const regions = chain.instances.map((instance) => instance.region);
   const on = () => point(chain.nodes, regions);
@@ -118,7 +118,7 @@ function band(chain, point) {
   chain.instances.map((instance) => h("div", { class: "place" },
     h("span", { class: "where" }, `region ${id(instance.region)}`),
     h("span", { class: "band" }, instance.slots.map((slot) =>
-      h("span", { class: slot.used ? "task used" : "task skipped", title: slot.used ? "taken" : "skipped" },
+      h("span", { class: slot.used ? "task used" : "task skipped", title: slot.used ? "used" : "skipped" },
         slot.node || id(slot.nt) || "skipped"))),
     h("span", { class: "muted" }, rate(instance.bps)))));
 }
@@ -133,14 +133,14 @@ function showWhy(model, dag) {
     reasons.set(key, null);
     ask(`/explanation/${dag.name}`).then((found) => {
       if (found) reasons.set(key, found);
-      else setTimeout(() => reasons.delete(key), AGAIN);
+      else setTimeout(() => reasons.delete(key), RETRY);
       model.changed();
     });
   }
   return remake(panel, [key, reason ?? null, pointed], () => reason && why(reason));
 }
 
-/** A term of a score, as people say it. */
+/** A score term as text. */
 const term = ([name, value, unit]) =>
   `${words(name)} ${unit === "bit/s" ? rate(value) : `${value} ${unit}`}`;
 
@@ -148,7 +148,7 @@ function why(reason) {
   const concerns = (chain) => !pointed || chain.nodes.some((node) => pointed.includes(node));
   const chains = reason.chains.filter(concerns);
   return [
-    h("h3", {}, pointed ? `Why ${pointed.join(", ")} here` : "Why it is mapped like this"),
+    h("h3", {}, pointed ? `Why ${pointed.join(", ")} is placed here` : "Why it is mapped this way"),
     !pointed && reason.form && h("p", {}, reason.form),
     chains.map((chain) => h("div", { class: "reason" },
       h("p", {}, h("strong", {}, chain.nodes.join(" → ")), " ",
@@ -163,8 +163,8 @@ function why(reason) {
   ].flat();
 }
 
-/** Forgets what is pointed at. */
-export function letGo(model) {
+/** Clears the highlight. */
+export function clearHighlight(model) {
   pointed = null;
   model.light([]);
 }

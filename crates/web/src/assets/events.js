@@ -1,4 +1,4 @@
-// What happened: the daemon's decisions, and changes that were seen while the page was open.
+// Events: the daemon's decisions, and changes observed while the page is open.
 
 import { byId, h, keyed, setText, words } from "./dom.js";
 
@@ -12,6 +12,6 @@ export function showEvents(model) {
       h("span", { class: "kind" }, words(event.kind)),
       h("span", { class: "message" }, event.message)),
     () => {});
-  log.dataset.none = model.events.length ? "" : "nothing happened yet";
+  log.dataset.none = model.events.length ? "" : "no events yet";
   setText(byId("events-title"), model.events.length ? `Events (${model.events.length})` : "Events");
 }

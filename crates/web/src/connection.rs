@@ -1,8 +1,8 @@
-//! Connections of browsers: TLS, who is there, and an end for those that do not read.
+//! Browsers' connections: TLS, the client's certificate, and a timeout for browsers that do not read.
 //!
-//! HTTP/1.1 only: there a browser that does not read holds its connection's writes, and that is what
-//! is watched. A page that nobody sees closes its stream, so that the few connections that browsers
-//! make to one server are not used up by tabs.
+//! HTTP/1.1 only: there a browser that does not read blocks its connection's writes, which is what the
+//! timeout observes. A hidden page closes its stream, so that background tabs do not use up the few
+//! connections that a browser makes to one server.
 
 use std::io;
 use std::pin::Pin;
@@ -16,35 +16,34 @@ use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use snic_controller::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Web, Who, routes};
-use crate::identity::{self, NoIdentity};
-use crate::serve::{HANDSHAKE_MAX, ServeError};
-use crate::settings::TlsSettings;
+use crate::source::Source;
+use crate::{Admission, BindError, TlsPem, Web, routes};
 
-/// How long a request's head may take to arrive.
+/// Time limit of a TLS handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Time limit for a request's head to arrive.
 const HEAD_MAX: Duration = Duration::from_secs(10);
-/// Bytes of a request's head: nobody has longer cookies here.
+/// Largest request head in bytes: far more than this page's cookie needs.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Pause after connections could not be accepted, for want of files.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, such as with too many open files.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Takes the same certificates as the services: one that comes is verified, and who comes without
-/// is told what is needed.
-pub(super) fn tls(tls: &TlsSettings) -> Result<Arc<rustls::ServerConfig>, ServeError> {
-    let wrong = |error: &dyn std::error::Error| ServeError::WebTls(error.to_string());
+/// A client certificate is verified if there is one; clients without one are told what they need.
+pub(crate) fn tls(tls: TlsPem<'_>) -> Result<Arc<rustls::ServerConfig>, BindError> {
+    let wrong = |error: &dyn std::error::Error| BindError::Tls(error.to_string());
     let read = |pem: &str| {
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
         certificates.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(&error))
     };
     let mut roots = rustls::RootCertStore::empty();
-    for certificate in read(&tls.client_authority)? {
+    for certificate in read(tls.client_authority)? {
         roots.add(certificate).map_err(|error| wrong(&error))?;
     }
     let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated();
@@ -52,21 +51,21 @@ pub(super) fn tls(tls: &TlsSettings) -> Result<Arc<rustls::ServerConfig>, ServeE
     let key = PrivateKeyDer::from_pem_slice(tls.key.as_bytes()).map_err(|error| wrong(&error))?;
     let mut config = rustls::ServerConfig::builder()
         .with_client_cert_verifier(verifier)
-        .with_single_cert(read(&tls.certificate)?, key)
+        .with_single_cert(read(tls.certificate)?, key)
         .map_err(|error| wrong(&error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
 /// Accepts and serves until `stopping`.
-pub(super) async fn accept(
+pub(crate) async fn accept<S: Source>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    web: Arc<Web>,
-    limit: usize,
+    web: Arc<Web<S>>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(limit));
+    let limit = web.limits.connections_max;
+    let permits = Arc::new(Semaphore::new(limit));
     loop {
         let accepted = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -75,69 +74,77 @@ pub(super) async fn accept(
         let io = match accepted {
             Ok((io, _)) => io,
             Err(error) => {
-                tracing::warn!(%error, "a browser could not be accepted");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept a browser's connection");
+                tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(limit, "a browser's connection over the limit");
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            tracing::warn!(limit, "browser connection closed: too many connections");
             continue;
         };
         let (tls, web, mut stopping) = (tls.clone(), Arc::clone(&web), stopping.clone());
         tokio::spawn(async move {
             tokio::select! {
-                // It only reads: there is nothing to be finished.
+                // The page only reads, so nothing needs to be finished.
                 _ = stopping.wait_for(|stopping| *stopping) => {}
                 result = serve(io, tls, &web) => if let Err(error) = result {
-                    tracing::info!(error = &*error, "a browser's connection ended");
+                    tracing::info!(error = &*error, "browser connection ended");
                 }
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn serve(io: TcpStream, tls: Option<TlsAcceptor>, web: &Arc<Web>) -> Result<(), Failed> {
+async fn serve<S: Source>(
+    io: TcpStream,
+    tls: Option<TlsAcceptor>,
+    web: &Arc<Web<S>>,
+) -> Result<(), ConnectionError> {
     io.set_nodelay(true)?;
-    let io = Patient::new(io, web.unread_max);
+    let io = WriteTimeout::new(io, web.limits.unread_max);
     let Some(tls) = tls else {
-        return http(io, web, Ok(Caller::Operator("web-page".into()))).await;
+        // The page's key decides.
+        return http(io, web, Ok(())).await;
     };
     let io = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(io)).await??;
-    let who = match io.get_ref().1.peer_certificates() {
-        Some([own, ..]) => identity::of_certificate(own, &web.domain),
-        _ => Err(NoIdentity::NoCertificate(web.domain.clone())),
-    };
-    http(io, web, who).await
+    let certificates = io.get_ref().1.peer_certificates();
+    let own = certificates.and_then(|all| all.first()).map(|own| own.as_ref());
+    let admission = (web.authorize)(own);
+    http(io, web, admission).await
 }
 
-async fn http<T>(io: T, web: &Arc<Web>, who: Who) -> Result<(), Failed>
+async fn http<S: Source, T>(
+    io: T,
+    web: &Arc<Web<S>>,
+    admission: Admission,
+) -> Result<(), ConnectionError>
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let service = TowerToHyperService::new(routes::router(web, who));
+    let service = TowerToHyperService::new(routes::router(web, admission));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
     Ok(server.serve_connection(TokioIo::new(io), service).await?)
 }
 
-/// A connection that fails where what is written is not taken for too long.
-struct Patient<T> {
+/// A connection whose writes fail after waiting too long for the reader.
+struct WriteTimeout<T> {
     io: T,
-    patience: Duration,
-    /// Until when the write that waits may wait.
+    limit: Duration,
+    /// When the pending write fails.
     until: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Patient<T> {
-    const fn new(io: T, patience: Duration) -> Self {
-        Self { io, patience, until: None }
+impl<T> WriteTimeout<T> {
+    const fn new(io: T, limit: Duration) -> Self {
+        Self { io, limit, until: None }
     }
 
-    /// What a write came to; an error where it has waited for too long.
+    /// The result of a write, or an error where it has waited for too long.
     fn waited<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,17 +154,17 @@ impl<T> Patient<T> {
             self.until = None;
             return result;
         }
-        let patience = self.patience;
+        let limit = self.limit;
         let until = self
             .until
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
         ready!(until.as_mut().poll(cx));
-        let text = format!("it has read nothing for {patience:?}");
+        let text = format!("the browser has read nothing for {limit:?}");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -167,7 +174,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -194,21 +201,21 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const LIMIT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_is_waited_for_and_then_given_up() {
+    async fn a_write_times_out_only_if_nobody_reads() {
         let (near, mut far) = tokio::io::duplex(4);
-        let mut near = Patient::new(near, PATIENCE);
+        let mut near = WriteTimeout::new(near, LIMIT);
         near.write_all(b"four").await.expect("there is room");
         let began = Instant::now();
         let error = near.write_all(b"more").await.expect_err("nobody reads");
-        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
-        // Who reads now and then may go on.
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+        // A slow reader keeps its connection.
         let reader = tokio::spawn(async move {
             let mut four = [0; 4];
             for _ in 0..4 {
-                tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+                tokio::time::sleep(LIMIT - Duration::from_secs(1)).await;
                 far.read_exact(&mut four).await.expect("it is written");
             }
         });

@@ -1,13 +1,13 @@
-// Shares and rates over the last two minutes, and the same in numbers.
+// Shares and rates over the last two minutes, as charts and as a table.
 
 import { byId, h, id, keyed, percent, rate, remake, setAttr, setText, svg, words } from "./dom.js";
 
 const SIZE = { height: 190, left: 64, right: 10, top: 10, bottom: 24 };
-/** Narrower than this a chart is not drawn, wider than this it is stretched. */
+/** Least and greatest width of a chart; wider figures stretch it. */
 const WIDTH = [240, 900];
-/** Milliseconds that are shown. */
+/** Milliseconds shown. */
 const SPAN = 120000;
-/** Tenants that are drawn; all are in the table. */
+/** Most tenants drawn; the table has all. */
 const DRAWN = 8;
 
 /** The next round number above. */
@@ -17,7 +17,7 @@ function round(value) {
   return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value);
 }
 
-/** The drawing of a figure, made anew where its width differs. */
+/** The drawing of a figure, rebuilt if its width differs. */
 function frame(figure) {
   const width = Math.min(WIDTH[1], Math.max(WIDTH[0], figure.clientWidth));
   const old = figure.querySelector("svg");
@@ -41,7 +41,7 @@ function frame(figure) {
   return drawing;
 }
 
-/** Points of a line; steps are kept as they are. */
+/** The path of a line through its points. */
 function line(points, column, most, now, width) {
   const { height, left, right, top, bottom } = SIZE;
   const x = (at) => left + (width - left - right) * (1 - (now - at) / SPAN);
@@ -50,7 +50,7 @@ function line(points, column, most, now, width) {
   return seen.map((point, n) => `${n ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[column]).toFixed(1)}`).join("");
 }
 
-/** Lines of a key, a mark, points and which of their columns. */
+/** Draws lines: each has a key, a CSS class, points, and the column to plot. */
 function chart(figure, lines, most, unit, label) {
   const drawing = frame(figure);
   const now = Date.now();
@@ -76,13 +76,13 @@ export function showCharts(model) {
     { key: `${shares.name} load`, mark: mark(shares), dashed: true, points: of(shares), column: 3 },
     { key: shares.name, mark: mark(shares), points: of(shares), column: 4 },
   ]);
-  const told = (value) => drawn.map((shares) => `${id(shares.tenant)} ${value(shares)}`).join(", ");
+  const summary = (value) => drawn.map((shares) => `${id(shares.tenant)} ${value(shares)}`).join(", ");
   const served = (shares) => shares.dags.reduce((sum, dag) => sum + dag.servedBps, 0);
-  chart(byId("rates"), rates, fastest, rate, `Served now: ${told((s) => rate(served(s)))}`);
+  chart(byId("rates"), rates, fastest, rate, `Served now: ${summary((s) => rate(served(s)))}`);
   const widest = Math.min(1e6, round(Math.max(1e5, ...recent.map((point) => point[1]))));
   const space = drawn.map((shares) =>
     ({ key: shares.name, mark: mark(shares), points: of(shares), column: 1 }));
-  chart(byId("space"), space, widest, percent, `Share of the card: ${told((s) => percent(s.spacePpm))}`);
+  chart(byId("space"), space, widest, percent, `Share of the card: ${summary((s) => percent(s.spacePpm))}`);
   showTable(model, all, served);
 }
 
@@ -91,15 +91,15 @@ function showTable(model, all, served) {
   remake(byId("tenants"), tenants, () => tenants.map((tenant) =>
     h("li", {}, h("span", { class: `swatch ${model.colour(tenant)}` }), tenant)));
   const load = (shares) => shares.dags.reduce((sum, dag) => sum + (dag.loadBps ?? 0), 0);
-  const promised = (shares) => shares.dags.reduce((sum, dag) => sum + dag.admittedBps, 0);
+  const guaranteed = (shares) => shares.dags.reduce((sum, dag) => sum + dag.admittedBps, 0);
   const rows = all.map((shares) => [
     id(shares.tenant), id(shares.card), shares.weight, percent(shares.spacePpm), words(shares.limiter),
     `${shares.regionsOwn} + ${(shares.regionsSharedMillis / 1000).toFixed(1)}`,
-    rate(promised(shares)), rate(load(shares)), rate(served(shares)),
+    rate(guaranteed(shares)), rate(load(shares)), rate(served(shares)),
     shares.busiest ? `${shares.busiest} ${percent(shares.busiestPpm)}` : "–",
   ]);
   const heads = ["tenant", "card", "weight", "share", "limited by", "regions: own + shared",
-    "promised", "meant to send", "served", "busiest"];
+    "guaranteed", "offered", "served", "busiest"];
   remake(byId("table"), rows, () => [
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
     h("tbody", {}, rows.map(([tenant, ...rest]) =>

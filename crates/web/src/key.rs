@@ -1,15 +1,15 @@
-//! The key of a page without TLS: loopback is open to everybody on the machine, and the page is for
-//! operators. It comes once in the address, is kept by the browser as a cookie that no script sees
-//! and no other site sends, and is asked for with every request.
+//! The key of a page without TLS: every user of the machine can reach loopback, but the page is for
+//! operators. The key comes once in the address; then the browser keeps it as a cookie (HttpOnly,
+//! SameSite=Strict), which every request must carry.
 
 use http::HeaderMap;
 use http::header::{COOKIE, HOST};
 use subtle::ConstantTimeEq as _;
 
-/// What the page's address has, `?key=…`.
-const IN_ADDRESS: &str = "key=";
+/// Query parameter of the page's address, `?key=…`.
+const QUERY_PREFIX: &str = "key=";
 
-/// The secret that opens a page without TLS. It does not show in logs.
+/// The secret that opens a page without TLS. Its `Debug` output hides it.
 #[derive(Clone)]
 pub struct PageKey(String);
 
@@ -20,46 +20,46 @@ impl std::fmt::Debug for PageKey {
 }
 
 impl PageKey {
-    /// A key of letters and digits, hard to guess: [`PageKey::is_strong`].
+    /// A key; it should be strong: [`PageKey::is_strong`].
     pub const fn new(key: String) -> Self {
         Self(key)
     }
 
-    /// Whether it is of letters and digits only, 32 at least: 128 bits in hexadecimal.
+    /// Whether it has at least 32 characters, all letters and digits: 128 bits in hexadecimal.
     pub fn is_strong(&self) -> bool {
         self.0.len() >= 32 && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
 
-    /// What is added to the page's address to open it.
+    /// The query to append to the page's address.
     pub fn in_address(&self) -> String {
-        format!("?{IN_ADDRESS}{}", self.0)
+        format!("?{QUERY_PREFIX}{}", self.0)
     }
 
-    /// Whether this is the query of an address that opens the page.
-    pub(super) fn opens(&self, query: Option<&str>) -> bool {
-        query.and_then(|query| query.strip_prefix(IN_ADDRESS)).is_some_and(|key| self.is(key))
+    /// Whether this query contains the key.
+    pub(crate) fn opens(&self, query: Option<&str>) -> bool {
+        query.and_then(|query| query.strip_prefix(QUERY_PREFIX)).is_some_and(|key| self.is(key))
     }
 
-    /// The cookie that keeps it.
-    pub(super) fn cookie(&self, headers: &HeaderMap) -> String {
+    /// The cookie with the key.
+    pub(crate) fn cookie(&self, headers: &HeaderMap) -> String {
         format!("{}={}; Path=/; HttpOnly; SameSite=Strict", name(headers), self.0)
     }
 
-    /// Whether the browser has it.
-    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+    /// Whether the request's cookies contain the key.
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let name = name(headers);
         let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
         let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|c| c.split_once('='));
         pairs.any(|(of, key)| of.trim() == name && self.is(key.trim()))
     }
 
-    /// Compares in a time that does not depend on where they differ.
+    /// Compares in constant time.
     fn is(&self, other: &str) -> bool {
         self.0.as_bytes().ct_eq(other.as_bytes()).into()
     }
 }
 
-/// Cookies are by host and not by port: a daemon's is named by its port.
+/// Cookies ignore the port, so the port is part of the cookie's name: daemons on one host differ.
 fn name(headers: &HeaderMap) -> String {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let authority = host.and_then(|host| host.parse::<http::uri::Authority>().ok());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_key_under_its_name_opens() {
+    fn only_the_whole_key_under_the_right_name_opens() {
         let key = PageKey::new("0123456789abcdef0123456789abcdef".into());
         assert!(key.is_strong() && !PageKey::new("short".into()).is_strong());
         assert!(!PageKey::new("0123456789abcdef; Domain=example".into()).is_strong());

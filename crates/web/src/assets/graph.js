@@ -1,14 +1,14 @@
-// A DAG as a drawing: layers by the longest way from the entry, edges as curves between them.
+// Draws a DAG: layers by longest path from the entry, edges as curves.
 
 import { id, svg } from "./dom.js";
 
 const BOX = { width: 128, height: 46 };
 const GAP = { along: 42, across: 18 };
 
-/** The layer of each node: how many nodes the longest way to it has. */
+/** The layer of each node: length of the longest path to it. */
 export function layers(dag) {
   const layer = new Map(dag.nodes.map((node) => [node.id, 0]));
-  // Edges lead on: as many rounds as there are nodes are enough for any order of them.
+  // The graph is acyclic, so as many rounds as nodes are enough for any order of edges.
   for (let round = 0; round < dag.nodes.length; round += 1) {
     let moved = false;
     for (const [from, to] of dag.edges) {
@@ -23,8 +23,8 @@ export function layers(dag) {
 }
 
 /**
- * The rows of the drawing. An edge over several layers has a place of its own in each between, so
- * that it passes beside nodes and not behind them. Rows are ordered by where their edges come from.
+ * The rows of the drawing. An edge across several layers reserves a slot in each layer between, so that
+ * it passes beside nodes and not behind them. Rows are ordered by the mean position of their predecessors.
  */
 function rowsOf(dag) {
   const layer = layers(dag);
@@ -51,7 +51,7 @@ function rowsOf(dag) {
   return { rows, ways, nodes: new Set(dag.nodes.map((node) => node.id)) };
 }
 
-/** Where everything is drawn, and how large all of it is. */
+/** Coordinates of everything, and the total size. */
 function place(dag, upright) {
   const { rows, ways, nodes } = rowsOf(dag);
   const along = upright ? BOX.height : BOX.width;
@@ -72,7 +72,7 @@ function place(dag, upright) {
   return { at, paths, width: upright ? extent : length, height: upright ? length : extent };
 }
 
-/** Where edges come into a place, and where they leave it. */
+/** The points where edges enter and leave a slot. */
 function ends({ x, y }, isNode, upright) {
   const half = isNode ? (upright ? BOX.width : BOX.height) / 2 : GAP.across / 2;
   return upright
@@ -96,7 +96,7 @@ function path(places, upright) {
   return text;
 }
 
-/** The drawing. `point` is told of nodes and regions that are pointed at. */
+/** The drawing. `point` is called with the nodes and regions under the pointer. */
 export function draw(dag, places, upright, point) {
   const { at, paths, width, height } = place(dag, upright);
   const margin = 6;
@@ -108,7 +108,7 @@ export function draw(dag, places, upright, point) {
     const { x, y } = at.get(node.id);
     const regions = places.get(node.id) ?? [];
     const on = () => point([node.id], regions);
-    const where = regions.length ? `region ${regions.map(id).join(", ")}` : "no place";
+    const where = regions.length ? `region ${regions.map(id).join(", ")}` : "not mapped";
     const nt = id(node.nt);
     return svg("g", {
       class: "node", tabindex: 0, role: "img", "data-nodes": node.id,

@@ -1,32 +1,43 @@
-//! An entry, as a line and as what a caller may see of it.
+//! An entry: its line in the file, and what a caller may see of it.
 
 use serde::{Deserialize, Serialize};
 use snic_api::v1;
 use snic_controller::Caller;
 use snic_domain::Timestamp;
 
-/// A call that changed something, or was to: see `AuditEntry` of the API. Fields that are empty are
-/// not in its line.
+/// A call that changed something or attempted to: see `AuditEntry` of the API. Empty fields are left
+/// out of the line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// Number in the log, ascending.
     pub number: u64,
     /// Nanoseconds since 1970.
     pub time: u64,
+    /// The caller, such as `operator/root`; [`crate::NOBODY`] without an identity.
     pub caller: String,
+    /// `Service/Method`.
     pub method: String,
+    /// Name of the resource, if the request names one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
+    /// `tenants/{tenant}` that owns the resource, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
+    /// The gRPC code of the reply, such as `NOT_FOUND`.
     pub code: String,
+    /// The `ErrorReason` of the reply, if it is an error.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The request id, if the request has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
+    /// The trace that the call belongs to, if any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub trace_id: String,
+    /// Whether the request was only to be checked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub validate_only: bool,
+    /// Calls without an identity that got no entry since the last one that did.
     #[serde(default, skip_serializing_if = "is_default")]
     pub left_out: u64,
 }
@@ -35,8 +46,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How a caller is named in the log.
-pub(crate) fn name_of(caller: &Caller) -> String {
+/// The caller's name in the log.
+pub fn name_of(caller: &Caller) -> String {
     match caller {
         Caller::Operator(name) => format!("operator/{name}"),
         Caller::Tenant(tenant) => format!("tenant/{tenant}"),
@@ -45,19 +56,19 @@ pub(crate) fn name_of(caller: &Caller) -> String {
 }
 
 impl Entry {
-    pub fn of_line(line: &str) -> Result<Self, serde_json::Error> {
+    pub(crate) fn of_line(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line)
     }
 
-    /// The line, with its end.
-    pub fn to_line(&self) -> Result<Vec<u8>, serde_json::Error> {
+    /// The line, with its line break.
+    pub(crate) fn to_line(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
         Ok(line)
     }
 
-    /// Whether a caller may see it. A tenant does not see what another one tried on what is its
-    /// own: that would tell the name of the other.
+    /// Whether a caller may see it. A tenant does not see another tenant's attempts on its resources,
+    /// because that would reveal the other's name.
     fn is_visible_to(&self, reader: &Caller) -> bool {
         match reader {
             Caller::Operator(_) => true,
@@ -70,7 +81,7 @@ impl Entry {
         }
     }
 
-    /// What a caller is told of it: tenants get no names of operators and orchestrators.
+    /// The entry for this reader: tenants do not see the names of operators and orchestrators.
     pub fn to_wire(&self, reader: &Caller) -> v1::AuditEntry {
         let caller = match (reader, self.caller.split_once('/')) {
             (Caller::Tenant(_), Some((kind @ ("operator" | "orchestrator"), _))) => kind,
@@ -93,21 +104,25 @@ impl Entry {
     }
 }
 
-/// Which entries are asked for, and by whom.
+/// The entries requested, and the reader.
 #[derive(Debug, Clone)]
-pub(crate) struct Filter {
+pub struct Filter {
+    /// Only what this caller may see.
     pub reader: Caller,
     /// `tenants/{tenant}`, or empty for any.
     pub tenant: String,
+    /// The caller, or empty for any.
     pub caller: String,
+    /// `Service/Method` or `Method`, or empty for any.
     pub method: String,
-    /// Nanoseconds since 1970: from the first on, before the second.
+    /// Start (included) and end (excluded), in nanoseconds since 1970.
     pub times: (u64, u64),
 }
 
 impl Filter {
-    pub fn takes(&self, entry: &Entry) -> bool {
-        let any = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+    /// Whether an entry is requested and visible.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        let any = |filter: &str, found: &str| filter.is_empty() || filter == found;
         let short = entry.method.rsplit('/').next().unwrap_or_default();
         let by = self.tenant.strip_prefix("tenants/").unwrap_or_default();
         entry.is_visible_to(&self.reader)

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use snic_controller::Caller;
 use snic_domain::TenantId;
 
@@ -16,6 +18,12 @@ fn entry(caller: &str, resource: &str, tenant: &str) -> Entry {
         code: "OK".into(),
         ..Entry::default()
     }
+}
+
+/// Records at a time of its own, later than all before.
+fn record(log: &AuditLog, entry: Entry) {
+    static NANOS: AtomicU64 = AtomicU64::new(1);
+    log.record(entry, Timestamp::from_nanos(NANOS.fetch_add(1, Ordering::Relaxed)));
 }
 
 fn operator() -> Caller {
@@ -47,7 +55,7 @@ fn entries_are_numbered_over_restarts_and_read_backwards() {
     for round in 0..3 {
         let log = AuditLog::open(settings(folder.path())).expect("opened");
         for _ in 0..2 {
-            log.record(entry("operator/root", &format!("tenants/t{round}"), ""));
+            record(&log, entry("operator/root", &format!("tenants/t{round}"), ""));
         }
     }
     let log = AuditLog::open(settings(folder.path())).expect("opened");
@@ -61,13 +69,13 @@ fn a_line_that_was_cut_off_goes_and_what_was_written_stays() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
-    log.record(entry("operator/root", "tenants/a", ""));
+    record(&log, entry("operator/root", "tenants/a", ""));
     drop(log);
     let file = folder.path().join("audit/audit-00000000000000000001.jsonl");
     let mut torn = std::fs::OpenOptions::new().append(true).open(&file).expect("the file");
     torn.write_all(b"{\"number\":2,\"time\":1,\"cal").expect("written");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
-    log.record(entry("operator/root", "tenants/b", ""));
+    record(&log, entry("operator/root", "tenants/b", ""));
     assert_eq!(numbers(&log, None, 9), (vec![2, 1], None));
     let text = std::fs::read_to_string(&file).expect("text");
     assert_eq!(text.lines().filter(|line| Entry::of_line(line).is_ok()).count(), 2, "{text}");
@@ -79,7 +87,7 @@ fn the_oldest_files_go_and_numbers_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
     for _ in 0..400 {
-        log.record(entry("operator/root", "tenants/a", "tenants/a"));
+        record(&log, entry("operator/root", "tenants/a", "tenants/a"));
     }
     let files = std::fs::read_dir(folder.path().join("audit")).expect("the folder");
     let sizes: Vec<u64> =
@@ -99,13 +107,13 @@ fn a_tenant_sees_its_own_calls_and_what_the_operator_did_to_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
     let dag = "tenants/acme/dags/web";
-    log.record(entry("tenant/acme", dag, "tenants/acme"));
-    log.record(entry("operator/root", dag, "tenants/acme"));
-    log.record(entry("tenant/globex", dag, "tenants/acme"));
-    log.record(entry("tenant/globex", "tenants/globex/dags/x", "tenants/globex"));
-    log.record(entry("operator/root", "cards/card0", ""));
-    log.record(entry(NOBODY, dag, "tenants/acme"));
-    log.record(entry("tenant/acme", "tenants/globex/dags/x", "tenants/globex"));
+    record(&log, entry("tenant/acme", dag, "tenants/acme"));
+    record(&log, entry("operator/root", dag, "tenants/acme"));
+    record(&log, entry("tenant/globex", dag, "tenants/acme"));
+    record(&log, entry("tenant/globex", "tenants/globex/dags/x", "tenants/globex"));
+    record(&log, entry("operator/root", "cards/card0", ""));
+    record(&log, entry(NOBODY, dag, "tenants/acme"));
+    record(&log, entry("tenant/acme", "tenants/globex/dags/x", "tenants/globex"));
     let seen = |reader: Caller| {
         let (entries, _) = log.read(&all(reader.clone()), None, 99).expect("readable");
         let of = |entry: &Entry| (entry.number, entry.to_wire(&reader).caller);
@@ -123,9 +131,9 @@ fn a_tenant_sees_its_own_calls_and_what_the_operator_did_to_it() {
 fn filters_are_all_held_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
-    log.record(entry("tenant/acme", "tenants/acme/dags/a", "tenants/acme"));
-    log.record(entry("operator/root", "tenants/acme/dags/a", "tenants/acme"));
-    log.record(entry("operator/eve", "tenants/globex", "tenants/globex"));
+    record(&log, entry("tenant/acme", "tenants/acme/dags/a", "tenants/acme"));
+    record(&log, entry("operator/root", "tenants/acme/dags/a", "tenants/acme"));
+    record(&log, entry("operator/eve", "tenants/globex", "tenants/globex"));
     let count = |filter: Filter| log.read(&filter, None, 99).expect("readable").0.len();
     let filter = || all(operator());
     assert_eq!(count(Filter { tenant: "tenants/acme".into(), ..filter() }), 2);
@@ -146,7 +154,7 @@ fn whoever_has_no_identity_does_not_fill_the_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
     for _ in 0..1_000 {
-        log.record(entry(NOBODY, "tenants/acme", ""));
+        record(&log, entry(NOBODY, "tenants/acme", ""));
     }
     let (entries, _) = log.read(&all(operator()), None, 9_999).expect("readable");
     assert!(entries.len() < 100, "{}", entries.len());

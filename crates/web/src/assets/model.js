@@ -1,16 +1,16 @@
-// What the daemon tells, kept up to date: one stream, and who wants to know when something changed.
+// The model: the daemon's state, kept up to date by one stream of events, with change listeners.
 
 import { id, short, tenantOf, words } from "./dom.js";
 
-/** Milliseconds without a word after which the daemon is taken for gone; it beats every 5 s. */
-const SILENT = 12000;
-/** Pause before a refused stream is tried again. */
-const AGAIN = 3000;
-/** Events that are shown. */
+/** Milliseconds of silence after which the connection counts as lost; the daemon sends a heartbeat every 5 s. */
+const SILENCE_MAX = 12000;
+/** Milliseconds before a rejected stream is retried. */
+const RETRY = 3000;
+/** Most events shown. */
 const EVENTS = 200;
-/** Points of a chart that are kept: two minutes, two a second. */
+/** Points kept per chart: two minutes at two per second. */
 const POINTS = 240;
-/** Colours there are for owners. */
+/** Number of owner colours. */
 const COLOURS = 8;
 
 const kinds = ["card", "region", "dag", "shares"];
@@ -28,37 +28,37 @@ class Model {
   ready = false;
   selectedRegion = null;
   selectedDag = null;
-  /** Regions that what is pointed at uses. */
+  /** Regions used by the highlighted nodes. */
   lit = new Set();
   #listeners = [];
-  #planned = false;
+  #scheduled = false;
   #source = null;
-  #heard = 0;
-  #seen = 0;
-  #asked = new Set();
+  #lastMessage = 0;
+  #observed = 0;
+  #requested = new Set();
 
-  /** Calls a function after each change, at most once a frame. */
+  /** Calls a function after each change, at most once per frame. */
   watch(listener) {
     this.#listeners.push(listener);
   }
 
   changed() {
-    if (this.#planned) return;
-    this.#planned = true;
+    if (this.#scheduled) return;
+    this.#scheduled = true;
     requestAnimationFrame(() => {
-      this.#planned = false;
+      this.#scheduled = false;
       for (const listener of this.#listeners) listener(this);
     });
   }
 
   start() {
-    // A page that nobody sees takes no connection.
-    document.addEventListener("visibilitychange", () => this.#turn());
+    // A hidden page holds no connection.
+    document.addEventListener("visibilitychange", () => this.#connectIfVisible());
     setInterval(() => this.#check(), 1000);
-    this.#turn();
+    this.#connectIfVisible();
   }
 
-  #turn() {
+  #connectIfVisible() {
     if (document.hidden) this.#close("waiting");
     else if (!this.#source) this.#open();
   }
@@ -66,10 +66,10 @@ class Model {
   #close(link) {
     this.#source?.close();
     this.#source = null;
-    this.#become(link);
+    this.#setLink(link);
   }
 
-  #become(link) {
+  #setLink(link) {
     if (this.link === link) return;
     this.link = link;
     this.changed();
@@ -78,49 +78,49 @@ class Model {
   #open() {
     const source = new EventSource("/stream");
     this.#source = source;
-    this.#heard = performance.now();
+    this.#lastMessage = performance.now();
     const on = (name, take) =>
       source.addEventListener(name, (message) => {
-        this.#heard = performance.now();
+        this.#lastMessage = performance.now();
         take(JSON.parse(message.data));
         this.changed();
       });
     source.addEventListener("open", () => this.#clear());
     source.addEventListener("error", () => {
-      this.#become("lost");
-      if (source.readyState === EventSource.CLOSED) this.#later(source);
+      this.#setLink("lost");
+      if (source.readyState === EventSource.CLOSED) this.#retry(source);
     });
     for (const kind of kinds) on(kind, (value) => this.#put(kind, value));
-    on("gone", ({ kind, name }) => this.#gone(kind, name));
+    on("gone", ({ kind, name }) => this.#remove(kind, name));
     on("event", (event) => this.#log({ ...event, key: `e${event.number}` }));
     on("reset", () => this.#clear());
     on("ready", () => {
       this.ready = true;
-      this.#become("live");
+      this.#setLink("live");
     });
     on("beat", () => {});
   }
 
-  #later(source) {
+  #retry(source) {
     setTimeout(() => {
       if (this.#source === source) this.#source = null;
-      this.#turn();
-    }, AGAIN);
+      this.#connectIfVisible();
+    }, RETRY);
   }
 
   #check() {
-    if (this.#source && performance.now() - this.#heard > SILENT) {
+    if (this.#source && performance.now() - this.#lastMessage > SILENCE_MAX) {
       this.#close("lost");
-      this.#turn();
+      this.#connectIfVisible();
     }
     this.changed();
   }
 
-  /** All is told again. */
+  /** The daemon sends everything again. */
   #clear() {
     for (const map of [this.cards, this.regions, this.dags, this.shares]) map.clear();
     this.events = this.events.filter((event) => event.number == null);
-    this.#asked.clear();
+    this.#requested.clear();
     this.ready = false;
   }
 
@@ -132,50 +132,50 @@ class Model {
     const map = this.#map(kind);
     const before = map.get(value.name)?.state;
     map.set(value.name, value);
-    if (kind === "shares") this.#measured(value);
+    if (kind === "shares") this.#addPoint(value);
     if (!this.ready || value.state === before) return;
     if (kind === "region") {
       const [card, number] = [value.name.split("/")[1], id(value.name)];
       const held = value.bitstream && value.state !== "FREE" ? `, ${id(value.bitstream)}` : "";
-      this.#noted("REGION", `${card} region ${number}: ${words(value.state)}${held}`);
+      this.#observe("REGION", `${card} region ${number}: ${words(value.state)}${held}`);
     } else if (kind === "dag") {
-      this.#noted("DAG", `${short(value.name)}: ${words(value.state)}`, value.name);
+      this.#observe("DAG", `${short(value.name)}: ${words(value.state)}`, value.name);
     }
   }
 
-  #gone(kind, name) {
+  #remove(kind, name) {
     this.#map(kind)?.delete(name);
-    if (kind === "dag") this.#noted("DAG", `${short(name)}: deleted`, name);
+    if (kind === "dag") this.#observe("DAG", `${short(name)}: deleted`, name);
     if (kind === "shares") this.history.delete(name);
   }
 
-  /** A change that was seen here, among the daemon's own events. */
-  #noted(kind, message, dag = "") {
-    this.#seen += 1;
-    this.#log({ key: `s${this.#seen}`, at: Date.now(), kind, message, dag });
+  /** Adds a change observed here to the daemon's own events. */
+  #observe(kind, message, dag = "") {
+    this.#observed += 1;
+    this.#log({ key: `s${this.#observed}`, at: Date.now(), kind, message, dag });
   }
 
   #log(event) {
-    // They come in order but for the first ones.
+    // Only the initial events arrive out of order.
     const at = this.events.findIndex((other) => other.at <= event.at);
     this.events.splice(at < 0 ? this.events.length : at, 0, event);
     this.events.length = Math.min(this.events.length, EVENTS);
   }
 
-  #measured(shares) {
+  #addPoint(shares) {
     const sum = (field) => shares.dags.reduce((sum, dag) => sum + (dag[field] ?? 0), 0);
     const [load, served] = [sum("loadBps"), sum("servedBps")];
     const points = this.history.get(shares.name) ?? [];
     points.push([Date.now(), shares.spacePpm, shares.busiestPpm, load, served]);
     this.history.set(shares.name, points.slice(-POINTS));
-    if (!this.#asked.has(shares.tenant)) {
-      this.#asked.add(shares.tenant);
-      this.#past(shares.tenant);
+    if (!this.#requested.has(shares.tenant)) {
+      this.#requested.add(shares.tenant);
+      this.#loadHistory(shares.tenant);
     }
   }
 
-  /** What a tenant had before this page was opened. */
-  async #past(tenant) {
+  /** Loads a tenant's history from before this page was opened. */
+  async #loadHistory(tenant) {
     const reply = await ask(`/history/${tenant}`);
     for (const { name, points } of reply ?? []) {
       const here = this.history.get(name) ?? [];
@@ -187,14 +187,14 @@ class Model {
     this.changed();
   }
 
-  /** Tenants there are, by name. */
+  /** All tenants, sorted by name. */
   tenants() {
     const names = new Set([...this.dags.keys()].map(tenantOf));
     for (const shares of this.shares.values()) names.add(id(shares.tenant));
     return [...names].sort();
   }
 
-  /** The class of an owner's colour. */
+  /** CSS class of an owner's colour. */
   colour(tenant) {
     return `owner-${Math.max(0, this.tenants().indexOf(tenant)) % COLOURS}`;
   }
@@ -224,7 +224,7 @@ class Model {
   }
 }
 
-/** Asks the daemon once; `null` where it does not answer well. */
+/** Fetches JSON from the daemon; `null` on any failure. */
 export async function ask(path) {
   try {
     const reply = await fetch(path);

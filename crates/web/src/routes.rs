@@ -1,9 +1,8 @@
-//! What a browser may ask for, and who may ask.
+//! The page's routes, and who may use them.
 //!
-//! Over TLS the certificate says who calls, as for every other method, and operators are served.
-//! In plain text, on loopback only, whoever has the page's key is ([`super::key`]); there the name
-//! that the browser asked for is checked too, so that no page of somebody else, under a name of its
-//! own that leads here, can read this one.
+//! Over TLS the client's certificate decides, as for every API method. In plain text, on loopback
+//! only, the page's key decides ([`crate::key`]); there the host name in the request is checked too,
+//! against DNS rebinding: a foreign page whose name resolves to loopback must not read this one.
 
 use std::sync::Arc;
 
@@ -19,22 +18,17 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
-use snic_api::v1;
-use snic_api::v1::dag_service_server::DagService as _;
-use snic_api::v1::fairness_service_server::FairnessService as _;
-use snic_controller::Caller;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
-use super::feed::asked;
-use super::{Web, Who, json};
-use crate::identity::NoIdentity;
+use crate::source::Source;
+use crate::{Admission, Web, json};
 
-/// Only what this server sends, nothing inline, nowhere inside of another page.
+/// Only resources of this server, nothing inline, never in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
-/// When a browser that found no room may come again, seconds.
+/// When a rejected browser may try again, in seconds.
 const RETRY_SECONDS: &str = "10";
 
 /// The files of the page: path, content type, text.
@@ -55,43 +49,40 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The routes of one connection.
-pub(super) fn router(web: &Arc<Web>, who: Who) -> Router {
+pub(crate) fn router<S: Source>(web: &Arc<Web<S>>, admission: Admission) -> Router {
     let mut router = Router::new();
     for (path, kind, text) in ASSETS {
         router = router.route(path, get(|| async { ([(CONTENT_TYPE, *kind)], *text) }));
     }
-    let who = Arc::new(who);
+    let admission = Arc::new(admission);
     router
-        .route("/stream", get(stream))
-        .route("/explanation/{*dag}", get(explanation))
-        .route("/history/{*tenant}", get(history))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there is no such page\n") })
-        .layer(middleware::from_fn_with_state((Arc::clone(web), who), admit))
+        .route("/stream", get(stream::<S>))
+        .route("/explanation/{*dag}", get(explanation::<S>))
+        .route("/history/{*tenant}", get(history::<S>))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "page not found\n") })
+        .layer(middleware::from_fn_with_state((Arc::clone(web), admission), admit::<S>))
         .with_state(Arc::clone(web))
 }
 
-/// Lets operators in, and sends what every reply has.
-async fn admit(
-    State((web, who)): State<(Arc<Web>, Arc<Who>)>,
-    mut request: Request,
+/// Admits operators, and adds the headers of every reply.
+async fn admit<S: Source>(
+    State((web, admission)): State<(Arc<Web<S>>, Arc<Admission>)>,
+    request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
     let opening = web.key.as_ref().filter(|key| key.opens(request.uri().query()));
-    let mut reply = match (admitted(&web, &who, headers), opening) {
+    let mut reply = match (check(&web, &admission, headers), opening) {
         _ if web.key.is_some() && !asks_for_loopback(headers) => {
-            let text = "in plain text this page is served as localhost, 127.0.0.1 or [::1] only\n";
+            let text = "without TLS this page is served only as localhost, 127.0.0.1 or [::1]\n";
             (StatusCode::MISDIRECTED_REQUEST, text).into_response()
         }
         (_, Some(key)) => {
-            // From here on the browser has it, and its address line does not.
+            // From now on the key is in the cookie and not in the address bar.
             let headers = [(LOCATION, "/".to_owned()), (SET_COOKIE, key.cookie(headers))];
             (StatusCode::SEE_OTHER, headers).into_response()
         }
-        (Ok(caller), None) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
+        (Ok(()), None) => next.run(request).await,
         (Err((status, text)), None) => (status, text + "\n").into_response(),
     };
     let set = [
@@ -108,26 +99,19 @@ async fn admit(
     reply
 }
 
-fn admitted(web: &Web, who: &Who, headers: &HeaderMap) -> Result<Caller, (StatusCode, String)> {
+fn check<S>(
+    web: &Web<S>,
+    admission: &Admission,
+    headers: &HeaderMap,
+) -> Result<(), (StatusCode, String)> {
     if let Some(key) = &web.key
         && !key.is_in(headers)
     {
-        let text = "this page is for operators: open it once by the address that has its key, \
-                    /?key=<key>; the daemon keeps the key in its data_dir, in page.key";
+        let text = "this page is for operators: open it once with its key, as /?key=<key>; the key is \
+                    in the file page.key in the daemon's data_dir";
         return Err((StatusCode::FORBIDDEN, text.into()));
     }
-    match who {
-        Ok(caller @ Caller::Operator(_)) => Ok(caller.clone()),
-        Ok(_) => Err((StatusCode::FORBIDDEN, "this page is for operators".into())),
-        Err(NoIdentity::NoCertificate(domain)) => {
-            let text = format!(
-                "this page is for operators: import a client certificate for \
-                 spiffe://{domain}/operator/<name> into the browser"
-            );
-            Err((StatusCode::FORBIDDEN, text))
-        }
-        Err(error) => Err((StatusCode::FORBIDDEN, error.to_string())),
-    }
+    admission.clone().map_err(|text| (StatusCode::FORBIDDEN, text))
 }
 
 fn asks_for_loopback(headers: &HeaderMap) -> bool {
@@ -140,45 +124,40 @@ fn asks_for_loopback(headers: &HeaderMap) -> bool {
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Everything, and then what changes, as server-sent events.
-async fn stream(State(web): State<Arc<Web>>) -> Response {
-    let Some((page, place)) = web.follow() else {
+/// The state, then its changes, as server-sent events.
+async fn stream<S: Source>(State(web): State<Arc<Web<S>>>) -> Response {
+    let Some((page, permit)) = web.follow() else {
         let text = format!(
-            "{} browsers are watching already; close one, or try again later\n",
-            web.browsers_max
+            "the limit of {} browsers is reached; close one, or try again later\n",
+            web.limits.browsers_max
         );
         let headers = [(RETRY_AFTER, RETRY_SECONDS)];
         return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
     };
     let frames = page.map(move |frame| {
-        // Given back with the stream.
-        let _held = &place;
+        // Released with the stream.
+        let _held = &permit;
         frame
     });
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
 }
 
-async fn explanation(
-    State(web): State<Arc<Web>>,
-    Path(name): Path<String>,
-    caller: axum::Extension<Caller>,
+async fn explanation<S: Source>(
+    State(web): State<Arc<Web<S>>>,
+    Path(dag): Path<String>,
 ) -> Response {
-    let request = asked(v1::ExplainDagRequest { name }, caller.0);
-    let reply = web.services.explain_dag(request).await;
-    answer(reply.map(|reply| json::explanation(reply.get_ref())))
+    respond(web.source.explanation(dag).await.map(|found| json::explanation(&found)))
 }
 
-async fn history(
-    State(web): State<Arc<Web>>,
-    Path(name): Path<String>,
-    caller: axum::Extension<Caller>,
+async fn history<S: Source>(
+    State(web): State<Arc<Web<S>>>,
+    Path(tenant): Path<String>,
 ) -> Response {
-    let request = asked(v1::GetFairnessRequest { name }, caller.0);
-    let reply = web.services.get_fairness(request).await;
-    answer(reply.map(|reply| reply.get_ref().fairness.iter().map(json::history).collect()))
+    let history = web.source.history(tenant).await;
+    respond(history.map(|cards| cards.iter().map(json::history).collect()))
 }
 
-fn answer(result: Result<Value, Status>) -> Response {
+fn respond(result: Result<Value, Status>) -> Response {
     match result {
         Ok(value) => ([(CONTENT_TYPE, "application/json")], value.to_string()).into_response(),
         Err(status) => {
@@ -209,7 +188,7 @@ mod tests {
     #[case("127.0.0.1.example.org:7444", false)]
     #[case("192.0.2.1", false)]
     #[case("", false)]
-    fn a_name_of_somebody_else_is_not_loopback(#[case] host: &str, #[case] expected: bool) {
+    fn a_foreign_host_name_is_not_loopback(#[case] host: &str, #[case] expected: bool) {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().expect("a header"));
         assert_eq!(asks_for_loopback(&headers), expected);
@@ -217,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_nothing_inline_and_asks_for_no_other_host() {
+    fn assets_have_no_inline_code_and_no_foreign_urls() {
         for (path, kind, text) in ASSETS {
             if *kind == HTML {
                 for inline in ["<style", "style=", "onclick", "onload", "javascript:"] {
@@ -226,7 +205,7 @@ mod tests {
                 let scripts: Vec<&str> = text.split("<script").skip(1).collect();
                 assert!(scripts.iter().all(|script| script.contains("src=")), "{path}");
             }
-            // The name of a namespace is no address.
+            // An XML namespace is never fetched.
             let text = text.replace("http://www.w3.org/2000/svg", "");
             for other in ["http://", "https://", "innerHTML", "eval("] {
                 assert!(!text.contains(other), "{path}: {other}");
@@ -235,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_that_is_imported_is_served() {
+    fn every_imported_script_is_served() {
         for (path, _, text) in ASSETS.iter().filter(|(_, kind, _)| *kind == SCRIPT) {
             for import in text.split(" from \".").skip(1) {
                 let name = import.split('"').next().expect("a first part");

@@ -1,4 +1,4 @@
-// Making and updating elements. Text is always text: nothing here reads markup.
+// Creates and updates elements. Text is never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,26 +16,26 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes, ...children) =>
   fill(document.createElement(tag), attributes, children);
 
-/** The same in a drawing. */
+/** The same for SVG. */
 export const svg = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
 export const byId = (id) => document.getElementById(id);
 
-/** Sets a text that differs. */
+/** Sets the text if it differs. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Sets an attribute that differs. */
+/** Sets the attribute if it differs. */
 export function setAttr(element, name, value) {
   if (value == null || value === false) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
 /**
- * Brings the children of an element to a list: those that stay are updated where they are, so that
- * focus and hover stay with them.
+ * Makes an element's children match a list by key. Existing children are updated in place, so that they
+ * keep focus and hover.
  */
 export function keyed(parent, items, keyOf, create, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
@@ -55,7 +55,7 @@ export function keyed(parent, items, keyOf, create, update) {
   for (const child of old.values()) child.remove();
 }
 
-/** Makes the content anew only where what it is made of differs. */
+/** Rebuilds the content only if its inputs differ. */
 export function remake(parent, made, make) {
   const signature = JSON.stringify(made);
   if (parent.signature === signature) return false;
@@ -89,5 +89,5 @@ export const short = (dag) => dag.replace(/^tenants\//, "").replace("/dags/", "/
 /** The tenant of a DAG's name. */
 export const tenantOf = (dag) => dag.split("/")[1] ?? "";
 
-/** `FREE_REGION` as words. */
+/** `FREE_REGION` as `free region`. */
 export const words = (word) => word.toLowerCase().replaceAll("_", " ");

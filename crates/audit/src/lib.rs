@@ -1,15 +1,15 @@
-//! The audit log: who changed what, and who was refused to.
+//! The audit log: who changed what, and whose requests were denied.
 //!
 //! ```text
-//!  gate ──entry──► write ──► file, the latest ──► full: the next file ──► too many: the oldest goes
+//!  gate ──entry──► write ──► latest file ──► full: next file ──► too many files: delete the oldest
 //!                    │
 //!                    └──► sync, a few times a second
 //! ```
 //!
-//! One line of JSON an entry, appended and never changed, in files of its own: a store that is
-//! restored from a backup does not forget what was done since. The line is with the operating
-//! system before the call is answered, so that no death of the daemon loses it; a power cut loses
-//! what came after the last sync, [`SYNC_INTERVAL`] at most.
+//! One JSON line per entry, append-only, in files outside the store: restoring the store from a backup
+//! does not erase what was done since. The line is written to the operating system before the call is
+//! answered, so that a crash of the daemon loses no entry; a power cut loses at most the entries of
+//! the last [`SYNC_INTERVAL`].
 
 mod entry;
 mod files;
@@ -22,34 +22,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use snic_domain::Timestamp;
 
-pub(crate) use entry::{Entry, Filter, name_of};
-pub(crate) use subject::subject;
+pub use entry::{Entry, Filter, name_of};
+pub use subject::{Subject, subject};
 
 use files::{Files, Writer};
 
-/// How long an entry may be written and not synced: a power cut within it takes the entry along.
-/// Shorter, and the syncs would compete with those of the store for the disk.
+/// Longest time between a write and its sync: what a power cut may lose. A shorter one would make
+/// these syncs compete with the store's for the disk.
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// Whoever has no identity gets one entry in this time: the log is not theirs to fill.
+/// Callers without an identity get one entry per this time, so that they cannot fill the log.
 const NOBODY_INTERVAL: Duration = Duration::from_secs(1);
-/// Entries that are looked at for one page: a filter that fits nothing must not read for minutes.
-const LOOKED_AT_MAX: usize = 100_000;
+/// Most entries read for one page: a filter that matches nothing must not read for minutes.
+const SCANNED_MAX: usize = 100_000;
 /// Name of a caller without an identity.
-pub(crate) const NOBODY: &str = "nobody";
+pub const NOBODY: &str = "nobody";
 
-/// Where the log is and how much of it is kept.
+/// Location and size of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditSettings {
     /// The folder of its files.
     pub folder: PathBuf,
-    /// Size in bytes from which on the next file is begun.
+    /// Size in bytes at which the next file begins.
     pub file_bytes_max: u64,
-    /// Most files that are kept, 1 or more; then the oldest goes.
+    /// Most files kept, at least 1; then the oldest is deleted.
     pub files_max: usize,
 }
 
-/// The log. Cheap to clone; what was written is synced when the last clone is dropped.
+/// The log. Cheap to clone; dropping the last clone syncs it.
 #[derive(Debug, Clone)]
 pub struct AuditLog(Arc<Owner>);
 
@@ -71,15 +72,15 @@ struct State {
     writer: Writer,
     dirty: bool,
     stopping: bool,
-    /// When somebody without an identity last got an entry, and how many did not since.
+    /// When a caller without an identity last got an entry, and how many calls got none since.
     nobody: (Option<Instant>, u64),
 }
 
 impl AuditLog {
-    /// Opens the log of a folder, or begins one. A line that a crash cut off is removed.
+    /// Opens the log of a folder, or creates it. A line that a crash cut off is removed.
     ///
     /// # Errors
-    /// The operating system refused.
+    /// The folder or its files cannot be created, read or written.
     pub fn open(settings: AuditSettings) -> io::Result<Self> {
         let files = Files::new(settings)?;
         let writer = files.open()?;
@@ -92,34 +93,38 @@ impl AuditLog {
         Ok(Self(Arc::new(Owner { shared, syncer: Some(syncer) })))
     }
 
-    /// Appends an entry; its number and time are given here. One that cannot be written is told in
-    /// the daemon's log: the change that it is about has been made already.
-    pub(crate) fn record(&self, mut entry: Entry) {
+    /// Appends an entry at this time, and numbers it. A failure to write goes to the daemon's log, as
+    /// the audited change has been made already.
+    pub fn record(&self, mut entry: Entry, now: Timestamp) {
+        entry.time = now.as_nanos();
         let shared = &self.0.shared;
         let mut state = shared.state.lock();
-        if entry.caller == NOBODY && !state.is_turn_of_nobody(&mut entry) {
+        if entry.caller == NOBODY && !state.admit_nobody(&mut entry) {
             return;
         }
         if let Err(error) = state.writer.append(&shared.files, &mut entry) {
             tracing::error!(
                 %error, method = %entry.method, resource = %entry.resource,
-                "an entry of the audit log could not be written"
+                "cannot write an audit log entry"
             );
         }
         state.dirty = true;
         shared.changed.notify_one();
     }
 
-    /// The entries that fit, latest first, from before the number `before`, `limit` at most, and
-    /// before which number to go on. Reads files: not for a thread of tokio.
-    pub(crate) fn read(
+    /// The matching entries with numbers below `before`, latest first, at most `limit`; and the number
+    /// below which to continue. Blocks on file reads: not for an async thread.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn read(
         &self,
         filter: &Filter,
         before: Option<u64>,
         limit: usize,
     ) -> io::Result<(Vec<Entry>, Option<u64>)> {
         let before = before.unwrap_or(u64::MAX);
-        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let (mut found, mut scanned) = (Vec::new(), 0);
         for first in self.0.shared.files.numbers()?.into_iter().rev() {
             if first >= before {
                 continue;
@@ -127,12 +132,12 @@ impl AuditLog {
             let text = self.0.shared.files.read(first)?;
             let entries = text.lines().rev().filter_map(|line| Entry::of_line(line).ok());
             for entry in entries.filter(|entry| entry.number < before) {
-                looked_at += 1;
+                scanned += 1;
                 let number = entry.number;
-                if filter.takes(&entry) {
+                if filter.matches(&entry) {
                     found.push(entry);
                 }
-                if found.len() == limit || looked_at == LOOKED_AT_MAX {
+                if found.len() == limit || scanned == SCANNED_MAX {
                     return Ok((found, Some(number)));
                 }
             }
@@ -142,7 +147,7 @@ impl AuditLog {
 }
 
 impl State {
-    fn is_turn_of_nobody(&mut self, entry: &mut Entry) -> bool {
+    fn admit_nobody(&mut self, entry: &mut Entry) -> bool {
         let (last, left_out) = &mut self.nobody;
         let now = Instant::now();
         if last.is_some_and(|last| now.duration_since(last) < NOBODY_INTERVAL) {
@@ -171,7 +176,7 @@ impl Shared {
             let file = state.writer.file();
             drop(state);
             if let Err(error) = file.and_then(|file| file.sync_data()) {
-                tracing::error!(%error, "the audit log could not be synced");
+                tracing::error!(%error, "cannot sync the audit log");
             }
             if !stopping {
                 std::thread::sleep(SYNC_INTERVAL);
@@ -185,7 +190,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.state.lock().stopping = true;
         self.shared.changed.notify_one();
-        // A panic of the thread was told by its own message.
+        // A panic of the thread has printed its own message.
         let _ = self.syncer.take().map(JoinHandle::join);
     }
 }

@@ -1,4 +1,4 @@
-// The map: a tile for each region, coloured by its state or by who owns what passes through it.
+// The map: one tile per region, coloured by its state or by the owner of its users.
 
 import {
   byId, count, h, id, keyed, rate, remake, setAttr, setText, short, tenantOf, words,
@@ -7,7 +7,7 @@ import {
 const STATES = ["FREE", "RECONFIGURING", "ACTIVE", "DRAINING", "VICTIM", "FAULTY", "UNKNOWN"];
 const HEALTH = { OK: "healthy", IMPAIRED: "impaired", LOST: "lost", RECOVERING: "recovering" };
 
-/** Owners of what passes through a region, each once. */
+/** Distinct owners of a region's users. */
 const owners = (region) => [...new Set(region.users.map((user) => tenantOf(user.dag)))].sort();
 
 const load = (slot) => (slot.maxBps ? Math.round((slot.reservedBps / slot.maxBps) * 100) : 0);
@@ -115,13 +115,13 @@ function update(model, button, region, colour) {
 function describe(region, who) {
   const parts = [`Region ${id(region.name)}`, words(region.state)];
   if (region.cordoned) parts.push("cordoned");
-  if (region.bitstream) parts.push(`holds ${id(region.bitstream)}`);
+  if (region.bitstream) parts.push(`contains ${id(region.bitstream)}`);
   if (region.slots.length) parts.push(`fullest task ${fullest(region)} %`);
   if (who.length) parts.push(`used by ${who.join(", ")}`);
   return parts.join(", ");
 }
 
-/** Arrows move over the tiles as they lie. */
+/** Arrow keys move over the tiles as laid out. */
 function step(event) {
   const tiles = [...event.currentTarget.children];
   const at = tiles.indexOf(document.activeElement);
@@ -164,7 +164,7 @@ function detail(model, region) {
     ].filter(Boolean).join(" · ")),
     region.error && h("p", { class: "warning" }, region.error),
     rows.length > 0 && h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["task", "load", "reserved", "taken by"].map((head) =>
+      h("thead", {}, h("tr", {}, ["task", "load", "reserved", "used by"].map((head) =>
         h("th", { scope: "col" }, head)))),
       h("tbody", {}, rows))),
   ];

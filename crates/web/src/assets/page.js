@@ -1,13 +1,13 @@
-// The page: what is shown when something changed, and what keys do.
+// The page: renders the model when it changes, and handles keys.
 
 import { byId, setAttr, setText } from "./dom.js";
 import { showCharts } from "./charts.js";
-import { letGo, listKeys, showDag, showList } from "./dags.js";
+import { clearHighlight, listKeys, showDag, showList } from "./dags.js";
 import { showEvents } from "./events.js";
 import { model } from "./model.js";
 import { showCards, showLegend, showMap, showRegion } from "./regions.js";
 
-const LINK = { waiting: "connecting", live: "live", lost: "no answer, trying again" };
+const LINK = { waiting: "connecting", live: "live", lost: "no answer, reconnecting" };
 
 const colour = () => document.querySelector("input[name=colour]:checked").value;
 const filter = () => byId("filter").value.trim().toLowerCase();
@@ -16,7 +16,7 @@ function show() {
   const link = byId("link");
   setText(link, LINK[model.link]);
   setAttr(link, "data-state", model.link);
-  // What was seen last stays until all is told again.
+  // The last state stays visible until the daemon has sent everything again.
   if (!model.ready && model.link !== "live") return;
   showCards(model);
   showLegend(model, colour());
@@ -33,12 +33,12 @@ for (const input of document.querySelectorAll("input")) {
   input.addEventListener("input", () => model.changed());
 }
 byId("dag-list").addEventListener("keydown", (event) => listKeys(model, event));
-byId("dag").addEventListener("mouseleave", () => letGo(model));
+byId("dag").addEventListener("mouseleave", () => clearHighlight(model));
 addEventListener("resize", () => model.changed());
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement && event.target.type === "search";
   if (event.key === "Escape") {
-    letGo(model);
+    clearHighlight(model);
     if (model.selectedRegion) model.selectRegion(model.selectedRegion);
     if (typing) {
       byId("filter").value = "";

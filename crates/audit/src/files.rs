@@ -1,4 +1,4 @@
-//! The files of the audit log: `audit-<number of its first entry>.jsonl`.
+//! The files of the audit log: `audit-<number of the first entry>.jsonl`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -6,9 +6,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 use super::{AuditSettings, Entry};
-use crate::shell::wall_clock;
 
-/// Rights of folder and files: what is in them is for operators.
+/// Permissions of folder and files: only the daemon's user, hence operators.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -40,7 +39,7 @@ impl Files {
         self.0.folder.join(format!("audit-{first:020}.jsonl"))
     }
 
-    /// The lines of a file. One that was removed meanwhile has none.
+    /// The text of a file; empty if it was deleted meanwhile.
     pub fn read(&self, first: u64) -> io::Result<String> {
         match fs::read(self.path(first)) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -57,7 +56,7 @@ impl Files {
         Ok(file)
     }
 
-    /// Opens the latest file to go on with, without a line that was cut off.
+    /// Opens the latest file for appending; an incomplete last line is cut off.
     pub fn open(&self) -> io::Result<Writer> {
         let first = self.numbers()?.last().copied().unwrap_or(1);
         let mut file = self.begin(first)?;
@@ -74,8 +73,8 @@ impl Files {
         Ok(Writer { file, bytes: whole as u64, next })
     }
 
-    /// Removes the oldest files where there are too many.
-    fn forget(&self) -> io::Result<()> {
+    /// Deletes the oldest files beyond the limit.
+    fn delete_oldest(&self) -> io::Result<()> {
         let numbers = self.numbers()?;
         let many = numbers.len().saturating_sub(self.0.files_max.max(1));
         numbers[..many].iter().try_for_each(|first| fs::remove_file(self.path(*first)))
@@ -86,31 +85,30 @@ impl Files {
 #[derive(Debug)]
 pub(super) struct Writer {
     file: File,
-    /// Bytes of whole lines in it.
+    /// Bytes of complete lines in it.
     bytes: u64,
     /// Number of the next entry.
     next: u64,
 }
 
 impl Writer {
-    /// The file, to be synced.
+    /// Another handle of the file, for syncing.
     pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Gives the entry its number and time, and appends it.
+    /// Numbers the entry and appends it.
     pub fn append(&mut self, files: &Files, entry: &mut Entry) -> io::Result<()> {
         entry.number = self.next;
-        entry.time = wall_clock().as_nanos();
         let line = entry.to_line()?;
         if self.bytes > 0 && self.bytes + line.len() as u64 > files.0.file_bytes_max {
             self.file.sync_data()?;
             self.file = files.begin(self.next)?;
             self.bytes = 0;
-            files.forget()?;
+            files.delete_oldest()?;
         }
         if let Err(error) = self.file.write_all(&line) {
-            // Half a line would spoil the next one. Where this fails too, the next start mends it.
+            // Half a line would corrupt the next one. If this fails too, the next start repairs it.
             let _ = self.file.set_len(self.bytes);
             return Err(error);
         }

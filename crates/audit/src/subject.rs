@@ -1,29 +1,32 @@
-//! What a request is about: read from its bytes, so that a refused one is known as well.
+//! The subject of a request, read from its bytes, so that denied requests are covered too.
 
 use std::fmt::Display;
 
 use prost::Message;
 use snic_api::v1;
 
-/// Longest text of a request that goes into the log, in characters: two ids and their collections
-/// fit, and nobody fills the log with a name.
+/// Longest text of a request in the log, in characters: the longest valid name fits, and nobody can
+/// fill the log with a name.
 const TEXT_CHARS_MAX: usize = 200;
-/// Before the message itself: compressed or not, and the length.
+/// gRPC's frame header: compression flag and length.
 const FRAME_HEADER_BYTES: usize = 5;
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub struct Subject {
+    /// Name of the resource.
     pub resource: String,
-    /// `tenants/{tenant}`, where the request says whose it is.
+    /// `tenants/{tenant}` that owns it, if the request tells.
     pub tenant: String,
+    /// The request id, if there is one.
     pub request_id: String,
+    /// Whether the request is only to be checked.
     pub validate_only: bool,
 }
 
-/// What the first message of a method's request, as it came over the wire, is about. Nothing where
-/// it cannot be read.
-pub(crate) fn subject(method: &str, framed: &[u8]) -> Subject {
+/// The subject of a method's request, from its first message as framed on the wire; empty where that
+/// cannot be read.
+pub fn subject(method: &str, framed: &[u8]) -> Subject {
     let Some((header, message)) = framed.split_at_checked(FRAME_HEADER_BYTES) else {
         return Subject::default();
     };
@@ -36,7 +39,7 @@ fn read<M: Message + Default>(message: &[u8]) -> Option<M> {
     M::decode(message).ok()
 }
 
-/// A subject with this name and the id that makes it repeatable.
+/// A subject with this name and request id.
 fn of(resource: impl Display, request_id: &str) -> Subject {
     Subject {
         resource: resource.to_string(),
@@ -45,9 +48,9 @@ fn of(resource: impl Display, request_id: &str) -> Subject {
     }
 }
 
-/// All messages that have nothing but a name to tell of have it in their first field.
+/// Any message whose first field is the resource's name.
 #[derive(Clone, PartialEq, Message)]
-struct Named {
+struct NamedRequest {
     #[prost(string, tag = "1")]
     name: String,
 }
@@ -105,11 +108,11 @@ fn of_message(method: &str, message: &[u8]) -> Option<Subject> {
             let request: v1::OptimizeCardRequest = read(message)?;
             Subject { validate_only: request.validate_only, ..of(request.name, "") }
         }
-        _ => of(read::<Named>(message)?.name, ""),
+        _ => of(read::<NamedRequest>(message)?.name, ""),
     })
 }
 
-/// `tenants/{tenant}` that a resource belongs to by its name.
+/// `tenants/{tenant}` that owns a resource, from its name.
 fn owner(resource: &str) -> Option<String> {
     let (collection, rest) = resource.split_once('/')?;
     let tenant = match collection {
@@ -173,7 +176,7 @@ mod tests {
     #[case("cards/card0/regions/3", "")]
     #[case("operations/x", "")]
     fn a_name_says_whose_it_is(#[case] name: &str, #[case] tenant: &str) {
-        let request = Named { name: name.into() };
+        let request = NamedRequest { name: name.into() };
         let found = subject("X/DeleteWhatever", &framed(&request));
         assert_eq!((found.resource.as_str(), found.tenant.as_str()), (name, tenant));
     }
@@ -200,13 +203,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_about_nothing_and_long_texts_are_cut() {
-        let whole = framed(&Named { name: "é".repeat(5_000) });
+        let whole = framed(&NamedRequest { name: "é".repeat(5_000) });
         let cut = subject("X/Delete", &whole);
         assert_eq!(cut.resource.chars().count(), TEXT_CHARS_MAX);
         for end in 0..20 {
             assert_eq!(subject("X/Delete", &whole[..end]), Subject::default(), "{end}");
         }
-        let mut compressed = framed(&Named { name: "a".into() });
+        let mut compressed = framed(&NamedRequest { name: "a".into() });
         compressed[0] = 1;
         assert_eq!(subject("X/Delete", &compressed), Subject::default());
         let chunk = v1::UploadBitstreamRequest {

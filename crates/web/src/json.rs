@@ -1,17 +1,18 @@
-//! The API's messages as the page reads them: short, numbers as numbers, states as their words.
+//! The API's messages as JSON for the page: only the fields it shows, numbers as numbers, enums by
+//! name.
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 use snic_api::v1;
 
-/// Milliseconds since 1970; what browsers count in.
+/// Milliseconds since 1970, as in JavaScript.
 fn millis(time: Option<&Timestamp>) -> i64 {
     time.map_or(0, |time| {
         time.seconds.saturating_mul(1_000).saturating_add(i64::from(time.nanos) / 1_000_000)
     })
 }
 
-pub(super) fn card(card: &v1::Card) -> Value {
+pub(crate) fn card(card: &v1::Card) -> Value {
     let counters = card.counters.clone().unwrap_or_default();
     let drops: u64 = counters.drops.iter().map(|drop| drop.packets).sum();
     let errors = counters.errors_region_reconfiguring
@@ -35,7 +36,7 @@ pub(super) fn card(card: &v1::Card) -> Value {
     })
 }
 
-pub(super) fn region(region: &v1::Region) -> Value {
+pub(crate) fn region(region: &v1::Region) -> Value {
     let slot = |slot: &v1::RegionSlot| json!({ "nt": slot.nt_type, "maxBps": slot.bandwidth_max_bps, "reservedBps": slot.reserved_bps });
     let user = |user: &v1::RegionUser| json!({ "dag": user.dag, "slots": user.slots, "bps": user.bandwidth_bps });
     json!({
@@ -52,7 +53,7 @@ pub(super) fn region(region: &v1::Region) -> Value {
     })
 }
 
-pub(super) fn dag(dag: &v1::Dag) -> Value {
+pub(crate) fn dag(dag: &v1::Dag) -> Value {
     let node = |node: &v1::dag::Node| json!({ "id": node.id, "nt": node.nt_type });
     let edge = |edge: &v1::dag::Edge| json!([edge.from, edge.to]);
     let holds = v1::condition::Status::True;
@@ -92,7 +93,7 @@ fn stage(stage: &v1::Stage) -> Value {
     stage.branches.iter().map(chain).collect()
 }
 
-pub(super) fn event(event: &v1::Event) -> Value {
+pub(crate) fn event(event: &v1::Event) -> Value {
     json!({
         "number": event.number,
         "at": millis(event.time.as_ref()),
@@ -104,7 +105,7 @@ pub(super) fn event(event: &v1::Event) -> Value {
     })
 }
 
-pub(super) fn shares(shares: &v1::Fairness) -> Value {
+pub(crate) fn shares(shares: &v1::Fairness) -> Value {
     let dag = |dag: &v1::DagFairness| {
         json!({
             "dag": dag.dag,
@@ -131,8 +132,8 @@ pub(super) fn shares(shares: &v1::Fairness) -> Value {
     })
 }
 
-/// The last minutes of a tenant on a card, a point a second.
-pub(super) fn history(shares: &v1::Fairness) -> Value {
+/// The last minutes of a tenant on a card, one point per second.
+pub(crate) fn history(shares: &v1::Fairness) -> Value {
     let point = |point: &v1::FairnessPoint| {
         let at = millis(point.time.as_ref());
         json!([at, point.space_share_ppm, point.busiest_ppm, point.load_bps, point.served_bps])
@@ -144,15 +145,15 @@ pub(super) fn history(shares: &v1::Fairness) -> Value {
 }
 
 /// Why a DAG is mapped as it is.
-pub(super) fn explanation(why: &v1::Explanation) -> Value {
-    let chosen = |place: &v1::Embedding| {
+pub(crate) fn explanation(why: &v1::Explanation) -> Value {
+    let chosen = |embedding: &v1::Embedding| {
         let term = |term: &v1::ScoreTerm| json!([term.name, term.value, term.unit]);
         json!({
-            "way": place.way().as_str_name(),
-            "region": place.region,
-            "bitstream": place.bitstream,
-            "bps": place.bandwidth_bps,
-            "score": place.score_terms.iter().map(term).collect::<Vec<_>>(),
+            "way": embedding.way().as_str_name(),
+            "region": embedding.region,
+            "bitstream": embedding.bitstream,
+            "bps": embedding.bandwidth_bps,
+            "score": embedding.score_terms.iter().map(term).collect::<Vec<_>>(),
         })
     };
     let rejected = |other: &v1::RejectedAlternative| {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dag_says_what_it_waits_for() {
+    fn a_dag_shows_the_first_condition_that_does_not_hold() {
         use v1::condition::Status;
         let condition = |status: Status, message: &str| v1::Condition {
             status: status.into(),
@@ -199,12 +200,12 @@ mod tests {
         ];
         let waiting = dag(&v1::Dag { conditions, ..Default::default() });
         assert_eq!(waiting["reason"], "region 3 is loading");
-        assert_eq!(waiting["stages"], Value::Null, "it has no place");
+        assert_eq!(waiting["stages"], Value::Null, "not mapped");
         assert_eq!(dag(&v1::Dag::default())["reason"], "");
     }
 
     #[test]
-    fn errors_of_a_card_are_one_number() {
+    fn drops_and_errors_of_a_card_are_summed() {
         let counters = v1::CardCounters {
             drops: vec![v1::PacketDrops { packets: 3, ..Default::default() }; 2],
             errors_missing_instance: 1,

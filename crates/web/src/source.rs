@@ -1,0 +1,72 @@
+//! What the page reads from: implemented by the server on top of its services.
+
+use std::pin::Pin;
+
+use snic_api::v1;
+use tokio_stream::Stream;
+use tonic::Status;
+
+/// A resource that the page shows as it changes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resource {
+    /// A region.
+    Region(v1::Region),
+    /// A DAG.
+    Dag(v1::Dag),
+    /// An event.
+    Event(v1::Event),
+}
+
+/// One step of a watch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// The resource exists, and looks like this.
+    Updated(Resource),
+    /// The resource is gone; this is how it last looked.
+    Deleted(Resource),
+    /// All resources that existed when the watch began have been sent.
+    InitialStateSent,
+}
+
+/// A watch: what exists, then each change. It ends with an error when the reader is too slow or the
+/// server stops.
+pub type Changes = Pin<Box<dyn Stream<Item = Result<Change, Status>> + Send>>;
+
+/// The page's view of the control plane, with the rights of an operator.
+pub trait Source: Clone + Send + Sync + 'static {
+    /// Watches regions, DAGs and the last `events_max` events.
+    ///
+    /// # Errors
+    /// The control plane has ended.
+    fn watch(&self, events_max: usize) -> impl Future<Output = Result<Changes, Status>> + Send;
+
+    /// All cards, of which no watch tells.
+    ///
+    /// # Errors
+    /// The control plane does not answer.
+    fn cards(&self) -> impl Future<Output = Result<Vec<v1::Card>, Status>> + Send;
+
+    /// All tenants' shares of all cards, of which no watch tells.
+    ///
+    /// # Errors
+    /// The control plane does not answer.
+    fn fairness(&self) -> impl Future<Output = Result<Vec<v1::Fairness>, Status>> + Send;
+
+    /// Why a DAG is mapped as it is.
+    ///
+    /// # Errors
+    /// NOT_FOUND, INVALID_ARGUMENT for a malformed name.
+    fn explanation(
+        &self,
+        dag: String,
+    ) -> impl Future<Output = Result<v1::Explanation, Status>> + Send;
+
+    /// A tenant's shares of each card, with their history.
+    ///
+    /// # Errors
+    /// NOT_FOUND, INVALID_ARGUMENT for a malformed name.
+    fn history(
+        &self,
+        tenant: String,
+    ) -> impl Future<Output = Result<Vec<v1::Fairness>, Status>> + Send;
+}
