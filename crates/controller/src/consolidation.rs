@@ -230,7 +230,9 @@ impl Controller {
                 return self.end_operation(tx, operation, Ok(()));
             };
             let loads = u32::try_from(next.plan.loads.len()).unwrap_or(u32::MAX);
-            if self.is_good(&id, &next, serial) && self.move_to(tx, &next.name, &id, next.plan) {
+            if self.is_good(&id, &next, serial)
+                && self.move_to(tx, &next.name, &id, next.plan).is_ok()
+            {
                 let started = self.operations.get_mut(operation).map(|record| &mut record.started);
                 if let Some(started) = started {
                     started.get_or_insert(self.now);
@@ -284,17 +286,17 @@ impl Controller {
     }
 
     /// Moves a DAG that is served: the old place serves until the new one does.
-    pub(crate) fn move_to(
+    fn move_to(
         &mut self,
         tx: &mut Tx,
         name: &DagName,
         card: &CardId,
         plan: Plan,
-    ) -> bool {
+    ) -> Result<(), ControlError> {
         let choice = Choice { card: card.clone(), plan };
-        let moved = self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_ok();
+        self.assign(tx, name, choice, Handover::MakeBeforeBreak)?;
         self.store_dag(tx, name);
-        moved
+        Ok(())
     }
 
     /// Which bitstreams are worth building for a card, with a manifest each, and which regions are

@@ -17,7 +17,7 @@ use snic_domain::limits::{PAGE_ROWS, PAGE_SIZE};
 use snic_domain::{CardId, CardProfile, DagName, NtType};
 use snic_tables::{PageRow, RowKey, Table, TableImage};
 
-use crate::card::CardState;
+use crate::card::{CardState, KNOWN};
 use crate::records::Placement;
 use crate::state::Controller;
 
@@ -40,6 +40,10 @@ struct Space {
     pages: Vec<u16>,
     users: BTreeSet<DagName>,
 }
+
+/// Pages that a DAG needs are still in the card's tables for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PagesInUse;
 
 /// The spaces of one card.
 #[derive(Debug, Default)]
@@ -102,19 +106,20 @@ impl Pages {
 
 impl Controller {
     /// A DAG goes from one placement to another: it gets the spaces that it needs there, and others
-    /// go; `false` where pages are not free yet, and nothing has changed then.
+    /// go.
+    ///
+    /// # Errors
+    /// Where pages are not free yet; nothing has changed then.
     pub(crate) fn move_pages(
         &mut self,
         name: &DagName,
         old: Option<&Placement>,
         new: Option<&Placement>,
-    ) -> bool {
+    ) -> Result<(), PagesInUse> {
         if let Some(new) = new {
             let needs = self.page_needs(name, new);
-            let card = self.cards.get_mut(&new.mapping.card);
-            if card.is_some_and(|card| !card.hold_pages(name, &needs)) {
-                return false;
-            }
+            let card = self.cards.get_mut(&new.mapping.card).expect(KNOWN);
+            card.hold_pages(name, &needs)?;
         }
         let is_left = |old: &&Placement| new.is_none_or(|new| new.mapping.card != old.mapping.card);
         if let Some(old) = old.filter(is_left)
@@ -122,7 +127,7 @@ impl Controller {
         {
             card.let_go_of_pages(name, &BTreeSet::new());
         }
-        true
+        Ok(())
     }
 
     /// The spaces that a placement needs.
@@ -161,9 +166,11 @@ impl Controller {
 }
 
 impl CardState {
-    /// Gives a DAG the spaces that it needs, and takes those away that it does not need any more;
-    /// `false` where pages are not free yet, and nothing has changed then.
-    fn hold_pages(&mut self, name: &DagName, needs: &BTreeSet<Need>) -> bool {
+    /// Gives a DAG the spaces that it needs, and takes those away that it does not need any more.
+    ///
+    /// # Errors
+    /// Where pages are not free yet: it waits for them, and nothing else has changed.
+    fn hold_pages(&mut self, name: &DagName, needs: &BTreeSet<Need>) -> Result<(), PagesInUse> {
         let missing: Vec<Need> = needs
             .iter()
             .filter(|need| !self.pages.spaces.contains_key(&need.space))
@@ -171,7 +178,7 @@ impl CardState {
             .collect();
         let Some(taken) = self.take_pages(&missing) else {
             self.pages.waiting.insert(name.clone());
-            return false;
+            return Err(PagesInUse);
         };
         for (need, pages) in missing.iter().zip(taken) {
             for (virtual_page, page) in (0..).zip(&pages) {
@@ -185,7 +192,7 @@ impl CardState {
             }
         }
         self.let_go_of_pages(name, needs);
-        true
+        Ok(())
     }
 
     /// Pages for spaces that are not there: those that the card's tables name for them, else the

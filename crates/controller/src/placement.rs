@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionI
 use snic_planner::{Request, Reservation, plan};
 
 use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection, decide};
-use crate::card::{Booking, ConnectionState, ObservedContent, Region};
+use crate::card::{Booking, ConnectionState, KNOWN, ObservedContent, Region};
 use crate::dags::{DagEntry, Left};
 use crate::protocol::ControlError;
 use crate::records::{Placement, key, storable};
@@ -189,7 +189,7 @@ impl Controller {
 
     /// Makes the ledger hold what the DAG's placements need now.
     pub(crate) fn hold_again(&mut self, name: &DagName) {
-        let Some(entry) = self.dags.get(name) else { return };
+        let entry = self.dags.get(name).expect("only a DAG that exists holds anything");
         let mut held: Option<(CardId, Reservation)> = None;
         for placement in entry.placements() {
             if let Some(more) = self.reservation_of(placement) {
@@ -254,15 +254,13 @@ impl Controller {
 
     /// Finds another place for a DAG: what it has must not be used any more, or an operator wants
     /// a region empty. Where there is none the DAG stays without, and is tried again later.
-    /// Says whether a place was found.
-    pub(crate) fn replace(&mut self, tx: &mut Tx, name: &DagName, spec: DagSpec) -> bool {
-        let Some(entry) = self.dags.get(name) else { return false };
-        let Ok(dag) = Dag::new(spec) else { return false };
+    pub(crate) fn replace(&mut self, tx: &mut Tx, name: &DagName, spec: DagSpec) {
+        let entry = self.dags.get(name).expect("only a DAG that exists is placed");
+        let dag = Dag::new(spec).expect("it was checked when it was admitted");
         let previous = entry.previous().cloned();
         let result = self
             .choose(name, &dag, previous.as_ref())
             .and_then(|choice| self.assign(tx, name, choice, Handover::MakeBeforeBreak));
-        let placed = result.is_ok();
         if let Err(error) = result {
             self.unscheduled.insert(name.clone());
             let operation = self.dags.get(name).and_then(|e| e.operation.clone());
@@ -278,7 +276,6 @@ impl Controller {
         }
         self.store_dag(tx, name);
         self.dirty_dags.insert(name.clone());
-        placed
     }
 
     /// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
@@ -302,7 +299,7 @@ impl Controller {
         content: Option<&BitstreamId>,
     ) {
         let bitstream = content.and_then(|b| self.bitstreams.get(b)).map(|r| r.bitstream.clone());
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if card.region(region).and_then(Region::bitstream) == content {
             return;
         }
@@ -319,7 +316,7 @@ impl Controller {
     /// A region that nobody needs and that does not hold what it was to hold keeps what it does
     /// hold, as a victim, if that is known; else it is free.
     pub(crate) fn keep_as_victim(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         let Some(entry) = card.region(region) else { return };
         let is_loading = card.regions.is_loading(region);
         if !card.ledger.is_unused(region) || entry.is_loaded() || is_loading {
@@ -393,6 +390,7 @@ impl Controller {
 
     /// A bitstream that failed wherever it was loaded is not planned with any more.
     pub(crate) fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
+        // It may have been deleted while a spare of it was being loaded.
         let Some(record) = self.bitstreams.get_mut(id) else { return };
         record.rejected = Some(reason);
         tx.put(key::bitstream(id), record);

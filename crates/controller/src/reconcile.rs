@@ -9,12 +9,13 @@
 use snic_domain::{CardId, DagName, RegionId, TenantId};
 use snic_tables::{CreditRow, RegionRow, Ticket};
 
-use crate::card::{CardState, ConnectionState, Due};
+use crate::card::{CardState, ConnectionState, Due, KNOWN};
 use crate::dags::DagEntry;
 use crate::protocol::Change;
 use crate::records::{Placement, key};
 use crate::rows::{self, Bucket, DagColumns};
 use crate::state::Controller;
+use crate::states::Loadable;
 use crate::tx::Tx;
 
 impl Controller {
@@ -107,13 +108,13 @@ impl Controller {
     /// Replaces a DAG's rows in the target tables of its card by those of the placement `serial`.
     /// Where the pages that it needs are not free yet, what is there stays until they are.
     fn retarget(&mut self, name: &DagName, serial: Option<u64>) {
-        let Some(entry) = self.dags.get(name) else { return };
+        let entry = self.dags.get(name).expect("only a DAG that exists has rows");
         let old = entry.targeted().cloned();
         let new = serial.and_then(|serial| entry.placement(serial)).cloned();
-        if !self.move_pages(name, old.as_ref(), new.as_ref()) {
+        if self.move_pages(name, old.as_ref(), new.as_ref()).is_err() {
             return;
         }
-        let Some(entry) = self.dags.get_mut(name) else { return };
+        let entry = self.dags.get_mut(name).expect("it was there before its pages were moved");
         let uid = entry.uid();
         entry.set_target(new.as_ref().map(|p| p.serial));
         let scaled = entry.meter.scaling.is_some_and(|s| entry.target() == Some(s.serial));
@@ -193,7 +194,7 @@ impl Controller {
     /// Sends the rows that differ, if no commit is under way.
     fn program(&mut self, tx: &mut Tx, id: &CardId) {
         let Self { cards, dags, next_ticket, .. } = self;
-        let Some(card) = cards.get_mut(id) else { return };
+        let card = cards.get_mut(id).expect(KNOWN);
         let new_ticket = || {
             *next_ticket += 1;
             Ticket(*next_ticket)
@@ -220,16 +221,15 @@ impl Controller {
         let next = card.regions.next_load(self.now, is_used, free);
         if let Some(region) = next {
             match self.make_loadable(tx, id, region) {
-                true => self.start_load(tx, id, region),
-                // It is saved first.
-                false => self.keep_states(tx, id),
+                Loadable::Now => self.start_load(tx, id, region),
+                Loadable::NotYet => self.keep_states(tx, id),
             }
         }
     }
 
     fn start_load(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) {
         let ticket = self.ticket();
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         tx.card(id.clone(), card.regions.begin(region, ticket));
         let users: Vec<DagName> = card.ledger.users(region).cloned().collect();
         for name in users {
@@ -240,8 +240,8 @@ impl Controller {
 
     /// Writes the rows of a region that was loaded.
     pub(crate) fn target_region(&mut self, id: &CardId, region: RegionId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(content) = card.ledger.content(region) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
+        let content = card.ledger.content(region).expect("a region that is loaded has a content");
         let mut nts = [0; snic_domain::limits::CHAIN_SLOTS_MAX];
         let mut initial = [0; snic_domain::limits::CHAIN_SLOTS_MAX];
         for (slot, nt) in content.nts.iter().enumerate().take(nts.len()) {

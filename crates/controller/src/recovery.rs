@@ -264,6 +264,8 @@ impl Controller {
             if record.placement.is_none() {
                 self.unscheduled.insert(name.clone());
             }
+            snic_domain::Dag::new(record.spec.clone())
+                .map_err(|error| contradiction(&key, error.to_string()))?;
             let entry = DagEntry::restore(record, explanation);
             self.charge_dag(&name.tenant, entry.spec());
             self.dags.insert(name.clone(), entry);

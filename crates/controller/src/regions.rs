@@ -124,14 +124,14 @@ impl Controller {
     /// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
     /// updated is left until the update is done.
     fn migrate(&mut self, tx: &mut Tx, name: &DagName, region: RegionId) {
-        let Some(entry) = self.dags.get(name) else { return };
+        let entry = self.dags.get(name).expect("who uses a region exists");
         let Some(placement) = entry.desired().cloned() else { return };
         if entry.previous().is_some() || !placement.mapping.uses(region) {
             return;
         }
         let serves = entry.active() == Some(placement.serial);
         // What is lent to it is not moved: the loop lends again.
-        let Ok(dag) = Dag::new(placement.spec.clone()) else { return };
+        let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
         let previous = serves.then_some(&placement);
         let Ok(choice) = self.choose(name, &dag, previous) else { return };
         // Without rows for it the DAG stays.

@@ -10,7 +10,8 @@ use snic_tables::{
 };
 
 use crate::card::{
-    CardState, Committed, ConnectionState, Ended, LoadEnded, Loading, ObservedContent, Region,
+    CardState, Committed, ConnectionState, Ended, KNOWN, LoadEnded, Loading, ObservedContent,
+    Region,
 };
 use crate::pages::Pages;
 use crate::records::{CardRecord, Placement, key};
@@ -44,7 +45,7 @@ impl Controller {
 
     /// A card whose save area is another one than it was is the same card.
     fn note_save_area(&mut self, tx: &mut Tx, id: &CardId, profile: CardProfile) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if card.profile.save_area != profile.save_area {
             card.profile.save_area = profile.save_area;
             tx.put(key::card(id), &CardRecord { profile });
@@ -87,7 +88,7 @@ impl Controller {
     /// Asks a card what it holds; until it answers nothing else is asked.
     pub(crate) fn read_back(&mut self, tx: &mut Tx, id: &CardId) {
         let ticket = self.ticket();
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.forget();
         card.connection = ConnectionState::Adopting(ticket);
         self.forget_meters(id);
@@ -96,7 +97,7 @@ impl Controller {
     }
 
     pub(crate) fn lose_card(&mut self, tx: &mut Tx, id: &CardId, reason: String) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.forget();
         card.connection = ConnectionState::Absent(reason);
         self.forget_meters(id);
@@ -124,7 +125,7 @@ impl Controller {
 
     /// Takes over what a card holds: nothing that is right already is written or loaded again.
     fn adopt(&mut self, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &CardSnapshot) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if card.connection != ConnectionState::Adopting(ticket) {
             return;
         }
@@ -157,14 +158,14 @@ impl Controller {
 
     /// Makes the target tables anew, and compares all of them with the card's.
     fn rebuild_target(&mut self, id: &CardId, regions: &[RegionId]) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.pages = Pages::of(card.tables.active());
         for &region in regions {
             if self.cards[id].region(region).is_some_and(|entry| entry.is_loaded()) {
                 self.target_region(id, region);
             }
         }
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         let names: Vec<DagName> = self
             .dags
             .iter_mut()
@@ -178,7 +179,7 @@ impl Controller {
         for name in &names {
             self.refresh_rows(name);
         }
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.tables.compare();
         for name in names {
             self.adopt_rows(id, name);
@@ -187,8 +188,8 @@ impl Controller {
 
     /// A DAG whose rows the card has already needs no commit to be known as served.
     fn adopt_rows(&mut self, id: &CardId, name: DagName) {
-        let Some(card) = self.cards.get_mut(id) else { return };
-        let Some(entry) = self.dags.get_mut(&name) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
+        let entry = self.dags.get_mut(&name).expect("its name was just read from the DAGs");
         let target = entry.targeted();
         let uid = entry.uid();
         let is_there = |p: &&Placement| {
@@ -215,7 +216,7 @@ impl Controller {
     ) {
         let now = self.now;
         let settings = self.settings;
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         match card.tables.ended(now, ticket, result, |failures| settings.wait(failures)) {
             Ended::Stale => {}
             Ended::Committed(follows) => self.programmed(tx, id, follows),
@@ -252,7 +253,7 @@ impl Controller {
         ticket: Ticket,
         result: Result<Duration, LoadFailure>,
     ) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let ended = card.regions.ended(self.now, ticket, result, &self.settings);
         match ended {
             LoadEnded::Stale => {}
@@ -318,14 +319,14 @@ impl Controller {
 
     /// Notes that a region is faulty, or that it is not.
     pub(crate) fn set_faulty(&mut self, id: &CardId, region: RegionId, reason: Option<String>) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.regions.set_faulty(region, reason, self.now);
         self.refresh_condition(id, region);
     }
 
     /// Tells the ledger whether a region may be planned with.
     pub(crate) fn refresh_condition(&mut self, id: &CardId, region: RegionId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let condition = card.region(region).map_or(RegionCondition::Unknown, Region::condition);
         card.ledger.set_condition(region, condition);
     }

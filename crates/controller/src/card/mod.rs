@@ -29,6 +29,10 @@ pub(crate) use tables::{Committed, Due, Ended, Tables};
 
 use crate::states::States;
 
+/// Why a card is there: reports and commands that name another one are refused at the door, and no card
+/// is ever forgotten.
+pub(crate) const KNOWN: &str = "cards that are not known were refused, and none is forgotten";
+
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ConnectionState {

@@ -156,7 +156,7 @@ impl Controller {
 
     /// The next generation of a DAG.
     fn set_spec(&mut self, name: &DagName, spec: &DagSpec) {
-        let Some(entry) = self.dags.get_mut(name) else { return };
+        let entry = self.dags.get_mut(name).expect("only a DAG that exists is changed");
         let before = entry.change_spec(spec.clone(), self.now);
         let card = entry.card().cloned();
         if let Some(card) = card {

@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::meter::Sampled;
 use super::topology::resource_name;
 use super::view::FairnessPoint;
-use crate::card::ConnectionState;
+use crate::card::{ConnectionState, KNOWN};
 use crate::dags::DagEntry;
 use crate::protocol::{LogKind, Settings};
 use crate::rows::{self, Bucket};
@@ -170,7 +170,7 @@ impl Controller {
     fn ask_for_sample(&mut self, tx: &mut Tx, id: CardId, missed: u64) {
         let ticket = self.ticket();
         let now = self.now;
-        let Some(card) = self.cards.get_mut(&id) else { return };
+        let card = self.cards.get_mut(&id).expect(KNOWN);
         let unanswered = card.epoch.asked.is_some();
         // Before its first answer a card has no epoch that could be overrun: what it holds may just
         // have been read back, and one that never answers is lost by its deadline.
@@ -201,10 +201,10 @@ impl Controller {
         counters: CardCounters,
     ) {
         let now = self.now;
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let before = std::mem::replace(&mut card.counters, counters);
         self.note_faults(tx, id, &before);
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if card.epoch.asked.take_if(|asked| *asked == ticket).is_none()
             || card.connection != ConnectionState::Ready
         {
@@ -236,7 +236,7 @@ impl Controller {
     /// Tells of packets that met memory faults since the counters were last read.
     fn note_faults(&mut self, tx: &mut Tx, id: &CardId, before: &CardCounters) {
         let now = self.now;
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
         let faults = count(&card.counters).saturating_sub(count(before));
         if faults > 0 && Loop::may_tell(&mut card.epoch.fault_told, now) {
@@ -250,7 +250,7 @@ impl Controller {
     /// Takes the counters into the meters of the card's DAGs.
     fn measure(&mut self, tx: &mut Tx, id: &CardId, span: Duration) {
         let now = self.now;
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let line = card.profile.ingress;
         let mut counted = std::mem::take(&mut card.epoch.counted);
         counted.clear();
@@ -280,7 +280,7 @@ impl Controller {
     /// Brings the engine up to date and has it compute.
     fn compute(&mut self, id: &CardId) {
         self.renew_engine(id);
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let Loop { engine: Some(engine), number, dags, loads, .. } = &mut card.epoch else {
             return;
         };
@@ -295,7 +295,7 @@ impl Controller {
 
     /// Makes the engine anew where what is on the card has changed.
     fn renew_engine(&mut self, id: &CardId) {
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         if !card.epoch.stale && card.epoch.engine.is_some() {
             return;
         }
@@ -307,7 +307,7 @@ impl Controller {
                 entry.meter.flow = (number, at);
             }
         }
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         // Limits far over what a card's tables hold: where they are passed all keep what they have.
         (card.epoch.engine, card.epoch.number) = (engine.ok(), number);
         (card.epoch.dags, card.epoch.tenants) = (named.dags, named.tenants);
@@ -339,7 +339,7 @@ impl Controller {
     /// Writes the rates of the last step into the target tables, where they differ.
     fn set_rates(&mut self, id: &CardId, edge: bool) {
         let now = self.now;
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if edge {
             card.epoch.edge = now;
             card.epoch.figures.epochs += 1;
@@ -373,7 +373,7 @@ impl Controller {
 
     /// A DAG is about to be served by other instances: its rate follows with the same commit.
     pub(crate) fn follow_at_once(&mut self, id: &CardId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if std::mem::take(&mut card.epoch.urgent) {
             self.compute(id);
             self.set_rates(id, false);

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use snic_autoscaler::{Chain, Decision, Holder, Why, decide, is_over, pick};
+use snic_autoscaler::{Chain, Decision, Holder, decide, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 
@@ -19,6 +19,7 @@ use super::engine::Outcome;
 use super::meter::{NoPlace, Scaling};
 use super::run::{Loop, of_engine};
 use crate::admission::{Choice, Preemption};
+use crate::card::KNOWN;
 use crate::dags::DagEntry;
 use crate::placement::{Handover, regions_of};
 use crate::protocol::{ControlError, LogKind};
@@ -33,19 +34,44 @@ struct Round {
     givers: Option<Vec<Holder<usize>>>,
 }
 
+/// What was decided for a DAG.
+struct Decided {
+    name: DagName,
+    decision: Decision,
+    /// What it would hold with one more instance than it has.
+    more: Bandwidth,
+}
+
+/// What came of a decision to give a DAG more or fewer instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scaled {
+    /// It is on its way to its new place.
+    Begun,
+    /// There is no place for it.
+    NoPlace,
+    /// It is being changed already, or it is not worth it.
+    NotNow,
+}
+
+/// What is logged of a change, and why it is made.
+struct Cause {
+    kind: LogKind,
+    why: String,
+}
+
 /// After a scale-out found no place, so many monitor periods pass before it is tried again.
 const RETRY_PERIODS: u32 = 5;
 
 impl Controller {
     /// Looks at every DAG of a card whose monitor period ended with this sample.
     pub(super) fn scale(&mut self, tx: &mut Tx, id: &CardId, span: Duration) {
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         let longest = reconfiguration_max(&card.profile);
         let policy = self.settings.autoscaling;
         let (period, residency) = (policy.period(longest), policy.residency(longest));
         let Loop { engine: Some(engine), number, dags, units, .. } = &card.epoch else { return };
         let (outcome, now) = (engine.outcome(), self.now);
-        let mut decisions: Vec<(DagName, Decision, Bandwidth)> = Vec::new();
+        let mut decisions = Vec::new();
         for (flow, entry) in of_engine(&mut self.dags, *number) {
             let Some(chain) = chain(outcome, units, flow, entry) else { continue };
             let meter = &mut entry.meter;
@@ -63,12 +89,13 @@ impl Controller {
                 Decision::ScaleIn { .. } => false,
             };
             if !waits {
-                decisions.push((dags[flow].clone(), decision, chain.capacity + chain.unit));
+                let (name, more) = (dags[flow].clone(), chain.capacity + chain.unit);
+                decisions.push(Decided { name, decision, more });
             }
         }
         let mut round = Round { period, givers: None };
-        for (name, decision, more) in decisions {
-            self.carry_out(tx, id, (&name, decision, more), &mut round);
+        for decided in decisions {
+            self.carry_out(tx, id, decided, &mut round);
         }
     }
 
@@ -79,35 +106,31 @@ impl Controller {
         chain(outcome, &epoch.units, flow, self.dags.get(name)?)
     }
 
-    /// `more` is what the DAG would hold with one more instance than it has.
-    fn carry_out(
-        &mut self,
-        tx: &mut Tx,
-        id: &CardId,
-        (name, decision, more): (&DagName, Decision, Bandwidth),
-        round: &mut Round,
-    ) {
+    fn carry_out(&mut self, tx: &mut Tx, id: &CardId, decided: Decided, round: &mut Round) {
+        let Decided { name, decision, more } = decided;
         match decision {
             Decision::Keep => {}
             Decision::ScaleOut { to, enough, why } => {
                 // What will be needed, or what is, or at least one instance more.
                 let sizes = [to, enough.min(to), more.min(enough).min(to)];
-                match self.scale_out(tx, name, &sizes, (LogKind::ScaleOut, why)) {
-                    Some(true) => round.givers = None,
-                    Some(false) => self.no_place(tx, id, name, round),
-                    None => {}
+                let cause = Cause { kind: LogKind::ScaleOut, why: why.to_string() };
+                match self.scale_out(tx, &name, &sizes, cause) {
+                    Scaled::Begun => round.givers = None,
+                    Scaled::NoPlace => self.no_place(tx, id, &name, round),
+                    Scaled::NotNow => {}
                 }
             }
             Decision::PreLaunch { to, why } => {
                 // What is little over so many instances is served by those.
                 let sizes = [to, more.min(to)];
-                if self.scale_out(tx, name, &sizes, (LogKind::PreLaunch, why)) == Some(true) {
+                let cause = Cause { kind: LogKind::PreLaunch, why: why.to_string() };
+                if self.scale_out(tx, &name, &sizes, cause) == Scaled::Begun {
                     round.givers = None;
                 }
             }
             Decision::ScaleIn { to, why } => {
-                let about = (LogKind::ScaleIn, why.to_string());
-                if self.shrink(tx, name, to, about) {
+                let cause = Cause { kind: LogKind::ScaleIn, why: why.to_string() };
+                if self.shrink(tx, &name, to, cause) == Scaled::Begun {
                     round.givers = None;
                     self.figures(id, |figures| figures.scale_ins += 1);
                 }
@@ -119,10 +142,6 @@ impl Controller {
         if let Some(card) = self.cards.get_mut(id) {
             change(&mut card.epoch.figures);
         }
-    }
-
-    fn is_at_rest(&self, name: &DagName) -> bool {
-        self.dags.get(name).is_some_and(DagEntry::is_at_rest)
     }
 
     /// A plan for a DAG with another bandwidth, what it has now staying as it is.
@@ -152,50 +171,45 @@ impl Controller {
         found
     }
 
-    /// More instances, by the first of some sizes that has a place; says whether one had, or
-    /// nothing where there is nothing to do about it now.
+    /// More instances, by the first of some sizes that has a place.
     fn scale_out(
         &mut self,
         tx: &mut Tx,
         name: &DagName,
         sizes: &[Bandwidth],
-        (kind, why): (LogKind, Why),
-    ) -> Option<bool> {
-        let waits = self.dags.get(name)?.meter.not_before > self.now;
-        if waits || !self.is_at_rest(name) {
-            return None;
-        }
+        cause: Cause,
+    ) -> Scaled {
+        let Cause { kind, why } = cause;
+        let is_due = |entry: &&DagEntry| entry.meter.not_before <= self.now && entry.is_at_rest();
+        let Some(entry) = self.dags.get(name).filter(is_due) else { return Scaled::NotNow };
         // What it holds already brings nothing, wherever it is planned.
-        let holds = self.dags.get(name)?.desired()?.holds();
+        let holds = entry.desired().expect("what is at rest has a placement").holds();
         let sizes: Vec<_> = sizes.iter().copied().filter(|size| is_over(*size, holds)).collect();
-        let Some((dag, choice)) = self.first_place(name, &sizes) else { return Some(false) };
+        let Some((dag, choice)) = self.first_place(name, &sizes) else { return Scaled::NoPlace };
         let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
         if kind == LogKind::PreLaunch && replaces {
-            return None;
+            return Scaled::NotNow;
         }
         let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
         let card = choice.card.clone();
         if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
-            return Some(false);
+            return Scaled::NoPlace;
         }
-        let placement = self.dags.get(name).and_then(|entry| entry.desired());
-        let loads = placement.is_some_and(|placement| !self.is_loaded(placement));
-        if let Some(entry) = self.dags.get_mut(name)
-            && let Some(placement) = entry.desired()
-        {
-            let late = kind == LogKind::ScaleOut;
-            entry.meter.scaling = Some(Scaling { serial: placement.serial, loads, late });
-        }
+        let placement = self.dags[name].desired().expect("it was just given a place");
+        let (serial, loads) = (placement.serial, !self.is_loaded(placement));
+        let late = kind == LogKind::ScaleOut;
+        let entry = self.dags.get_mut(name).expect("it was just given a place");
+        entry.meter.scaling = Some(Scaling { serial, loads, late });
         self.store_dag(tx, name);
         let text = format!("it is to hold {}: {why}", dag.bandwidth());
         tx.note(kind, About { regions, ..About::dag(&card, name) }, text);
-        Some(true)
+        Scaled::Begun
     }
 
     /// The placement of a scale-out serves now.
     pub(crate) fn scaled(&mut self, tx: &mut Tx, name: &DagName) {
         let now = self.now;
-        let Some(entry) = self.dags.get_mut(name) else { return };
+        let entry = self.dags.get_mut(name).expect("only a DAG that exists arrives");
         let Some(scaling) = entry.meter.scaling else { return };
         let Some(placement) = entry.desired() else { return };
         if scaling.serial != placement.serial {
@@ -222,27 +236,22 @@ impl Controller {
         tx.note(LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
     }
 
-    /// Fewer instances, on what is loaded; says whether that was begun. What is given back is free
-    /// once the rows have changed.
-    fn shrink(
-        &mut self,
-        tx: &mut Tx,
-        name: &DagName,
-        to: Bandwidth,
-        (kind, why): (LogKind, String),
-    ) -> bool {
-        if !self.is_at_rest(name) {
-            return false;
-        }
-        let Ok((_, choice)) = self.plan_for(name, to) else { return false };
-        let before = self.dags.get(name).and_then(|entry| entry.desired().cloned());
-        let Some(before) = before.filter(|_| choice.plan.loads.is_empty()) else { return false };
+    /// Fewer instances, on what is loaded. What is given back is free once the rows have changed.
+    fn shrink(&mut self, tx: &mut Tx, name: &DagName, to: Bandwidth, cause: Cause) -> Scaled {
+        let at_rest = self.dags.get(name).filter(|entry| entry.is_at_rest());
+        let Some(before) = at_rest.and_then(|entry| entry.desired().cloned()) else {
+            return Scaled::NotNow;
+        };
+        let planned = self.plan_for(name, to).ok();
+        let Some((_, choice)) = planned.filter(|(_, choice)| choice.plan.loads.is_empty()) else {
+            return Scaled::NoPlace;
+        };
         // What it has is more than what it takes now; but rows may be short.
         if self.assign(tx, name, choice, Handover::MakeBeforeBreak).is_err() {
-            return false;
+            return Scaled::NoPlace;
         }
-        self.shrunk(tx, name, &before, (kind, why));
-        true
+        self.shrunk(tx, name, &before, cause);
+        Scaled::Begun
     }
 
     /// A DAG gives its burst capacity back at once, for one that asks for a guarantee: its traffic
@@ -255,18 +264,13 @@ impl Controller {
         self.assign(tx, &name, choice, Handover::AtOnce)
             .expect("it was tried on copies of the same ledger and rows");
         let why = "its burst capacity is needed for a guaranteed rate".to_owned();
-        self.shrunk(tx, &name, &before, (LogKind::Reclaim, why));
+        self.shrunk(tx, &name, &before, Cause { kind: LogKind::Reclaim, why });
         self.figures(&card, |figures| figures.reclaims += 1);
     }
 
     /// A DAG has fewer instances than `before` from now on.
-    fn shrunk(
-        &mut self,
-        tx: &mut Tx,
-        name: &DagName,
-        before: &Placement,
-        (kind, why): (LogKind, String),
-    ) {
+    fn shrunk(&mut self, tx: &mut Tx, name: &DagName, before: &Placement, cause: Cause) {
+        let Cause { kind, why } = cause;
         self.store_dag(tx, name);
         let entry = self.dags.get_mut(name).expect("it was just given a place");
         entry.meter.settled = self.now;
@@ -280,10 +284,11 @@ impl Controller {
 
     /// A scale-out found no place: who is above its fair share gives instances up for it.
     fn no_place(&mut self, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut Round) {
-        let given = self.settings.autoscaling.context_switch && self.switch(tx, id, name, round);
+        let given = self.settings.autoscaling.context_switch
+            && self.switch(tx, id, name, round) == Scaled::Begun;
         let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
         let now = self.now;
-        let Some(entry) = self.dags.get_mut(name) else { return };
+        let entry = self.dags.get_mut(name).expect("a DAG that is being scaled exists");
         entry.meter.not_before = now + wait;
         if !given && Loop::may_tell(&mut entry.meter.no_place_told, now) {
             let text = "it is overloaded, and no region is free or above somebody's fair share; \
@@ -313,27 +318,27 @@ impl Controller {
         holders.collect()
     }
 
-    /// Has a DAG give instances up for `asking`; says whether one did.
-    fn switch(&mut self, tx: &mut Tx, id: &CardId, asking: &DagName, round: &mut Round) -> bool {
+    /// Has a DAG give instances up for `asking`.
+    fn switch(&mut self, tx: &mut Tx, id: &CardId, asking: &DagName, round: &mut Round) -> Scaled {
         let givers = round.givers.take().unwrap_or_else(|| self.givers(id));
-        let Some(card) = self.cards.get(id) else { return false };
+        let Some(card) = self.cards.get(id) else { return Scaled::NotNow };
         let residency = self.settings.autoscaling.residency(reconfiguration_max(&card.profile));
         let names = &card.epoch.dags;
         let others = givers.iter().filter(|giver| names[giver.id].tenant != asking.tenant);
         let picked = pick(others.copied(), residency, self.now);
         let Some((flow, name)) = picked.map(|flow| (flow, names[flow].clone())) else {
             round.givers = Some(givers);
-            return false;
+            return Scaled::NoPlace;
         };
-        let Some(chain) = self.chain_of(id, flow, &name) else { return false };
+        let Some(chain) = self.chain_of(id, flow, &name) else { return Scaled::NotNow };
         let why = format!("its fair share is {}, and another DAG is below its own", chain.fair);
-        let about = (LogKind::ContextSwitch, why);
+        let cause = Cause { kind: LogKind::ContextSwitch, why };
         let kept = chain.unit.get().saturating_mul(fair_instances(&chain));
         let to = Bandwidth::from_bps(kept).min(chain.holds).max(chain.admitted);
-        let done = self.shrink(tx, &name, to, about);
+        let done = self.shrink(tx, &name, to, cause);
         match done {
-            true => self.figures(id, |figures| figures.context_switches += 1),
-            false => round.givers = Some(givers),
+            Scaled::Begun => self.figures(id, |figures| figures.context_switches += 1),
+            Scaled::NoPlace | Scaled::NotNow => round.givers = Some(givers),
         }
         done
     }

@@ -11,7 +11,7 @@ use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId}
 use snic_tables::{DagRow, Table};
 
 use super::ContextCommand;
-use crate::card::{CardState, ObservedContent, Region};
+use crate::card::{CardState, KNOWN, ObservedContent, Region};
 use crate::records::key;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -51,7 +51,7 @@ impl Controller {
             Some((region, digest.filter(&holds)?))
         });
         let found: Vec<_> = found.collect();
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         for (region, digest) in found {
             tx.put(key::departed(id, region, uid), &PendingErase { uid, digest });
             card.states.departed.insert((region, uid), digest);
@@ -60,7 +60,7 @@ impl Controller {
 
     /// Forgets what is gone by itself: its region holds something else by now.
     pub(super) fn settle_departed(&mut self, tx: &mut Tx, id: &CardId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let CardState { states, regions, .. } = card;
         states.departed.retain(|(region, uid), digest| {
             let observed = regions.get(*region).map(Region::observed);
@@ -95,7 +95,7 @@ impl Controller {
 
     /// A wrapper has erased it.
     pub(super) fn departed(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, uid: DagUid) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if card.states.departed.remove(&(region, uid)).is_some() {
             tx.delete(key::departed(id, region, uid));
         }

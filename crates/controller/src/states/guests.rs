@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
 
 use super::{InRegion, Phase, ResidentContext};
-use crate::card::{CardState, ConnectionState, ObservedContent};
+use crate::card::{CardState, ConnectionState, KNOWN, ObservedContent};
 use crate::dags::DagEntry;
 use crate::records::{Placement, key};
 use crate::state::Controller;
@@ -166,7 +166,7 @@ impl Controller {
         region: RegionId,
         guest: ResidentContext,
     ) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let kept = card.states.regions.entry(region).or_default();
         self.dirty_dags.insert(guest.dag.clone());
         if !kept.residents.contains(&guest) {
@@ -183,7 +183,7 @@ impl Controller {
         (id, region): (&CardId, RegionId),
         guests: impl IntoIterator<Item = &'a ResidentContext>,
     ) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let kept = card.states.regions.entry(region).or_default();
         for guest in guests {
             if kept.residents.remove(guest) {
@@ -238,7 +238,7 @@ impl Controller {
 
     /// The same for one region. Time O(states + guests).
     fn refresh_kept_in(&mut self, id: &CardId, region: RegionId) {
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         let has_room = |kept: &InRegion| {
             let lengths = self.lengths_of(&kept.residents);
             super::area::places(&card.states.records, card.profile.save_area, lengths).is_some()
@@ -246,7 +246,7 @@ impl Controller {
         let kept = card.states.regions.get(&region).is_some_and(|kept| {
             !kept.residents.is_empty() && (kept.unsavable.is_some() || !has_room(kept))
         });
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         self.capacity_freed |= card.ledger.is_kept(region) && !kept;
         card.ledger.set_kept(region, kept);
     }

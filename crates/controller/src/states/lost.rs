@@ -3,8 +3,8 @@
 use snic_domain::{CardId, RegionId};
 use snic_tables::CardSnapshot;
 
-use super::{Phase, ResidentContext, StateRecord, as_told};
-use crate::card::{ObservedContent, Region};
+use super::{Loadable, Phase, ResidentContext, StateRecord, as_told};
+use crate::card::{KNOWN, ObservedContent, Region};
 use crate::protocol::LogKind;
 use crate::records::key;
 use crate::state::Controller;
@@ -13,7 +13,7 @@ use crate::tx::{About, Tx};
 impl Controller {
     /// A card said what it holds: contexts that its memory and its regions do not have are lost.
     pub(crate) fn adopt_states(&mut self, tx: &mut Tx, id: &CardId, snapshot: &CardSnapshot) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.states.boot_id = snapshot.boot_id;
         for kept in card.states.regions.values_mut() {
             (kept.is_fresh, kept.unsavable) = (false, None);
@@ -40,7 +40,7 @@ impl Controller {
 
     /// The save area is smaller than it was: what does not fit is lost.
     pub(crate) fn lose_outside(&mut self, tx: &mut Tx, id: &CardId) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let most = card.profile.save_area.bytes.get();
         let outside = |r: &&StateRecord| u64::from(r.offset) + u64::from(r.length) > most;
         let outside: Vec<_> = card.states.records.values().filter(outside).cloned().collect();
@@ -139,7 +139,7 @@ impl Controller {
     /// A region stays what it is: what is kept in it cannot be saved. Who was to get it is planned
     /// anew.
     pub(super) fn keep_region(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, why: &str) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let desired = card.region(region).and_then(|entry| entry.bitstream().cloned());
         card.states.regions.entry(region).or_default().unsavable = Some(why.to_owned());
         card.states.figures.kept += 1;
@@ -154,18 +154,18 @@ impl Controller {
         tx.note(LogKind::StateKept, about, text);
     }
 
-    /// A region is to be loaded: says whether nothing is kept in it that has to be saved first. Where
-    /// there is no room for it the region stays what it is.
-    pub(crate) fn make_loadable(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) -> bool {
+    /// A region is to be loaded: begins to save what is kept in it. Where there is no room for it the
+    /// region stays what it is.
+    pub(crate) fn make_loadable(&mut self, tx: &mut Tx, id: &CardId, region: RegionId) -> Loadable {
         self.settle_guests(tx, id, region);
-        let Some(card) = self.cards.get(id) else { return false };
+        let card = self.cards.get(id).expect(KNOWN);
         let guests = self.to_be_saved(card, region);
         if guests.is_empty() {
-            return true;
+            return Loadable::Now;
         }
-        if !self.answers(id) || !self.begin_saving(tx, id, region, guests) {
+        if !self.answers(id) || self.begin_saving(tx, id, region, guests).is_err() {
             self.keep_region(tx, id, region, "the save area has no room for it");
         }
-        false
+        Loadable::NotYet
     }
 }

@@ -153,6 +153,19 @@ struct Step {
     asked: ContextCommand,
 }
 
+/// Whether a region can be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loadable {
+    /// Nothing is kept in it.
+    Now,
+    /// What is kept in it is saved first, or it stays what it is.
+    NotYet,
+}
+
+/// The save area has no room for what is to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NoRoom;
+
 /// What one region keeps.
 #[derive(Debug, Default)]
 struct InRegion {

@@ -4,7 +4,8 @@ use snic_domain::{CardId, DagName, RegionId, Timestamp};
 use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
 
 use super::guests::Need;
-use super::{ContextCommand, Phase, ResidentContext, StateRecord, Step, area, as_told};
+use super::{ContextCommand, NoRoom, Phase, ResidentContext, StateRecord, Step, area, as_told};
+use crate::card::KNOWN;
 use crate::placement::regions_of;
 use crate::protocol::LogKind;
 use crate::records::key;
@@ -17,7 +18,7 @@ impl Controller {
     pub(crate) fn keep_states(&mut self, tx: &mut Tx, id: &CardId) {
         self.serve_newcomers(tx, id);
         self.settle_departed(tx, id);
-        let Some(card) = self.cards.get(id) else { return };
+        let card = self.cards.get(id).expect(KNOWN);
         let states = &card.states;
         if states.step.is_some() || states.not_before > self.now {
             return;
@@ -52,7 +53,7 @@ impl Controller {
                 match need {
                     Need::Nothing => self.add_guest(tx, id, region, guest),
                     Need::SaveFrom(from) => {
-                        if !self.begin_saving(tx, id, from, vec![guest.clone()]) {
+                        if self.begin_saving(tx, id, from, vec![guest.clone()]).is_err() {
                             let why = "the save area has no room for it";
                             self.lose(tx, (id, from), &guest, why);
                         }
@@ -80,7 +81,7 @@ impl Controller {
     fn ask(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, asked: ContextCommand) {
         let Some(order) = self.order(id, &asked) else { return };
         let ticket = self.ticket();
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         if !matches!(
             asked,
             ContextCommand::Clear(_) | ContextCommand::Erase(_) | ContextCommand::Depart(_)
@@ -116,26 +117,28 @@ impl Controller {
         })
     }
 
-    /// Notes that contexts are to be saved from a region: from now on they are in the records. Says
-    /// whether there is room; without, nothing is changed.
+    /// Notes that contexts are to be saved from a region: from now on they are in the records.
+    ///
+    /// # Errors
+    /// Where the save area has no room for all; nothing has changed then.
     pub(super) fn begin_saving(
         &mut self,
         tx: &mut Tx,
         id: &CardId,
         from: RegionId,
         guests: Vec<ResidentContext>,
-    ) -> bool {
-        let Some(card) = self.cards.get(id) else { return false };
+    ) -> Result<(), NoRoom> {
+        let card = self.cards.get(id).expect(KNOWN);
         let lengths: Vec<u32> = guests.iter().map(|g| self.length_of(&g.bitstream)).collect();
         let places =
             area::places(&card.states.records, card.profile.save_area, lengths.iter().copied());
-        let Some(places) = places else { return false };
+        let places = places.ok_or(NoRoom)?;
         self.remove_guests(tx, (id, from), &guests);
         for ((guest, offset), length) in guests.into_iter().zip(places).zip(lengths) {
             let uid = self.dags.get(&guest.dag).map(|entry| entry.uid());
             let digest = self.digest_of(&guest.bitstream);
             let (Some(uid), Some(digest)) = (uid, digest) else { continue };
-            let Some(card) = self.cards.get_mut(id) else { return false };
+            let card = self.cards.get_mut(id).expect(KNOWN);
             let record = StateRecord {
                 dag: guest.dag,
                 uid,
@@ -152,7 +155,7 @@ impl Controller {
             card.states.records.insert(offset, record);
         }
         self.refresh_kept(id);
-        true
+        Ok(())
     }
 
     /// A wrapper answered.
@@ -163,7 +166,7 @@ impl Controller {
         ticket: Ticket,
         result: Result<StateDone, StateFailure>,
     ) {
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         let Some(step) = card.states.step.take_if(|step| step.ticket == ticket) else { return };
         match &result {
             Ok(_) => card.states.failures = 0,
@@ -228,7 +231,7 @@ impl Controller {
         let Some(record) = self.needed(id, offset) else { return };
         let (dag, bitstream) = (record.dag.clone(), record.bitstream.clone());
         self.set_phase(tx, id, offset, Phase::Saved(done.check));
-        let Some(card) = self.cards.get_mut(id) else { return };
+        let card = self.cards.get_mut(id).expect(KNOWN);
         card.states.figures.saved += 1;
         let next = card.region(from).and_then(|entry| entry.bitstream().cloned());
         let why = match next.filter(|next| *next != bitstream) {
