@@ -72,6 +72,10 @@ pub enum InvalidPolicy {
 
 impl Policy {
     /// Whether it can be followed.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPolicy`] names the first key that is out of range, its value and what is allowed.
     pub fn check(&self) -> Result<(), InvalidPolicy> {
         if self.monitor_period.is_zero() || self.monitor_period > PERIOD_MAX {
             return Err(InvalidPolicy::Period(self.monitor_period));

@@ -77,6 +77,11 @@ pub type Tell = fn(&str, Work);
 impl XrtCard {
     /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
     /// only where the card holds another, or by force.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::Lost`] where the worker cannot be started, or the card or its role cannot be
+    /// opened.
     pub fn open(model: CardModel, settings: Settings) -> Result<Self, CardError> {
         let worker = start(&settings).map_err(CardError::Lost)?;
         let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
@@ -97,6 +102,11 @@ impl XrtCard {
     }
 
     /// Goes through what is needed of a card, step by step, in a worker of its own.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with the worker, in words. What is wrong with the card is a finding, not an
+    /// error.
     pub fn examine(settings: &Settings) -> Result<Vec<Finding>, String> {
         let (device, role) = (settings.device, settings.role.clone());
         let request = Request::Examine { device, role, control: settings.control.clone() };

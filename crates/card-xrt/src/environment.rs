@@ -37,6 +37,10 @@ pub enum Unusable {
 }
 
 /// The shim that XRT would take.
+///
+/// # Errors
+///
+/// [`Unusable`] where there is no root, the mode of emulation is unknown, or the file is missing.
 pub fn shim(root: Option<&Path>, emulation: Option<&str>) -> Result<PathBuf, Unusable> {
     let root = root.filter(|root| !root.as_os_str().is_empty()).ok_or(Unusable::NoRoot)?;
     let name = match emulation {
@@ -52,6 +56,10 @@ pub fn shim(root: Option<&Path>, emulation: Option<&str>) -> Result<PathBuf, Unu
 
 /// Holds this process's own environment against what XRT needs; gives XRT's folder. The worker's
 /// first act.
+///
+/// # Errors
+///
+/// [`Unusable`], as [`shim`].
 pub fn check() -> Result<PathBuf, Unusable> {
     let root = std::env::var_os(ROOT).map(PathBuf::from);
     let emulation = std::env::var(EMULATION).ok();
@@ -61,6 +69,10 @@ pub fn check() -> Result<PathBuf, Unusable> {
 
 /// XRT's folder: what the settings say, else `XILINX_XRT`, else the vendor's, else the one in
 /// `folder` that leads to Debian's libraries, which are in no folder of the name that XRT expects.
+///
+/// # Errors
+///
+/// The folder or the link that leads to Debian's libraries cannot be created.
 pub fn find_root(
     settings: &BTreeMap<String, String>,
     folder: &Path,

@@ -134,6 +134,11 @@ pub(crate) struct Xrt {
 }
 
 /// Loads XRT from its folder and binds what is needed, without calling any of it.
+///
+/// # Errors
+///
+/// [`LibraryError::Load`] where XRT cannot be loaded, [`LibraryError::Symbols`] where it lacks a
+/// function.
 pub fn probe(root: &Path) -> Result<Version, LibraryError> {
     Ok(Xrt::load(root)?.version.clone())
 }

@@ -44,6 +44,10 @@ pub enum WorkerEnd {
 }
 
 /// Serves the daemon at the other end of `socket` until it closes the card or is gone.
+///
+/// # Errors
+///
+/// [`WorkerEnd::Socket`] where the socket to the daemon fails other than by being closed.
 pub fn serve(socket: UnixStream) -> Result<(), WorkerEnd> {
     die_with(socket.try_clone()?)?;
     let mut reader = io::BufReader::new(socket.try_clone()?);

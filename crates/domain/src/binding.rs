@@ -13,13 +13,17 @@ use crate::{CardId, DagName, MacAddress, PciAddress, RuleId, TenantId};
 #[serde(try_from = "String", into = "String")]
 pub struct VmId(Box<str>);
 
-/// A text that is no UUID.
+/// A text that is not a valid UUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no UUID such as 123e4567-e89b-42d3-a456-426614174000")]
+#[error("{0:?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)")]
 pub struct InvalidVmId(pub String);
 
 impl VmId {
-    /// Checks and takes the text; upper case becomes lower case.
+    /// Parses a UUID of 36 characters with hyphens; upper case becomes lower case.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidVmId`] with the first 80 characters of any other text.
     pub fn new(text: &str) -> Result<Self, InvalidVmId> {
         let parts: Vec<&str> = text.split('-').collect();
         let lengths = parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
@@ -70,11 +74,11 @@ impl fmt::Display for VmId {
 pub enum Chains {
     /// To DAGs that exist: function `i` of the machine leads to DAG `i` modulo their number.
     Dags(Vec<DagName>),
-    /// To a DAG of the machine's own, made like this one and removed with the binding.
+    /// To a private copy of this DAG, created for the machine and removed with the binding.
     Template(DagName),
 }
 
-/// What an orchestrator asks for.
+/// The desired state of a binding, as an orchestrator requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingSpec {
     /// The machine.
@@ -85,14 +89,15 @@ pub struct BindingSpec {
     pub chains: Chains,
     /// How many virtual functions it gets: at least one for each DAG.
     pub functions: u16,
-    /// How long it may take until all is ready.
+    /// Deadline, from the request: when it passes before the binding is Bound, the binding fails.
     pub ready_within: Duration,
     /// How long the binding outlives its last heartbeat; `None`: until it is unbound.
     pub lease: Option<Duration>,
 }
 
 impl BindingSpec {
-    /// Whether this asks for the same: times may differ.
+    /// Whether both request the same machine, tenant, chains and number of functions. Deadlines
+    /// and leases are not compared: a retry may change them.
     pub fn is_same(&self, other: &Self) -> bool {
         self.vm == other.vm
             && self.tenant == other.tenant
@@ -101,7 +106,7 @@ impl BindingSpec {
     }
 }
 
-/// How far a binding is.
+/// The lifecycle of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BindingState {
@@ -111,14 +116,14 @@ pub enum BindingState {
     BindStarted,
     /// The card, read back, serves it.
     Bound,
-    /// It was not ready in time, or cannot be any more; all it had is given back.
+    /// It missed its deadline or became impossible; everything it held is released.
     BindFailed,
-    /// It was unbound; all it had is given back.
+    /// It was unbound; everything it held is released.
     Unbound,
 }
 
 impl BindingState {
-    /// Whether it holds nothing any more.
+    /// Whether this state is final: the binding holds no resources.
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::BindFailed | Self::Unbound)
     }

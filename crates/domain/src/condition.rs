@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// What a condition speaks of.
+/// The aspect of a DAG that a condition describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConditionType {
@@ -18,36 +18,36 @@ pub enum ConditionType {
     Ready,
 }
 
-/// Three-valued truth.
+/// Whether a condition holds; unknown is neither true nor false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Truth {
+pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not.
     False,
-    /// Nobody knows: the card did not say.
+    /// Not known: the card has not reported.
     Unknown,
 }
 
 /// One condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// What it speaks of.
+    /// Which aspect.
     pub kind: ConditionType,
     /// Whether it holds.
-    pub status: Truth,
-    /// For programs: UPPER_SNAKE_CASE.
+    pub status: ConditionStatus,
+    /// Machine-readable reason: UPPER_SNAKE_CASE.
     pub reason: String,
-    /// For people.
+    /// Human-readable explanation.
     pub message: String,
     /// When the status last changed.
     pub since: Timestamp,
-    /// The generation it speaks of.
+    /// The generation of the spec that it refers to.
     pub generation: u64,
 }
 
-/// How far a DAG is.
+/// The lifecycle of a DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum DagState {

@@ -1,4 +1,4 @@
-//! DAGs of network tasks: what a tenant asks for, checked.
+//! DAGs of network tasks: the spec that a tenant submits, and its validated form.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct Edge {
     pub to: NodeId,
 }
 
-/// What a tenant asks for. Anything goes; [`Dag::new`] checks it.
+/// What a tenant requests, unchecked; [`Dag::new`] validates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DagSpec {
     /// The NTs.
@@ -121,16 +121,18 @@ pub enum InvalidDag {
         /// How many.
         nodes: usize,
     },
-    /// Two nodes with one id.
-    #[error("node {node} is there twice; node ids are unique within a DAG")]
+    /// Two nodes with the same id.
+    #[error("duplicate node id {node}: node ids are unique within a DAG")]
     DuplicateNode {
         /// The id.
         node: NodeId,
-        /// Where it stands the second time.
+        /// Position of the second node with this id.
         index: usize,
     },
-    /// An edge to nowhere.
-    #[error("edge {from} -> {to} names node {missing}, which the DAG does not have")]
+    /// An edge that names a node which is not part of the DAG.
+    #[error(
+        "edge {from} -> {to} names node {missing}, which is not in the DAG; add the node or remove the edge"
+    )]
     UnknownNode {
         /// The edge's start.
         from: NodeId,
@@ -141,8 +143,8 @@ pub enum InvalidDag {
         /// Which edge.
         index: usize,
     },
-    /// An edge from a node to itself, or the same edge again.
-    #[error("edge {from} -> {to} is a loop or stands twice")]
+    /// A self-loop or a duplicate edge.
+    #[error("edge {from} -> {to} is a self-loop or a duplicate; remove it")]
     UselessEdge {
         /// The edge's start.
         from: NodeId,
@@ -152,7 +154,7 @@ pub enum InvalidDag {
         index: usize,
     },
     /// A cycle.
-    #[error("the DAG has a cycle through node {node}")]
+    #[error("the DAG has a cycle; remove an edge of the cycle through node {node}")]
     Cycle {
         /// A node on it.
         node: NodeId,
@@ -173,7 +175,7 @@ pub enum InvalidDag {
         /// Its branches.
         branches: usize,
     },
-    /// Zero, tiny, huge or fractional bandwidth.
+    /// A bandwidth out of range, or not a multiple of 1 kbit/s.
     #[error(
         "bandwidth {asked} is not allowed: {DAG_BANDWIDTH_MIN} to {DAG_BANDWIDTH_MAX}, \
          in whole kbit/s"
@@ -210,10 +212,15 @@ pub struct Dag {
 }
 
 impl Dag {
-    /// Checks a spec. Time O(nodes + edges · log nodes).
+    /// Validates a spec. Time O(nodes + edges · log nodes).
     ///
     /// With one entry and no cycle every node is reachable from it, so a DAG that is not connected
     /// shows as one with two entries.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDag`], the first of: bandwidth out of range; no nodes or too many; duplicate ids;
+    /// unknown nodes, self-loops and duplicate edges; a cycle; several entries; too wide a fork.
     pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
         check_bandwidth(spec.bandwidth)?;
         let index = index_nodes(&spec.nodes)?;
@@ -397,7 +404,7 @@ mod tests {
     #[test]
     fn errors_name_field_and_culprit() {
         assert_eq!(error(&[], &[]).0, "nodes");
-        assert!(error(&["a", "b", "a"], &[]).1.contains("node a is there twice"));
+        assert!(error(&["a", "b", "a"], &[]).1.contains("duplicate node id a"));
         assert_eq!(error(&["a", "b", "a"], &[]).0, "nodes[2].id");
         assert!(error(&["a"], &[("a", "x")]).1.contains("names node x"));
         assert_eq!(error(&["a", "b"], &[("a", "b"), ("a", "b")]).0, "edges[1]");

@@ -11,9 +11,9 @@ use sha2::Digest as _;
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is no digest.
+/// A text that is not a valid digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a SHA-256 digest: 64 hexadecimal digits are needed")]
+#[error("{0:?} is not a SHA-256 digest: expected 64 hexadecimal digits")]
 pub struct InvalidDigest(pub String);
 
 impl Digest {

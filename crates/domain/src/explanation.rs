@@ -1,4 +1,5 @@
-//! Why a DAG sits where it does, or why it cannot: numbers that recompute from the state.
+//! Why a DAG was placed where it is, or why no placement exists. Every number can be recomputed
+//! from the ledger.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bandwidth, BitstreamId, ByteSize, Cycles, Form, NodeId, NtTypeId, RegionId};
 
-/// A way to embed a virtual chain (SuperNIC, 4.1; in the order of preference).
+/// How a virtual chain is embedded in physical chains (SuperNIC, 4.1), in the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum EmbeddingKind {
     /// Through a chain that is loaded (or on its way) already, skipping what it does not need.
     Shared,
     /// A prebuilt bitstream in a free region.
@@ -20,7 +21,7 @@ pub enum Way {
     Split,
 }
 
-/// What can be short.
+/// A resource that can be short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
@@ -32,7 +33,7 @@ pub enum Resource {
     NtBandwidth,
     /// Regions that are free or hold a victim, in regions.
     Regions,
-    /// Prebuilt bitstreams that hold the chain or a part of it, in bitstreams.
+    /// Prebuilt bitstreams that contain the chain or a part of it, in bitstreams.
     Bitstreams,
     /// On-board memory, in bytes.
     Memory,
@@ -71,7 +72,7 @@ impl Resource {
     }
 }
 
-/// How much of what was missing.
+/// One resource that was short, and by how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     /// What.
@@ -82,7 +83,7 @@ pub struct Shortage {
     pub available: u64,
     /// The nodes for which; empty where the whole DAG is meant.
     pub nodes: Vec<NodeId>,
-    /// A sentence, without a word about other tenants.
+    /// One sentence. It never mentions other tenants.
     pub detail: String,
 }
 
@@ -95,7 +96,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// A number of a resource, as people write it.
+/// An amount of a resource, with its unit.
 struct Amount(Resource, u64);
 
 impl fmt::Display for Amount {
@@ -118,15 +119,15 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Why a DAG cannot be mapped: every shortage found, the hardest first; at least one.
+/// No feasible placement: every shortage that was found, the hardest first; at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("the card cannot take the DAG: {}", shortages.first().map(ToString::to_string).unwrap_or_default())]
-pub struct Refusal {
+#[error("no feasible placement: {}", shortages.first().map(ToString::to_string).unwrap_or_default())]
+pub struct Infeasible {
     /// What was short.
     pub shortages: Vec<Shortage>,
 }
 
-/// Why a DAG sits where it does.
+/// Why a DAG was placed where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Sequential or parallel, and why.
@@ -149,7 +150,7 @@ pub struct FormChoice {
     pub reason: String,
 }
 
-/// Why a virtual chain sits where it does.
+/// Why a virtual chain was placed where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainExplanation {
     /// Its nodes.
@@ -158,15 +159,15 @@ pub struct ChainExplanation {
     pub nts: Vec<NtTypeId>,
     /// One for each instance.
     pub embeddings: Vec<Embedding>,
-    /// The other ways, in the order of preference.
+    /// The other kinds of embedding, in the order of preference.
     pub rejected: Vec<Rejection>,
 }
 
 /// A chosen embedding with its score, term by term (lower is better, compared in this order).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Embedding {
-    /// Which way.
-    pub way: Way,
+    /// Which kind.
+    pub way: EmbeddingKind,
     /// Where.
     pub region: RegionId,
     /// With what.
@@ -191,17 +192,17 @@ pub struct Embedding {
     pub headroom: Bandwidth,
 }
 
-/// What a chain that is not cut takes: records that were written before passes were told.
+/// The passes of a chain that is not cut: the default for records older than this field.
 const fn one() -> u32 {
     1
 }
 
-/// A way that was ruled out, by the first constraint that did, or by the first term of the score
-/// that is worse: then `required` is its own value and `available` that of what was chosen.
+/// A kind of embedding that was rejected: by the first constraint that it violates, or by the first
+/// term of the score in which it is worse; then `required` is its own value and `available` that of what was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
-    /// Which way.
-    pub way: Way,
+    /// Which kind.
+    pub way: EmbeddingKind,
     /// What was short, and by how much.
     pub shortage: Shortage,
 }
@@ -240,10 +241,10 @@ mod tests {
             nodes: Vec::new(),
             detail: "x".into(),
         };
-        let text = Refusal { shortages: vec![shortage] }.to_string();
+        let text = Infeasible { shortages: vec![shortage] }.to_string();
         assert_eq!(
             text,
-            "the card cannot take the DAG: regions: 2 regions needed, 1 region available (x)"
+            "no feasible placement: regions: 2 regions needed, 1 region available (x)"
         );
     }
 }

@@ -25,11 +25,11 @@ pub struct PciAddress {
     pub routing_id: u16,
 }
 
-/// A text that is no PCI address.
+/// A text that is not a valid PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no PCI address: domain:bus:device.function in hexadecimal, such as 0000:3b:00.0, \
-     device to 1f and function to 7"
+    "{0:?} is not a PCI address: expected domain:bus:device.function in hexadecimal, device at most \
+     1f and function at most 7, e.g. 0000:3b:00.0"
 )]
 pub struct InvalidPciAddress(pub String);
 

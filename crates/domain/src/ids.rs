@@ -11,11 +11,11 @@ use sha2::Digest as _;
 /// Longest text id, in characters: a DNS label, which is also what AIP-122 allows.
 pub const ID_CHARS_MAX: usize = 63;
 
-/// A text that is no id of its kind.
+/// A text that is not a valid id of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a {kind} id: {rule}")]
 pub struct InvalidId {
-    /// What was being named.
+    /// The kind of id that was expected.
     pub kind: &'static str,
     /// The text, cut to 80 characters.
     pub text: String,
@@ -47,7 +47,11 @@ macro_rules! text_id {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Checks and takes the text.
+            /// Validates the text and wraps it.
+            ///
+            /// # Errors
+            ///
+            /// [`InvalidId`] with the kind of id, the text and the rule that it breaks.
             pub fn new(text: &str) -> Result<Self, InvalidId> {
                 if $check(text) {
                     Ok(Self(text.into()))

@@ -20,13 +20,16 @@ mod units;
 
 pub use binding::{BindingSpec, BindingState, BoundFunction, Chains, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionProfile, RegionState, SaveArea};
-pub use condition::{Condition, ConditionType, DagState, Truth};
+pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{
-    ChainExplanation, Embedding, Explanation, FormChoice, Refusal, Rejection, Resource, Shortage,
-    Way,
+    ChainExplanation, Embedding, EmbeddingKind, Explanation, FormChoice, Infeasible, Rejection,
+    Resource, Shortage,
 };
+// The names that crates outside the planner still use for these three types.
+pub use condition::ConditionStatus as Truth;
+pub use explanation::{EmbeddingKind as Way, Infeasible as Refusal};
 pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,

@@ -163,6 +163,10 @@ pub struct Drfq<T> {
 impl<T> Drfq<T> {
     /// A scheduler for `resources` resources (1 to [`RESOURCES_MAX`]) whose flows may each have
     /// `queue_max` packets waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyResources`] over [`RESOURCES_MAX`].
     pub fn new(
         charging: Charging,
         resources: usize,
@@ -204,6 +208,10 @@ impl<T> Drfq<T> {
     }
 
     /// Changes the weight of `flow` for the packets that come from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`EnqueueError::UnknownFlow`] where `flow` was never added.
     pub fn set_weight(&mut self, flow: FlowId, weight: Weight) -> Result<(), EnqueueError> {
         let flow = self.flow_mut(flow)?;
         flow.weight = weight;
@@ -216,6 +224,11 @@ impl<T> Drfq<T> {
     }
 
     /// Takes a packet that arrives at `now`. A `now` before the last one counts as the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`EnqueueError`]: an unknown flow, a wrong number of costs, a packet without any cost, or a
+    /// full queue. The packet is dropped and nothing is changed.
     pub fn enqueue(
         &mut self,
         flow: FlowId,
@@ -344,6 +357,10 @@ impl<T> Drfq<T> {
     }
 
     /// Takes all waiting packets of `flow` out, in their order: its DAG is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`EnqueueError::UnknownFlow`] where `flow` was never added.
     pub fn drain(&mut self, flow: FlowId) -> Result<Vec<T>, EnqueueError> {
         let gone = std::mem::take(&mut self.flow_mut(flow)?.queue);
         self.heads.retain(|head| head.0.1 != flow.0);

@@ -77,6 +77,11 @@ struct Entitlement {
 /// assert_eq!(got[1].shared, Share::from_ratio(1, 2));
 /// # Ok::<(), regions::RegionsError>(())
 /// ```
+///
+/// # Errors
+///
+/// [`RegionsError`] where there are more than [`REGIONS_MAX`] regions, or the shares sum to more
+/// whole regions than there are.
 pub fn divide(shares: &[Share], regions: u32) -> Result<Vec<Regions>, RegionsError> {
     check_count(regions)?;
     let one = u128::from(Share::ONE.raw());
@@ -100,6 +105,10 @@ pub fn divide(shares: &[Share], regions: u32) -> Result<Vec<Regions>, RegionsErr
 }
 
 /// The same for exact shares; remainders are compared exactly.
+///
+/// # Errors
+///
+/// As [`divide`], and where a share is not between 0 and 1.
 pub fn divide_exact(shares: &[BigRational], regions: u32) -> Result<Vec<Regions>, RegionsError> {
     check_count(regions)?;
     let one = BigRational::from_integer(1.into());

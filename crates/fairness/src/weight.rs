@@ -23,6 +23,10 @@ impl Weight {
     pub const ONE: Self = Self(1);
 
     /// Checks and takes the number.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidWeight`] for zero and for more than [`TENANT_WEIGHT_MAX`].
     pub fn new(weight: u32) -> Result<Self, InvalidWeight> {
         if (1..=TENANT_WEIGHT_MAX).contains(&weight) {
             Ok(Self(weight))

@@ -14,7 +14,7 @@
 
 use std::cmp::Reverse;
 
-use snic_domain::{Refusal, RegionId};
+use snic_domain::{Infeasible, RegionId};
 
 use crate::catalogue::Chain;
 use crate::plan::{Request, plan_on};
@@ -32,7 +32,7 @@ const TRIES_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// For each request, in their order, its plan or why it has none.
-    pub results: Vec<Result<Plan, Refusal>>,
+    pub results: Vec<Result<Plan, Infeasible>>,
     /// The order in which the plans are to be carried out, as indices: each is good for the ledger
     /// in which those before it are held.
     pub order: Vec<usize>,
@@ -159,7 +159,7 @@ fn carry_out(
     first.iter().for_each(|index| is_first[*index] = true);
     let rest = (0..requests.len()).filter(|index| !is_first[*index]);
     let mut scratch = Scratch { ledger: ledger.clone(), catalogue, loads, is_thrifty };
-    let mut results: Vec<Option<Result<Plan, Refusal>>> = vec![None; requests.len()];
+    let mut results: Vec<Option<Result<Plan, Infeasible>>> = vec![None; requests.len()];
     for index in first.iter().copied().chain(rest) {
         let result = scratch.place(&requests[index]);
         if result.is_ok() {
@@ -227,7 +227,7 @@ struct Scratch<'a> {
 }
 
 impl Scratch<'_> {
-    fn place(&mut self, request: &Request<'_>) -> Result<Plan, Refusal> {
+    fn place(&mut self, request: &Request<'_>) -> Result<Plan, Infeasible> {
         let tenant = &request.name.tenant;
         // A DAG that may not have it loaded may have shared what the region holds meanwhile.
         let usable = |(region, chain): &&(RegionId, &Chain)| {

@@ -6,8 +6,8 @@
 
 use smallvec::SmallVec;
 use snic_domain::{
-    ChainExplanation, Embedding, Explanation, FormChoice, RegionId, Rejection, Resource, Shortage,
-    Way,
+    ChainExplanation, Embedding, EmbeddingKind, Explanation, FormChoice, RegionId, Rejection,
+    Resource, Shortage,
 };
 
 use crate::candidates::{area_of, bitstreams, classes, unused_permille};
@@ -50,12 +50,14 @@ pub(crate) fn explain<'a>(
 
 /// How a path came to be. Every part of a chain that was cut is a `Split`, whether shared or
 /// loaded; the number of reconfigurations tells those apart.
-fn way(placed: &Placed<'_>, part: &Part, path: &Path) -> Way {
+fn way(placed: &Placed<'_>, part: &Part, path: &Path) -> EmbeddingKind {
     if placed.parts_of(part.chain).nth(1).is_some() {
-        return Way::Split;
+        return EmbeddingKind::Split;
     }
     let load = placed.solution.loads.iter().find(|load| load.region == path.region);
-    load.map_or(Way::Shared, |load| if load.victim { Way::VictimRegion } else { Way::FreeRegion })
+    load.map_or(EmbeddingKind::Shared, |load| {
+        if load.victim { EmbeddingKind::VictimRegion } else { EmbeddingKind::FreeRegion }
+    })
 }
 
 /// `counted` has the loads that an embedding before this one was charged with.
@@ -93,7 +95,7 @@ fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejecti
         .parts_of(chain)
         .flat_map(|part| part.paths.iter().map(|path| way(placed, part, path)))
         .max()
-        .unwrap_or(Way::Shared);
+        .unwrap_or(EmbeddingKind::Shared);
     let loads = placed
         .parts_of(chain)
         .flat_map(|part| &part.paths)
@@ -102,20 +104,27 @@ fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejecti
         .count_ones();
     let keys: SmallVec<[NtKey; 8]> =
         placed.chains[chain].iter().map(|n| view.job.keys[usize::from(*n)]).collect();
-    [Way::Shared, Way::FreeRegion, Way::VictimRegion, Way::Split]
-        .into_iter()
-        .filter(|way| *way != chosen)
-        .map(|way| {
-            let (resource, required, available, detail) = match way {
-                Way::Shared => why_not_shared(view, &keys),
-                Way::FreeRegion | Way::VictimRegion => why_not_loaded(view, &keys, way, loads),
-                Way::Split => why_not_cut(&keys),
-            };
-            let nodes = view.job.node_ids(&placed.chains[chain]);
-            let shortage = Shortage { resource, required, available, nodes, detail };
-            Rejection { way, shortage }
-        })
-        .collect()
+    [
+        EmbeddingKind::Shared,
+        EmbeddingKind::FreeRegion,
+        EmbeddingKind::VictimRegion,
+        EmbeddingKind::Split,
+    ]
+    .into_iter()
+    .filter(|way| *way != chosen)
+    .map(|way| {
+        let (resource, required, available, detail) = match way {
+            EmbeddingKind::Shared => why_not_shared(view, &keys),
+            EmbeddingKind::FreeRegion | EmbeddingKind::VictimRegion => {
+                why_not_loaded(view, &keys, way, loads)
+            }
+            EmbeddingKind::Split => why_not_cut(&keys),
+        };
+        let nodes = view.job.node_ids(&placed.chains[chain]);
+        let shortage = Shortage { resource, required, available, nodes, detail };
+        Rejection { way, shortage }
+    })
+    .collect()
 }
 
 type Why = (Resource, u64, u64, String);
@@ -155,13 +164,13 @@ fn why_not_shared(view: &View<'_>, keys: &[NtKey]) -> Why {
 }
 
 /// `loads` is how many regions the chosen embedding loads.
-fn why_not_loaded(view: &View<'_>, keys: &[NtKey], way: Way, loads: u32) -> Why {
+fn why_not_loaded(view: &View<'_>, keys: &[NtKey], way: EmbeddingKind, loads: u32) -> Why {
     let chains: SmallVec<[&Chain; 8]> = bitstreams(view.job, keys).collect();
     if chains.is_empty() {
         let detail = "no prebuilt bitstream holds this sequence of NTs";
         return (Resource::Bitstreams, 1, 0, detail.to_owned());
     }
-    let victim = way == Way::VictimRegion;
+    let victim = way == EmbeddingKind::VictimRegion;
     let fitting: u32 = classes(view)
         .iter()
         .filter(|class| class.victim == victim && chains.iter().any(|chain| class.takes(chain)))

@@ -172,6 +172,11 @@ impl Ledger {
 
     /// Notes what a region is (to be) loaded with. Reservations must fit the new content: the same
     /// NT in every slot that is reserved, with as large a maximum as is reserved.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] where the card has no such region, or where a reservation in it needs an NT, its
+    /// memory or a bandwidth that the new content does not have. Nothing is changed then.
     pub fn set_content(
         &mut self,
         region: RegionId,
@@ -245,6 +250,11 @@ impl Ledger {
 
     /// Reserves for `dag`, in place of what it held before. No sum ever passes a maximum: on an
     /// error nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Overbooked`] names the first resource that is short. What `dag` held before is still held
+    /// then.
     pub fn hold(&mut self, dag: &DagName, reservation: Reservation) -> Result<(), Overbooked> {
         self.changes.count();
         let before = self.take(dag);
@@ -322,6 +332,10 @@ impl Ledger {
 
     /// Every invariant, recomputed from scratch: sums, users and tenants follow from what is held,
     /// and no sum passes its maximum. Time O(shares of all DAGs × log DAGs).
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that does not hold, in words: a bug, never a consequence of input.
     pub fn check(&self) -> Result<(), String> {
         let mut again = Self {
             regions: vec![RegionPage::default(); self.regions.len()],
@@ -452,5 +466,69 @@ impl Ledger {
         self.totals.egress = self.totals.egress - reservation.egress;
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_sub);
         Some((name, reservation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{CardModel, Cycles, DagId, RegionKind, RegionProfile, SaveArea};
+
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let profile = CardProfile {
+            model: CardModel::new("sim").expect("a test id"),
+            part: "xcvu9p".into(),
+            idcode: 0,
+            clock_hz: 250_000_000,
+            width_bits: 512,
+            ingress: Bandwidth::from_gbps(100),
+            egress: Bandwidth::from_gbps(100),
+            memory: ByteSize::from_mib(64),
+            packet_store: ByteSize::from_mib(4),
+            configuration_bytes_per_second: 800_000_000,
+            scheduler_pass: Cycles::new(16),
+            core: Cycles::new(49),
+            credits_initial: 8,
+            save_area: SaveArea::default(),
+            regions: vec![RegionProfile {
+                kind: RegionKind::KnownNt,
+                area: snic_domain::Area::default(),
+                bitstream_max: ByteSize::from_mib(1),
+            }],
+        };
+        Ledger::new(CardId::new("card0").expect("a test id"), profile)
+    }
+
+    type Tamper = fn(&mut Ledger);
+
+    /// Every sum that the ledger keeps beside what is held: wrong by one, and `check` must see it.
+    #[test]
+    fn check_notices_whichever_sum_is_wrong() {
+        let name = DagName {
+            tenant: TenantId::new("acme").expect("a test id"),
+            dag: DagId::new("web").expect("a test id"),
+        };
+        let tampered: [(&str, Tamper); 9] = [
+            ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
+            ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
+            ("memory", |l| l.totals.memory += ByteSize::from_bytes(1)),
+            ("DAG rows", |l| l.totals.rows.dags += 1),
+            ("stage rows", |l| l.totals.rows.stages += 1),
+            ("chain rows", |l| l.totals.rows.chains += 1),
+            ("instance rows", |l| l.totals.rows.instances += 1),
+            ("bandwidth", |l| l.regions[0].slots[1].bandwidth += Bandwidth::from_bps(1)),
+            ("tenants", |l| {
+                let tenant = TenantId::new("globex").expect("a test id");
+                l.regions[0].slots[1].tenants.insert(tenant, 1);
+            }),
+        ];
+        for (what, tamper) in tampered {
+            let mut ledger = ledger();
+            ledger.hold(&name, Reservation::default()).expect("it asks for nothing");
+            assert_eq!(ledger.check(), Ok(()));
+            tamper(&mut ledger);
+            assert!(ledger.check().is_err(), "{what}");
+        }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::{
-    Bandwidth, BitstreamId, Cycles, Dag, DagName, Form, FormChoice, FormPreference, Instance,
-    Mapping, NodeId, NtTypeId, Refusal, RegionId, Slot, Stage, TenantId, VirtualChain,
+    Bandwidth, BitstreamId, Cycles, Dag, DagName, Form, FormChoice, FormPreference, Infeasible,
+    Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
 };
 
 use crate::candidates::{bitstreams, classes};
@@ -12,7 +12,7 @@ use crate::catalogue::{Catalogue, Chain, NtKey};
 use crate::form::{Graph, Nodes, PassCost, Staging};
 use crate::search::{Blocked, Part, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
-use crate::{Ledger, Reservation, TableRows, explain, refusal};
+use crate::{Ledger, Reservation, TableRows, explain, infeasible};
 
 /// A DAG that wants a place.
 #[derive(Debug, Clone, Copy)]
@@ -75,18 +75,18 @@ impl<'a> Job<'a> {
         ledger: &'a Ledger,
         catalogue: &'a Catalogue,
         request: &'a Request<'a>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
         let mut keys = SmallVec::new();
         let mut unknown = Vec::new();
         for node in request.dag.nodes() {
             match catalogue.usable_nt(&node.nt, tenant) {
                 Some(known) => keys.push(known.key),
-                None => unknown.push(refusal::unknown_nt(node)),
+                None => unknown.push(infeasible::unknown_nt(node)),
             }
         }
         if !unknown.is_empty() {
-            return Err(Refusal { shortages: unknown });
+            return Err(Infeasible { shortages: unknown });
         }
         let held = ledger.held(request.name);
         let own = held.map(Reservation::rows).unwrap_or_default();
@@ -149,19 +149,23 @@ impl<'a> Job<'a> {
 ///
 /// Time: O(regions × slots) for each step of a search whose steps are bounded (see `search`); no
 /// allocation grows with the DAGs on the card.
+///
+/// # Errors
+///
+/// [`Infeasible`] with every shortage that was found, the hardest first.
 pub fn plan(
     ledger: &Ledger,
     catalogue: &Catalogue,
     request: &Request<'_>,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, Infeasible> {
     let job = Job::new(ledger, catalogue, request)?;
     let mut view = View::new(&job);
-    refusal::beforehand(&view)?;
+    infeasible::beforehand(&view)?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     match choose(&graph, &mut view, None, &mut blocked) {
         Some((placed, form)) => Ok(finish(view, placed, form)),
-        None => Err(refusal::of_the_search(&view, blocked)),
+        None => Err(infeasible::of_the_search(&view, blocked)),
     }
 }
 
@@ -177,7 +181,7 @@ pub(crate) fn plan_on(
     let mut view = View::new(&job);
     let before: Vec<_> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
-    refusal::beforehand(&view).ok()?;
+    infeasible::beforehand(&view).ok()?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     let (placed, form) = choose(&graph, &mut view, Some(loads), &mut blocked)?;

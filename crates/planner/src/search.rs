@@ -527,3 +527,27 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+
+    use super::*;
+
+    /// Each term of the objective decides before all that follow it, however much those differ.
+    #[test]
+    fn the_objective_compares_its_terms_in_their_order() {
+        let best = Score { loads: 1, victims: 1, passes: 2, unused: 500, headroom: Reverse(50) };
+        let (less, more) = (Reverse(u64::MAX), Reverse(0));
+        let worse = [
+            ("regions", Score { loads: 2, victims: 0, passes: 1, unused: 0, headroom: less }),
+            ("victims lost", Score { victims: 2, passes: 1, unused: 0, headroom: less, ..best }),
+            ("passes", Score { passes: 3, unused: 0, headroom: less, ..best }),
+            ("area unused", Score { unused: 501, headroom: less, ..best }),
+            ("headroom", Score { headroom: more, ..best }),
+        ];
+        for (term, score) in worse {
+            assert!(best < score, "{term} of {score:?}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 mod support;
 
-use snic_domain::{Bandwidth, Cycles, Form, RegionId, Slot, Way};
+use snic_domain::{Bandwidth, Cycles, EmbeddingKind, Form, RegionId, Slot};
 use snic_planner::{Plan, RegionCondition, Request};
 use support::{World, chain, gbps, graph, name, node_id, validate};
 
@@ -126,7 +126,8 @@ fn explanations_are_checked() {
         plan.explanation.chains[0].embeddings[0].headroom = gbps(4);
     });
     assert!(headroom.contains("headroom"), "{headroom}");
-    let way = found(|_, plan| plan.explanation.chains[0].embeddings[0].way = Way::VictimRegion);
+    let way =
+        found(|_, plan| plan.explanation.chains[0].embeddings[0].way = EmbeddingKind::VictimRegion);
     assert!(way.contains("VictimRegion"), "{way}");
     let rejected = found(|_, plan| plan.explanation.chains[0].rejected.truncate(1));
     assert!(rejected.contains("ruled out"), "{rejected}");

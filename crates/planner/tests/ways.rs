@@ -3,13 +3,13 @@
 mod support;
 
 use snic_domain::{
-    ByteSize, CardModel, Cycles, FormPreference, RegionId, RegionKind, RegionProfile, Resource,
-    Slot, Way,
+    ByteSize, CardModel, Cycles, EmbeddingKind, FormPreference, RegionId, RegionKind,
+    RegionProfile, Resource, Slot,
 };
 use snic_planner::{Ledger, RegionCondition, TableRows};
 use support::{World, chain, gbps, graph_with, known_region, lut, name, profile, show};
 
-fn ways(plan: &snic_planner::Plan) -> Vec<Way> {
+fn ways(plan: &snic_planner::Plan) -> Vec<EmbeddingKind> {
     plan.explanation.chains.iter().flat_map(|c| &c.embeddings).map(|e| e.way).collect()
 }
 
@@ -18,15 +18,27 @@ fn share_before_free_before_victim() {
     let mut world = World::with(3, "a b", &[("ab", "a b"), ("b", "b")]);
     world.load(0, "b");
     let first = world.add("t0/d0", &chain("a", gbps(4))).expect("a free region");
-    assert_eq!((show(&first.mapping).as_str(), ways(&first)), ("1:0*4", vec![Way::FreeRegion]));
+    assert_eq!(
+        (show(&first.mapping).as_str(), ways(&first)),
+        ("1:0*4", vec![EmbeddingKind::FreeRegion])
+    );
     let second = world.add("t0/d1", &chain("a b", gbps(4))).expect("shared");
-    assert_eq!((show(&second.mapping).as_str(), ways(&second)), ("1:0,1*4", vec![Way::Shared]));
+    assert_eq!(
+        (show(&second.mapping).as_str(), ways(&second)),
+        ("1:0,1*4", vec![EmbeddingKind::Shared])
+    );
     let third = world.add("t0/d2", &chain("a", gbps(9))).expect("the last free region");
-    assert_eq!((show(&third.mapping).as_str(), ways(&third)), ("2:0*9", vec![Way::FreeRegion]));
+    assert_eq!(
+        (show(&third.mapping).as_str(), ways(&third)),
+        ("2:0*9", vec![EmbeddingKind::FreeRegion])
+    );
     let fourth = world.add("t0/d3", &chain("a", gbps(8))).expect("the victim");
-    assert_eq!((show(&fourth.mapping).as_str(), ways(&fourth)), ("0:0*8", vec![Way::VictimRegion]));
+    assert_eq!(
+        (show(&fourth.mapping).as_str(), ways(&fourth)),
+        ("0:0*8", vec![EmbeddingKind::VictimRegion])
+    );
     assert_eq!(fourth.loads[0].replaces.as_ref().map(|b| b.as_str()), Some("b"));
-    let rejected: Vec<(Way, Resource)> = fourth.explanation.chains[0]
+    let rejected: Vec<(EmbeddingKind, Resource)> = fourth.explanation.chains[0]
         .rejected
         .iter()
         .map(|r| (r.way, r.shortage.resource))
@@ -34,9 +46,9 @@ fn share_before_free_before_victim() {
     assert_eq!(
         rejected,
         [
-            (Way::Shared, Resource::NtBandwidth),
-            (Way::FreeRegion, Resource::Regions),
-            (Way::Split, Resource::Passes),
+            (EmbeddingKind::Shared, Resource::NtBandwidth),
+            (EmbeddingKind::FreeRegion, Resource::Regions),
+            (EmbeddingKind::Split, Resource::Passes),
         ]
     );
 }
@@ -106,12 +118,16 @@ fn a_chain_is_cut_only_where_nothing_holds_it() {
     let mut world = World::with(3, "a b c", &[("ab", "a b"), ("c", "c"), ("bc", "b c")]);
     world.load(0, "bc");
     let plan = world.add("t0/d0", &chain("a b c", gbps(5))).expect("a cut");
-    assert_eq!(ways(&plan), [Way::Split, Way::Split]);
+    assert_eq!(ways(&plan), [EmbeddingKind::Split, EmbeddingKind::Split]);
     assert_eq!(plan.loads.len(), 1, "one part is shared: {}", show(&plan.mapping));
     assert_eq!(plan.mapping.stages.len(), 2);
     assert_eq!(plan.explanation.form.sequential, Cycles::new(49 + 16 + 30));
-    let rejected: Vec<Way> = plan.explanation.chains[0].rejected.iter().map(|r| r.way).collect();
-    assert_eq!(rejected, [Way::Shared, Way::FreeRegion, Way::VictimRegion]);
+    let rejected: Vec<EmbeddingKind> =
+        plan.explanation.chains[0].rejected.iter().map(|r| r.way).collect();
+    assert_eq!(
+        rejected,
+        [EmbeddingKind::Shared, EmbeddingKind::FreeRegion, EmbeddingKind::VictimRegion]
+    );
 }
 
 /// New regions come before passes: what two loaded chains have together is taken first.
@@ -125,7 +141,7 @@ fn a_cut_is_preferred_to_a_new_region() {
     let embedding = &plan.explanation.chains[0].embeddings[0];
     assert_eq!((embedding.new_regions, embedding.passes, embedding.interruptions), (0, 2, 0));
     let free = &plan.explanation.chains[0].rejected[1];
-    assert_eq!((free.way, free.shortage.resource), (Way::FreeRegion, Resource::Regions));
+    assert_eq!((free.way, free.shortage.resource), (EmbeddingKind::FreeRegion, Resource::Regions));
     assert_eq!((free.shortage.required, free.shortage.available), (1, 0), "new regions");
 }
 
@@ -159,7 +175,7 @@ fn consent_visibility_and_ownership_are_kept() {
         .set_content(own.loads[0].region, bitstream.as_ref(), &world.catalogue)
         .expect("the same NTs");
     let shared = world.add("t1/d0", &chain("a", gbps(9))).expect("consent");
-    assert_eq!(ways(&shared), [Way::Shared]);
+    assert_eq!(ways(&shared), [EmbeddingKind::Shared]);
     let refusal = world.add("t1/d1", &chain("a", gbps(1))).expect_err("not the tenant's to load");
     let resources: Vec<Resource> = refusal.shortages.iter().map(|s| s.resource).collect();
     assert_eq!(resources, [Resource::Bitstreams, Resource::NtBandwidth]);

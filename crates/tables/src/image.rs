@@ -52,6 +52,10 @@ impl TableImage {
     }
 
     /// Writes one row; says which. Fails where the table has no such row.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRow`] where the table has no such row.
     pub fn set<R: RowCodec>(&mut self, row: u16, columns: &R) -> Result<RowKey, InvalidRow> {
         let key = RowKey { table: R::TABLE, row };
         let words = self.clear_row(key)?;
@@ -60,6 +64,10 @@ impl TableImage {
     }
 
     /// Empties one row.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRow`] where the table has no such row.
     pub fn clear(&mut self, key: RowKey) -> Result<(), InvalidRow> {
         self.clear_row(key).map(|_| ())
     }
@@ -112,6 +120,11 @@ impl TableImage {
     }
 
     /// Writes the rows of a delta.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRow`] for the first row that its table does not have; the rows before it are
+    /// written.
     pub fn apply(&mut self, delta: &TableDelta) -> Result<(), InvalidRow> {
         for (key, words) in delta.rows() {
             self.clear_row(key)?.copy_from_slice(words);

@@ -35,6 +35,10 @@ pub enum InvalidArea {
 /// let nts = [(4, Bandwidth::from_gbps(40))];
 /// assert_eq!(area_demand(&nts, Bandwidth::from_gbps(10)), Ok(AREA_SCALE));
 /// ```
+///
+/// # Errors
+///
+/// [`InvalidArea`] where an NT serves nothing, or the sum does not fit in 64 bits.
 pub fn area_demand(nts: &[(u64, Bandwidth)], requested: Bandwidth) -> Result<u64, InvalidArea> {
     let mut sum = 0_u64;
     for (index, &(area, maximum)) in nts.iter().enumerate() {

@@ -38,6 +38,10 @@ pub struct InvalidFraction {
 
 impl Fraction {
     /// `numerator / denominator`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidFraction`] where either number is over [`AMOUNT_MAX`] or the denominator is zero.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self, InvalidFraction> {
         if numerator > AMOUNT_MAX || !(1..=AMOUNT_MAX).contains(&denominator) {
             return Err(InvalidFraction { numerator, denominator });
@@ -186,6 +190,11 @@ pub enum InvalidProblem {
 impl Problem {
     /// Checks lengths and sizes. No users, no resources, zero capacities and zero demands are
     /// all fine: they have answers.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidProblem`] names the first limit that is exceeded, or the first list of a wrong
+    /// length.
     pub fn new(capacities: &[u64], users: Vec<User>) -> Result<Self, InvalidProblem> {
         if users.len() > USERS_MAX {
             return Err(InvalidProblem::TooManyUsers { count: users.len() });
@@ -205,6 +214,11 @@ impl Problem {
 
     /// Has `user` demand something else; its weight, cap and quotas stay. The demand must be
     /// checked as that of a new problem is, and a user beyond the last is none.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidProblem`] where `demand` has a wrong length or an amount over [`AMOUNT_MAX`];
+    /// nothing is changed then.
     pub fn set_demand(&mut self, user: usize, demand: &[u64]) -> Result<(), InvalidProblem> {
         let resources = self.capacities.len();
         if demand.len() != resources {

@@ -48,6 +48,10 @@ impl PartialOrd for Turn {
 }
 
 /// Hands out whole tasks, one at a time.
+///
+/// # Errors
+///
+/// [`TooManyTasks`] where more than [`TASKS_MAX`] tasks would be handed out.
 pub fn solve(problem: &Problem) -> Result<Vec<WholeOutcome>, TooManyTasks> {
     let mut free = problem.capacities().to_vec();
     let mut outcomes =

@@ -230,6 +230,11 @@ impl NetworkBuilder {
     }
 
     /// Checks and builds.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidNetwork`] where there is too much of something, or a flow names a tenant or a
+    /// resource that was not added.
     pub fn build(self) -> Result<Network, InvalidNetwork> {
         self.check()?;
         let Self { capacities, weights, flows } = self;

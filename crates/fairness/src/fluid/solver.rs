@@ -106,6 +106,10 @@ impl Solver {
     }
 
     /// The rates for these demands, one for each flow in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongDemands`] where there is not one demand for each flow; the last answer is kept.
     pub fn solve(&mut self, demands: &[Demand]) -> Result<&Rates, WrongDemands> {
         let flows = self.network.flow_count();
         if demands.len() != flows {

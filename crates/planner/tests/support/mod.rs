@@ -7,8 +7,8 @@ pub mod validate;
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagId, DagName, DagSpec, Digest, Edge, FormPreference, Mapping, Node, NodeId, NtType, NtTypeId,
-    Refusal, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
+    DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node, NodeId,
+    NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
 
@@ -169,7 +169,7 @@ impl World {
             .expect("a free region");
     }
 
-    pub fn plan(&self, name: &DagName, dag: &Dag) -> Result<Plan, Refusal> {
+    pub fn plan(&self, name: &DagName, dag: &Dag) -> Result<Plan, Infeasible> {
         let request = Request { name, dag, previous: None };
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
@@ -178,7 +178,12 @@ impl World {
         result
     }
 
-    pub fn update(&self, name: &DagName, dag: &Dag, previous: &Mapping) -> Result<Plan, Refusal> {
+    pub fn update(
+        &self,
+        name: &DagName,
+        dag: &Dag,
+        previous: &Mapping,
+    ) -> Result<Plan, Infeasible> {
         let request = Request { name, dag, previous: Some(previous) };
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
@@ -198,7 +203,7 @@ impl World {
         self.ledger.check().expect("a ledger that adds up");
     }
 
-    pub fn add(&mut self, name_text: &str, dag: &Dag) -> Result<Plan, Refusal> {
+    pub fn add(&mut self, name_text: &str, dag: &Dag) -> Result<Plan, Infeasible> {
         let name = name(name_text);
         let plan = self.plan(&name, dag)?;
         self.apply(&name, &plan);

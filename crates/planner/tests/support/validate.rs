@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, Dag, Form, FormPreference, Instance, NodeId, NtType,
-    RegionId, Slot, TenantId, Way,
+    Area, Bandwidth, Bitstream, ByteSize, Dag, EmbeddingKind, Form, FormPreference, Instance,
+    NodeId, NtType, RegionId, Slot, TenantId,
 };
 use snic_planner::{Catalogue, Ledger, Plan, RegionCondition, Request};
 
@@ -250,16 +251,16 @@ fn explanation(
             }
             let load = plan.loads.iter().find(|load| load.region == instance.region);
             let way = match load {
-                None => Way::Shared,
-                Some(load) if load.replaces.is_some() => Way::VictimRegion,
-                Some(_) => Way::FreeRegion,
+                None => Shared,
+                Some(load) if load.replaces.is_some() => VictimRegion,
+                Some(_) => FreeRegion,
             };
-            ensure([way, Way::Split].contains(&embedding.way), || {
+            ensure([way, Split].contains(&embedding.way), || {
                 format!("{:?}, but it is {way:?}", embedding.way)
             })?;
             ensure(embedding.new_regions == embedding.reconfigurations, || "new regions".into())?;
             ensure(embedding.interruptions == 0, || "nobody is interrupted".into())?;
-            ensure((embedding.way == Way::Split) == (embedding.passes > 1), || {
+            ensure((embedding.way == Split) == (embedding.passes > 1), || {
                 format!("{:?} in {} passes", embedding.way, embedding.passes)
             })?;
             unused(ledger, catalogue, instance, embedding.unused_permille)?;
@@ -285,9 +286,9 @@ fn explanation(
                 })?;
             }
         }
-        let latest = told.embeddings.iter().map(|e| e.way).max().unwrap_or(Way::Shared);
-        let ways: Vec<Way> = told.rejected.iter().map(|r| r.way).collect();
-        let others: Vec<Way> = [Way::Shared, Way::FreeRegion, Way::VictimRegion, Way::Split]
+        let latest = told.embeddings.iter().map(|e| e.way).max().unwrap_or(Shared);
+        let ways: Vec<EmbeddingKind> = told.rejected.iter().map(|r| r.way).collect();
+        let others: Vec<EmbeddingKind> = [Shared, FreeRegion, VictimRegion, Split]
             .into_iter()
             .filter(|way| *way != latest)
             .collect();

@@ -37,12 +37,24 @@ pub enum CardError {
 /// 32-bit registers. Accesses take effect in the order of the calls.
 pub trait Registers {
     /// Reads one register.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::NoRegister`] for an address outside the register map, [`CardError::Lost`].
     fn read(&mut self, at: Address) -> Result<u32, CardError>;
 
     /// Writes one register. Writing a read-only register does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::NoRegister`] for an address outside the register map, [`CardError::Lost`].
     fn write(&mut self, at: Address, value: u32) -> Result<(), CardError>;
 
     /// Reads consecutive registers.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first read that failed; words before it are filled.
     fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
         for (address, word) in (at..).step_by(4).zip(words) {
             *word = self.read(address)?;
@@ -51,6 +63,10 @@ pub trait Registers {
     }
 
     /// Writes consecutive registers, the lowest first.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first write that failed; registers before it are written.
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
         for (address, word) in (at..).step_by(4).zip(words) {
             self.write(address, *word)?;
@@ -62,9 +78,17 @@ pub trait Registers {
 /// Buffers in the card's memory.
 pub trait Buffers {
     /// Copies bytes into the card's memory; says at which device address.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::NoMemory`] where the buffer does not fit, [`CardError::Lost`].
     fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError>;
 
     /// Gives the buffer back.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::NoBuffer`] where no buffer begins at `address`, [`CardError::Lost`].
     fn release(&mut self, address: u64) -> Result<(), CardError>;
 }
 
@@ -75,6 +99,10 @@ pub trait Card: Registers + Buffers + Send {
 
     /// Says what time it is. A simulated card does what it does until then; a real one needs no
     /// telling. Time never goes backwards.
+    ///
+    /// # Errors
+    ///
+    /// [`CardError::Lost`].
     fn poll(&mut self, now: Timestamp) -> Result<(), CardError>;
 
     /// Says which trace the accesses from now on are for, as the W3C header `traceparent`, or that

@@ -142,6 +142,10 @@ impl StoreError {
 
 /// Refuses batches with a key or a value over its limit, naming the first one. Adapters call it
 /// before they apply anything.
+///
+/// # Errors
+///
+/// [`StoreError::KeyLength`] or [`StoreError::RecordTooLarge`].
 pub fn check_limits(batches: &[Batch]) -> Result<(), StoreError> {
     batches
         .iter()
@@ -150,6 +154,10 @@ pub fn check_limits(batches: &[Batch]) -> Result<(), StoreError> {
 }
 
 /// Refuses a key or a value over its limit.
+///
+/// # Errors
+///
+/// [`StoreError::KeyLength`] or [`StoreError::RecordTooLarge`].
 pub fn check_record(key: &str, value: &[u8]) -> Result<(), StoreError> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(StoreError::KeyLength { bytes: key.len() });
@@ -168,18 +176,35 @@ pub fn check_record(key: &str, value: &[u8]) -> Result<(), StoreError> {
 pub trait Store: Send + Sync {
     /// Every record whose key starts with `prefix`, in the order of the keys' bytes; the empty
     /// prefix means all.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] where the records cannot be read, [`StoreError::Stopped`].
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
     /// One record.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] where the record cannot be read, [`StoreError::Stopped`].
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Applies the batches in order, each atomically; all are durable when this returns `Ok`.
     /// After an error of kind [`StoreError::Io`] or [`StoreError::Stopped`] a prefix of the batches
     /// may be durable, and the store takes no more writes.
     /// A batch that breaks a limit is refused before anything of the group is applied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyLength`] and [`StoreError::RecordTooLarge`] before anything is applied;
+    /// [`StoreError::Io`] and [`StoreError::Stopped`] as described above.
     fn apply_all(&self, batches: &[Batch]) -> Result<(), StoreError>;
 
     /// One batch: see [`Store::apply_all`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::apply_all`].
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {
         self.apply_all(std::slice::from_ref(&batch))
     }
@@ -199,23 +224,47 @@ pub trait Store: Send + Sync {
     }
 
     /// Stores bytes under their digest, durably. Storing the same digest again does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::DigestMismatch`] where `bytes` have another digest, [`StoreError::Io`].
     fn put_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// The bytes of a blob; checked against the digest, so that what rotted on the disk is an
     /// error ([`StoreError::DigestMismatch`]) and never reaches a card.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoBlob`], [`StoreError::DigestMismatch`], [`StoreError::Io`].
     fn get_blob(&self, digest: Digest) -> Result<Vec<u8>, StoreError>;
 
     /// Removes a blob; removing an absent one does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
     fn delete_blob(&self, digest: Digest) -> Result<(), StoreError>;
 
     /// The digests of all blobs, in ascending order.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
     fn list_blobs(&self) -> Result<Vec<Digest>, StoreError>;
 
     /// Writes a consistent copy of all records to one file ([`snapshot::Snapshot`]) while the
     /// store goes on. The file appears whole or not at all. Blobs are not in it: they are files.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] where the file cannot be written, [`StoreError::Stopped`].
     fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
 
     /// Replaces all records by those of a snapshot, atomically and durably. A damaged snapshot is
     /// refused ([`StoreError::Snapshot`]) before anything is changed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Snapshot`], [`StoreError::Io`], [`StoreError::Stopped`].
     fn restore(&self, from: &Path) -> Result<(), StoreError>;
 }

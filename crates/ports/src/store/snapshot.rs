@@ -69,6 +69,10 @@ impl Snapshot {
     }
 
     /// The inverse of [`Snapshot::encode`]; the error says what is wrong with the bytes.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the bytes, in words, to follow the path of the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         if !bytes.starts_with(MAGIC) {
             return Err("it does not begin like a snapshot".to_owned());
@@ -102,11 +106,20 @@ impl Snapshot {
     }
 
     /// Writes the file: see [`write_durably`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
     pub fn write(&self, path: &Path) -> Result<(), StoreError> {
         write_durably(path, &self.encode())
     }
 
     /// Reads a file; [`StoreError::Snapshot`] if it is damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] where the file cannot be read, [`StoreError::Snapshot`] where it is
+    /// damaged.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         let bytes = fs::read(path)
             .map_err(|error| StoreError::io(format!("read {}", path.display()), error))?;
@@ -117,6 +130,10 @@ impl Snapshot {
 
 /// Writes a file so that after a power cut it is there whole or not at all, and is there once this
 /// returned: a temporary beside it, synced, renamed, and the folder synced.
+///
+/// # Errors
+///
+/// [`StoreError::Io`] for the first step that failed; the temporary is removed.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = temporary_beside(path);
     let written = File::create(&temporary)
@@ -143,6 +160,10 @@ fn temporary_beside(path: &Path) -> PathBuf {
 }
 
 /// Makes the folder's entry of `path` durable: its creation, its rename or its removal.
+///
+/// # Errors
+///
+/// The folder cannot be opened or synced.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

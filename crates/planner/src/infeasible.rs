@@ -1,7 +1,7 @@
 //! Why a DAG has no place: everything that is short, with numbers, and no other tenant's names.
 
 use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Node, NodeId, Refusal, Resource, Shortage};
+use snic_domain::{Infeasible, Node, NodeId, Resource, Shortage};
 
 use crate::candidates::{bitstreams, classes};
 use crate::catalogue::NtKey;
@@ -20,7 +20,12 @@ pub(crate) fn unknown_nt(node: &Node) -> Shortage {
     }
 }
 
-fn whole(resource: Resource, required: u64, available: u64, detail: &str) -> Option<Shortage> {
+fn whole_dag_shortage(
+    resource: Resource,
+    required: u64,
+    available: u64,
+    detail: &str,
+) -> Option<Shortage> {
     let detail = detail.to_owned();
     let short = Shortage { resource, required, available, nodes: Vec::new(), detail };
     (required > available).then_some(short)
@@ -33,9 +38,19 @@ fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
     let egress = job.ledger.egress_residual() + job.own_egress();
     let rows = job.rows_left.dags.into();
     [
-        whole(Resource::IngressBandwidth, bandwidth, ingress.get(), "what the ingress has left"),
-        whole(Resource::EgressBandwidth, bandwidth, egress.get(), "what the egress has left"),
-        whole(Resource::TableRows, 1, rows, "rows of the DAG table"),
+        whole_dag_shortage(
+            Resource::IngressBandwidth,
+            bandwidth,
+            ingress.get(),
+            "what the ingress has left",
+        ),
+        whole_dag_shortage(
+            Resource::EgressBandwidth,
+            bandwidth,
+            egress.get(),
+            "what the egress has left",
+        ),
+        whole_dag_shortage(Resource::TableRows, 1, rows, "rows of the DAG table"),
     ]
     .into_iter()
     .flatten()
@@ -43,24 +58,29 @@ fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
 }
 
 /// Adds what is short of NTs to what is short of the card as a whole; nothing where neither is.
-pub(crate) fn beforehand(view: &View<'_>) -> Result<(), Refusal> {
+pub(crate) fn beforehand(view: &View<'_>) -> Result<(), Infeasible> {
     let mut shortages = of_the_card(view.job);
     shortages.extend(of_nts(view));
     if shortages.is_empty() { Ok(()) } else { Err(hardest_first(shortages)) }
 }
 
 /// After a search that found no place.
-pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Refusal {
+pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
     let mut shortages = Vec::new();
     if let Some(needed) = blocked.memory {
         let left = view.memory;
         let detail = "what is left for the NTs' memory, in whole pages";
-        shortages.extend(whole(Resource::Memory, needed, left, detail));
+        shortages.extend(whole_dag_shortage(Resource::Memory, needed, left, detail));
     }
     if let Some(rows) = blocked.rows {
         for (table, needed, left) in rows.beside(view.job.rows_left) {
             let detail = format!("rows of the {table} table");
-            shortages.extend(whole(Resource::TableRows, needed.into(), left.into(), &detail));
+            shortages.extend(whole_dag_shortage(
+                Resource::TableRows,
+                needed.into(),
+                left.into(),
+                &detail,
+            ));
         }
     }
     if shortages.is_empty() {
@@ -70,7 +90,7 @@ pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Refusal {
 }
 
 /// First what no waiting helps with, then what others may free.
-fn hardest_first(mut shortages: Vec<Shortage>) -> Refusal {
+fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     shortages.sort_by_key(|shortage| match shortage.resource {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
@@ -79,7 +99,7 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Refusal {
         Resource::Memory => 4,
         Resource::TableRows | Resource::Passes => 5,
     });
-    Refusal { shortages }
+    Infeasible { shortages }
 }
 
 /// Each NT would do alone; all of them together do not.
