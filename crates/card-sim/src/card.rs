@@ -9,7 +9,7 @@ use snic_tables::registers::{
 };
 
 use crate::configuration::{Controller, Load, identify};
-use crate::faults::{Dice, Faults};
+use crate::faults::{FaultRng, Faults};
 use crate::measurement::Measurements;
 use crate::memory::Memory;
 use crate::plane::{Ended, MemoryAccess, Options, Plane};
@@ -51,7 +51,7 @@ pub struct SimCard {
     /// By region.
     pub(crate) wrappers: Vec<Wrapper>,
     pub(crate) boot_id: u32,
-    pub(crate) dice: Dice,
+    pub(crate) fault_rng: FaultRng,
     pub(crate) accesses: Accesses,
     seed: u64,
     rng: ChaCha8Rng,
@@ -77,7 +77,7 @@ impl SimCard {
             memory: Memory::new(profile.memory, profile.save_area.bytes),
             wrappers: vec![Wrapper::default(); profile.regions.len()],
             boot_id: 0,
-            dice: Dice::new(seed),
+            fault_rng: FaultRng::new(seed),
             accesses: Accesses::default(),
             seed,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -97,7 +97,7 @@ impl SimCard {
 
     /// Sets which faults happen from now on.
     pub fn set_faults(&mut self, faults: Faults) {
-        self.dice.faults = faults;
+        self.fault_rng.faults = faults;
     }
 
     /// The power fails and comes back: regions, tables, buffers, counters and packets are gone, and
@@ -195,7 +195,7 @@ impl SimCard {
         self.accesses
     }
 
-    /// A digest of the fate of every packet since power-up.
+    /// A digest of the outcome of every packet since power-up.
     pub const fn trace_digest(&self) -> u64 {
         self.plane.stats.digest
     }
@@ -214,6 +214,12 @@ impl SimCard {
     pub fn packets_kept(&self, region: RegionId, slot: usize, uid: DagUid) -> u64 {
         let region = self.plane.regions.get(region.index());
         region.map_or(0, |region| region.contexts.packets(slot, uid.raw()))
+    }
+
+    /// Bytes that the NT in a slot of a region keeps, for all DAGs together.
+    pub fn bytes_kept(&self, region: RegionId, slot: usize) -> u64 {
+        let region = self.plane.regions.get(region.index());
+        region.map_or(0, |region| region.contexts.bytes_kept(slot))
     }
 
     /// Packets that NTs with state counted for a DAG since power-up, wherever.
@@ -247,7 +253,7 @@ impl SimCard {
     }
 
     pub(crate) fn accessible(&mut self) -> Result<(), CardError> {
-        self.lost |= self.dice.card_lost();
+        self.lost |= self.fault_rng.card_lost();
         if self.lost {
             return Err(CardError::Lost("the simulated card does not answer".into()));
         }
@@ -255,7 +261,7 @@ impl SimCard {
     }
 
     pub(crate) fn commit(&mut self, version: u32) {
-        let hangs = self.dice.commit_hangs();
+        let hangs = self.fault_rng.commit_hangs();
         if let Some(rows) = self.plane.banks.commit(version, hangs) {
             self.plane.rows_changed(&rows);
         }
@@ -302,10 +308,10 @@ impl SimCard {
             },
             since: self.plane.now,
             cycles,
-            fails: self.dice.load_fails(),
+            fails: self.fault_rng.load_fails(),
         });
         self.accesses.loads += 1;
-        if !self.dice.load_hangs() {
+        if !self.fault_rng.load_hangs() {
             self.plane.wheel.at(self.plane.now + cycles, Event::LoadEnds { generation });
         }
     }

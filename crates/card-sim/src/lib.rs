@@ -26,7 +26,6 @@ mod flows;
 mod histogram;
 mod measurement;
 mod memory;
-pub mod offloads;
 mod plane;
 mod profile;
 mod region;
@@ -46,10 +45,10 @@ pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::{Charging, MemoryAccess, Options, Scheduling};
+pub use plane::{Charging, MemoryAccess, Options, RegionPace, Scheduling};
 pub use profile::InvalidProfile;
 pub use shared::SharedSimCard;
-pub use trace::{Fate, Record};
+pub use trace::{PacketOutcome, Record};
 pub use traffic::{
     Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,
 };

@@ -148,7 +148,7 @@ impl Stats {
         }
     }
 
-    /// Mixes a packet's fate into the digest of the trace.
+    /// Mixes a packet's outcome into the digest of the trace.
     #[inline]
     pub(crate) fn mix(&mut self, words: [u64; 3]) {
         for word in words {

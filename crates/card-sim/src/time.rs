@@ -4,6 +4,8 @@
 //! are 4.27 cycles of 4 ns. A [`Meter`] therefore keeps when it is free next as a cycle and an
 //! exact fraction, so that a busy unit serves its bandwidth to the bit, however long it runs.
 
+use std::num::NonZeroU32;
+
 use snic_domain::{Bandwidth, Timestamp};
 
 const NANOS: u128 = 1_000_000_000;
@@ -67,6 +69,13 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
+    /// So many things in so many cycles, whatever the clock.
+    pub(crate) fn per_cycles(things: NonZeroU32, cycles: NonZeroU32) -> Self {
+        let (things, cycles) = (u64::from(things.get()), u64::from(cycles.get()));
+        let common = gcd(things, cycles);
+        Self { cycles: cycles / common, bits: things / common }
+    }
+
     /// What `bits` take, in parts of a cycle: [`Rate::parts`] make one.
     pub(crate) const fn work(self, bits: u64) -> u64 {
         bits * self.cycles

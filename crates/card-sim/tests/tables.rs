@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{Fate, Faults, Header, SimCard, Sizes, TrafficSource};
+use snic_card_sim::{Faults, Header, PacketOutcome, SimCard, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
@@ -474,6 +474,6 @@ proptest! {
         prop_assert_eq!(measured.errors(), 0);
         let ends = rig.card.take_trace();
         prop_assert!(ends.iter().all(|record| record.version <= rig.version));
-        prop_assert!(ends.iter().any(|record| record.fate == Fate::Served));
+        prop_assert!(ends.iter().any(|record| record.outcome == PacketOutcome::Served));
     }
 }

@@ -29,6 +29,7 @@ const ARROWS: &[(&str, To)] = &[
     ("ports", To::Only(&["tables", "bitstream", "domain"])),
     // Packet-level DRFQ is a scheduling mode of the simulated card.
     ("card-sim", To::Only(&["ports", "domain", "tables", "fairness"])),
+    ("offloads", To::Only(&["domain"])), // other designs of a card, for figures
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("store-*", To::Only(&["ports", "domain"])),
     ("api", To::Only(&["domain"])),

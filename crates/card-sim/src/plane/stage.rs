@@ -148,6 +148,7 @@ impl Plane {
             next: NIL,
             waits_since: 0,
             bits: u64::from(bytes) * 8,
+            swallowed_at: 0,
             instance,
             epoch: 0,
             region: row.region,

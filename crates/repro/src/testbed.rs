@@ -1,4 +1,4 @@
-//! The product on a bench: controller, driver session and simulated card in one thread, under
+//! The product on a test bed: controller, driver session and simulated card in one thread, under
 //! virtual time. Nothing here fails and the store is always durable: what is regenerated is the
 //! papers' figures; faults have a simulation of their own.
 
@@ -58,7 +58,7 @@ pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
 
 /// The bench.
 #[derive(Debug)]
-pub struct Lab {
+pub struct Testbed {
     /// The control plane.
     pub controller: Controller,
     /// The card.
@@ -75,7 +75,7 @@ fn card_id() -> Result<CardId> {
     Ok(CardId::new("card0")?)
 }
 
-impl Lab {
+impl Testbed {
     /// A bench with an empty card, one tenant called `lab` and the NTs and bitstreams of `setup`.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
@@ -84,18 +84,19 @@ impl Lab {
         let (images, replies) = (BTreeMap::new(), BTreeMap::new());
         let session = Session::new(Deadlines::default());
         let outbox = Outbox::new();
-        let mut lab = Self { controller, card, session, outbox, now, images, replies, calls: 0 };
+        let mut testbed =
+            Self { controller, card, session, outbox, now, images, replies, calls: 0 };
         let profile = Box::new(setup.card.clone());
-        lab.handle(Event::CardAppeared { card: card_id()?, profile })?;
-        lab.tenant("lab", 1)?;
+        testbed.handle(Event::CardAppeared { card: card_id()?, profile })?;
+        testbed.tenant("lab", 1)?;
         for nt in &setup.nts {
-            lab.ask(Command::CreateNtType(nt.clone()))?;
+            testbed.ask(Command::CreateNtType(nt.clone()))?;
         }
         for chain in &setup.chains {
-            let bitstream = lab.build(setup, chain)?;
-            lab.ask(Command::CreateBitstream(bitstream))?;
+            let bitstream = testbed.build(setup, chain)?;
+            testbed.ask(Command::CreateBitstream(bitstream))?;
         }
-        Ok(lab)
+        Ok(testbed)
     }
 
     fn build(&mut self, setup: &Setup<'_>, chain: Chain<'_>) -> Result<Bitstream> {

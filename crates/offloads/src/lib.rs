@@ -16,11 +16,16 @@
 //! are all that differs. Cycles are the data path's; units may be slower and narrower.
 
 mod engine;
+mod packets;
 mod run;
 mod unit;
 
-pub use run::{FlowMeasurement, Outcome, Workload};
+pub use run::{FlowMeasurement, Measurement, Workload};
 
+/// Shortest frame of Ethernet, in bytes.
+const FRAME_BYTES_MIN: u32 = 64;
+/// Longest jumbo frame, in bytes.
+const FRAME_BYTES_MAX: u32 = 9_216;
 /// Most offloads of a design: a chain is a mask of a byte in the wrappers of a region too.
 const OFFLOADS_MAX: usize = 8;
 /// Fastest clock, in Hz: ten times what any FPGA or ASIC data path runs at.
@@ -150,7 +155,7 @@ impl Design {
                 return wrong(key("delay_cycles"), offload.delay_cycles, "must be under 10^6");
             }
         }
-        if self.fifo_bytes < u64::from(crate::FRAME_BYTES_MAX) {
+        if self.fifo_bytes < u64::from(FRAME_BYTES_MAX) {
             return wrong("fifo_bytes", self.fifo_bytes, "must hold the largest frame");
         }
         match self.scheduler {

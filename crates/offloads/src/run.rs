@@ -4,10 +4,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::Bandwidth;
 
-use super::engine::Engine;
-use super::{Design, Flow, InvalidDesign, wrong};
-use crate::time::{Clock, Meter};
-use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
+use crate::engine::Engine;
+use crate::{Design, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Flow, InvalidDesign, wrong};
 
 /// What is sent, and when it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +45,7 @@ pub struct FlowMeasurement {
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct Measurement {
     /// Bits of packets that came out a second.
     pub served: Bandwidth,
     /// By flow and size; flows of which no packet of a size came out are left out.
@@ -92,22 +90,21 @@ impl Workload {
     }
 
     /// Sends it all through a design. The same design and workload give the same numbers anywhere.
-    pub fn run(&self, design: &Design) -> Result<Outcome, InvalidDesign> {
+    pub fn run(&self, design: &Design) -> Result<Measurement, InvalidDesign> {
         design.check()?;
         self.check(design)?;
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        let clock = Clock::new(design.clock_hz);
-        let rate = clock.rate(self.rate.get());
-        let Some(mut schedule) = rate.map(Meter::new) else {
-            return wrong("rate", self.rate, "must be over zero");
-        };
+        // Bits sent so far: the next packet comes when they are through at the rate.
+        let mut sent = 0_u128;
         let shares: u32 = self.flows.iter().map(|flow| flow.share).sum();
         let mut engine = Engine::new(design, &self.flows);
         let mut sink = Sink::new(self);
         for _ in 0..self.packets {
             let bytes = self.sizes[rng.random_range(0..self.sizes.len())];
             let flow = draw_flow(&self.flows, rng.random_range(0..shares));
-            let at = schedule.serve(0, u64::from(bytes) * 8).start;
+            let at = (sent * u128::from(design.clock_hz)).div_ceil(self.rate.get().into());
+            let at = u64::try_from(at).unwrap_or(u64::MAX);
+            sent += u128::from(bytes) * 8;
             engine.run(at + 1);
             engine.now = engine.now.max(at);
             engine.inject(at, flow, bytes);
@@ -118,8 +115,15 @@ impl Workload {
         if let Err(reason) = engine.check_rest() {
             debug_assert!(false, "{reason}");
         }
-        Ok(sink.outcome(clock, engine.packets.capacity()))
+        Ok(sink.measurement(design.clock_hz, engine.packets.most()))
     }
+}
+
+/// What so many bytes in so many cycles are a second; zero in no time.
+fn bandwidth(bytes: u64, cycles: u64, clock_hz: u64) -> Bandwidth {
+    let bits = u128::from(bytes) * 8 * u128::from(clock_hz);
+    let bps = bits.checked_div(u128::from(cycles)).unwrap_or(0);
+    Bandwidth::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
 }
 
 fn draw_flow(flows: &[Flow], mut draw: u32) -> usize {
@@ -173,7 +177,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    fn outcome(self, clock: Clock, in_flight_max: usize) -> Outcome {
+    fn measurement(self, clock_hz: u64, in_flight_max: usize) -> Measurement {
         let sizes = &self.workload.sizes;
         let measured = |(cell, &(packets, sum, min, max)): (usize, &(u64, u64, u64, u64))| {
             (packets > 0).then(|| FlowMeasurement {
@@ -186,8 +190,8 @@ impl<'a> Sink<'a> {
             })
         };
         let cycles = self.end - self.begin;
-        Outcome {
-            served: clock.bandwidth(self.bytes, cycles),
+        Measurement {
+            served: bandwidth(self.bytes, cycles, clock_hz),
             flows: self.cells.iter().enumerate().filter_map(measured).collect(),
             mean: self.latency as f64 / (self.workload.to - self.workload.from) as f64,
             in_flight_max,

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::unit::{Held, Unit, cycles};
 use super::{Design, Flow, Offload, Panic, Scheduler, units};
-use crate::slab::Slab;
+use crate::packets::Packets;
 
 /// A packet on its way.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ pub(super) struct Engine<'a> {
     pub(super) now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
-    pub(super) packets: Slab<Packet>,
+    pub(super) packets: Packets,
     stations: Vec<Station>,
     /// Until when a sender is busy, by sender.
     busy: Vec<u64>,
@@ -119,7 +119,7 @@ impl<'a> Engine<'a> {
             now: 0,
             events: BinaryHeap::new(),
             order: 0,
-            packets: Slab::default(),
+            packets: Packets::default(),
             stations: design.offloads.iter().map(station).collect(),
             busy: vec![0; design.offloads.len() + 1],
             fresh: vec![BinaryHeap::new(); design.offloads.len()],
