@@ -1,5 +1,6 @@
-//! What is sent to a card to load a region: the bitstream between two streams of the daemon's own,
-//! which set MASK, CTL0 and CTL1 to what every bitstream expects.
+//! What a card should be sent to load a region: the bitstream between two streams of the daemon's own,
+//! which set MASK, CTL0 and CTL1 to what every bitstream expects. The card's thread does not call this
+//! yet: it sends the stored bytes as they are.
 //!
 //! ```text
 //! control stream │ the bitstream's own streams │ control stream

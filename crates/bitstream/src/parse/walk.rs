@@ -60,9 +60,9 @@ impl<'a> Found<'a> {
 }
 
 /// The registers of a die that keep their values from stream to stream, and would from file to
-/// file: so nothing is believed of them that this file has not written. Only bit 17 of CTL1 is known to be
-/// clear: no file that leaves it set is taken ([`Found::check_end`]), and each load writes it
-/// ([`crate::with_known_control`]).
+/// file: so nothing is believed of them that this file has not written. Only bit 17 of CTL1 is taken
+/// for clear at the beginning: no file that leaves it set is taken ([`Found::check_end`]), and
+/// [`crate::with_known_control`] clears it where something else may have been loaded.
 #[derive(Debug, Default)]
 struct Control {
     mask: Option<u32>,
