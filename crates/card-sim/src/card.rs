@@ -3,7 +3,7 @@
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
-use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_ports::card::{Buffers, Card, CardError, Registers, image};
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
 };
@@ -285,7 +285,9 @@ impl SimCard {
             return self.controller.refuse(LOAD_ERROR_REGION);
         };
         let bytes = u64::from(request.bytes);
-        let fits = bytes <= self.profile.regions[number].bitstream_max.get();
+        // The profile's limit is the bitstream's own; the streams around it come on top.
+        let fits =
+            bytes <= self.profile.regions[number].bitstream_max.get() + image::CONTROL_BYTES_MAX;
         let buffer = self.memory.buffer(request.buffer());
         let Some(buffer) = buffer.filter(|buffer| fits && bytes <= buffer.len() as u64) else {
             return self.controller.refuse(LOAD_ERROR_PACKETS);

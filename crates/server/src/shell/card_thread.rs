@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardReport, Event};
-use snic_domain::CardId;
+use snic_domain::{CardId, Digest};
 use snic_ports::card::Card;
+use snic_ports::card::image::with_known_control;
 use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
@@ -161,15 +162,27 @@ fn serve(
     }
 }
 
+/// What is sent to load a region: the stored bytes between streams that set the control registers.
+fn region_bytes(digest: Digest, store: &dyn Store) -> Option<Arc<[u8]>> {
+    let bytes = match store.get_blob(digest) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::error!(%digest, %error, "a bitstream's bytes could not be read");
+            return None;
+        }
+    };
+    match with_known_control(&bytes) {
+        Ok(bytes) => Some(Arc::from(bytes)),
+        Err(error) => {
+            tracing::error!(%digest, %error, "a stored bitstream is not valid and is not loaded");
+            None
+        }
+    }
+}
+
 fn submit(session: &mut Session, command: CardCommand, store: &dyn Store) {
     let bytes = match &command {
-        CardCommand::Load { digest, .. } => match store.get_blob(*digest) {
-            Ok(bytes) => Some(Arc::from(bytes)),
-            Err(error) => {
-                tracing::error!(%digest, %error, "a bitstream's bytes could not be read");
-                None
-            }
-        },
+        CardCommand::Load { digest, .. } => region_bytes(*digest, store),
         _ => None,
     };
     session.submit(command, bytes);
