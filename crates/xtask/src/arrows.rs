@@ -30,6 +30,7 @@ const ARROWS: &[(&str, To)] = &[
     // Packet-level DRFQ is a scheduling mode of the simulated card.
     ("card-sim", To::Only(&["ports", "domain", "tables", "fairness"])),
     ("card-*", To::Only(&["ports", "domain", "tables"])),
+    ("nts", To::Only(&["domain"])),
     ("store-*", To::Only(&["ports", "domain"])),
     ("api", To::Only(&["domain"])),
     ("server", To::Only(&["api", "audit", "controller", "ports", "telemetry", "domain", "web"])),
@@ -42,7 +43,7 @@ const ARROWS: &[(&str, To)] = &[
     // bitstream: test images, built without a server
     ("cli", To::Only(&["api", "bitstream", "client", "dagfile", "domain", "top"])),
     ("repro", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask", "daemon", "api", "server"])),
-    ("daemon", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask"])),
+    ("daemon", To::AnyBut(&["cli", "client", "dagfile", "nts", "top", "xtask"])),
     ("integration", To::AnyBut(&[])),
     ("xtask", To::Only(&[])),
 ];

@@ -27,6 +27,8 @@ enum Sign {
 const PACKAGES: &[Package] = &[
     program("e2fsprogs", "mkfs.ext4", "power-cut tests of the store, on a file system of their own"),
     file("python3-scipy", "/usr/lib/python3/dist-packages/scipy/optimize/_milp.py", "the HiGHS oracle of the planner tests"),
+    program("memcached", "memcached", "tests of the key-value cache NT, whose answers must be memcached's"),
+    file("python3-cryptography", "/usr/lib/python3/dist-packages/cryptography/__init__.py", "tests of the ESP NT, against OpenSSL's AES-GCM"),
     program("prometheus", "promtool", "tests of the metrics and alert rules"),
     program("libvirt-daemon-system", "libvirtd", "the test of snic-hook with libvirt"),
     file("libvirt-daemon-driver-qemu", "/var/lib/dpkg/info/libvirt-daemon-driver-qemu.list", "the test of snic-hook with libvirt"),

@@ -1,0 +1,93 @@
+//! NT types by name.
+
+use crate::aging::KeyedHash;
+use crate::config::Schema;
+use crate::task::{Instance, NetworkTask};
+use crate::tasks;
+
+type Make = fn(KeyedHash) -> Box<dyn NetworkTask>;
+
+/// One line a type: its schema, which holds its name, and how to make one.
+const TASKS: &[(&Schema, Make)] = &[
+    (&tasks::checksum::SCHEMA, |_| Box::new(tasks::checksum::Checksum::default())),
+    (&tasks::esp::SCHEMA, |_| Box::new(tasks::esp::Esp::default())),
+    (&tasks::firewall::SCHEMA, |hash| Box::new(tasks::firewall::Firewall::new(hash))),
+    (&tasks::kv_cache::SCHEMA, |hash| Box::new(tasks::kv_cache::KvCache::new(hash))),
+    (&tasks::kv_replication::SCHEMA, |hash| {
+        Box::new(tasks::kv_replication::KvReplication::new(hash))
+    }),
+    (&tasks::load_balancer::SCHEMA, |hash| Box::new(tasks::load_balancer::LoadBalancer::new(hash))),
+    (&tasks::nat::SCHEMA, |hash| Box::new(tasks::nat::Nat::new(hash))),
+    (&tasks::policer::SCHEMA, |_| Box::new(tasks::policer::Policer::default())),
+    (&tasks::vxlan::SCHEMA, |_| Box::new(tasks::vxlan::Vxlan::default())),
+];
+
+/// The names of all NT types of this crate.
+pub const NT_TYPES: [&str; TASKS.len()] = {
+    let mut names = [""; TASKS.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = TASKS[index].0.nt_type;
+        index += 1;
+    }
+    names
+};
+
+/// An NT type that this crate does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no network task of type {0:?}; known types: {known}", known = NT_TYPES.join(", "))]
+pub struct UnknownNtType(pub String);
+
+/// A new NT without configuration. `seed` is a random number that senders of packets do not know: it
+/// keeps them from choosing flows that collide in tables.
+///
+/// # Errors
+/// There is no such type.
+pub fn create(nt_type: &str, seed: u64) -> Result<Instance, UnknownNtType> {
+    let (schema, make) = find(nt_type)?;
+    Ok(Instance::new(make(KeyedHash(seed, schema.version.into())), schema))
+}
+
+/// What configurations of an NT type look like.
+///
+/// # Errors
+/// There is no such type.
+pub fn schema(nt_type: &str) -> Result<&'static Schema, UnknownNtType> {
+    find(nt_type).map(|(schema, _)| schema)
+}
+
+fn find(nt_type: &str) -> Result<(&'static Schema, Make), UnknownNtType> {
+    let found = TASKS.iter().find(|(schema, _)| schema.nt_type == nt_type);
+    found.copied().ok_or_else(|| UnknownNtType(nt_type.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_sorted_and_found_by_name() {
+        assert!(NT_TYPES.is_sorted());
+        for name in NT_TYPES {
+            assert_eq!(schema(name).unwrap().nt_type, name);
+            assert!(create(name, 0).is_ok());
+        }
+        let unknown = create("router", 0).err().unwrap().to_string();
+        assert!(unknown.starts_with("there is no network task of type \"router\"; known types: "));
+    }
+
+    #[test]
+    fn every_field_says_what_it_is_for() {
+        use crate::config::{Field, Kind};
+        fn check(fields: &[Field]) {
+            for field in fields {
+                assert!(field.description.ends_with('.'), "{}", field.name);
+                match &field.kind {
+                    Kind::Object(fields) | Kind::Objects { fields, .. } => check(fields),
+                    _ => {}
+                }
+            }
+        }
+        TASKS.iter().for_each(|(schema, _)| check(schema.fields));
+    }
+}

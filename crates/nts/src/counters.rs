@@ -1,0 +1,163 @@
+//! What happened to packets, with a counter for each reason to drop one.
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a packet was dropped. The text is the name of the counter.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum DropReason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The counter's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The NT has no configuration yet.
+    Unconfigured = "unconfigured",
+    /// The frame ends before what its headers announce.
+    Truncated = "truncated",
+    /// A header contradicts itself.
+    Malformed = "malformed",
+    /// A checksum is wrong.
+    BadChecksum = "bad_checksum",
+    /// A rule of the firewall, or its default, drops it.
+    Rule = "rule",
+    /// No rule accepts it and it belongs to no connection.
+    NoConnection = "no_connection",
+    /// A later fragment whose first fragment was not seen or not let through.
+    FragmentWithoutFirst = "fragment_without_first",
+    /// A first fragment without the whole transport header, or one that would overwrite it (RFC 3128).
+    TinyFragment = "tiny_fragment",
+    /// A fragment where a whole packet is needed.
+    Fragment = "fragment",
+    /// The table of connections, mappings or outstanding requests is full.
+    TableFull = "table_full",
+    /// No external port is free.
+    PortsExhausted = "ports_exhausted",
+    /// No mapping or static forward for the destination.
+    NoMapping = "no_mapping",
+    /// The transport protocol cannot be translated.
+    UnsupportedProtocol = "unsupported_protocol",
+    /// Over the configured rate.
+    RateExceeded = "rate_exceeded",
+    /// No backend to send it to.
+    NoBackend = "no_backend",
+    /// The packet and its new headers are larger than the largest packet.
+    TooLarge = "too_large",
+    /// The packet buffer has no room for new headers, or the pool has no buffer left.
+    NoBuffer = "no_buffer",
+    /// Its security parameters index is not ours.
+    UnknownSpi = "unknown_spi",
+    /// The integrity check failed.
+    NotAuthentic = "not_authentic",
+    /// Its sequence number was seen before or is behind the anti-replay window.
+    Replayed = "replayed",
+    /// All sequence numbers of the key are used: a new key is needed.
+    SequenceExhausted = "sequence_exhausted",
+    /// Padding or next header inside the encrypted part are not what RFC 4303 says.
+    BadPadding = "bad_padding",
+    /// A dummy packet of RFC 4303, made to hide traffic.
+    Dummy = "dummy",
+    /// Its addresses are not those of the tunnel.
+    NotForTunnel = "not_for_tunnel",
+    /// Congestion was marked on a packet whose inner header cannot say so (RFC 6040).
+    CongestionLost = "congestion_lost",
+    /// Its VXLAN network identifier is not ours.
+    WrongVni = "wrong_vni",
+    /// A frame with a VLAN tag where RFC 7348 allows none.
+    InnerVlan = "inner_vlan",
+    /// Nothing of it is new: a repeated or out-of-order segment of the reliable transport.
+    OutOfOrder = "out_of_order",
+    /// The window of the reliable transport is full.
+    WindowFull = "window_full",
+    /// The peer of the reliable transport has not acknowledged for too long.
+    PeerUnreachable = "peer_unreachable",
+    /// An answer to no outstanding request.
+    UnexpectedReply = "unexpected_reply",
+}
+
+/// What happened to the packets of one NT. Every packet that went in is in exactly one of
+/// `forwarded`, `replied`, `consumed` and the drops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that went in.
+    pub received: u64,
+    /// Packets that went on.
+    pub forwarded: u64,
+    /// Packets sent back to where they came from.
+    pub replied: u64,
+    /// Packets that the NT kept or used up, such as acknowledgements.
+    pub consumed: u64,
+    /// Packets that the NT made.
+    pub emitted: u64,
+    /// Packets that the NT wanted to make when no buffer was free.
+    pub not_emitted: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            received: 0,
+            forwarded: 0,
+            replied: 0,
+            consumed: 0,
+            emitted: 0,
+            not_emitted: 0,
+            dropped: [0; DropReason::ALL.len()],
+        }
+    }
+}
+
+impl Counters {
+    /// How many packets were dropped for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Counts one drop.
+    pub fn count_drop(&mut self, reason: DropReason) {
+        self.dropped[reason as usize] += 1;
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        let all = DropReason::ALL.iter().map(|reason| (*reason, self.dropped(*reason)));
+        all.filter(|(_, count)| *count > 0)
+    }
+
+    /// All drops.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_counter_and_a_name_of_its_own() {
+        let names: BTreeSet<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), DropReason::ALL.len());
+        let mut counters = Counters::default();
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+            (0..=index).for_each(|_| counters.count_drop(*reason));
+        }
+        let counts: Vec<_> = counters.drops().map(|(_, count)| count).collect();
+        assert!(counts.iter().copied().eq(1..=DropReason::ALL.len() as u64));
+        assert_eq!(counters.dropped_total(), counts.iter().sum::<u64>());
+    }
+}

@@ -1,0 +1,30 @@
+//! Functional network tasks: bytes in, bytes out.
+//!
+//! A simulated NT delays a packet; these change it. Each NT is a state machine without I/O, clock or
+//! randomness of its own, so a card process, a test and a fuzzer run the same code:
+//!
+//! ```text
+//!  configuration (JSON, checked against the type's schema) ──► configure
+//!  packet with headroom ──► process(packet, context: now, random, pool) ──► verdict, emitted packets
+//!  saved state ◄── save / restore ──► saved state
+//! ```
+//!
+//! Three rules hold for every NT, whatever the bytes are: it never panics, it allocates nothing per
+//! packet (packets come from a bounded [`Pool`], tables have a fixed capacity), and a packet that it
+//! does not let through is counted under a [`DropReason`].
+
+mod aging;
+mod catalogue;
+pub mod config;
+mod counters;
+mod packet;
+mod state;
+mod task;
+mod tasks;
+pub mod wire;
+
+pub use catalogue::{NT_TYPES, UnknownNtType, create, schema};
+pub use counters::{Counters, DropReason};
+pub use packet::{HEADROOM, NoRoom, Packet, Pool};
+pub use state::{InvalidState, STATE_BYTES_MAX};
+pub use task::{Context, Direction, Emitted, Instance, NetworkTask, Verdict};

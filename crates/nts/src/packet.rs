@@ -1,0 +1,238 @@
+//! Packet buffers from a bounded pool.
+//!
+//! A buffer is allocated once and goes back to its pool when its packet is dropped, whoever drops
+//! it. The pool's size is the limit on packets in the card: when it is empty, a port drops what
+//! arrives, and an NT that wants to emit a packet counts that it could not.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Room before a received frame: the outer headers of VXLAN over IPv6 (70 bytes) around those of ESP
+/// over IPv6 (56 bytes), rounded up to two cache lines.
+pub const HEADROOM: usize = 128;
+
+/// A fixed number of buffers of one size.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    home: Arc<Home>,
+}
+
+#[derive(Debug)]
+struct Home {
+    free: Mutex<Vec<Box<[u8]>>>,
+    capacity: usize,
+    frame_bytes_max: usize,
+}
+
+/// A packet needs more room than its buffer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{needed} bytes do not fit into the {available} that the buffer has left")]
+pub struct NoRoom {
+    /// Bytes asked for.
+    pub needed: usize,
+    /// Bytes left on that side.
+    pub available: usize,
+}
+
+impl Pool {
+    /// `capacity` buffers for frames of up to `frame_bytes_max` bytes, with [`HEADROOM`] before each.
+    pub fn new(capacity: usize, frame_bytes_max: usize) -> Self {
+        let buffer = || vec![0; HEADROOM + frame_bytes_max].into_boxed_slice();
+        let free = Mutex::new((0..capacity).map(|_| buffer()).collect());
+        Self { home: Arc::new(Home { free, capacity, frame_bytes_max }) }
+    }
+
+    /// An empty packet; `None` while all buffers are in use.
+    pub fn take(&self) -> Option<Packet> {
+        let buffer = self.home.free.lock().pop()?;
+        Some(Packet { buffer, start: HEADROOM, end: HEADROOM, home: Arc::clone(&self.home) })
+    }
+
+    /// A packet that holds a copy of `frame`; `None` while all buffers are in use, or for a frame
+    /// that is larger than the pool's.
+    pub fn copy_of(&self, frame: &[u8]) -> Option<Packet> {
+        if frame.len() > self.home.frame_bytes_max {
+            return None;
+        }
+        let mut packet = self.take()?;
+        packet.replace(frame).expect("the length was compared with the pool's above");
+        Some(packet)
+    }
+
+    /// Buffers that are not in use.
+    pub fn available(&self) -> usize {
+        self.home.free.lock().len()
+    }
+
+    /// All buffers.
+    pub fn capacity(&self) -> usize {
+        self.home.capacity
+    }
+
+    /// Bytes of memory that all buffers take.
+    pub fn memory_bytes(&self) -> usize {
+        self.home.capacity * (HEADROOM + self.home.frame_bytes_max)
+    }
+}
+
+/// One frame in a buffer, with room around it.
+#[derive(Debug)]
+pub struct Packet {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    home: Arc<Home>,
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.home.free.lock().push(buffer);
+    }
+}
+
+impl Packet {
+    /// The frame.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The frame, to change.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    /// Length of the frame.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether the frame has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Replaces the frame by a copy of `frame`.
+    ///
+    /// # Errors
+    /// The frame is larger than the buffer; the packet is unchanged.
+    pub fn replace(&mut self, frame: &[u8]) -> Result<(), NoRoom> {
+        let start = HEADROOM.min(self.buffer.len());
+        let available = self.buffer.len() - start;
+        if frame.len() > available {
+            return Err(NoRoom { needed: frame.len(), available });
+        }
+        self.start = start;
+        self.end = start + frame.len();
+        self.bytes_mut().copy_from_slice(frame);
+        Ok(())
+    }
+
+    /// Adds `count` bytes of undefined content at the front.
+    ///
+    /// # Errors
+    /// There is less headroom; the packet is unchanged.
+    pub fn grow_front(&mut self, count: usize) -> Result<(), NoRoom> {
+        if count > self.start {
+            return Err(NoRoom { needed: count, available: self.start });
+        }
+        self.start -= count;
+        Ok(())
+    }
+
+    /// Removes up to `count` bytes from the front.
+    pub fn shrink_front(&mut self, count: usize) {
+        self.start += count.min(self.len());
+    }
+
+    /// Adds `count` bytes of undefined content at the end.
+    ///
+    /// # Errors
+    /// There is less room behind the frame; the packet is unchanged.
+    pub fn grow_back(&mut self, count: usize) -> Result<(), NoRoom> {
+        let available = self.buffer.len() - self.end;
+        if count > available {
+            return Err(NoRoom { needed: count, available });
+        }
+        self.end += count;
+        Ok(())
+    }
+
+    /// Cuts the frame to at most `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.end = self.start + length.min(self.len());
+    }
+
+    /// Opens a gap of `count` undefined bytes at offset `at`: what is before it moves to the front.
+    ///
+    /// # Errors
+    /// There is less headroom; the packet is unchanged.
+    ///
+    /// # Panics
+    /// `at` is beyond the frame.
+    pub fn open_gap(&mut self, at: usize, count: usize) -> Result<(), NoRoom> {
+        assert!(at <= self.len(), "a gap at {at} in a frame of {} bytes", self.len());
+        self.grow_front(count)?;
+        self.bytes_mut().copy_within(count..count + at, 0);
+        Ok(())
+    }
+
+    /// Removes `count` bytes at offset `at`: what is before them moves back.
+    ///
+    /// # Panics
+    /// The bytes are not all in the frame.
+    pub fn close_gap(&mut self, at: usize, count: usize) {
+        assert!(at + count <= self.len(), "{count} bytes at {at} of {}", self.len());
+        self.bytes_mut().copy_within(0..at, count);
+        self.shrink_front(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_and_no_more_exist_than_were_made() {
+        let pool = Pool::new(2, 64);
+        let (first, second) = (pool.take().unwrap(), pool.copy_of(&[1; 64]).unwrap());
+        assert!(pool.take().is_none());
+        assert_eq!(second.bytes(), [1; 64]);
+        drop(first);
+        assert_eq!(pool.available(), 1);
+        std::thread::spawn(move || drop(second)).join().unwrap();
+        assert_eq!(pool.available(), pool.capacity());
+        assert!(pool.copy_of(&[0; 65]).is_none());
+        assert_eq!(pool.memory_bytes(), 2 * (64 + HEADROOM));
+    }
+
+    #[test]
+    fn gaps_move_what_is_before_them() {
+        let pool = Pool::new(1, 8);
+        let mut packet = pool.copy_of(b"headtail").unwrap();
+        packet.open_gap(4, 3).unwrap();
+        packet.bytes_mut()[4..7].copy_from_slice(b"-+-");
+        assert_eq!(packet.bytes(), b"head-+-tail");
+        packet.close_gap(2, 5);
+        assert_eq!(packet.bytes(), b"hetail");
+        assert_eq!(packet.open_gap(0, HEADROOM + 3), Err(NoRoom { needed: 131, available: 130 }));
+        assert_eq!(packet.bytes(), b"hetail");
+        packet.truncate(2);
+        assert_eq!(packet.bytes(), b"he");
+    }
+
+    #[test]
+    fn no_side_grows_over_its_room() {
+        let pool = Pool::new(1, 8);
+        let mut packet = pool.copy_of(b"frame").unwrap();
+        assert!(packet.grow_back(3).is_ok());
+        assert_eq!(packet.grow_back(1), Err(NoRoom { needed: 1, available: 0 }));
+        assert!(packet.grow_front(HEADROOM).is_ok());
+        assert!(packet.grow_front(1).is_err());
+        packet.shrink_front(usize::MAX);
+        assert!(packet.is_empty());
+        assert!(packet.replace(b"12345678").is_ok());
+        assert_eq!(packet.len(), 8);
+    }
+}

@@ -1,0 +1,225 @@
+//! What an NT is: configured, given packets, saved and restored.
+
+use rand::RngCore;
+use snic_domain::Timestamp;
+
+use crate::config::{Configuration, InvalidConfiguration};
+use crate::packet::{Packet, Pool};
+use crate::{Counters, DropReason, InvalidState};
+
+/// Which way a packet leaves an NT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// On, to what follows in the DAG.
+    Onward,
+    /// Back, to where packets of this NT come from.
+    Back,
+}
+
+/// What becomes of the packet that was processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on, as the NT has left it.
+    Forward,
+    /// It goes back to where it came from, as the NT has left it.
+    Reply,
+    /// The NT has used it up; nothing is wrong.
+    Consume,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// Packets that an NT makes, apart from the one it was given.
+#[derive(Debug)]
+pub struct Emitted {
+    pool: Pool,
+    packets: Vec<(Direction, Packet)>,
+    missed: u64,
+}
+
+impl Emitted {
+    /// Most packets of one call: the largest burst that a timer of an NT may send.
+    pub const PACKETS_MAX: usize = 1_024;
+
+    /// Nothing yet; packets come from `pool`.
+    pub fn new(pool: Pool) -> Self {
+        let packets = Vec::with_capacity(Self::PACKETS_MAX.min(pool.capacity()));
+        Self { pool, packets, missed: 0 }
+    }
+
+    /// Emits a copy of `frame`; counted as missed when there is no buffer for it.
+    pub fn copy(&mut self, direction: Direction, frame: &[u8]) {
+        self.with(direction, frame, |_| ());
+    }
+
+    /// Emits a copy of `frame` after `change`; counted as missed when there is no buffer for it.
+    pub fn with(&mut self, direction: Direction, frame: &[u8], change: impl FnOnce(&mut [u8])) {
+        let has_room = self.packets.len() < self.packets.capacity();
+        match self.pool.copy_of(frame).filter(|_| has_room) {
+            Some(mut packet) => {
+                change(packet.bytes_mut());
+                self.packets.push((direction, packet));
+            }
+            None => self.missed += 1,
+        }
+    }
+
+    /// Takes the packets out, in the order in which they were emitted.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Direction, Packet)> + '_ {
+        self.packets.drain(..)
+    }
+
+    /// Packets that wait to be taken out.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether no packet waits.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+}
+
+/// What an NT knows of the world while it works.
+pub struct Context<'a> {
+    /// The card's time.
+    pub now: Timestamp,
+    /// Random numbers, from the card's seed.
+    pub random: &'a mut dyn RngCore,
+    /// Where additional packets go.
+    pub emitted: &'a mut Emitted,
+}
+
+/// A network task. Implementations hold a fixed amount of memory once configured, and answer any
+/// bytes with a verdict. Calls come from one thread.
+pub trait NetworkTask: Send {
+    /// Takes a configuration that its schema has accepted. Connections and other state stay where the
+    /// new configuration still allows them. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// Two fields contradict each other, or a value passes the schema and means nothing.
+    fn configure(
+        &mut self,
+        now: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration>;
+
+    /// Works on one packet. Packets made on the way go to the context.
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict;
+
+    /// When [`NetworkTask::wake`] is to be called, for NTs with timers.
+    fn next_wake(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Does what was due.
+    fn wake(&mut self, _context: &mut Context<'_>) {}
+
+    /// Appends the state that a load of the region would lose. Times are saved as what is left of
+    /// them at `now`.
+    fn save(&self, _now: Timestamp, _out: &mut Vec<u8>) {}
+
+    /// Takes over saved state, instead of its own. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// The bytes are not a state of this NT type, or do not fit its configuration.
+    fn restore(&mut self, _now: Timestamp, _bytes: &[u8]) -> Result<(), InvalidState> {
+        Ok(())
+    }
+}
+
+/// An NT in its slot: the task, its configuration's version, its counters.
+pub struct Instance {
+    task: Box<dyn NetworkTask>,
+    schema: &'static crate::config::Schema,
+    configuration: Option<Configuration>,
+    counters: Counters,
+}
+
+impl Instance {
+    pub(crate) fn new(task: Box<dyn NetworkTask>, schema: &'static crate::config::Schema) -> Self {
+        Self { task, schema, configuration: None, counters: Counters::default() }
+    }
+
+    /// Checks `bytes` against the schema and gives them to the NT. On an error the old
+    /// configuration holds.
+    ///
+    /// # Errors
+    /// The version is not known, or a field is not allowed; the error names field, value and what is
+    /// allowed.
+    pub fn configure(
+        &mut self,
+        now: Timestamp,
+        version: u16,
+        bytes: &[u8],
+    ) -> Result<(), InvalidConfiguration> {
+        let configuration = self.schema.check(version, bytes)?;
+        self.task.configure(now, &configuration)?;
+        self.configuration = Some(configuration);
+        Ok(())
+    }
+
+    /// The configuration in force, secrets replaced by digests.
+    pub fn configuration(&self) -> Option<serde_json::Value> {
+        self.configuration.as_ref().map(Configuration::redacted)
+    }
+
+    /// Works on one packet, and counts it.
+    pub fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        self.counters.received += 1;
+        let verdict = match self.configuration {
+            Some(_) => self.observed(context, |task, context| task.process(packet, context)),
+            None => Verdict::Drop(DropReason::Unconfigured),
+        };
+        match verdict {
+            Verdict::Forward => self.counters.forwarded += 1,
+            Verdict::Reply => self.counters.replied += 1,
+            Verdict::Consume => self.counters.consumed += 1,
+            Verdict::Drop(reason) => self.counters.count_drop(reason),
+        }
+        verdict
+    }
+
+    /// When [`Instance::wake`] is to be called.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        self.task.next_wake()
+    }
+
+    /// Does what was due.
+    pub fn wake(&mut self, context: &mut Context<'_>) {
+        self.observed(context, |task, context| task.wake(context));
+    }
+
+    /// Runs the task and counts what it emits.
+    fn observed<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        run: impl FnOnce(&mut dyn NetworkTask, &mut Context<'_>) -> T,
+    ) -> T {
+        let before = context.emitted.packets.len();
+        let result = run(self.task.as_mut(), context);
+        self.counters.emitted += (context.emitted.packets.len() - before) as u64;
+        self.counters.not_emitted += std::mem::take(&mut context.emitted.missed);
+        result
+    }
+
+    /// The state that a load of the region would lose, of at most [`crate::STATE_BYTES_MAX`] bytes.
+    pub fn save(&self, now: Timestamp) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.task.save(now, &mut out);
+        out
+    }
+
+    /// Takes over saved state. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// The bytes are not a state of this NT type, or do not fit its configuration.
+    pub fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        self.task.restore(now, bytes)
+    }
+
+    /// What happened to its packets.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,275 @@
+//! ESP in tunnel mode with AES-GCM (RFC 4303, RFC 4106), as Linux has it under
+//! `ip xfrm state … mode tunnel aead 'rfc4106(gcm(aes))' … 128`.
+//!
+//! ```text
+//!  Ethernet │ IP                                            packet between the prefixes
+//!  Ethernet │ outer IP │ SPI, number │ IV │ IP … padding │ ICV     on the way to the other end
+//!                                          └─ encrypted ─┘
+//! ```
+//!
+//! Sequence numbers have 32 bits and never start again: when they are used up, packets are dropped
+//! until a new key is configured. Replays are detected within a window. The Ethernet header stays.
+
+mod association;
+mod replay;
+mod settings;
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{Digest, Timestamp};
+
+use association::{HEADER_BYTES, ICV_BYTES, IV_BYTES, Inbound, Outbound};
+use replay::ReplayWindow;
+use settings::{Other, Settings};
+
+pub(crate) use settings::SCHEMA;
+
+use super::ecn;
+use crate::config::{Configuration, InvalidConfiguration};
+use crate::state::{self, InvalidState};
+use crate::wire::{
+    self, Fragment, Frame, IcmpMessage, Layout, TunnelHeader, parse_ip, protocol, read_u32,
+};
+use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+
+const STATE_VERSION: u16 = 1;
+/// Hops of the outer header, as Linux sends.
+const HOP_LIMIT: u8 = 64;
+/// Padding length and next header, at the end of what is encrypted.
+const TRAILER_BYTES: usize = 2;
+/// What is encrypted ends on a word of 4 bytes (RFC 4303, section 2.4).
+const ALIGNMENT: usize = 4;
+
+/// The NT.
+#[derive(Default)]
+pub(crate) struct Esp {
+    active: Option<Active>,
+}
+
+struct Active {
+    settings: Settings,
+    outbound: Option<Outbound>,
+    inbound: Vec<Inbound>,
+}
+
+/// What is saved: numbers, no keys. Associations are named by index and digest of the key.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    outbound: Option<(u32, Digest, u32)>,
+    inbound: Vec<(u32, Digest, ReplayWindow)>,
+}
+
+impl NetworkTask for Esp {
+    fn configure(
+        &mut self,
+        _: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration> {
+        let settings: Settings = configuration.read()?;
+        settings.check()?;
+        let mut new = Active::new(settings);
+        if let Some(old) = self.active.take() {
+            new.succeed(old);
+        }
+        self.active = Some(new);
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Some(active) = &mut self.active else {
+            return Verdict::Drop(DropReason::Unconfigured);
+        };
+        let layout = match wire::parse(packet.bytes()) {
+            Ok(Frame::Ip(layout)) => layout,
+            Ok(Frame::Other(_)) => return Verdict::Forward,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        let is_from_tunnel =
+            layout.protocol == protocol::ESP && layout.destination == active.settings.local;
+        let done = if is_from_tunnel {
+            active.decapsulate(packet, &layout)
+        } else if active.settings.protects(layout.source, layout.destination) {
+            active.encapsulate(packet, &layout, context)
+        } else {
+            active.pass_other(packet.bytes(), &layout)
+        };
+        done.map_or_else(Verdict::Drop, |()| Verdict::Forward)
+    }
+
+    fn save(&self, _: Timestamp, out: &mut Vec<u8>) {
+        let active = self.active.as_ref();
+        let outbound = active.and_then(|active| active.outbound.as_ref());
+        let named = |(spi, digest), number| (spi, digest, number);
+        let saved = Saved {
+            outbound: outbound.map(|sa| named(sa.identity(), sa.number())),
+            inbound: active
+                .map_or(&[][..], |active| &active.inbound)
+                .iter()
+                .map(|sa| (sa.spi(), sa.identity().1, sa.window.clone()))
+                .collect(),
+        };
+        state::write(SCHEMA.nt_type, STATE_VERSION, &saved, out);
+    }
+
+    fn restore(&mut self, _: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        let saved: Saved = state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
+        let Some(active) = &mut self.active else { return Ok(()) };
+        for sa in &active.inbound {
+            let window = saved.inbound.iter().find(|(spi, key, _)| (*spi, *key) == sa.identity());
+            if window.is_some_and(|(_, _, window)| !window.is_sound(sa.window.size())) {
+                return Err(InvalidState::Damaged(format!("the window of SPI {}", sa.spi())));
+            }
+        }
+        if let (Some(sa), Some((spi, key, number))) = (&mut active.outbound, saved.outbound)
+            && sa.identity() == (spi, key)
+        {
+            sa.resume(number);
+        }
+        for (spi, key, window) in saved.inbound {
+            let sa = active.inbound.iter_mut().find(|sa| sa.identity() == (spi, key));
+            if let Some(sa) = sa {
+                sa.window = window;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Active {
+    fn new(settings: Settings) -> Self {
+        let outbound = settings.outbound.as_ref().map(|sa| Outbound::new(sa.spi, &sa.key));
+        let inbound = settings.inbound.iter();
+        let inbound = inbound.map(|sa| Inbound::new(sa.spi, &sa.key, sa.window)).collect();
+        Self { settings, outbound, inbound }
+    }
+
+    /// Associations that both have keep their numbers.
+    fn succeed(&mut self, old: Self) {
+        if let (Some(new), Some(old)) = (&mut self.outbound, &old.outbound)
+            && new.identity() == old.identity()
+        {
+            new.succeed(old);
+        }
+        for old in old.inbound {
+            let new = self.inbound.iter_mut().find(|sa| sa.identity() == old.identity());
+            if let Some(new) = new {
+                let size = new.window.size();
+                let is_same = old.window.is_sound(size);
+                new.window = if is_same { old.window } else { old.window.resized(size) };
+            }
+        }
+    }
+
+    /// What is neither for the tunnel nor from it.
+    fn pass_other(&self, bytes: &[u8], layout: &Layout) -> Result<(), DropReason> {
+        let is_link_local = IcmpMessage::of(bytes, layout) == Some(IcmpMessage::NeighbourDiscovery);
+        match self.settings.other {
+            _ if is_link_local => Ok(()),
+            Other::Forward => Ok(()),
+            Other::Drop => Err(DropReason::NotForTunnel),
+        }
+    }
+
+    fn encapsulate(
+        &mut self,
+        packet: &mut Packet,
+        layout: &Layout,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let outbound = self.outbound.as_mut().ok_or(DropReason::UnknownSpi)?;
+        let outer = outer_header(&self.settings, packet.bytes(), layout, outbound.number());
+        let inner_bytes = layout.end - layout.network;
+        let padding = (ALIGNMENT - (inner_bytes + TRAILER_BYTES) % ALIGNMENT) % ALIGNMENT;
+        let before = outer.bytes() + HEADER_BYTES + IV_BYTES;
+        let behind = padding + TRAILER_BYTES + ICV_BYTES;
+        if before + inner_bytes + behind > self.settings.mtu {
+            return Err(DropReason::TooLarge);
+        }
+        packet.truncate(layout.end);
+        packet.grow_back(behind).map_err(|_| DropReason::NoBuffer)?;
+        packet.open_gap(layout.network, before).map_err(|_| DropReason::NoBuffer)?;
+        let bytes = packet.bytes_mut();
+        let trailer = before + layout.end;
+        for (value, byte) in (1..).zip(&mut bytes[trailer..trailer + padding]) {
+            *byte = value;
+        }
+        bytes[trailer + padding] = padding as u8;
+        bytes[trailer + padding + 1] =
+            if layout.is_ipv4() { protocol::IPV4 } else { protocol::IPV6 };
+        let esp = layout.network + outer.bytes();
+        let payload = bytes.len() - esp;
+        bytes[layout.network - 2..layout.network].copy_from_slice(&outer.ether_type());
+        outer.write(payload, &mut bytes[layout.network..]);
+        outbound.seal(&mut bytes[esp..], || context.random.next_u32())
+    }
+
+    fn decapsulate(&mut self, packet: &mut Packet, layout: &Layout) -> Result<(), DropReason> {
+        if layout.fragment != Fragment::No {
+            return Err(DropReason::Fragment);
+        }
+        if layout.source != self.settings.remote {
+            return Err(DropReason::NotForTunnel);
+        }
+        let least = HEADER_BYTES + IV_BYTES + ALIGNMENT + ICV_BYTES;
+        let esp_bytes = layout.end - layout.transport;
+        if esp_bytes < least || !esp_bytes.is_multiple_of(ALIGNMENT) {
+            return Err(DropReason::Malformed);
+        }
+        let outer_class = layout.traffic_class(packet.bytes());
+        let esp = &mut packet.bytes_mut()[layout.transport..layout.end];
+        let spi = read_u32(esp, 0);
+        let inbound = self.inbound.iter_mut().find(|sa| sa.spi() == spi);
+        inbound.ok_or(DropReason::UnknownSpi)?.open(esp)?;
+        let plaintext = &esp[HEADER_BYTES + IV_BYTES..esp_bytes - ICV_BYTES];
+        let inner = inner_packet(plaintext)?;
+        let is_expected = self.settings.protects(inner.destination, inner.source);
+        if !is_expected {
+            return Err(DropReason::NotForTunnel);
+        }
+        let start = layout.transport + HEADER_BYTES + IV_BYTES;
+        packet.truncate(start + inner.end);
+        packet.close_gap(layout.network, start - layout.network);
+        let ether_type: [u8; 2] = if inner.is_ipv4() { [0x08, 0] } else { [0x86, 0xDD] };
+        let bytes = packet.bytes_mut();
+        bytes[layout.network - 2..layout.network].copy_from_slice(&ether_type);
+        ecn::decapsulate(bytes, &inner.behind(layout.network), outer_class)
+    }
+}
+
+/// The packet in what was decrypted. Padding must be 1, 2, 3 … (RFC 4303, section 2.4).
+fn inner_packet(plaintext: &[u8]) -> Result<Layout, DropReason> {
+    let [rest @ .., padding, next] = plaintext else { return Err(DropReason::Malformed) };
+    if *next == protocol::NO_NEXT_HEADER {
+        return Err(DropReason::Dummy);
+    }
+    let length = rest.len().checked_sub(usize::from(*padding)).ok_or(DropReason::BadPadding)?;
+    let (inner, padding) = rest.split_at(length);
+    if !padding.iter().copied().eq((1..=255).take(padding.len())) {
+        return Err(DropReason::BadPadding);
+    }
+    let layout = parse_ip(inner)?;
+    let announced = if layout.is_ipv4() { protocol::IPV4 } else { protocol::IPV6 };
+    if *next == announced { Ok(layout) } else { Err(DropReason::BadPadding) }
+}
+
+/// DSCP and ECN are those of the inner header (RFC 6040, normal mode). An IPv4 packet that may be
+/// fragmented may be so in the tunnel too.
+fn outer_header(settings: &Settings, bytes: &[u8], layout: &Layout, number: u32) -> TunnelHeader {
+    let may_fragment = layout.is_ipv4() && bytes[layout.network + 6] & 0x40 == 0;
+    TunnelHeader {
+        source: settings.local,
+        destination: settings.remote,
+        protocol: protocol::ESP,
+        traffic_class: layout.traffic_class(bytes),
+        hop_limit: HOP_LIMIT,
+        fragmentation: may_fragment.then_some(number as u16),
+        flow_label: match (settings.local, layout.source) {
+            (IpAddr::V6(_), IpAddr::V6(_)) => read_u32(bytes, layout.network) & 0xF_FFFF,
+            _ => 0,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Firewall: ordered rules, and connections, so that what answers an accepted packet passes.
+//!
+//! Either side may open a flow: the rules say which. TCP connections are followed from SYN to FIN or
+//! RST by their flags; sequence numbers are not checked. When the table is full, the oldest flow that
+//! has seen no reply goes; one that has is never pushed out. Neighbour discovery always passes, as
+//! no IPv6 host can do without (RFC 4890, 4.4.1).
+
+mod rules;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::Timestamp;
+
+pub(crate) use rules::SCHEMA;
+use rules::{Action, Settings};
+
+use super::fragments::Fragments;
+use super::tracking::{self, CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
+use crate::aging::{AgingTable, KeyedHash, Lookup};
+use crate::config::{Configuration, InvalidConfiguration};
+use crate::state::{self, InvalidState};
+use crate::wire::{self, Flow, Fragment, Frame, IcmpMessage, Layout, TcpFlags, quoted_flow};
+use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+
+const STATE_VERSION: u16 = 1;
+/// A flow that was accepted. The table's key is the flow in its canonical direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Connection {
+    /// Whether the sender of the first packet is the canonical flow's destination.
+    is_reversed: bool,
+    progress: Progress,
+}
+
+type Table = AgingTable<Flow, Connection, CLASSES>;
+
+/// The NT.
+pub(crate) struct Firewall {
+    hash: KeyedHash,
+    active: Option<Active>,
+}
+
+struct Active {
+    settings: Settings,
+    table: Table,
+    fragments: Fragments<()>,
+}
+
+/// Flow, connection, class and what is left of its time.
+type SavedFlow = (Flow, Connection, u8, Duration);
+
+impl Firewall {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self { hash, active: None }
+    }
+
+    /// An empty table for `settings`.
+    fn table(&self, settings: &Settings) -> Table {
+        AgingTable::new(settings.flows_max, settings.lifetimes.by_class(), self.hash)
+    }
+}
+
+impl NetworkTask for Firewall {
+    fn configure(
+        &mut self,
+        now: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration> {
+        let settings: Settings = configuration.read()?;
+        settings.check()?;
+        let mut table = self.table(&settings);
+        if let Some(active) = &self.active {
+            // Flows stay where the new rules would accept them too, the most used first where the
+            // new table is smaller.
+            let skipped = active.table.len().saturating_sub(settings.flows_max);
+            for old in active.table.iter(now).skip(skipped) {
+                let opener = if old.value.is_reversed { old.key.reversed() } else { *old.key };
+                if settings.decide(&opener) == Action::Accept {
+                    let age = (old.class, old.left);
+                    table.insert_aged(*old.key, *old.value, age, now);
+                }
+            }
+        }
+        let fragments = Fragments::new(self.hash);
+        self.active = Some(Active { settings, table, fragments });
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Some(active) = &mut self.active else {
+            return Verdict::Drop(DropReason::Unconfigured);
+        };
+        let layout = match wire::parse(packet.bytes()) {
+            Ok(Frame::Ip(layout)) => layout,
+            Ok(Frame::Other(_)) if active.settings.non_ip == Action::Accept => {
+                return Verdict::Forward;
+            }
+            Ok(Frame::Other(_)) => return Verdict::Drop(DropReason::Rule),
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        active.remove_expired(context.now);
+        match active.decide(packet.bytes(), &layout, context.now) {
+            Ok(()) => Verdict::Forward,
+            Err(reason) => Verdict::Drop(reason),
+        }
+    }
+
+    fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
+        let flows: Vec<SavedFlow> = match &self.active {
+            None => Vec::new(),
+            Some(active) => active
+                .table
+                .iter(now)
+                .map(|aged| (*aged.key, *aged.value, aged.class as u8, aged.left))
+                .collect(),
+        };
+        state::write(SCHEMA.nt_type, STATE_VERSION, &flows, out);
+    }
+
+    fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        let flows: Vec<SavedFlow> = state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
+        let Some(active) = &self.active else {
+            return Err(InvalidState::DoesNotFit { entries: flows.len(), allowed: 0 });
+        };
+        let allowed = active.settings.flows_max;
+        if flows.len() > allowed {
+            return Err(InvalidState::DoesNotFit { entries: flows.len(), allowed });
+        }
+        let mut table = self.table(&active.settings);
+        for (flow, connection, class, left) in flows {
+            let class = usize::from(class);
+            let is_sound = class <= CLOSING && flow.canonical() == (flow, false);
+            if !is_sound || table.lookup(&flow, now) != Lookup::Absent {
+                return Err(InvalidState::Damaged(format!("a wrong flow {flow:?}")));
+            }
+            table.insert_aged(flow, connection, (class, left), now);
+        }
+        self.active.as_mut().expect("looked at above").table = table;
+        Ok(())
+    }
+}
+
+impl Active {
+    fn remove_expired(&mut self, now: Timestamp) {
+        for _ in 0..EXPIRED_PER_PACKET {
+            let Some(id) = self.table.expired(now) else { return };
+            self.table.remove(id);
+        }
+    }
+
+    fn decide(&mut self, bytes: &[u8], layout: &Layout, now: Timestamp) -> Result<(), DropReason> {
+        if let Fragment::Later { .. } = layout.fragment {
+            let first = self.fragments.recall(layout, now);
+            return first.ok_or(DropReason::FragmentWithoutFirst);
+        }
+        self.decide_first(bytes, layout, now)?;
+        self.fragments.remember(layout, (), now);
+        Ok(())
+    }
+
+    fn decide_first(
+        &mut self,
+        bytes: &[u8],
+        layout: &Layout,
+        now: Timestamp,
+    ) -> Result<(), DropReason> {
+        let flow = Flow::of(bytes, layout);
+        let message = IcmpMessage::of(bytes, layout);
+        if message == Some(IcmpMessage::NeighbourDiscovery) {
+            return Ok(());
+        }
+        if !self.settings.stateful {
+            return self.by_rules(&flow);
+        }
+        match message {
+            Some(IcmpMessage::Error) => {
+                let about = quoted_flow(bytes, layout).map(|(_, flow)| flow.canonical().0);
+                let is_related = about
+                    .is_some_and(|flow| matches!(self.table.lookup(&flow, now), Lookup::Fresh(_)));
+                return if is_related { Ok(()) } else { self.by_rules(&flow) };
+            }
+            Some(IcmpMessage::Other) => return self.by_rules(&flow),
+            _ => {}
+        }
+        let flags = TcpFlags::of(bytes, layout);
+        let (key, is_reversed) = flow.canonical();
+        match self.table.lookup(&key, now) {
+            Lookup::Fresh(id) => {
+                // A closed connection's ports are used again.
+                let is_reopened =
+                    self.table.class(id) == CLOSING && flags.is_some_and(tracking::opens);
+                if !is_reopened {
+                    self.follow(id, is_reversed, flags, now);
+                    return Ok(());
+                }
+                self.by_rules(&flow)?;
+                self.table.remove(id);
+            }
+            Lookup::Expired(id) => {
+                self.table.remove(id);
+            }
+            Lookup::Absent => {}
+        }
+        self.open(flow, message, flags, now)
+    }
+
+    fn by_rules(&self, flow: &Flow) -> Result<(), DropReason> {
+        match self.settings.decide(flow) {
+            Action::Accept => Ok(()),
+            Action::Drop => Err(DropReason::Rule),
+        }
+    }
+
+    /// A packet that belongs to no flow.
+    fn open(
+        &mut self,
+        flow: Flow,
+        message: Option<IcmpMessage>,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) -> Result<(), DropReason> {
+        self.by_rules(&flow)?;
+        let is_first = match (message, flags) {
+            (Some(IcmpMessage::Query { is_request, .. }), _) => is_request,
+            (_, Some(flags)) => {
+                tracking::opens(flags) || self.settings.pick_up && !flags.syn() && !flags.rst()
+            }
+            _ => true,
+        };
+        if !is_first {
+            return Err(DropReason::NoConnection);
+        }
+        if self.table.is_full() {
+            let victim = self.table.oldest(OPENING).or_else(|| self.table.oldest(CLOSING));
+            self.table.remove(victim.ok_or(DropReason::TableFull)?);
+        }
+        let (key, is_reversed) = flow.canonical();
+        let connection = Connection { is_reversed, progress: Progress::default() };
+        self.table.insert(key, connection, OPENING, now);
+        Ok(())
+    }
+
+    /// A packet of a flow that is there.
+    fn follow(
+        &mut self,
+        id: crate::aging::EntryId,
+        is_reversed: bool,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) {
+        let class = self.table.class(id);
+        let connection = self.table.value_mut(id);
+        let is_reply = connection.is_reversed != is_reversed;
+        let next = connection.progress.follow(class, flags, is_reply);
+        self.table.touch(id, next, now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

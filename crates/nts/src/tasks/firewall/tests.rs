@@ -1,0 +1,243 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::tasks::support::{Bench, echo, fragments, tcp, time_exceeded, udp_between};
+use crate::{DropReason, Verdict};
+
+const INSIDE: (&str, u16) = ("10.0.0.1", 40_000);
+const SERVER: (&str, u16) = ("192.0.2.1", 80);
+const FORWARD: Verdict = Verdict::Forward;
+const RULE: Verdict = Verdict::Drop(DropReason::Rule);
+const NO_CONNECTION: Verdict = Verdict::Drop(DropReason::NoConnection);
+
+/// Who is inside may open anything.
+fn outward(more: Value) -> Bench {
+    let mut settings = json!({"rules": [
+        {"action": "drop", "protocol": "tcp", "destination_ports": "25"},
+        {"action": "accept", "source": "10.0.0.0/8"},
+        {"action": "accept", "source": "2001:db8:1::/48"},
+    ]});
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Bench::new("firewall", settings)
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let mut bench = outward(json!({}));
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "S")).verdict, FORWARD);
+    assert_eq!(bench.run(&tcp(INSIDE, ("192.0.2.1", 25), "S")).verdict, RULE);
+    assert_eq!(bench.run(&tcp(("11.0.0.1", 1), SERVER, "S")).verdict, RULE, "the default");
+    let six = (("2001:db8:1::1", 5), ("2001:db8:2::1", 6));
+    assert_eq!(bench.run(&udp_between(six.0, six.1, b"")).verdict, FORWARD);
+    assert_eq!(bench.run(&udp_between(("2001:db8:2::1", 7), six.1, b"")).verdict, RULE);
+    let counters = bench.nt.counters();
+    assert_eq!((counters.forwarded, counters.dropped(DropReason::Rule)), (2, 3));
+}
+
+#[test]
+fn replies_pass_and_others_do_not() {
+    let mut bench = outward(json!({}));
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "SA")).verdict, RULE);
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "S")).verdict, FORWARD);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "SA")).verdict, FORWARD);
+    assert_eq!(bench.run(&tcp(SERVER, ("10.0.0.1", 40_001), "SA")).verdict, RULE);
+    assert_eq!(bench.run(&echo("10.0.0.1", "192.0.2.1", 9, true)).verdict, FORWARD);
+    assert_eq!(bench.run(&echo("192.0.2.1", "10.0.0.1", 9, false)).verdict, FORWARD);
+    assert_eq!(bench.run(&echo("192.0.2.1", "10.0.0.1", 8, false)).verdict, RULE);
+    assert_eq!(bench.run(&echo("10.0.0.1", "192.0.2.1", 7, false)).verdict, NO_CONNECTION);
+}
+
+#[test]
+fn a_connection_starts_with_syn_unless_it_may_be_picked_up() {
+    let middle = tcp(INSIDE, SERVER, "A");
+    assert_eq!(outward(json!({})).run(&middle).verdict, NO_CONNECTION);
+    assert_eq!(outward(json!({"pick_up": true})).run(&middle).verdict, FORWARD);
+    let reset = tcp(INSIDE, SERVER, "R");
+    assert_eq!(outward(json!({"pick_up": true})).run(&reset).verdict, NO_CONNECTION);
+}
+
+#[test]
+fn timeouts_follow_the_connection() {
+    let mut bench = outward(json!({}));
+    bench.run(&tcp(INSIDE, SERVER, "S"));
+    bench.wait_secs(29);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "SA")).verdict, FORWARD);
+    bench.wait_secs(31);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "SA")).verdict, RULE, "not confirmed in time");
+    for flags in ["S", "A"] {
+        bench.run(&tcp(INSIDE, SERVER, flags));
+        bench.run(&tcp(SERVER, INSIDE, "SA"));
+    }
+    bench.run(&tcp(INSIDE, SERVER, "A"));
+    bench.wait_secs(7_439);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "A")).verdict, FORWARD);
+    bench.run(&tcp(INSIDE, SERVER, "FA"));
+    bench.wait_secs(3_600);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "FA")).verdict, FORWARD, "half closed");
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "A")).verdict, FORWARD, "its last word");
+    bench.wait_secs(240);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "A")).verdict, RULE, "closed");
+}
+
+#[test]
+fn a_closed_connection_may_be_opened_again() {
+    let mut bench = outward(json!({}));
+    for (from, to, flags) in [
+        (INSIDE, SERVER, "S"),
+        (SERVER, INSIDE, "SA"),
+        (INSIDE, SERVER, "A"),
+        (SERVER, INSIDE, "R"),
+    ] {
+        assert_eq!(bench.run(&tcp(from, to, flags)).verdict, FORWARD);
+    }
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "S")).verdict, RULE, "not from the other side");
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "S")).verdict, FORWARD);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "SA")).verdict, FORWARD);
+}
+
+#[test]
+fn errors_about_a_flow_pass_and_others_do_not() {
+    for (inside, router, server) in [
+        ("10.0.0.1", "203.0.113.9", "192.0.2.1"),
+        ("2001:db8:1::1", "2001:db8:9::1", "2001:db8:2::1"),
+    ] {
+        let mut bench = outward(json!({}));
+        let sent = udp_between((inside, 5), (server, 6), b"payload");
+        let error = time_exceeded(router, inside, &sent);
+        assert_eq!(bench.run(&error).verdict, RULE, "about nothing");
+        bench.run(&sent);
+        assert_eq!(bench.run(&error).verdict, FORWARD);
+    }
+}
+
+#[test]
+fn fragments_follow_their_first() {
+    let mut bench = outward(json!({}));
+    let whole = udp_between(("10.0.0.1", 5), ("192.0.2.1", 6), &[7; 100]);
+    let [first, later] = fragments(&whole, 99, 48);
+    let orphan = Verdict::Drop(DropReason::FragmentWithoutFirst);
+    assert_eq!(bench.run(&later).verdict, orphan);
+    assert_eq!(bench.run(&first).verdict, FORWARD);
+    assert_eq!(bench.run(&later).verdict, FORWARD);
+    bench.wait_secs(30);
+    assert_eq!(bench.run(&later).verdict, orphan);
+    let rejected = udp_between(("11.0.0.1", 5), ("192.0.2.1", 6), &[7; 100]);
+    let [first, later] = fragments(&rejected, 99, 48);
+    assert_eq!(bench.run(&first).verdict, RULE);
+    assert_eq!(bench.run(&later).verdict, orphan);
+    let [tiny, _] = fragments(&tcp(INSIDE, SERVER, "S"), 1, 8);
+    assert_eq!(bench.run(&tiny).verdict, Verdict::Drop(DropReason::TinyFragment));
+    let [_, overwriting] = fragments(&tcp(INSIDE, SERVER, "S"), 1, 8);
+    assert_eq!(bench.run(&overwriting).verdict, Verdict::Drop(DropReason::TinyFragment));
+}
+
+#[test]
+fn a_full_table_gives_up_flows_without_reply_only() {
+    let mut bench = outward(json!({"flows_max": 2}));
+    let server = ("192.0.2.1", 53);
+    let ask = |port| udp_between(("10.0.0.1", port), server, b"");
+    let answer = |port| udp_between(server, ("10.0.0.1", port), b"");
+    for port in [1, 2, 3] {
+        assert_eq!(bench.run(&ask(port)).verdict, FORWARD);
+    }
+    assert_eq!(bench.run(&answer(1)).verdict, RULE, "it went for the third");
+    assert_eq!(bench.run(&answer(2)).verdict, FORWARD);
+    assert_eq!(bench.run(&answer(3)).verdict, FORWARD);
+    assert_eq!(bench.run(&ask(4)).verdict, Verdict::Drop(DropReason::TableFull));
+    bench.wait_secs(300);
+    assert_eq!(bench.run(&ask(4)).verdict, FORWARD);
+}
+
+#[test]
+fn new_rules_end_the_flows_that_they_reject() {
+    let mut bench = outward(json!({}));
+    let (kept, ended) = (("10.0.0.1", 5), ("10.9.0.1", 5));
+    for from in [kept, ended] {
+        bench.run(&udp_between(from, SERVER, b""));
+    }
+    bench.wait_secs(29);
+    bench.configure(json!({"rules": [{"action": "accept", "source": "10.0.0.0/16"}]}));
+    assert_eq!(bench.run(&udp_between(SERVER, kept, b"")).verdict, FORWARD);
+    assert_eq!(bench.run(&udp_between(SERVER, ended, b"")).verdict, RULE);
+}
+
+#[test]
+fn connections_survive_save_and_restore() {
+    let mut bench = outward(json!({}));
+    for (from, to, flags) in [(INSIDE, SERVER, "S"), (SERVER, INSIDE, "SA"), (INSIDE, SERVER, "A")]
+    {
+        bench.run(&tcp(from, to, flags));
+    }
+    bench.wait_secs(7_000);
+    bench.restart();
+    bench.wait_secs(439);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "A")).verdict, FORWARD);
+    bench.wait_secs(7_440);
+    assert_eq!(bench.run(&tcp(SERVER, INSIDE, "A")).verdict, RULE);
+    let state = bench.nt.save(bench.now);
+    let mut small = outward(json!({"flows_max": 1}));
+    let mut full = outward(json!({}));
+    for port in [1, 2] {
+        full.run(&udp_between(("10.0.0.1", port), SERVER, b""));
+    }
+    let too_much = full.nt.save(full.now);
+    assert_eq!(
+        small.nt.restore(small.now, &too_much).unwrap_err().to_string(),
+        "2 entries of state do not fit: the configuration allows 1"
+    );
+    assert!(small.nt.restore(small.now, &state[1..]).is_err());
+}
+
+#[test]
+fn without_state_every_packet_needs_a_rule() {
+    let mut bench = outward(json!({"stateful": false, "non_ip": "drop", "default": "accept"}));
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "A")).verdict, FORWARD);
+    assert_eq!(bench.run(&tcp(SERVER, ("10.0.0.1", 25), "A")).verdict, RULE);
+    let mut arp = vec![0; 60];
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    assert_eq!(bench.run(&arp).verdict, RULE);
+    assert_eq!(outward(json!({})).run(&arp).verdict, FORWARD);
+}
+
+#[test]
+fn rules_that_contradict_themselves_are_rejected_and_the_old_ones_hold() {
+    let mut bench = outward(json!({}));
+    let message = bench.rejected(&json!({"rules": [{"action": "drop", "source_ports": "1"}]}));
+    assert_eq!(
+        message,
+        "rules[0].protocol: a protocol without ports is not allowed; allowed: \"tcp\" or \"udp\" \
+         where a rule names ports"
+    );
+    let mixed =
+        json!({"rules": [{"action": "drop", "source": "::/0", "destination": "0.0.0.0/0"}]});
+    assert!(bench.rejected(&mixed).starts_with("rules[0].destination: a prefix of another IP"));
+    assert_eq!(bench.run(&tcp(INSIDE, SERVER, "S")).verdict, FORWARD);
+}
+
+proptest! {
+    /// Stateless decisions against a list walked by hand over plain numbers.
+    #[test]
+    fn rules_match_as_plain_numbers_do(
+        rules in prop::collection::vec((any::<bool>(), 0..4_u32, 29..=32_u32, 0..5_u16, 0..5_u16), 0..8),
+        packets in prop::collection::vec((0..8_u32, 0..6_u16), 1..40),
+    ) {
+        let prefix = |low: u32, length: u32| low << 1 & (u32::MAX << (32 - length));
+        let as_json: Vec<_> = rules.iter().map(|(accept, low, length, a, b)| json!({
+            "action": if *accept { "accept" } else { "drop" }, "protocol": "udp",
+            "source": format!("10.0.0.{}/{length}", prefix(*low, *length) & 0xFF),
+            "destination_ports": format!("{}-{}", a.min(b), a.max(b)),
+        })).collect();
+        let mut bench = Bench::new("firewall", json!({"rules": as_json, "stateful": false}));
+        for (low, port) in packets {
+            let source: &'static str = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4",
+                "10.0.0.5", "10.0.0.6", "10.0.0.7"][low as usize];
+            let expected = rules.iter().find_map(|(accept, net, length, a, b)| {
+                let is_in = low >> (32 - length) == prefix(*net, *length) >> (32 - length);
+                let is_port = *a.min(b) <= port && port <= *a.max(b);
+                (is_in && is_port).then_some(*accept)
+            }).unwrap_or(false);
+            let verdict = bench.run(&udp_between((source, 9), ("192.0.2.1", port), b"")).verdict;
+            prop_assert_eq!(verdict == FORWARD, expected);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Key-value cache: reads of memcached over UDP are answered from values that were read before.
+//!
+//! The NT is in the path between clients and one server. A `get` whose keys are all cached is
+//! answered; any other request goes on. Answers to a `get` of one key fill the cache on their way
+//! back. A write takes its key out before it goes on, so nobody reads a value older than a write that
+//! passed, whatever order packets take behind the card (`order`). What is not understood, and any TCP
+//! to the server's port, empties the cache.
+//!
+//! Writers that do not pass this card are not seen: a value is served for `age_max_ms` at most, also
+//! where its own time was over earlier.
+
+mod order;
+mod store;
+
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use snic_domain::Timestamp;
+
+use order::Order;
+use store::{Cached, SavedItem, Store};
+
+use super::memcached::{self, HEADER_BYTES, Header, Keys, Request, Writer};
+use crate::aging::KeyedHash;
+use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Schema};
+use crate::state::{self, InvalidState};
+use crate::wire::{self, Flow, Fragment, Frame, Layout, Verified, protocol, read_u16};
+use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+
+const STATE_VERSION: u16 = 1;
+/// Largest datagram that is answered: what memcached itself sends at most in one.
+const ANSWER_BYTES_MAX: usize = 1_400;
+/// Memory for values and keys: what the save area takes, with a reserve.
+const STORE_BYTES_MAX: usize = 14 << 20;
+/// What an item takes besides its value when it is saved.
+const ITEM_BYTES: usize = 280;
+
+pub(crate) static SCHEMA: Schema = Schema {
+    nt_type: "kv-cache",
+    version: 1,
+    fields: &[
+        Field::required("server", Kind::Address, "The memcached server."),
+        Field::optional(
+            "port",
+            Kind::Integer { min: 1, max: 65_535 },
+            "Its UDP port; 11211 by default.",
+        ),
+        Field::optional(
+            "items_max",
+            Kind::Integer { min: 1, max: 32_768 },
+            "Values that are cached at once; 4096 by default.",
+        ),
+        Field::optional(
+            "value_bytes_max",
+            Kind::Integer { min: 1, max: 1_300 },
+            "The largest value that is cached; 1100 by default.",
+        ),
+        Field::optional(
+            "age_max_ms",
+            Kind::Integer { min: 1, max: 3_600_000 },
+            "How long a value is served after it was read from the server; 10000 by default.",
+        ),
+        Field::optional(
+            "settling_ms",
+            Kind::Integer { min: 1, max: 60_000 },
+            "Longer than a packet ever takes to the server and back; 1000 by default.",
+        ),
+    ],
+};
+
+fn port_by_default() -> u16 {
+    11_211
+}
+fn items_by_default() -> usize {
+    4_096
+}
+fn value_by_default() -> usize {
+    1_100
+}
+fn age_by_default() -> u64 {
+    10_000
+}
+fn settling_by_default() -> u64 {
+    1_000
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Settings {
+    server: IpAddr,
+    #[serde(default = "port_by_default")]
+    port: u16,
+    #[serde(default = "items_by_default")]
+    items_max: usize,
+    #[serde(default = "value_by_default")]
+    value_bytes_max: usize,
+    #[serde(default = "age_by_default")]
+    age_max_ms: u64,
+    #[serde(default = "settling_by_default")]
+    settling_ms: u64,
+}
+
+/// The NT.
+pub(crate) struct KvCache {
+    hash: KeyedHash,
+    active: Option<Active>,
+}
+
+struct Active {
+    settings: Settings,
+    hash: KeyedHash,
+    store: Store,
+    order: Order,
+}
+
+impl KvCache {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self { hash, active: None }
+    }
+}
+
+impl NetworkTask for KvCache {
+    fn configure(
+        &mut self,
+        now: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration> {
+        let settings: Settings = configuration.read()?;
+        let bytes = settings.items_max * (settings.value_bytes_max + ITEM_BYTES);
+        if bytes > STORE_BYTES_MAX {
+            let allowed = format!(
+                "items_max * (value_bytes_max + {ITEM_BYTES}) up to {STORE_BYTES_MAX} bytes"
+            );
+            return Err(InvalidConfiguration::field("items_max", settings.items_max, allowed));
+        }
+        let mut new = Active::new(settings, self.hash);
+        // Reads and writes on their way are forgotten: nothing is filled until they are over.
+        new.order.block(now);
+        if let Some(old) = &self.active
+            && (old.settings.server, old.settings.port) == (new.settings.server, new.settings.port)
+        {
+            new.store.restore(&old.store.save(now), now);
+        }
+        self.active = Some(new);
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Some(active) = &mut self.active else {
+            return Verdict::Drop(DropReason::Unconfigured);
+        };
+        let layout = match wire::parse(packet.bytes()) {
+            Ok(Frame::Ip(layout)) => layout,
+            Ok(Frame::Other(_)) => return Verdict::Forward,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        active.pass(packet, layout, context.now)
+    }
+
+    fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
+        let items = self.active.as_ref().map_or_else(Vec::new, |active| active.store.save(now));
+        state::write(SCHEMA.nt_type, STATE_VERSION, &items, out);
+    }
+
+    fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        let items: Vec<SavedItem> = state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
+        let Some(active) = &mut self.active else { return Ok(()) };
+        let allowed = active.settings.items_max;
+        if items.len() > allowed {
+            return Err(InvalidState::DoesNotFit { entries: items.len(), allowed });
+        }
+        let mut new = Active::new(active.settings.clone(), self.hash);
+        new.store.restore(&items, now);
+        new.order.block(now);
+        *active = new;
+        Ok(())
+    }
+}
+
+impl Active {
+    fn new(settings: Settings, hash: KeyedHash) -> Self {
+        let store = Store::new(
+            settings.items_max,
+            settings.value_bytes_max,
+            Duration::from_millis(settings.age_max_ms),
+            hash,
+        );
+        let order = Order::new(Duration::from_millis(settings.settling_ms), hash);
+        Self { settings, hash, store, order }
+    }
+
+    fn pass(&mut self, packet: &mut Packet, layout: Layout, now: Timestamp) -> Verdict {
+        let flow = Flow::of(packet.bytes(), &layout);
+        let is_request =
+            (flow.destination, flow.destination_port) == (self.settings.server, self.settings.port);
+        let is_answer =
+            (flow.source, flow.source_port) == (self.settings.server, self.settings.port);
+        match (layout.protocol, is_request, is_answer) {
+            (protocol::TCP, true, _) => {
+                self.forget_all(now);
+                Verdict::Forward
+            }
+            (protocol::UDP, true, _) => self.pass_request(packet, layout, flow, now),
+            (protocol::UDP, _, true) => {
+                self.pass_answer(packet.bytes(), &layout, flow, now);
+                Verdict::Forward
+            }
+            _ => Verdict::Forward,
+        }
+    }
+
+    /// Any key may have changed.
+    fn forget_all(&mut self, now: Timestamp) {
+        self.store.clear();
+        self.order.block(now);
+    }
+
+    fn pass_request(
+        &mut self,
+        packet: &mut Packet,
+        layout: Layout,
+        flow: Flow,
+        now: Timestamp,
+    ) -> Verdict {
+        let bytes = packet.bytes();
+        if wire::verify(bytes, &layout) == Verified::Wrong {
+            return Verdict::Drop(DropReason::BadChecksum);
+        }
+        let datagram = datagram(bytes, &layout);
+        let Some(header) = Header::read(datagram).filter(|header| header.is_whole()) else {
+            // memcached takes no request of several datagrams.
+            return Verdict::Forward;
+        };
+        let is_whole = layout.fragment == Fragment::No;
+        let request = (flow, header.request_id);
+        match memcached::request(&datagram[HEADER_BYTES..], is_whole) {
+            Request::Get(keys) => {
+                let mut answer = [0; ANSWER_BYTES_MAX];
+                if let Some(length) = self.answer(header, &keys, &mut answer, now) {
+                    return reply(packet, layout, &answer[..length]);
+                }
+                let mut keys = keys.iter();
+                if let (Some(key), None) = (keys.next(), keys.next()) {
+                    self.order.read(request, self.hash.hash_one(key), now);
+                }
+            }
+            Request::Write { key, is_answered } => {
+                self.store.remove(key);
+                self.order.write(request, self.hash.hash_one(key), is_answered, now);
+            }
+            Request::Harmless => {}
+            Request::Unknown => self.forget_all(now),
+        }
+        Verdict::Forward
+    }
+
+    /// The answer, if all keys are here and it fits a datagram.
+    fn answer(
+        &mut self,
+        header: Header,
+        keys: &Keys<'_>,
+        out: &mut [u8],
+        now: Timestamp,
+    ) -> Option<usize> {
+        if !keys.iter().all(|key| self.store.is_hit(key, now)) {
+            return None;
+        }
+        header.write(&mut out[..HEADER_BYTES]);
+        let mut text = Writer::new(&mut out[HEADER_BYTES..]);
+        for key in keys.iter() {
+            let Cached { flags, data } = self.store.get(key)?;
+            text.put(b"VALUE ");
+            text.put(key);
+            text.put(b" ");
+            text.put_number(flags.into());
+            text.put(b" ");
+            text.put_number(data.len() as u64);
+            text.put(b"\r\n");
+            text.put(data);
+            text.put(b"\r\n");
+        }
+        text.put(b"END\r\n");
+        Some(HEADER_BYTES + text.finish()?)
+    }
+
+    fn pass_answer(&mut self, bytes: &[u8], layout: &Layout, flow: Flow, now: Timestamp) {
+        let is_sound =
+            layout.fragment == Fragment::No && wire::verify(bytes, layout) != Verified::Wrong;
+        let datagram = datagram(bytes, layout);
+        let Some(header) = Header::read(datagram).filter(|_| is_sound) else { return };
+        let answer = memcached::answer(&datagram[HEADER_BYTES..]).filter(|_| header.is_whole());
+        let key = answer.as_ref().map(|answer| self.hash.hash_one(answer.key));
+        let request = (flow.reversed(), header.request_id);
+        let may_fill = self.order.may_fill(&request, key, now);
+        if let Some(answer) = answer.filter(|_| may_fill) {
+            let value = Cached { flags: answer.flags, data: answer.data };
+            self.store.put(answer.key, value, now);
+        }
+    }
+}
+
+/// What is in the UDP packet, as far as it is in this fragment.
+fn datagram<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
+    let announced = layout.transport + usize::from(read_u16(bytes, layout.transport + 4));
+    let start = layout.transport + 8;
+    bytes.get(start..announced.min(layout.end)).unwrap_or(&[])
+}
+
+/// Turns the request into its answer.
+fn reply(packet: &mut Packet, mut layout: Layout, datagram: &[u8]) -> Verdict {
+    let start = layout.transport + 8;
+    packet.truncate(start);
+    if packet.grow_back(datagram.len()).is_err() {
+        return Verdict::Drop(DropReason::NoBuffer);
+    }
+    let bytes = packet.bytes_mut();
+    bytes[start..].copy_from_slice(datagram);
+    wire::turn_around(bytes, &layout);
+    // The layout now reads the other way around, as the checksum's pseudo-header does.
+    std::mem::swap(&mut layout.source, &mut layout.destination);
+    wire::finish_udp(bytes, &mut layout, datagram.len());
+    Verdict::Reply
+}
+
+#[cfg(test)]
+mod tests;

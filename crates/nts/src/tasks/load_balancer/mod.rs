@@ -1,0 +1,336 @@
+//! Load balancer: packets to a service go to one of its backends, chosen by Maglev's consistent
+//! hashing, and answers come back with the service's address.
+//!
+//! A table of flows keeps a flow at its backend when others come or go; where the table is full, the
+//! hash alone decides, which sends it to the same place as long as the backends stay. Cards with the
+//! same settings choose alike.
+
+mod maglev;
+mod settings;
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use snic_domain::Timestamp;
+
+use settings::{Service, Settings};
+
+pub(crate) use settings::SCHEMA;
+
+use super::fragments::Fragments;
+use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
+use crate::aging::{AgingTable, KeyedHash, Lookup};
+use crate::config::{Configuration, InvalidConfiguration};
+use crate::state::{self, InvalidState};
+use crate::wire::{
+    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, quoted_flow,
+    rewrite, rewrite_quoted,
+};
+use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+
+const STATE_VERSION: u16 = 1;
+/// The hash of flows is the same on all cards, so that they choose the same backend.
+const FLOW_HASH: KeyedHash = KeyedHash(0x6D61_676C_6576_0003, 0);
+
+/// A flow that has its backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Assignment {
+    backend: Endpoint,
+    progress: Progress,
+}
+
+type Table = AgingTable<Flow, Assignment, CLASSES>;
+type SavedFlow = (Flow, Assignment, u8, Duration);
+
+/// The NT.
+pub(crate) struct LoadBalancer {
+    hash: KeyedHash,
+    active: Option<Active>,
+}
+
+struct Active {
+    settings: Settings,
+    /// Services by what clients send to, and by what backends send from.
+    by_service: HashMap<(u8, Endpoint), usize, KeyedHash>,
+    by_backend: HashMap<(u8, Endpoint), usize, KeyedHash>,
+    /// Maglev's table of each service.
+    slots: Vec<Vec<u16>>,
+    flows: Table,
+    fragments: Fragments<(Side, Endpoint)>,
+}
+
+impl LoadBalancer {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self { hash, active: None }
+    }
+}
+
+impl Active {
+    fn new(settings: Settings, hash: KeyedHash) -> Self {
+        let mut by_service = HashMap::with_hasher(hash);
+        let mut by_backend = HashMap::with_hasher(hash);
+        let mut slots = Vec::new();
+        for (index, service) in settings.services.iter().enumerate() {
+            by_service.insert((service.protocol(), service.endpoint()), index);
+            for backend in &service.backends {
+                by_backend.insert((service.protocol(), backend.endpoint()), index);
+            }
+            slots.push(maglev::table(&candidates(service), settings.slots()));
+        }
+        let flows = AgingTable::new(settings.flows_max, settings.lifetimes.by_class(), hash);
+        let fragments = Fragments::new(hash);
+        Self { settings, by_service, by_backend, slots, flows, fragments }
+    }
+
+    fn saved(&self, now: Timestamp) -> Vec<SavedFlow> {
+        let flows = self.flows.iter(now);
+        flows.map(|aged| (*aged.key, *aged.value, aged.class as u8, aged.left)).collect()
+    }
+
+    /// Takes over flows whose service still has their backend.
+    fn take_over(&mut self, saved: &[SavedFlow], now: Timestamp) {
+        let skipped = saved.len().saturating_sub(self.settings.flows_max);
+        for (flow, assignment, class, left) in saved.iter().skip(skipped) {
+            let class = usize::from(*class);
+            let service = self.by_service.get(&service_key(flow));
+            let backend = self.by_backend.get(&(flow.protocol, assignment.backend));
+            let is_listed = service.is_some() && service == backend;
+            if is_listed && class < CLASSES && self.flows.lookup(flow, now) == Lookup::Absent {
+                self.flows.insert_aged(*flow, *assignment, (class, *left), now);
+            }
+        }
+    }
+}
+
+fn candidates(service: &Service) -> Vec<maglev::Candidate> {
+    let candidate = |backend: &settings::Backend| {
+        let Endpoint { address, port } = backend.endpoint();
+        maglev::Candidate { name: format!("{address} {port}"), weight: backend.weight }
+    };
+    service.backends.iter().map(candidate).collect()
+}
+
+/// What a flow from a client is sent to.
+fn service_key(flow: &Flow) -> (u8, Endpoint) {
+    (flow.protocol, Endpoint { address: flow.destination, port: flow.destination_port })
+}
+
+impl NetworkTask for LoadBalancer {
+    fn configure(
+        &mut self,
+        now: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration> {
+        let settings: Settings = configuration.read()?;
+        settings.check()?;
+        let mut new = Active::new(settings, self.hash);
+        if let Some(old) = &self.active {
+            new.take_over(&old.saved(now), now);
+        }
+        self.active = Some(new);
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Some(active) = &mut self.active else {
+            return Verdict::Drop(DropReason::Unconfigured);
+        };
+        let mut layout = match wire::parse(packet.bytes()) {
+            Ok(Frame::Ip(layout)) => layout,
+            Ok(Frame::Other(_)) => return Verdict::Forward,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        for _ in 0..EXPIRED_PER_PACKET {
+            let Some(id) = active.flows.expired(context.now) else { break };
+            active.flows.remove(id);
+        }
+        let verdict = active.balance(packet.bytes_mut(), &mut layout, context.now);
+        verdict.unwrap_or_else(Verdict::Drop)
+    }
+
+    fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
+        let flows = self.active.as_ref().map_or_else(Vec::new, |active| active.saved(now));
+        state::write(SCHEMA.nt_type, STATE_VERSION, &flows, out);
+    }
+
+    fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        let saved: Vec<SavedFlow> = state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
+        let allowed = self.active.as_ref().map_or(0, |active| active.settings.flows_max);
+        if saved.len() > allowed {
+            return Err(InvalidState::DoesNotFit { entries: saved.len(), allowed });
+        }
+        if let Some(active) = &self.active {
+            let mut new = Active::new(active.settings.clone(), self.hash);
+            new.take_over(&saved, now);
+            self.active = Some(new);
+        }
+        Ok(())
+    }
+}
+
+impl Active {
+    fn balance(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        now: Timestamp,
+    ) -> Result<Verdict, DropReason> {
+        let before = *layout;
+        if let Fragment::Later { .. } = layout.fragment {
+            if let Some((side, to)) = self.fragments.recall(layout, now) {
+                rewrite(bytes, layout, side, to);
+            } else if self.is_ours(layout) {
+                return Err(DropReason::FragmentWithoutFirst);
+            }
+            return Ok(Verdict::Forward);
+        }
+        match IcmpMessage::of(bytes, layout) {
+            Some(IcmpMessage::Error) => return self.pass_error(bytes, layout, now),
+            Some(IcmpMessage::Query { is_request: true, .. }) => {
+                return Ok(self.answer_echo(bytes, layout));
+            }
+            _ => {}
+        }
+        let flow = Flow::of(bytes, layout);
+        let source = Endpoint { address: flow.source, port: flow.source_port };
+        let (side, to) = if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
+            let flags = TcpFlags::of(bytes, layout);
+            (Side::Destination, self.assign(service, flow, flags, now)?)
+        } else if let Some(service) = self.by_backend.get(&(flow.protocol, source)).copied() {
+            let flags = TcpFlags::of(bytes, layout);
+            let endpoint = self.settings.services[service].endpoint();
+            self.follow_answer(&flow, endpoint, flags, now);
+            (Side::Source, endpoint)
+        } else {
+            return Ok(Verdict::Forward);
+        };
+        rewrite(bytes, layout, side, to);
+        self.fragments.remember(&before, (side, to), now);
+        Ok(Verdict::Forward)
+    }
+
+    /// Whether a packet without ports may be of a service or a backend.
+    fn is_ours(&self, layout: &Layout) -> bool {
+        self.settings.services.iter().any(|service| {
+            service.protocol() == layout.protocol
+                && (service.endpoint().address == layout.destination
+                    || service.backends.iter().any(|b| b.endpoint().address == layout.source))
+        })
+    }
+
+    /// The backend of a packet from a client.
+    fn assign(
+        &mut self,
+        service: usize,
+        flow: Flow,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) -> Result<Endpoint, DropReason> {
+        if let Lookup::Fresh(id) = self.flows.lookup(&flow, now) {
+            let is_reopened = self.flows.class(id) == CLOSING && flags.is_some_and(TcpFlags::syn);
+            if !is_reopened {
+                let class = self.flows.class(id);
+                let assignment = self.flows.value_mut(id);
+                let next = assignment.progress.follow(class, flags, false);
+                let backend = assignment.backend;
+                self.flows.touch(id, next, now);
+                return Ok(backend);
+            }
+        }
+        let backend = self.choose(service, &flow)?;
+        match self.flows.lookup(&flow, now) {
+            Lookup::Fresh(id) | Lookup::Expired(id) => {
+                self.flows.remove(id);
+            }
+            Lookup::Absent if self.flows.is_full() => {
+                if let Some(id) = self.flows.oldest(OPENING).or(self.flows.oldest(CLOSING)) {
+                    self.flows.remove(id);
+                }
+            }
+            Lookup::Absent => {}
+        }
+        // Where nothing could make room, the hash finds the same backend again.
+        self.flows.insert(
+            flow,
+            Assignment { backend, progress: Progress::default() },
+            OPENING,
+            now,
+        );
+        Ok(backend)
+    }
+
+    fn choose(&self, service: usize, flow: &Flow) -> Result<Endpoint, DropReason> {
+        let slots = &self.slots[service];
+        let slot = (FLOW_HASH.hash_one(flow) % slots.len() as u64) as usize;
+        match slots[slot] {
+            maglev::EMPTY => Err(DropReason::NoBackend),
+            index => Ok(self.settings.services[service].backends[usize::from(index)].endpoint()),
+        }
+    }
+
+    /// A packet from a backend: the flow of its client has seen a reply.
+    fn follow_answer(
+        &mut self,
+        answer: &Flow,
+        service: Endpoint,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) {
+        let flow = Flow {
+            destination: service.address,
+            destination_port: service.port,
+            ..answer.reversed()
+        };
+        if let Lookup::Fresh(id) = self.flows.lookup(&flow, now) {
+            let class = self.flows.class(id);
+            let next = self.flows.value_mut(id).progress.follow(class, flags, true);
+            self.flows.touch(id, next, now);
+        }
+    }
+
+    /// An ICMP error about an answer goes to the backend that sent it, or path MTU discovery fails.
+    fn pass_error(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        now: Timestamp,
+    ) -> Result<Verdict, DropReason> {
+        let Some((mut quoted, flow)) = quoted_flow(bytes, layout) else {
+            return Ok(Verdict::Forward);
+        };
+        let from_client = flow.reversed();
+        let Some(service) = self.by_service.get(&service_key(&from_client)).copied() else {
+            return Ok(Verdict::Forward);
+        };
+        if layout.fragment != Fragment::No {
+            return Err(DropReason::Fragment);
+        }
+        let backend = match self.flows.lookup(&from_client, now) {
+            Lookup::Fresh(id) => self.flows.value(id).backend,
+            Lookup::Expired(_) | Lookup::Absent => self.choose(service, &from_client)?,
+        };
+        rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
+        rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
+        wire::fill(bytes, layout);
+        Ok(Verdict::Forward)
+    }
+
+    /// An echo request to a service is answered here: no backend has its address.
+    fn answer_echo(&self, bytes: &mut [u8], layout: &Layout) -> Verdict {
+        let mut services = self.settings.services.iter();
+        let is_to_service =
+            services.any(|service| service.endpoint().address == layout.destination);
+        if !is_to_service || layout.fragment != Fragment::No {
+            return Verdict::Forward;
+        }
+        wire::turn_around_addresses(bytes, layout);
+        let reply = if layout.is_ipv4() { 0 } else { 129 };
+        let code = bytes[layout.transport + 1];
+        wire::replace_bytes(bytes, layout.transport + 2, layout.transport, &[reply, code]);
+        Verdict::Reply
+    }
+}
+
+#[cfg(test)]
+mod tests;

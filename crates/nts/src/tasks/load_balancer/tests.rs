@@ -1,0 +1,205 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::tasks::support::{
+    Bench, End, Outcome, assert_valid, echo, fragments, tcp, time_exceeded, udp_between,
+};
+use crate::wire::{self, Endpoint, Flow, Frame, quoted_flow};
+use crate::{DropReason, Verdict};
+
+const SERVICE: End = ("192.0.2.1", 80);
+
+fn settings(backends: std::ops::Range<u8>, more: Value) -> Value {
+    let four: Vec<_> = backends
+        .clone()
+        .map(|i| json!({"address": format!("10.0.0.{i}"), "port": 8_080}))
+        .collect();
+    let six: Vec<_> =
+        backends.map(|i| json!({"address": format!("2001:db8::{i}"), "port": 8_080})).collect();
+    let mut settings = json!({"table": "251", "services": [
+        {"address": SERVICE.0, "protocol": "tcp", "port": SERVICE.1, "backends": four.clone()},
+        {"address": SERVICE.0, "protocol": "udp", "port": SERVICE.1, "backends": four},
+        {"address": "2001:db8:1::1", "protocol": "tcp", "port": 443, "backends": six},
+    ]});
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    settings
+}
+
+fn balancer(backends: std::ops::Range<u8>) -> Bench {
+    Bench::new("load-balancer", settings(backends, json!({})))
+}
+
+fn flow(frame: &[u8]) -> Flow {
+    let Ok(Frame::Ip(layout)) = wire::parse(frame) else { panic!("not IP") };
+    Flow::of(frame, &layout)
+}
+
+fn forwarded(bench: &mut Bench, frame: &[u8]) -> Vec<u8> {
+    let Outcome { verdict, frame, .. } = bench.run(frame);
+    assert_eq!(verdict, Verdict::Forward);
+    assert_valid(&frame);
+    frame
+}
+
+fn client(port: u16) -> End {
+    ("198.51.100.1", port)
+}
+
+/// Where a client's packet went.
+fn backend(bench: &mut Bench, frame: &[u8]) -> Endpoint {
+    let flow = flow(&forwarded(bench, frame));
+    Endpoint { address: flow.destination, port: flow.destination_port }
+}
+
+#[test]
+fn flows_spread_and_answers_come_from_the_service() {
+    for (client, service) in [(client(1), SERVICE), (("2001:db8:2::1", 1), ("2001:db8:1::1", 443))]
+    {
+        let mut bench = balancer(1..5);
+        let mut counts = BTreeMap::new();
+        for port in 1..400 {
+            let client = (client.0, port);
+            let to = backend(&mut bench, &tcp(client, service, "S"));
+            *counts.entry(to.address).or_insert(0) += 1;
+            assert_eq!(to.port, 8_080);
+            let from: End = (Box::leak(to.address.to_string().into_boxed_str()), to.port);
+            let answer = flow(&forwarded(&mut bench, &tcp(from, client, "SA")));
+            assert_eq!(
+                (answer.source.to_string(), answer.source_port),
+                (service.0.into(), service.1)
+            );
+            assert_eq!(backend(&mut bench, &tcp(client, service, "A")), to);
+        }
+        assert_eq!(counts.len(), 4);
+        assert!(counts.values().all(|count| (60..140).contains(count)), "{counts:?}");
+    }
+}
+
+#[test]
+fn cards_with_the_same_backends_choose_alike() {
+    let (mut one, mut other) = (balancer(1..9), balancer(1..9));
+    other.restart();
+    for port in 1..100 {
+        let frame = udp_between(client(port), SERVICE, b"");
+        assert_eq!(backend(&mut one, &frame), backend(&mut other, &frame));
+    }
+}
+
+#[test]
+fn flows_keep_their_backend_when_others_come_and_go() {
+    let mut bench = balancer(1..5);
+    let open = |port| tcp(client(port), SERVICE, "S");
+    let next = |port| tcp(client(port), SERVICE, "A");
+    let before: Vec<_> = (1..300).map(|port| backend(&mut bench, &open(port))).collect();
+    bench.configure(settings(2..7, json!({})));
+    let gone: std::net::IpAddr = "10.0.0.1".parse().unwrap();
+    for (port, before) in (1..300).zip(&before) {
+        let now = backend(&mut bench, &next(port));
+        assert!(now == *before || before.address == gone);
+        assert!(now.address != gone);
+    }
+    bench.restart();
+    for (port, before) in (1..300).zip(&before).filter(|(_, before)| before.address != gone) {
+        assert_eq!(backend(&mut bench, &next(port)), *before);
+    }
+    let new: BTreeSet<_> =
+        (300..600).map(|port| backend(&mut bench, &open(port)).address).collect();
+    assert_eq!(new.len(), 5);
+}
+
+#[test]
+fn a_full_table_leaves_it_to_the_hash() {
+    let mut bench = Bench::new("load-balancer", settings(1..5, json!({"flows_max": 1})));
+    for port in 1..50 {
+        let first = backend(&mut bench, &udp_between(client(port), SERVICE, b""));
+        backend(&mut bench, &udp_between(client(port + 1_000), SERVICE, b""));
+        assert_eq!(backend(&mut bench, &udp_between(client(port), SERVICE, b"")), first);
+    }
+}
+
+#[test]
+fn a_backend_without_weight_keeps_its_flows_and_gets_no_more() {
+    let mut bench = balancer(1..3);
+    let first = backend(&mut bench, &tcp(client(1), SERVICE, "S"));
+    let mut drained = settings(1..3, json!({}));
+    for service in drained["services"].as_array_mut().unwrap() {
+        for backend in service["backends"].as_array_mut().unwrap() {
+            if backend["address"] == first.address.to_string() {
+                backend["weight"] = json!(0);
+            }
+        }
+    }
+    bench.configure(drained);
+    assert_eq!(backend(&mut bench, &tcp(client(1), SERVICE, "A")), first);
+    for port in 2..100 {
+        assert_ne!(backend(&mut bench, &tcp(client(port), SERVICE, "S")), first);
+    }
+    bench.configure(json!({"services": [
+        {"address": SERVICE.0, "protocol": "tcp", "port": 80, "backends": []}
+    ]}));
+    let nobody = bench.run(&tcp(client(1), SERVICE, "S")).verdict;
+    assert_eq!(nobody, Verdict::Drop(DropReason::NoBackend));
+}
+
+#[test]
+fn errors_reach_the_backend_with_its_own_packet() {
+    let mut bench = balancer(1..5);
+    let to = backend(&mut bench, &tcp(client(1), SERVICE, "S"));
+    let from: End = (Box::leak(to.address.to_string().into_boxed_str()), to.port);
+    let answer = forwarded(&mut bench, &tcp(from, client(1), "SA"));
+    let error = forwarded(&mut bench, &time_exceeded("203.0.113.9", SERVICE.0, &answer));
+    let Ok(Frame::Ip(layout)) = wire::parse(&error) else { panic!() };
+    assert_eq!(layout.destination, to.address);
+    let (_, about) = quoted_flow(&error, &layout).unwrap();
+    assert_eq!((about.source, about.source_port), (to.address, to.port));
+}
+
+#[test]
+fn the_service_answers_echoes_itself() {
+    for (from, to) in [("198.51.100.1", SERVICE.0), ("2001:db8:2::1", "2001:db8:1::1")] {
+        let Outcome { verdict, frame, .. } = balancer(1..3).run(&echo(from, to, 7, true));
+        assert_eq!(verdict, Verdict::Reply);
+        assert_valid(&frame);
+        assert_eq!(frame[12..], echo(to, from, 7, false)[12..]);
+    }
+}
+
+#[test]
+fn fragments_go_where_their_first_went() {
+    let mut bench = balancer(1..5);
+    let whole = udp_between(client(9), SERVICE, &[7; 100]);
+    let [first, later] = fragments(&whole, 5, 48);
+    let orphan = bench.run(&later).verdict;
+    assert_eq!(orphan, Verdict::Drop(DropReason::FragmentWithoutFirst));
+    let to = backend(&mut bench, &first).address;
+    assert_eq!(flow(&forwarded(&mut bench, &later)).destination, to);
+}
+
+#[test]
+fn others_pass_and_contradictions_are_rejected() {
+    let mut bench = balancer(1..3);
+    let other = udp_between(client(1), ("192.0.2.1", 81), b"");
+    assert_eq!(forwarded(&mut bench, &other), other);
+    assert!(bench.run(&other).emitted.is_empty());
+    let backend = json!({"address": "10.0.0.1", "port": 1});
+    let service = |address: &str, backends: Value| json!({"address": address, "protocol": "tcp", "port": 80, "backends": backends});
+    for (services, expected) in [
+        (
+            json!([service("1.1.1.1", json!([])), service("1.1.1.1", json!([]))]),
+            "services[1]: a second",
+        ),
+        (json!([service("::1", json!([backend]))]), "services[0].backends[0]: 10.0.0.1"),
+        (
+            json!([service("1.1.1.1", json!([backend])), service("1.1.1.2", json!([backend]))]),
+            "services[1].backends[0]: an endpoint that is listed already",
+        ),
+        (
+            json!([service("1.1.1.1", json!([{"address": "1.1.1.1", "port": 80}]))]),
+            "services[0].backends[0]: the endpoint of a service",
+        ),
+    ] {
+        let message = bench.rejected(&json!({"services": services}));
+        assert!(message.starts_with(expected), "{message}");
+    }
+}

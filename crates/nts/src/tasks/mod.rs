@@ -1,0 +1,17 @@
+//! The network tasks.
+
+pub(crate) mod checksum;
+pub(crate) mod ecn;
+pub(crate) mod esp;
+pub(crate) mod firewall;
+pub(crate) mod fragments;
+pub(crate) mod kv_cache;
+pub(crate) mod kv_replication;
+pub(crate) mod load_balancer;
+pub(crate) mod memcached;
+pub(crate) mod nat;
+pub(crate) mod policer;
+#[cfg(test)]
+pub(crate) mod support;
+pub(crate) mod tracking;
+pub(crate) mod vxlan;

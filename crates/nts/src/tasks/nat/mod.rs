@@ -1,0 +1,388 @@
+//! NAT: addresses and ports inside are replaced by a few outside (NAPT), as RFC 4787 (UDP), RFC 5382
+//! (TCP) and RFC 5508 (ICMP) ask for; IPv6 works the same where it is configured.
+//!
+//! ```text
+//!  from inside, to elsewhere        source becomes external           on
+//!  from inside, to an external      both are replaced (hairpin)       back
+//!  to an external, mapping found    destination becomes inside        on
+//!  ICMP error about a session       as well, and the packet quoted    on
+//!  neither inside nor external      left alone                        on
+//! ```
+//!
+//! Later fragments follow their first one. What cannot be translated is dropped, never let through
+//! with an address from inside.
+
+mod settings;
+mod table;
+
+use std::net::IpAddr;
+
+use snic_domain::Timestamp;
+
+use settings::{Filtering, Settings};
+use table::{MappingKey, Saved, SessionKey, Tables};
+
+pub(crate) use settings::SCHEMA;
+
+use super::fragments::Fragments;
+use super::tracking::{self, EXPIRED_PER_PACKET};
+use crate::aging::KeyedHash;
+use crate::config::{Configuration, InvalidConfiguration};
+use crate::state::{self, InvalidState};
+use crate::wire::{
+    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, protocol,
+    quoted_flow, rewrite, rewrite_quoted,
+};
+use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+
+const STATE_VERSION: u16 = 1;
+
+/// The NT.
+pub(crate) struct Nat {
+    hash: KeyedHash,
+    active: Option<Active>,
+}
+
+struct Active {
+    settings: Settings,
+    tables: Tables,
+    fragments: Fragments<Translation>,
+}
+
+/// What the first fragment of a packet was given.
+#[derive(Debug, Clone, Copy, Default)]
+struct Translation {
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    /// It went back, to this station.
+    back_to: Option<Option<[u8; 6]>>,
+}
+
+impl Nat {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self { hash, active: None }
+    }
+}
+
+impl NetworkTask for Nat {
+    fn configure(
+        &mut self,
+        now: Timestamp,
+        configuration: &Configuration,
+    ) -> Result<(), InvalidConfiguration> {
+        let settings: Settings = configuration.read()?;
+        settings.check()?;
+        let tables = match &self.active {
+            Some(active) => Tables::restore(&active.tables.save(now), &settings, self.hash, now),
+            None => Tables::new(&settings, self.hash),
+        };
+        self.active = Some(Active { settings, tables, fragments: Fragments::new(self.hash) });
+        Ok(())
+    }
+
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Some(active) = &mut self.active else {
+            return Verdict::Drop(DropReason::Unconfigured);
+        };
+        let mut layout = match wire::parse(packet.bytes()) {
+            Ok(Frame::Ip(layout)) => layout,
+            Ok(Frame::Other(_)) => return Verdict::Forward,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
+        let verdict = active.translate(packet.bytes_mut(), &mut layout, context);
+        verdict.unwrap_or_else(Verdict::Drop)
+    }
+
+    fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
+        let saved = self.active.as_ref().map(|active| active.tables.save(now));
+        state::write(SCHEMA.nt_type, STATE_VERSION, &saved, out);
+    }
+
+    fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        let saved: Option<Saved> = state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
+        let (Some(saved), Some(active)) = (saved, &mut self.active) else { return Ok(()) };
+        let (entries, allowed) = (saved.sessions(), active.settings.sessions_max);
+        if entries > allowed {
+            return Err(InvalidState::DoesNotFit { entries, allowed });
+        }
+        active.tables = Tables::restore(&saved, &active.settings, self.hash, now);
+        Ok(())
+    }
+}
+
+/// Destinations that stay on their link: they are nobody's behind a NAT.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local(),
+    }
+}
+
+/// The ends of a packet, as sessions name them.
+struct Ends {
+    protocol: u8,
+    source: Endpoint,
+    destination: Endpoint,
+}
+
+impl Ends {
+    /// `None` for what has neither ports nor an identifier.
+    fn of(flow: &Flow, is_query: bool) -> Option<Self> {
+        let has_ports = matches!(flow.protocol, protocol::TCP | protocol::UDP);
+        (has_ports || is_query).then_some(Self {
+            protocol: flow.protocol,
+            source: Endpoint { address: flow.source, port: flow.source_port },
+            destination: Endpoint { address: flow.destination, port: flow.destination_port },
+        })
+    }
+
+    fn mapping(&self, inside: Endpoint) -> MappingKey {
+        MappingKey { protocol: self.protocol, inside }
+    }
+
+    /// The session over `mapping` with `remote`.
+    fn session(&self, mapping: MappingKey, remote: Endpoint) -> SessionKey {
+        let is_query = !matches!(self.protocol, protocol::TCP | protocol::UDP);
+        let port = if is_query { 0 } else { remote.port };
+        SessionKey { mapping, remote: Endpoint { port, ..remote } }
+    }
+}
+
+impl Active {
+    fn translate(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let (source, destination) = (layout.source, layout.destination);
+        let message = IcmpMessage::of(bytes, layout);
+        if message == Some(IcmpMessage::NeighbourDiscovery) || is_local(destination) {
+            return Ok(Verdict::Forward);
+        }
+        let is_outward = self.settings.is_inside(source);
+        let is_to_us = self.settings.is_external(destination);
+        match (is_outward, is_to_us) {
+            (false, false) if self.settings.is_inside(destination) => {
+                return Err(DropReason::NoMapping);
+            }
+            (false, false) => return Ok(Verdict::Forward),
+            (true, false) if self.settings.is_inside(destination) => return Ok(Verdict::Forward),
+            _ => {}
+        }
+        if let Fragment::Later { .. } = layout.fragment {
+            let first = self.fragments.recall(layout, context.now);
+            let translation = first.ok_or(DropReason::FragmentWithoutFirst)?;
+            return Ok(translation.apply(bytes, layout));
+        }
+        if message == Some(IcmpMessage::Error) {
+            return self.translate_error(bytes, layout, context.now);
+        }
+        let before = *layout;
+        let flow = Flow::of(bytes, layout);
+        let is_query = matches!(message, Some(IcmpMessage::Query { .. }));
+        let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
+        let verdict = match (is_outward, is_to_us) {
+            (true, true) => self.turn_around(bytes, layout, &ends, context)?,
+            (true, false) => self.send_out(bytes, layout, &ends, context)?,
+            _ => self.let_in(bytes, layout, &ends, context.now)?,
+        };
+        let changed = |old: IpAddr, new: IpAddr| (old != new).then_some(new);
+        let translation = Translation {
+            source: changed(before.source, layout.source),
+            destination: changed(before.destination, layout.destination),
+            back_to: (verdict == Verdict::Reply).then(|| bytes[..6].try_into().ok()),
+        };
+        self.fragments.remember(&before, translation, context.now);
+        Ok(verdict)
+    }
+
+    /// A packet from inside: its source becomes external.
+    fn send_out(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        ends: &Ends,
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let external = self.outward_session(bytes, layout, ends, context)?;
+        rewrite(bytes, layout, Side::Source, external);
+        Ok(Verdict::Forward)
+    }
+
+    /// The session of a packet from inside, opened if need be; the endpoint that stands for its source.
+    fn outward_session(
+        &mut self,
+        bytes: &[u8],
+        layout: &Layout,
+        ends: &Ends,
+        context: &mut Context<'_>,
+    ) -> Result<Endpoint, DropReason> {
+        let flags = TcpFlags::of(bytes, layout);
+        let key = ends.mapping(ends.source);
+        let session = ends.session(key, ends.destination);
+        if self.may_open(&session, flags, context.now) {
+            let is_reply = matches!(
+                IcmpMessage::of(bytes, layout),
+                Some(IcmpMessage::Query { is_request: false, .. })
+            );
+            if is_reply || flags.is_some_and(|flags| !tracking::opens(flags)) {
+                return Err(DropReason::NoConnection);
+            }
+            let is_new = self.tables.mapping(&key).is_none();
+            self.tables.map(key, &self.settings, context.random)?;
+            let opened = self.tables.open(session, false, context.now);
+            if opened.is_err() && is_new {
+                self.tables.forget(&key);
+            }
+            opened?;
+        }
+        self.tables.follow(&session, false, flags, context.now);
+        let station: [u8; 6] = bytes[6..12].try_into().expect("six bytes of a parsed frame");
+        self.tables.seen_at(&key, station);
+        let mapping = self.tables.mapping(&key).ok_or(DropReason::NoMapping)?;
+        Ok(mapping.external)
+    }
+
+    /// Whether a packet needs a session opened: there is none, or it begins anew over a closed one.
+    fn may_open(&self, session: &SessionKey, flags: Option<TcpFlags>, now: Timestamp) -> bool {
+        match flags {
+            Some(flags) if tracking::opens(flags) => !self.tables.has_open_session(session, now),
+            _ => !self.tables.has_session(session, now),
+        }
+    }
+
+    /// A packet to an external address: its destination becomes what is behind it.
+    fn let_in(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        ends: &Ends,
+        now: Timestamp,
+    ) -> Result<Verdict, DropReason> {
+        let flags = TcpFlags::of(bytes, layout);
+        let inside = self.inward_session(ends, ends.source, flags, now)?;
+        rewrite(bytes, layout, Side::Destination, inside);
+        Ok(Verdict::Forward)
+    }
+
+    /// The session of a packet to an external endpoint; the endpoint inside.
+    fn inward_session(
+        &mut self,
+        ends: &Ends,
+        remote: Endpoint,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) -> Result<Endpoint, DropReason> {
+        let (key, mapping) = self
+            .tables
+            .by_external(ends.protocol, ends.destination)
+            .ok_or(DropReason::NoMapping)?;
+        let is_open_to_all =
+            mapping.is_forward() || self.settings.filtering == Filtering::EndpointIndependent;
+        let session = ends.session(key, remote);
+        if self.may_open(&session, flags, now) {
+            let is_first = flags.is_none_or(tracking::opens);
+            let is_known = self.tables.has_session(&session, now);
+            if !(is_open_to_all || is_known) || !is_first {
+                return Err(DropReason::NoConnection);
+            }
+            self.tables.open(session, true, now)?;
+        }
+        self.tables.follow(&session, true, flags, now);
+        Ok(key.inside)
+    }
+
+    /// A packet from inside to an external address goes back inside, with the external endpoint of its
+    /// sender (RFC 4787, REQ-9).
+    fn turn_around(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        ends: &Ends,
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let is_mapped = self.tables.by_external(ends.protocol, ends.destination).is_some();
+        if !is_mapped {
+            return Err(DropReason::NoMapping);
+        }
+        let flags = TcpFlags::of(bytes, layout);
+        let external = self.outward_session(bytes, layout, ends, context)?;
+        let inside = self.inward_session(ends, external, flags, context.now)?;
+        rewrite(bytes, layout, Side::Source, external);
+        rewrite(bytes, layout, Side::Destination, inside);
+        let target = self.tables.mapping(&ends.mapping(inside)).and_then(|mapping| mapping.station);
+        send_back(bytes, target);
+        Ok(Verdict::Reply)
+    }
+
+    /// An ICMP error (RFC 5508, section 4): the packet that it quotes tells whose it is.
+    fn translate_error(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        now: Timestamp,
+    ) -> Result<Verdict, DropReason> {
+        if layout.fragment != Fragment::No {
+            return Err(DropReason::Fragment);
+        }
+        let (mut quoted, flow) = quoted_flow(bytes, layout).ok_or(DropReason::Malformed)?;
+        let is_query = matches!(IcmpMessage::of(bytes, &quoted), Some(IcmpMessage::Query { .. }));
+        let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
+        let no_session = DropReason::NoConnection;
+        if self.settings.is_inside(layout.source) {
+            // About a packet that came in: its destination is inside.
+            let key = ends.mapping(ends.destination);
+            let session = ends.session(key, ends.source);
+            let mapping = self.tables.mapping(&key).ok_or(no_session)?;
+            let external = mapping.external;
+            if !self.tables.has_session(&session, now) {
+                return Err(no_session);
+            }
+            rewrite_quoted(bytes, &mut quoted, Side::Destination, external);
+            rewrite(bytes, layout, Side::Source, Endpoint { port: 0, ..external });
+        } else {
+            // About a packet that went out: its source is external.
+            let found = self.tables.by_external(ends.protocol, ends.source);
+            let (key, _) = found.ok_or(no_session)?;
+            if !self.tables.has_session(&ends.session(key, ends.destination), now) {
+                return Err(no_session);
+            }
+            rewrite_quoted(bytes, &mut quoted, Side::Source, key.inside);
+            rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..key.inside });
+        }
+        wire::fill(bytes, layout);
+        Ok(Verdict::Forward)
+    }
+}
+
+/// Turns the Ethernet header around, to `target` where its station is known.
+fn send_back(bytes: &mut [u8], target: Option<[u8; 6]>) {
+    wire::swap_stations(bytes);
+    if let Some(station) = target {
+        bytes[..6].copy_from_slice(&station);
+    }
+}
+
+impl Translation {
+    /// Gives a later fragment the addresses of its first.
+    fn apply(&self, bytes: &mut [u8], layout: &mut Layout) -> Verdict {
+        let ends = [(Side::Source, self.source), (Side::Destination, self.destination)];
+        for (side, address) in ends {
+            if let Some(address) = address {
+                rewrite(bytes, layout, side, Endpoint { address, port: 0 });
+            }
+        }
+        match self.back_to {
+            Some(station) => {
+                send_back(bytes, station);
+                Verdict::Reply
+            }
+            None => Verdict::Forward,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

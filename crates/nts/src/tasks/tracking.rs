@@ -1,0 +1,104 @@
+//! How long a flow lives, by what was seen of it. Firewall and NAT follow TCP from SYN to FIN or RST
+//! by its flags; sequence numbers are not checked.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Field, Kind};
+use crate::wire::TcpFlags;
+
+/// Classes of flow tables: how long flows live without packets.
+pub(crate) const OPENING: usize = 0;
+pub(crate) const DATAGRAM: usize = 1;
+pub(crate) const STREAM: usize = 2;
+pub(crate) const CLOSING: usize = 3;
+/// How many there are.
+pub(crate) const CLASSES: usize = 4;
+/// How many expired flows one packet removes: more than it can add, so that they never pile up.
+pub(crate) const EXPIRED_PER_PACKET: usize = 4;
+
+const SECONDS: Kind = Kind::Integer { min: 1, max: 604_800 };
+
+/// The field of the four lifetimes.
+pub(crate) const LIFETIMES: Field = Field::optional(
+    "lifetimes",
+    Kind::Object(&[
+        Field::optional("opening_s", SECONDS, "A flow without reply; 30 by default."),
+        Field::optional(
+            "datagram_s",
+            SECONDS,
+            "A silent UDP or ICMP flow; 300 by default (RFC 4787).",
+        ),
+        Field::optional(
+            "stream_s",
+            SECONDS,
+            "A silent TCP connection; 7440 by default (RFC 5382).",
+        ),
+        Field::optional(
+            "closing_s",
+            SECONDS,
+            "A closed TCP connection; 240 by default (RFC 5382).",
+        ),
+    ]),
+    "How long flows live without packets, in seconds.",
+);
+
+/// The four lifetimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Lifetimes {
+    opening_s: u64,
+    datagram_s: u64,
+    stream_s: u64,
+    closing_s: u64,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self { opening_s: 30, datagram_s: 300, stream_s: 7_440, closing_s: 240 }
+    }
+}
+
+impl Lifetimes {
+    /// By class.
+    pub(crate) fn by_class(&self) -> [Duration; CLASSES] {
+        [self.opening_s, self.datagram_s, self.stream_s, self.closing_s].map(Duration::from_secs)
+    }
+}
+
+/// What was seen of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The other side has sent something.
+    pub(crate) is_replied: bool,
+    /// Which sides have sent a FIN: the opener, the other.
+    closed: [bool; 2],
+}
+
+impl Progress {
+    /// Takes in a packet of the flow; the class that it is in from now on.
+    pub(crate) fn follow(
+        &mut self,
+        class: usize,
+        flags: Option<TcpFlags>,
+        is_reply: bool,
+    ) -> usize {
+        self.is_replied |= is_reply;
+        let Some(flags) = flags else {
+            return if self.is_replied { DATAGRAM } else { OPENING };
+        };
+        self.closed[usize::from(is_reply)] |= flags.fin();
+        let is_confirmed = self.is_replied && !is_reply && flags.ack() && !flags.syn();
+        match class {
+            _ if flags.rst() || self.closed == [true; 2] => CLOSING,
+            OPENING if is_confirmed => STREAM,
+            class => class,
+        }
+    }
+}
+
+/// Whether a packet may open a connection.
+pub(crate) fn opens(flags: TcpFlags) -> bool {
+    flags.syn() && !flags.ack() && !flags.rst() && !flags.fin()
+}

@@ -1,0 +1,184 @@
+//! Flows: what the packets of one conversation have in common.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Layout, parse_ip, protocol, read_u16};
+
+/// Protocol, addresses and ports, as the packet has them. For ICMP queries the identifier stands in
+/// for the port that a reply keeps; for protocols without ports both are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Flow {
+    /// The transport.
+    pub protocol: u8,
+    /// Sender.
+    pub source: IpAddr,
+    /// Sender's port.
+    pub source_port: u16,
+    /// Receiver.
+    pub destination: IpAddr,
+    /// Receiver's port.
+    pub destination_port: u16,
+}
+
+impl Flow {
+    /// The flow of a packet that holds its transport header. ICMP messages that are no queries have
+    /// identifier 0.
+    pub fn of(bytes: &[u8], layout: &Layout) -> Self {
+        let at = layout.transport;
+        let (source_port, destination_port) = match layout.protocol {
+            _ if !layout.has_transport_header() => (0, 0),
+            protocol::TCP | protocol::UDP => (read_u16(bytes, at), read_u16(bytes, at + 2)),
+            _ => match IcmpMessage::of(bytes, layout) {
+                Some(IcmpMessage::Query { id, .. }) => (id, id),
+                _ => (0, 0),
+            },
+        };
+        Self {
+            protocol: layout.protocol,
+            source: layout.source,
+            source_port,
+            destination: layout.destination,
+            destination_port,
+        }
+    }
+
+    /// The same flow for both directions, and whether it is the reverse of this one.
+    pub fn canonical(self) -> (Self, bool) {
+        let reversed = self.reversed();
+        if reversed < self { (reversed, true) } else { (self, false) }
+    }
+
+    /// The flow of what comes back.
+    pub fn reversed(self) -> Self {
+        Self {
+            protocol: self.protocol,
+            source: self.destination,
+            source_port: self.destination_port,
+            destination: self.source,
+            destination_port: self.source_port,
+        }
+    }
+}
+
+/// What an ICMP or ICMPv6 message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IcmpMessage {
+    /// An echo request or reply, with its identifier.
+    Query {
+        /// What requests and replies of one sender have in common.
+        id: u16,
+        /// Whether it asks.
+        is_request: bool,
+    },
+    /// An error, which quotes the packet that it is about.
+    Error,
+    /// Neighbour discovery (RFC 4861), which no host can do without.
+    NeighbourDiscovery,
+    /// Any other.
+    Other,
+}
+
+impl IcmpMessage {
+    /// The message of a packet with a transport header; `None` where it is not ICMP.
+    pub fn of(bytes: &[u8], layout: &Layout) -> Option<Self> {
+        if !layout.is_icmp() || !layout.has_transport_header() {
+            return None;
+        }
+        let (kind, id) = (bytes[layout.transport], read_u16(bytes, layout.transport + 4));
+        Some(match (layout.is_ipv4(), kind) {
+            (true, 8) | (false, 128) => Self::Query { id, is_request: true },
+            (true, 0) | (false, 129) => Self::Query { id, is_request: false },
+            // Unreachable, source quench, time exceeded, parameter problem (RFC 792); all below 128
+            // are errors in ICMPv6 (RFC 4443).
+            (true, 3 | 4 | 11 | 12) | (false, 1..=4) => Self::Error,
+            (false, 133..=136) => Self::NeighbourDiscovery,
+            _ => Self::Other,
+        })
+    }
+}
+
+/// Flags of a TCP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpFlags(u8);
+
+impl TcpFlags {
+    /// The flags of a packet with a transport header; `None` where it is not TCP.
+    pub fn of(bytes: &[u8], layout: &Layout) -> Option<Self> {
+        let is_tcp = layout.protocol == protocol::TCP && layout.has_transport_header();
+        is_tcp.then(|| Self(bytes[layout.transport + 13]))
+    }
+
+    /// The sender has sent all.
+    pub fn fin(self) -> bool {
+        self.0 & 0x01 != 0
+    }
+
+    /// The sender opens the connection.
+    pub fn syn(self) -> bool {
+        self.0 & 0x02 != 0
+    }
+
+    /// The connection is gone.
+    pub fn rst(self) -> bool {
+        self.0 & 0x04 != 0
+    }
+
+    /// The acknowledgement number counts.
+    pub fn ack(self) -> bool {
+        self.0 & 0x10 != 0
+    }
+}
+
+/// The packet that an ICMP error is about: its layout in the frame and its flow, in the direction in
+/// which it was sent. `None` where too little of it is quoted: RFC 792 asks for 8 bytes behind its
+/// IP header, which hold the ports.
+pub fn quoted_flow(bytes: &[u8], layout: &Layout) -> Option<(Layout, Flow)> {
+    if IcmpMessage::of(bytes, layout) != Some(IcmpMessage::Error) {
+        return None;
+    }
+    let start = layout.transport + 8;
+    let quoted = quoted_layout(bytes.get(start..layout.end)?)?.behind(start);
+    if quoted.is_ipv4() != layout.is_ipv4() {
+        return None;
+    }
+    let flow = Flow::of(bytes, &quoted);
+    Some((quoted, flow))
+}
+
+/// The layout of a quoted packet, which may be cut behind the first 8 bytes of its payload.
+fn quoted_layout(packet: &[u8]) -> Option<Layout> {
+    let whole = parse_ip(packet);
+    if let Ok(layout) = whole {
+        return layout.has_transport_header().then_some(layout);
+    }
+    // Cut: read the fixed header alone. Fragments and extension headers are not followed.
+    let (transport, number, source, destination) = match packet.first()? >> 4 {
+        4 => {
+            let header = etherparse::Ipv4HeaderSlice::from_slice(packet).ok()?;
+            if header.is_fragmenting_payload() && header.fragments_offset().value() != 0 {
+                return None;
+            }
+            let (source, destination) = (header.source_addr(), header.destination_addr());
+            (header.slice().len(), header.protocol(), source.into(), destination.into())
+        }
+        6 => {
+            let header = etherparse::Ipv6HeaderSlice::from_slice(packet).ok()?;
+            let (source, destination) = (header.source_addr(), header.destination_addr());
+            (header.slice().len(), header.next_header(), source.into(), destination.into())
+        }
+        _ => return None,
+    };
+    let is_enough = packet.len() >= transport + 8;
+    is_enough.then_some(Layout {
+        network: 0,
+        transport,
+        end: packet.len(),
+        protocol: number.0,
+        // Not whole: no checksum over all of it can be made.
+        fragment: super::Fragment::First { id: 0 },
+        source,
+        destination,
+    })
+}

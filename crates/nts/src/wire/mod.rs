@@ -1,0 +1,300 @@
+//! Frames: where headers are, what they say, and how to change them with right checksums.
+//!
+//! Headers are parsed by `etherparse`; what is here keeps their offsets, so that an NT can change
+//! the bytes that it has looked at.
+
+mod build;
+mod checksum;
+mod flow;
+mod rewrite;
+
+pub use build::{
+    TunnelHeader, ethernet_header_bytes, finish_udp, swap_stations, turn_around,
+    turn_around_addresses,
+};
+pub use checksum::{Verified, fill, replace_bytes, verify};
+pub use flow::{Flow, IcmpMessage, TcpFlags, quoted_flow};
+pub use rewrite::{Endpoint, Side, rewrite, rewrite_quoted};
+
+use std::net::IpAddr;
+
+use etherparse::{
+    EtherType, Ethernet2Slice, IpNumber, IpSlice, Ipv6ExtensionSlice, SingleVlanSlice, TcpSlice,
+    UdpSlice,
+};
+
+use crate::DropReason;
+
+/// IP protocol numbers that NTs look at.
+pub mod protocol {
+    /// ICMP for IPv4.
+    pub const ICMP: u8 = 1;
+    /// IPv4 in IP.
+    pub const IPV4: u8 = 4;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// IPv6 in IP.
+    pub const IPV6: u8 = 41;
+    /// The encrypted payload of IPsec.
+    pub const ESP: u8 = 50;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+    /// Nothing follows.
+    pub const NO_NEXT_HEADER: u8 = 59;
+    /// For experiments (RFC 3692).
+    pub const EXPERIMENT: u8 = 253;
+}
+
+/// Offsets in the Ethernet header.
+pub const ETHERNET_TYPE: usize = 12;
+/// Length of an Ethernet header without VLAN tags.
+pub const ETHERNET_BYTES: usize = 14;
+/// Offset of a UDP header's checksum.
+pub(crate) const UDP_CHECKSUM: usize = 6;
+/// Offset of a TCP header's checksum.
+pub(crate) const TCP_CHECKSUM: usize = 16;
+/// Offset of an ICMP message's checksum.
+pub(crate) const ICMP_CHECKSUM: usize = 2;
+/// Most VLAN tags of a frame: a service tag and a customer tag (IEEE 802.1ad).
+const VLAN_TAGS_MAX: usize = 2;
+
+/// Whether a packet is a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragment {
+    /// It is whole.
+    No,
+    /// The first: the transport header is in it.
+    First {
+        /// What its fragments have in common.
+        id: u32,
+    },
+    /// Another one.
+    Later {
+        /// What its fragments have in common.
+        id: u32,
+    },
+}
+
+/// An IP packet in an Ethernet frame: offsets are from the frame's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Where the IP header starts.
+    pub network: usize,
+    /// Where the transport header starts, behind extension headers.
+    pub transport: usize,
+    /// Where the IP packet ends; what follows is padding of the link.
+    pub end: usize,
+    /// What the transport is.
+    pub protocol: u8,
+    /// Whether it is a fragment.
+    pub fragment: Fragment,
+    /// Who sent it.
+    pub source: IpAddr,
+    /// Whom it is for.
+    pub destination: IpAddr,
+}
+
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// An IP packet.
+    Ip(Layout),
+    /// Something else, such as ARP.
+    Other(EtherType),
+}
+
+/// Reads the headers of an Ethernet frame. Up to two VLAN tags are skipped. An IPv4 header's checksum
+/// is verified, as every router does (RFC 1812, 5.2.2).
+///
+/// # Errors
+/// [`DropReason::Truncated`], [`DropReason::Malformed`], [`DropReason::TinyFragment`] or
+/// [`DropReason::BadChecksum`].
+pub fn parse(frame: &[u8]) -> Result<Frame, DropReason> {
+    let link = Ethernet2Slice::from_slice_without_fcs(frame).map_err(|_| DropReason::Truncated)?;
+    let (mut ether_type, mut network) = (link.ether_type(), ETHERNET_BYTES);
+    for _ in 0..VLAN_TAGS_MAX {
+        if !matches!(ether_type, EtherType::VLAN_TAGGED_FRAME | EtherType::PROVIDER_BRIDGING) {
+            break;
+        }
+        let tag = SingleVlanSlice::from_slice(&frame[network..]);
+        ether_type = tag.map_err(|_| DropReason::Truncated)?.ether_type();
+        network += 4;
+    }
+    match ether_type {
+        EtherType::IPV4 | EtherType::IPV6 => {
+            let layout = parse_ip(&frame[network..])?;
+            let is_announced = matches!(
+                (ether_type, layout.source),
+                (EtherType::IPV4, IpAddr::V4(_)) | (EtherType::IPV6, IpAddr::V6(_))
+            );
+            if !is_announced {
+                return Err(DropReason::Malformed);
+            }
+            Ok(Frame::Ip(layout.behind(network)))
+        }
+        other => Ok(Frame::Other(other)),
+    }
+}
+
+/// Reads an IP packet that starts with the first byte of `packet`; it may be shorter than that.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_ip(packet: &[u8]) -> Result<Layout, DropReason> {
+    let ip = IpSlice::from_slice(without_jumbo(packet)).map_err(|error| match error {
+        etherparse::err::ip::SliceError::Len(length)
+            if length.len_source == etherparse::LenSource::Slice =>
+        {
+            DropReason::Truncated
+        }
+        _ => DropReason::Malformed,
+    })?;
+    let payload = ip.payload();
+    let offset = payload.payload.as_ptr() as usize - packet.as_ptr() as usize;
+    let fragment = match &ip {
+        IpSlice::Ipv4(v4) => {
+            let header = v4.header();
+            let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header.slice());
+            if sum.ones_complement() != 0 {
+                return Err(DropReason::BadChecksum);
+            }
+            match (header.fragments_offset().value(), header.more_fragments()) {
+                (0, false) => Fragment::No,
+                (0, true) => Fragment::First { id: header.identification().into() },
+                _ => Fragment::Later { id: header.identification().into() },
+            }
+        }
+        IpSlice::Ipv6(v6) => v6
+            .extensions()
+            .clone()
+            .into_iter()
+            .find_map(|extension| match extension {
+                Ipv6ExtensionSlice::Fragment(header) if header.is_fragmenting_payload() => {
+                    Some(match header.fragment_offset().value() {
+                        0 => Fragment::First { id: header.identification() },
+                        _ => Fragment::Later { id: header.identification() },
+                    })
+                }
+                _ => None,
+            })
+            .unwrap_or(Fragment::No),
+    };
+    check_transport(payload.ip_number, payload.payload, fragment)?;
+    if overwrites_header(&ip, payload.ip_number) {
+        return Err(DropReason::TinyFragment);
+    }
+    Ok(Layout {
+        network: 0,
+        transport: offset,
+        end: offset + payload.payload.len(),
+        protocol: payload.ip_number.0,
+        fragment,
+        source: ip.source_addr(),
+        destination: ip.destination_addr(),
+    })
+}
+
+/// An IPv6 payload length of 0 announces a jumbogram (RFC 2675), which no Ethernet carries: there is
+/// no payload then, whatever padding follows.
+fn without_jumbo(packet: &[u8]) -> &[u8] {
+    match packet {
+        [first, _, _, _, 0, 0, ..] if first >> 4 == 6 => &packet[..packet.len().min(40)],
+        _ => packet,
+    }
+}
+
+/// Whether the transport header is there and fits what follows it.
+fn check_transport(
+    protocol: IpNumber,
+    payload: &[u8],
+    fragment: Fragment,
+) -> Result<(), DropReason> {
+    let is_whole = match fragment {
+        Fragment::Later { .. } => return Ok(()),
+        Fragment::First { .. } => false,
+        Fragment::No => true,
+    };
+    let missing = if is_whole { DropReason::Truncated } else { DropReason::TinyFragment };
+    match protocol {
+        IpNumber::TCP => match TcpSlice::from_slice(payload) {
+            Ok(_) => Ok(()),
+            Err(etherparse::err::tcp::HeaderSliceError::Len(_)) => Err(missing),
+            Err(_) => Err(DropReason::Malformed),
+        },
+        IpNumber::UDP if is_whole => {
+            let udp = UdpSlice::from_slice(payload).map_err(|_| DropReason::Malformed)?;
+            // The length field of 0 belongs to jumbograms as well.
+            if udp.length() == 0 { Err(DropReason::Malformed) } else { Ok(()) }
+        }
+        IpNumber::UDP | IpNumber::ICMP | IpNumber::IPV6_ICMP => {
+            if payload.len() < 8 {
+                Err(missing)
+            } else {
+                Ok(())
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A later fragment so early that it overwrites the flags of the TCP header (RFC 3128, RFC 8200 has
+/// no offset below 8 bytes for it).
+fn overwrites_header(ip: &IpSlice<'_>, protocol: IpNumber) -> bool {
+    let offset_units = match ip {
+        IpSlice::Ipv4(v4) => v4.header().fragments_offset().value(),
+        IpSlice::Ipv6(_) => return false,
+    };
+    protocol == IpNumber::TCP && offset_units == 1
+}
+
+impl Layout {
+    /// The same behind `bytes` more bytes.
+    pub fn behind(self, bytes: usize) -> Self {
+        Self {
+            network: self.network + bytes,
+            transport: self.transport + bytes,
+            end: self.end + bytes,
+            ..self
+        }
+    }
+
+    /// Whether the transport header is in this packet.
+    pub fn has_transport_header(&self) -> bool {
+        !matches!(self.fragment, Fragment::Later { .. })
+    }
+
+    /// Whether it is IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.source.is_ipv4()
+    }
+
+    /// Whether it is ICMP of its IP version.
+    pub fn is_icmp(&self) -> bool {
+        self.protocol == if self.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 }
+    }
+
+    /// Where in the frame the checksum is that covers the addresses; `None` where none does.
+    pub(crate) fn pseudo_checksum(&self) -> Option<usize> {
+        match self.protocol {
+            protocol::TCP => Some(self.transport + TCP_CHECKSUM),
+            protocol::UDP => Some(self.transport + UDP_CHECKSUM),
+            protocol::ICMPV6 if !self.is_ipv4() => Some(self.transport + ICMP_CHECKSUM),
+            _ => None,
+        }
+    }
+}
+
+/// Two bytes of a header.
+pub(crate) fn read_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Four bytes of a header.
+pub(crate) fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests;

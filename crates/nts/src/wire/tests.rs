@@ -1,0 +1,180 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::tasks::support::{
+    assert_valid, echo, fragments, slow_sum, tcp, time_exceeded, udp, udp_between,
+};
+
+fn layout(frame: &[u8]) -> Layout {
+    match parse(frame) {
+        Ok(Frame::Ip(layout)) => layout,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn headers_are_found_behind_tags_and_before_padding() {
+    let plain = udp("10.0.0.1", "10.0.0.2", b"hello");
+    let mut frame = plain[..12].to_vec();
+    frame.extend([0x88, 0xA8, 0, 5, 0x81, 0, 0, 6]);
+    frame.extend(&plain[12..]);
+    frame.extend([0xEE; 20]);
+    let layout = layout(&frame);
+    assert_eq!((layout.network, layout.transport, layout.end), (22, 42, 55));
+    assert_eq!((layout.protocol, layout.fragment), (protocol::UDP, Fragment::No));
+    let flow = Flow::of(&frame, &layout);
+    assert_eq!((flow.source_port, flow.destination_port), (1_000, 2_000));
+    assert_eq!(flow.reversed().reversed(), flow);
+    assert_eq!(verify(&frame, &layout), Verified::Right);
+}
+
+#[test]
+fn what_is_not_whole_says_so() {
+    let frame = tcp(("10.0.0.1", 1), ("10.0.0.2", 2), "S");
+    for cut in 0..frame.len() {
+        assert_eq!(parse(&frame[..cut]), Err(DropReason::Truncated), "{cut}");
+    }
+    let mut wrong = frame.clone();
+    wrong[24] ^= 1;
+    assert_eq!(parse(&wrong), Err(DropReason::BadChecksum));
+    let mut version = frame.clone();
+    version[14] = 0x65;
+    assert!(parse(&version).is_err());
+    let mut offset = frame;
+    offset[46] = 0x10;
+    assert_eq!(parse(&offset), Err(DropReason::Malformed));
+}
+
+#[test]
+fn later_fragments_have_no_ports() {
+    let whole = udp_between(("10.0.0.1", 5), ("192.0.2.1", 6), &[7; 100]);
+    let [first, later] = fragments(&whole, 99, 48);
+    assert_eq!(layout(&first).fragment, Fragment::First { id: 99 });
+    assert_eq!(layout(&later).fragment, Fragment::Later { id: 99 });
+    assert_eq!(Flow::of(&later, &layout(&later)).source_port, 0);
+    assert_eq!(verify(&first, &layout(&first)), Verified::Absent);
+}
+
+#[test]
+fn a_jumbogram_has_no_payload() {
+    let mut frame = udp("2001:db8::1", "2001:db8::2", b"hello");
+    frame[18..20].fill(0);
+    assert!(parse(&frame).is_err());
+}
+
+fn any_address(is_v4: bool) -> impl Strategy<Value = IpAddr> {
+    any::<u128>().prop_map(move |bits| match is_v4 {
+        true => IpAddr::V4((bits as u32).into()),
+        false => IpAddr::V6(bits.into()),
+    })
+}
+
+/// A packet of any kind that has ports, with its IP version.
+fn any_packet() -> impl Strategy<Value = (Vec<u8>, bool)> {
+    let payload = prop::collection::vec(any::<u8>(), 0..50);
+    (any::<bool>(), 0..4_u8, payload, any::<[u16; 2]>()).prop_map(
+        |(is_v4, kind, payload, ports)| {
+            let (from, to) =
+                if is_v4 { ("10.0.0.1", "192.0.2.1") } else { ("2001:db8::1", "2001:db8::2") };
+            let frame = match kind {
+                0 => udp_between((from, ports[0]), (to, ports[1]), &payload),
+                1 => tcp((from, ports[0]), (to, ports[1]), "SA"),
+                2 => echo(from, to, ports[0], true),
+                _ => echo(from, to, ports[0], false),
+            };
+            (frame, is_v4)
+        },
+    )
+}
+
+proptest! {
+    /// Updated sums are those of smoltcp, which sums everything again.
+    #[test]
+    fn rewritten_packets_are_valid(
+        (mut frame, is_v4) in any_packet(),
+        (four, six) in (any_address(true), any_address(false)),
+        port: u16,
+        is_source: bool,
+    ) {
+        assert_valid(&frame);
+        let before = layout(&frame);
+        let mut after = before;
+        let address = if is_v4 { four } else { six };
+        let side = if is_source { Side::Source } else { Side::Destination };
+        rewrite(&mut frame, &mut after, side, Endpoint { address, port });
+        assert_valid(&frame);
+        prop_assert_eq!(layout(&frame), after);
+        let flow = Flow::of(&frame, &after);
+        let end = if is_source { (flow.source, flow.source_port) } else { (flow.destination, flow.destination_port) };
+        prop_assert_eq!(end, (address, port));
+    }
+
+    /// A wrong checksum stays wrong (RFC 1624 adds the difference only).
+    #[test]
+    fn damage_stays_visible((mut frame, is_v4) in any_packet(), four in any_address(true), six in any_address(false), flip in 1..=0xFFFE_u16) {
+        let mut layout = layout(&frame);
+        let at = layout.transport + match layout.protocol { protocol::TCP => 16, protocol::UDP => 6, _ => 2 };
+        let wrong = read_u16(&frame, at) ^ flip;
+        prop_assume!(wrong != 0);
+        // 0 and 0xFFFF are the same number in ones' complement.
+        prop_assume!((wrong == 0xFFFF) <= (read_u16(&frame, at) != 0));
+        frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
+        prop_assume!(verify(&frame, &layout) == Verified::Wrong);
+        let address = if is_v4 { four } else { six };
+        rewrite(&mut frame, &mut layout, Side::Destination, Endpoint { address, port: 7 });
+        prop_assert_eq!(verify(&frame, &layout), Verified::Wrong);
+    }
+
+    #[test]
+    fn filled_sums_are_valid((mut frame, _) in any_packet(), garbage: u16) {
+        let layout = layout(&frame);
+        let good = frame.clone();
+        let at = layout.transport + match layout.protocol { protocol::TCP => 16, protocol::UDP => 6, _ => 2 };
+        frame[at..at + 2].copy_from_slice(&garbage.to_be_bytes());
+        fill(&mut frame, &layout);
+        prop_assert_eq!(&frame, &good);
+        prop_assert_eq!(verify(&frame, &layout), Verified::Right);
+    }
+
+    /// RFC 1624's equation against a sum over all bytes, as RFC 1071 has it.
+    #[test]
+    fn a_replaced_word_gives_the_sum_over_all(mut bytes in prop::collection::vec(any::<u8>(), 32), new: [u8; 4], at in 1..14_usize) {
+        bytes[..2].fill(0);
+        let sum = !slow_sum(&bytes);
+        bytes[..2].copy_from_slice(&sum.to_be_bytes());
+        replace_bytes(&mut bytes, 0, 2 * at, &new);
+        // Both zeros of ones' complement are right.
+        prop_assert!(matches!(slow_sum(&bytes), 0xFFFF | 0));
+    }
+}
+
+#[test]
+fn a_quoted_packet_is_found_and_changed() {
+    let sent = tcp(("10.0.0.1", 5), ("192.0.2.1", 6), "S");
+    let mut error = time_exceeded("203.0.113.1", "10.0.0.1", &sent);
+    let outer = layout(&error);
+    let (mut quoted, flow) = quoted_flow(&error, &outer).unwrap();
+    assert_eq!((flow.source_port, flow.destination_port), (5, 6));
+    let to = Endpoint { address: "198.51.100.7".parse().unwrap(), port: 77 };
+    rewrite_quoted(&mut error, &mut quoted, Side::Source, to);
+    fill(&mut error, &outer);
+    assert_valid(&error);
+    let (_, changed) = quoted_flow(&error, &outer).unwrap();
+    assert_eq!((changed.source, changed.source_port), (to.address, 77));
+    assert!(quoted_flow(&sent, &layout(&sent)).is_none());
+}
+
+#[test]
+fn an_answer_has_valid_sums() {
+    for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
+        let mut frame = udp(from, to, b"a question");
+        let mut at = layout(&frame);
+        turn_around(&mut frame, &at);
+        assert_valid(&frame);
+        frame.truncate(at.transport + 8 + 3);
+        finish_udp(&mut frame, &mut at, 3);
+        assert_valid(&frame);
+        let flow = Flow::of(&frame, &layout(&frame));
+        assert_eq!((flow.source, flow.source_port), (to.parse().unwrap(), 2_000));
+    }
+}

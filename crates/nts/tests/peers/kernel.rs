@@ -1,0 +1,135 @@
+//! The kernel's network stack at both ends: it verifies every checksum and length, and a connection
+//! that it keeps is one that was translated right.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::card::{Card, Ending, Namespace, nt};
+use super::{PYTHON, left_out, without_namespaces};
+
+const INSIDE_MAC: &str = "02:00:00:00:00:0a";
+const OUTSIDE_MAC: &str = "02:00:00:00:00:0b";
+/// Long enough for many segments, short enough for a debug build.
+const BYTES: usize = 300_000;
+
+/// A namespace whose interface `wire` ends as `end` in the card's.
+fn host(card: &Namespace, purpose: &str, end: &str, mac: &str) -> Namespace {
+    let host = Namespace::new(purpose);
+    host.ip(&format!("link add wire type veth peer name {end} netns {}", card.name));
+    // One segment at a time, as on a wire; checksums are left to the card, as hosts do.
+    host.ip(&format!("link set wire address {mac} gso_max_segs 1 up"));
+    card.ip(&format!("link set {end} up"));
+    host
+}
+
+/// A Python program that serves one TCP connection or echoes datagrams; and the client's side of it.
+fn server_program(address: &str) -> String {
+    format!(
+        "import socket\n\
+         f = socket.AF_INET6 if ':' in '{address}' else socket.AF_INET\n\
+         s = socket.socket(f); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
+         s.bind(('{address}', 8000)); s.listen()\n\
+         while True:\n    c, peer = s.accept()\n    c.sendall((peer[0] + '\\n').encode())\n    \
+         c.sendall(b'x' * {BYTES}); c.shutdown(socket.SHUT_WR); c.recv(1); c.close()\n"
+    )
+}
+
+fn client_program(address: &str) -> String {
+    format!(
+        "import socket, time\n\
+         for _ in range(100):\n    try:\n        c = socket.create_connection(('{address}', 8000), 5)\n        break\n    \
+         except OSError:\n        time.sleep(0.1)\n\
+         c.settimeout(30)\n\
+         data = b''\n\
+         while True:\n    more = c.recv(65536)\n    if not more:\n        break\n    data += more\n\
+         line, rest = data.split(b'\\n', 1)\n\
+         print(line.decode(), len(rest), rest == b'x' * len(rest))\n"
+    )
+}
+
+#[test]
+fn tcp_passes_firewall_and_nat_between_two_kernels() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    for (inside, outside, external, bits) in [
+        ("10.0.0.1", "192.0.2.1", "192.0.2.254", 24),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:2::fe", 64),
+    ] {
+        let nodad = if bits == 24 { "" } else { "nodad" };
+        let card_ns = Namespace::new("card");
+        let client = host(&card_ns, "client", "left", INSIDE_MAC);
+        let server = host(&card_ns, "server", "right", OUTSIDE_MAC);
+        client.ip(&format!("addr add {inside}/{bits} dev wire {nodad}"));
+        client.ip(&format!("neigh add {outside} lladdr {OUTSIDE_MAC} dev wire"));
+        client.ip(&format!("route add {outside} dev wire"));
+        server.ip(&format!("addr add {outside}/{bits} dev wire {nodad}"));
+        server.ip(&format!("neigh add {external} lladdr {INSIDE_MAC} dev wire"));
+        let rules = json!({"rules": [{"action": "accept", "source": format!("{inside}/{}",
+            if bits == 24 { 32 } else { 128 })}]});
+        let mut card = Card::new(vec![
+            nt("checksum", &json!({"mode": "fill"})),
+            nt("firewall", &rules),
+            nt(
+                "nat",
+                &json!({"inside": [format!("{inside}/{}", if bits == 24 { 32 } else { 128 })],
+                "external": [external]}),
+            ),
+            nt("checksum", &json!({"mode": "fill"})),
+        ]);
+        card.attach(&card_ns, "left");
+        card.attach(&card_ns, "right");
+        let mut serving = server.command(PYTHON);
+        serving.args(["-c", &server_program(outside)]).stdin(Stdio::null());
+        let _serving = Ending(serving.spawn().unwrap());
+        let mut fetch = client.command(PYTHON);
+        fetch.args(["-c", &client_program(outside)]);
+        let out = card.serve(&mut fetch, |_| None);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(text.trim(), format!("{external} {BYTES} True"), "{errors} {}", card.drops());
+        let translated = card.nts[2].counters().forwarded;
+        assert!(translated > 200, "{translated} packets");
+    }
+}
+
+/// The kernel's VXLAN device is one end; the other is the NT, with a TCP server of another kernel
+/// behind it.
+#[test]
+fn the_kernel_s_vxlan_device_is_a_peer() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    let card_ns = Namespace::new("vcard");
+    let peer = host(&card_ns, "vpeer", "left", INSIDE_MAC);
+    let guest = host(&card_ns, "vguest", "right", "02:00:00:00:00:0d");
+    peer.ip("addr add 198.51.100.1/24 dev wire");
+    peer.ip(&format!("neigh add 198.51.100.2 lladdr {OUTSIDE_MAC} dev wire"));
+    peer.ip("link add vx type vxlan id 4242 local 198.51.100.1 remote 198.51.100.2 dstport 4789 dev wire");
+    peer.ip("link set vx address 02:00:00:00:00:0c mtu 1400 gso_max_segs 1 up");
+    peer.ip("addr add 10.9.0.1/24 dev vx");
+    guest.ip("link set wire mtu 1400");
+    guest.ip("addr add 10.9.0.2/24 dev wire");
+    // Wire 0 is the tunnel's side. From there packets are unpacked, and packed on the way back.
+    let mut card = Card::new(vec![
+        nt("checksum", &json!({"mode": "fill"})),
+        nt(
+            "vxlan",
+            &json!({"vni": 4242, "local": "198.51.100.2", "remote": "198.51.100.1",
+            "local_mac": OUTSIDE_MAC, "remote_mac": INSIDE_MAC, "udp_checksum": true}),
+        ),
+        nt("checksum", &json!({"mode": "fill"})),
+    ]);
+    card.attach(&card_ns, "left");
+    card.attach(&card_ns, "right");
+    let mut serving = guest.command(PYTHON);
+    serving.args(["-c", &server_program("10.9.0.2")]).stdin(Stdio::null());
+    let _serving = Ending(serving.spawn().unwrap());
+    let mut fetch = peer.command(PYTHON);
+    fetch.args(["-c", &client_program("10.9.0.2")]);
+    let out = card.serve(&mut fetch, |_| None);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(text.trim(), format!("10.9.0.1 {BYTES} True"), "{errors} {}", card.drops());
+}
