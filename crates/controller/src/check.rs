@@ -31,30 +31,36 @@ impl Controller {
         for entry in self.dags.values() {
             self.check_dag(entry)?;
         }
-        if self.usage != self.usage_recounted() {
-            return Err("what tenants use is not what their DAGs and bitstreams sum up to".into());
-        }
-        let drains = self.operations.values().filter(|o| {
-            o.ended.is_none() && matches!(o.work, Work::DrainRegion(..) | Work::DrainCard(_))
-        });
-        if !drains.map(|o| &o.id).eq(self.drains.keys()) {
-            return Err("the pending drains are not those among the operations".into());
-        }
-        let passes = self
-            .operations
-            .values()
-            .filter(|o| o.ended.is_none() && matches!(o.work, Work::OptimizeCard(_)));
-        if !passes.map(|o| &o.id).eq(self.consolidations.keys()) {
+        let charged = self.dags.values().map(|entry| (&entry.name().tenant, entry.spec()));
+        self.registry.check(charged)?;
+        self.operations.check()?;
+        self.rules.check()?;
+        let open = self.operations.all().filter(|operation| operation.ended.is_none());
+        let passes = open.filter(|operation| matches!(operation.work, Work::OptimizeCard(_)));
+        if !passes.map(|operation| &operation.id).eq(self.consolidations.keys()) {
             return Err("the pending consolidations are not those among the operations".into());
         }
-        let roles = self
-            .operations
-            .values()
-            .filter(|o| o.ended.is_none() && matches!(o.work, Work::LoadRole { .. }));
-        if !roles.map(|o| &o.id).eq(self.roles.keys()) {
-            return Err("the pending loads of roles are not those among the operations".into());
+        self.bindings.check()?;
+        self.check_functions()
+    }
+
+    /// Each function of a machine has its rule, and each rule of a machine its function.
+    fn check_functions(&self) -> Result<(), String> {
+        let mut rules = 0;
+        for record in self.bindings.all() {
+            let vm = &record.spec.vm;
+            for function in &record.functions {
+                let rule = self.rules.get(&function.rule);
+                if rule.is_none_or(|rule| rule.binding.as_ref() != Some(vm)) {
+                    return Err(format!("{vm}: rule {} is not its own", function.rule));
+                }
+                rules += 1;
+            }
         }
-        self.check_bindings()
+        if rules != self.rules.all().filter(|rule| rule.binding.is_some()).count() {
+            return Err("a rule is of a machine that is not bound".into());
+        }
+        Ok(())
     }
 
     fn check_regions(&self, id: &CardId, card: &CardState) -> Result<(), String> {

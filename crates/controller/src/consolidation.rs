@@ -83,7 +83,7 @@ impl Controller {
             return (Consolidation::default(), BTreeMap::new());
         };
         let places = self.places(id);
-        let found = optimize(&card.ledger, &self.catalogue, &residents(&places), budget);
+        let found = optimize(&card.ledger, self.registry.catalogue(), &residents(&places), budget);
         let serials = places.into_iter().map(|(name, _, _, serial)| (name, serial)).collect();
         (found, serials)
     }
@@ -110,7 +110,7 @@ impl Controller {
             Some(operation) => operation,
             None => self.begin_operation(tx, Work::OptimizeCard(id.clone())),
         };
-        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+        Ok(self.operation_reply(&operation))
     }
 
     fn consolidation_view(&self, id: &CardId, found: &Consolidation) -> ConsolidationView {
@@ -233,10 +233,7 @@ impl Controller {
             if self.is_good(&id, &next, serial)
                 && self.move_to(tx, &next.name, &id, next.plan).is_ok()
             {
-                let started = self.operations.get_mut(operation).map(|record| &mut record.started);
-                if let Some(started) = started {
-                    started.get_or_insert(self.now);
-                }
+                self.operations.start(operation, self.now);
                 if let Some(pass) = self.consolidations.get_mut(operation) {
                     pass.reconfigurations_left = pass.reconfigurations_left.saturating_sub(loads);
                 }
@@ -280,7 +277,8 @@ impl Controller {
         entry.is_ready()
             && entry.desired().is_some_and(|p| p.serial == serial)
             && next.plan.loads.iter().all(|load| {
-                card.ledger.is_unused(load.region) && self.bitstreams.contains_key(&load.bitstream)
+                card.ledger.is_unused(load.region)
+                    && self.registry.bitstream(&load.bitstream).is_some()
             })
             && next.plan.mapping.instances().all(|i| usable(i.region) && holds(i))
     }
@@ -310,7 +308,8 @@ impl Controller {
         let refused = self.dags_without_place();
         let refused: Vec<Refused<'_>> =
             refused.iter().map(|(name, dag)| Refused { name, dag }).collect();
-        let found = recommend(&card.ledger, &self.catalogue, &residents(&places), &refused);
+        let found =
+            recommend(&card.ledger, self.registry.catalogue(), &residents(&places), &refused);
         let with_manifest = |recommendation: Recommendation| {
             let manifest = Manifest::new(
                 &card.profile,

@@ -35,7 +35,7 @@ impl Controller {
 
     /// The digests of all bitstreams: whose bytes are needed.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.bitstreams.values().map(|record| record.bitstream.digest)
+        self.registry.bitstreams().map(|bitstream| bitstream.digest)
     }
 
     /// Whether somebody waits for a region to be loaded: a DAG that is to have its place there and

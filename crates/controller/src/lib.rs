@@ -21,13 +21,17 @@ mod admission;
 mod bindings;
 mod card;
 mod check;
+mod classification;
+mod commands;
 mod consolidation;
 mod dags;
 mod epoch;
+mod etag;
 #[cfg(test)]
 mod fixtures;
 mod glance;
 mod log;
+mod machines;
 mod maintenance;
 mod operations;
 mod outbox;
@@ -40,15 +44,15 @@ mod records;
 mod recovery;
 mod refused;
 mod regions;
+mod registry;
 mod reports;
-mod resources;
+mod requests;
 mod roles;
 mod rows;
 mod rules;
 mod state;
 mod states;
 mod status;
-mod tenants;
 mod tx;
 
 pub use epoch::{
@@ -67,8 +71,10 @@ pub use protocol::{
     Request, RuleView, Scheduling, Scheme, Settings, SlotView, StatePlace, StateView, TenantUsage,
     TenantView, Work,
 };
-pub use records::{InvalidRecord, Maintenance, RecordWrite};
-pub use refused::RefusedRecord;
+pub use records::{
+    InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,
+    StateRecord,
+};
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::Underfilled;
@@ -76,5 +82,5 @@ pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
 pub use state::Controller;
-pub use states::{PendingErase, Phase, ResidentContext, StateFigures, StateRecord};
+pub use states::StateFigures;
 pub use tx::Tx;

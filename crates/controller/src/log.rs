@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use crate::protocol::{Caller, LogEntry};
-use crate::state::Controller;
 use crate::tx::Tx;
 
 /// Entries kept; the oldest go first. A few hundred bytes each: about a megabyte.
@@ -35,17 +34,6 @@ impl Log {
             self.entries.partition_point(|entry| entry.number < before)
         });
         self.entries.range(..end).rev().filter(move |entry| entry.is_visible_to(caller))
-    }
-}
-
-impl Controller {
-    /// The decisions that `caller` may see with a number under `before`, the last first.
-    pub fn log_before(
-        &self,
-        caller: &Caller,
-        before: Option<u64>,
-    ) -> impl Iterator<Item = &LogEntry> {
-        self.log.before(caller, before)
     }
 }
 

@@ -2,7 +2,7 @@
 //! a daemon that is updated during it does not come back open.
 
 use crate::protocol::{Caller, ControlError, Reply};
-use crate::records::{Maintenance, key};
+use crate::records::{Key, Maintenance, Record};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -24,7 +24,7 @@ impl Controller {
     ) -> Result<Reply, ControlError> {
         let Some(reason) = reason else {
             if self.maintenance.take().is_some() {
-                tx.delete(key::MAINTENANCE.to_owned());
+                tx.delete(Key::Maintenance);
             }
             return Ok(Reply::Done);
         };
@@ -34,7 +34,7 @@ impl Controller {
         }
         let since = self.maintenance.as_ref().map_or(self.now, |before| before.since);
         let record = Maintenance { reason, by: caller.key(), since };
-        tx.put(key::MAINTENANCE.to_owned(), &record);
+        tx.put(Record::Maintenance(record.clone()));
         self.maintenance = Some(record);
         Ok(Reply::Done)
     }

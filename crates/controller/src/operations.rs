@@ -1,303 +1,412 @@
 //! Operations (AIP-151): what takes longer than a reply, to be polled, waited for, or cancelled
-//! before it starts.
+//! before it starts. Each ends once, and is remembered for a while after that.
+//!
+//! ```text
+//!          begin            start              end              forget_old, delete
+//!  (none) ───────► pending ───────► started ───────► ended ───────────────────────► (none)
+//!                     └──────────────────────────────► (cancelled, or done at once)
+//! ```
+//!
+//! What is done on their behalf is known by who does it; an operation says what it is for.
+
+use std::collections::{BTreeMap, VecDeque};
 
 use snic_domain::limits::{OPERATION_KEPT, OPERATIONS_KEPT_MAX};
-use snic_domain::{CardId, DagName, Digest, OperationId, RegionId};
+use snic_domain::{CardId, Digest, OperationId, RegionId, Timestamp};
+use snic_tables::Ticket;
 
-use crate::protocol::{
-    Caller, Change, Command, ControlError, OperationRecord, Reply, Request, Work,
-};
-use crate::records::{Made, RequestRecord, key};
-use crate::state::Controller;
+use crate::protocol::{Caller, Change, ControlError, OperationRecord, Work};
+use crate::records::{Key, Meta, Record};
 use crate::tx::Tx;
 
-/// Longest request id, in characters: a UUID has 36.
-const REQUEST_ID_CHARS_MAX: usize = 64;
+/// Work of operators that has not ended, for those who look for it by card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pending {
+    /// Without a region, of all of the card.
+    Drain { card: CardId, region: Option<RegionId> },
+    /// With the command to the card, where it was given since the daemon started.
+    RoleLoad { card: CardId, ticket: Option<Ticket> },
+}
 
-impl Controller {
-    /// Carries out a request, or repeats the answer to one that was carried out before.
-    pub(crate) fn request(&mut self, tx: &mut Tx, request: Request) -> Result<Reply, ControlError> {
-        let Some(id) = request.request_id else {
-            return self.command(tx, &request.caller, request.command);
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if id.is_empty() || id.len() > REQUEST_ID_CHARS_MAX || !id.chars().all(plain) {
-            let rule = format!(
-                "{id:.64?} is no request id: 1 to {REQUEST_ID_CHARS_MAX} letters, digits and '-'"
-            );
-            return Err(ControlError::invalid("request_id", rule));
-        }
-        let command = Digest::of(format!("{:?}", request.command).as_bytes()).to_string();
-        let key = (request.caller.key(), id);
-        if let Some(known) = self.requests.get(&key) {
-            if known.command != command {
-                return Err(ControlError::RequestIdReused { id: key.1 });
+impl Pending {
+    fn of(work: &Work) -> Option<Self> {
+        match work {
+            Work::DrainRegion(card, region) => {
+                Some(Self::Drain { card: card.clone(), region: Some(*region) })
             }
-            return self.made(&known.made);
+            Work::DrainCard(card) => Some(Self::Drain { card: card.clone(), region: None }),
+            Work::LoadRole { card, .. } => {
+                Some(Self::RoleLoad { card: card.clone(), ticket: None })
+            }
+            Work::CreateDag(_)
+            | Work::UpdateDag(_)
+            | Work::DeleteDag(..)
+            | Work::ResetRegion(..)
+            | Work::OptimizeCard(_) => None,
         }
-        let reply = self.command(tx, &request.caller, request.command)?;
-        if let Some(made) = made_by(&reply) {
-            let record = RequestRecord { command, made, at: self.now };
-            tx.put(key::request(&key.0, &key.1), &record);
-            self.requests.insert(key.clone(), record);
-            self.requests_by_age.push_back(key);
+    }
+}
+
+/// The load of a card's role that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RoleLoad<'a> {
+    pub operation: &'a OperationId,
+    /// The command, where it was given since the daemon started.
+    pub ticket: Option<Ticket>,
+}
+
+/// All operations that have not ended, and those that ended lately.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    meta: Meta,
+    /// Whether a store has it: what is derived from its secret must not change with a restart.
+    meta_is_stored: bool,
+    records: BTreeMap<OperationId, OperationRecord>,
+    pending: BTreeMap<OperationId, Pending>,
+    /// The oldest first.
+    ended: VecDeque<OperationId>,
+}
+
+impl Operations {
+    /// None, in a store that has this or will have it.
+    pub const fn new(meta: Meta, meta_is_stored: bool) -> Self {
+        Self {
+            meta,
+            meta_is_stored,
+            records: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ended: VecDeque::new(),
         }
-        Ok(reply)
     }
 
-    fn made(&self, made: &Made) -> Result<Reply, ControlError> {
-        match made {
-            Made::Tenant(id) => self.tenant_view(id).map(Reply::Tenant),
-            Made::NtType(id) => self.nts.get(id).map(|r| Reply::NtType(self.nt_view(r))),
-            Made::Bitstream(id) => {
-                self.bitstreams.get(id).map(|r| Reply::Bitstream(self.bitstream_view(r, false)))
+    /// Takes up the operations of a store.
+    pub fn restore(&mut self, records: Vec<OperationRecord>) {
+        let mut ended = Vec::new();
+        for record in records {
+            match &record.ended {
+                Some((at, _)) => ended.push((*at, record.id.clone())),
+                None => self.note_pending(&record),
             }
-            Made::Rule(id) => self.rule_view(id).map(Reply::Rule),
-            Made::Operation(id) => {
-                self.operations.get(id).map(|r| Reply::Operation(self.operation_view(r)))
-            }
+            self.records.insert(record.id.clone(), record);
         }
-        .ok_or_else(|| ControlError::not_found("what this request made before"))
+        ended.sort();
+        self.ended = ended.into_iter().map(|(_, id)| id).collect();
     }
 
-    fn command(
-        &mut self,
-        tx: &mut Tx,
+    fn note_pending(&mut self, record: &OperationRecord) {
+        self.pending.extend(Pending::of(&record.work).map(|work| (record.id.clone(), work)));
+    }
+
+    pub fn get(&self, id: &OperationId) -> Option<&OperationRecord> {
+        self.records.get(id)
+    }
+
+    /// All of them, by id.
+    pub fn all(&self) -> impl Iterator<Item = &OperationRecord> {
+        self.records.values()
+    }
+
+    /// # Errors
+    /// It does not exist, or the caller may not know of it.
+    pub fn visible(
+        &self,
         caller: &Caller,
-        command: Command,
-    ) -> Result<Reply, ControlError> {
-        match command {
-            Command::CreateTenant(tenant) => self.create_tenant(tx, tenant),
-            Command::UpdateTenant { id, weight, quota, etag } => {
-                self.update_tenant(tx, &id, (weight, quota), etag.as_deref())
-            }
-            Command::DeleteTenant { id, force, etag } => {
-                self.delete_tenant(tx, &id, force, etag.as_deref())
-            }
-            Command::CreateNtType(nt) => self.create_nt(tx, caller, nt),
-            Command::DeleteNtType { id, etag } => self.delete_nt(tx, caller, &id, etag.as_deref()),
-            Command::CreateBitstream(bitstream) => self.create_bitstream(tx, caller, bitstream),
-            Command::DeleteBitstream { id, etag } => {
-                self.delete_bitstream(tx, caller, &id, etag.as_deref())
-            }
-            Command::CreateDag { name, spec, validate_only } => {
-                self.check_maintenance(validate_only)?;
-                self.visible_tenant(caller, &name.tenant)?;
-                self.create_dag(tx, name, spec, validate_only)
-            }
-            Command::UpdateDag { name, patch, etag, validate_only } => {
-                let spec = patch.apply(self.visible_dag(caller, &name)?.spec());
-                self.check_dag_etag(&name, etag.as_deref())?;
-                self.update_dag(tx, &name, spec, validate_only)
-            }
-            Command::DeleteDag { name, etag } => {
-                self.visible_dag(caller, &name)?;
-                self.check_dag_etag(&name, etag.as_deref())?;
-                self.check_unbound(&name)?;
-                self.delete_dag(tx, &name)
-            }
-            Command::CreateRule(rule) => self.create_rule(tx, rule),
-            Command::DeleteRule { id, etag } => self.delete_rule(tx, &id, etag.as_deref()),
-            Command::DrainRegion { card, region } => self.drain_region(tx, &card, region),
-            Command::DrainCard { card } => self.drain_card(tx, &card),
-            Command::Cordon { card, region, on } => self.cordon_regions(tx, &card, region, on),
-            Command::Maintain { reason } => self.maintain(tx, caller, reason),
-            Command::UndrainRegion { card, region } => self.undrain_region(tx, &card, region),
-            Command::ResetRegion { card, region } => self.reset_region(tx, &card, region),
-            Command::BindVm(spec) => {
-                // One that is bound already is only told so.
-                self.check_maintenance(self.binding_view(&spec.vm).is_some())?;
-                self.bind_vm(tx, spec)
-            }
-            Command::UnbindVm { vm, tenant } => self.unbind_vm(tx, &vm, tenant.as_ref()),
-            Command::Heartbeat { vms } => Ok(self.heartbeat(tx, vms)),
-            Command::OptimizeCard { card, validate_only } => {
-                self.optimize_card(tx, &card, validate_only)
-            }
-            Command::LoadRole { card, force } => self.load_role(tx, &card, force),
-            Command::CancelOperation { id } => self.cancel_operation(tx, caller, &id),
-            Command::DeleteOperation { id } => self.delete_operation(tx, caller, &id),
-        }
+        id: &OperationId,
+    ) -> Result<&OperationRecord, ControlError> {
+        self.get(id)
+            .filter(|record| caller.may_change(record.tenant()))
+            .ok_or_else(|| ControlError::not_found(format!("operations/{id}")))
     }
 
     /// A new operation. Its id tells nothing about others.
-    pub(crate) fn begin_operation(&mut self, tx: &mut Tx, work: Work) -> OperationId {
+    pub fn begin(&mut self, tx: &mut Tx, work: Work, now: Timestamp) -> OperationId {
         self.meta.operations += 1;
-        tx.put(key::META.to_owned(), &self.meta);
+        self.put_meta(tx);
         let seed = format!("{}/{}", self.meta.secret, self.meta.operations);
         let [a, b, ..] = Digest::of(seed.as_bytes()).words();
         let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
             .expect("a prefix and sixteen hexadecimal digits are a label");
         let record =
-            OperationRecord { id: id.clone(), work, created: self.now, started: None, ended: None };
-        tx.put(key::operation(&id), &record);
-        match &record.work {
-            Work::DrainRegion(card, region) => {
-                self.drains.insert(id.clone(), (card.clone(), Some(*region)));
-            }
-            Work::DrainCard(card) => {
-                self.drains.insert(id.clone(), (card.clone(), None));
-            }
-            _ => {}
-        }
-        if let Work::OptimizeCard(card) = &record.work {
-            self.note_consolidation(&id, card);
-        }
-        if let Work::LoadRole { card, .. } = &record.work {
-            self.note_role(&id, card);
-        }
-        self.operations.insert(id.clone(), record);
+            OperationRecord { id: id.clone(), work, created: now, started: None, ended: None };
+        tx.put(Record::Operation(record.clone()));
+        self.note_pending(&record);
+        self.records.insert(id.clone(), record);
         id
     }
 
-    /// Notes that the card was asked for something on behalf of a DAG's operation: from now on it
-    /// cannot be cancelled. It is stored with the operation's end: the card need not wait for it,
-    /// since after a crash the operation starts anew.
-    pub(crate) fn start_operation(&mut self, name: &DagName) {
-        let id = self.dags.get(name).and_then(|entry| entry.operation.clone());
-        let Some(record) = id.and_then(|id| self.operations.get_mut(&id)) else { return };
-        record.started.get_or_insert(self.now);
+    /// A card was asked for something on its behalf: from now on it cannot be cancelled. It is stored
+    /// with the operation's end: the card need not wait for it, since after a crash the operation
+    /// starts anew.
+    pub fn start(&mut self, id: &OperationId, now: Timestamp) {
+        let record = self.records.get_mut(id).expect("it is remembered until after its end");
+        record.started.get_or_insert(now);
     }
 
-    /// Ends an operation, once.
-    pub(crate) fn end_operation(
+    /// Ends an operation; gives what it was for.
+    pub fn end(
         &mut self,
         tx: &mut Tx,
         id: &OperationId,
         result: Result<(), ControlError>,
-    ) {
-        let Some(record) = self.operations.get_mut(id) else { return };
-        if record.ended.is_some() {
-            return;
-        }
-        record.ended = Some((self.now, result));
-        tx.put(key::operation(id), record);
-        self.ended.push_back(id.clone());
-        self.drains.remove(id);
-        self.consolidations.remove(id);
-        self.roles.remove(id);
-        if let Work::CreateDag(name) | Work::UpdateDag(name) = &record.work
-            && let Some(entry) = self.dags.get_mut(name)
-            && entry.operation.as_ref() == Some(id)
-        {
-            entry.operation = None;
-        }
+        now: Timestamp,
+    ) -> &Work {
+        let record = self.records.get_mut(id).expect("it is remembered until after its end");
+        assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
+        record.ended = Some((now, result));
+        tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));
+        self.ended.push_back(id.clone());
+        self.pending.remove(id);
+        &record.work
     }
 
-    /// The drains that have not ended, with each region that they are of.
-    pub(crate) fn pending_drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, RegionId)> {
-        self.drains.iter().flat_map(|(id, (card, region))| {
-            self.regions_meant(card, *region).map(move |region| (id, card, region))
+    /// The drains that have not ended, with the card and the region that they are of; without a
+    /// region, of all of the card.
+    pub fn drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, Option<RegionId>)> {
+        self.pending.iter().filter_map(|(id, pending)| match pending {
+            Pending::Drain { card, region } => Some((id, card, *region)),
+            Pending::RoleLoad { .. } => None,
         })
     }
 
-    fn visible_operation(
-        &self,
-        caller: &Caller,
-        id: &OperationId,
-    ) -> Result<&OperationRecord, ControlError> {
-        self.operations
-            .get(id)
-            .filter(|record| caller.may_change(record.tenant()))
-            .ok_or_else(|| ControlError::not_found(format!("operations/{id}")))
+    /// The load of a card's role that has not ended.
+    pub fn role_load(&self, on: &CardId) -> Option<RoleLoad<'_>> {
+        self.pending.iter().find_map(|(operation, pending)| match pending {
+            Pending::RoleLoad { card, ticket } if card == on => {
+                Some(RoleLoad { operation, ticket: *ticket })
+            }
+            _ => None,
+        })
     }
 
-    fn cancel_operation(
+    /// A card was told to load its role on behalf of an operation.
+    pub fn role_asked(&mut self, id: &OperationId, ticket: Ticket, now: Timestamp) {
+        match self.pending.get_mut(id) {
+            Some(Pending::RoleLoad { ticket: asked, .. }) => *asked = Some(ticket),
+            other => panic!("{id} loads a role, and is {other:?}"),
+        }
+        self.start(id, now);
+    }
+
+    /// Forgets an operation that has ended.
+    ///
+    /// # Errors
+    /// It does not exist, the caller may not know of it, or it has not ended.
+    pub fn delete(
         &mut self,
         tx: &mut Tx,
         caller: &Caller,
         id: &OperationId,
-    ) -> Result<Reply, ControlError> {
-        let record = self.visible_operation(caller, id)?;
-        let resource = format!("operations/{id}");
-        if record.ended.is_some() {
-            return Err(ControlError::precondition(resource, "it has ended already"));
+    ) -> Result<(), ControlError> {
+        if self.visible(caller, id)?.ended.is_none() {
+            let text = "it has not ended; wait, or cancel it";
+            return Err(ControlError::precondition(format!("operations/{id}"), text));
         }
-        let too_late = "it has started; wait for its end";
-        match record.work.clone() {
-            Work::CreateDag(name) if record.started.is_none() => {
-                self.end_operation(tx, id, Err(ControlError::Cancelled));
-                self.remove_dag(tx, &name);
-            }
-            Work::UpdateDag(name) if record.started.is_none() => {
-                self.revert_update(tx, &name)
-                    .map_err(|()| ControlError::precondition(&resource, too_late))?;
-                self.end_operation(tx, id, Err(ControlError::Cancelled));
-            }
-            Work::DrainRegion(card, region) => {
-                self.end_operation(tx, id, Err(ControlError::Cancelled));
-                self.uncordon(tx, &card, region);
-            }
-            Work::DrainCard(card) => {
-                self.end_operation(tx, id, Err(ControlError::Cancelled));
-                let regions: Vec<RegionId> = self.regions_meant(&card, None).collect();
-                regions.into_iter().for_each(|region| self.uncordon(tx, &card, region));
-            }
-            Work::OptimizeCard(_) => self.end_operation(tx, id, Err(ControlError::Cancelled)),
-            _ => return Err(ControlError::precondition(resource, too_late)),
-        }
-        Ok(Reply::Done)
-    }
-
-    fn delete_operation(
-        &mut self,
-        tx: &mut Tx,
-        caller: &Caller,
-        id: &OperationId,
-    ) -> Result<Reply, ControlError> {
-        let record = self.visible_operation(caller, id)?;
-        if record.ended.is_none() {
-            let resource = format!("operations/{id}");
-            return Err(ControlError::precondition(
-                resource,
-                "it has not ended; wait, or cancel it",
-            ));
-        }
-        self.operations.remove(id);
+        self.records.remove(id);
         self.ended.retain(|ended| ended != id);
-        tx.delete(key::operation(id));
-        Ok(Reply::Done)
+        tx.delete(Key::Operation(id.clone()));
+        Ok(())
     }
 
-    /// Forgets operations and request ids that are old. Amortised O(1) an event.
-    pub(crate) fn forget_old(&mut self, tx: &mut Tx) {
-        let now = self.now;
+    /// Forgets what ended long ago, and the oldest where there are too many. Amortised O(1) an event.
+    pub fn forget_old(&mut self, tx: &mut Tx, now: Timestamp) {
         while let Some(id) = self.ended.front() {
-            let old = self.operations.get(id).and_then(|record| record.ended.as_ref());
-            let keep = old.is_some_and(|(at, _)| now.since(*at) < OPERATION_KEPT);
-            if keep && self.ended.len() <= OPERATIONS_KEPT_MAX {
+            let (at, _) = self.records[id].ended.as_ref().expect("it is among the ended ones");
+            if now.since(*at) < OPERATION_KEPT && self.ended.len() <= OPERATIONS_KEPT_MAX {
                 break;
             }
-            tx.delete(key::operation(id));
-            self.operations.remove(id);
+            tx.delete(Key::Operation(id.clone()));
+            self.records.remove(id);
             self.ended.pop_front();
         }
-        while let Some(id) = self.requests_by_age.front() {
-            let old = self.requests.get(id).map(|record| record.at);
-            let keep = old.is_some_and(|at| now.since(at) < OPERATION_KEPT);
-            if keep && self.requests_by_age.len() <= OPERATIONS_KEPT_MAX {
-                break;
-            }
-            tx.delete(key::request(&id.0, &id.1));
-            self.requests.remove(id);
-            self.requests_by_age.pop_front();
+    }
+
+    /// Stores the secret with the first thing that is stored at all.
+    pub fn store_meta_once(&mut self, tx: &mut Tx) {
+        if !self.meta_is_stored && !tx.writes().is_empty() {
+            self.put_meta(tx);
         }
+    }
+
+    fn put_meta(&mut self, tx: &mut Tx) {
+        self.meta_is_stored = true;
+        tx.put(Record::Meta(self.meta.clone()));
+    }
+
+    /// Every invariant, recomputed from scratch; says which is broken. Time O(state · log state).
+    pub fn check(&self) -> Result<(), String> {
+        let open = self.records.values().filter(|record| record.ended.is_none());
+        let pending = open.filter_map(|record| Some((&record.id, Pending::of(&record.work)?)));
+        let unasked = |pending: &Pending| match pending {
+            Pending::RoleLoad { card, .. } => {
+                Pending::RoleLoad { card: card.clone(), ticket: None }
+            }
+            drain => drain.clone(),
+        };
+        if !pending.eq(self.pending.iter().map(|(id, pending)| (id, unasked(pending)))) {
+            return Err("the pending work is not that of the operations that have not ended".into());
+        }
+        let ended = self.records.values().filter(|record| record.ended.is_some()).count();
+        let is_ended =
+            |id: &OperationId| self.records.get(id).is_some_and(|record| record.ended.is_some());
+        if ended != self.ended.len() || !self.ended.iter().all(is_ended) {
+            return Err("the ended operations are not those that are remembered as ended".into());
+        }
+        Ok(())
     }
 }
 
-fn made_by(reply: &Reply) -> Option<Made> {
-    match reply {
-        Reply::Tenant(view) => Some(Made::Tenant(view.tenant.id.clone())),
-        Reply::NtType(view) => Some(Made::NtType(view.nt.id.clone())),
-        Reply::Bitstream(view) => Some(Made::Bitstream(view.bitstream.id.clone())),
-        Reply::Rule(view) => Some(Made::Rule(view.rule.id.clone())),
-        Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
-        Reply::Region(_)
-        | Reply::Binding(_)
-        | Reply::Heartbeat { .. }
-        | Reply::WouldBe(_)
-        | Reply::Consolidation(_)
-        | Reply::Done => None,
+#[cfg(test)]
+mod tests {
+    use snic_domain::{DagId, DagName, TenantId};
+
+    use super::*;
+    use crate::records::SCHEMA;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn card() -> CardId {
+        CardId::new("card0").expect("a label")
+    }
+
+    fn dag(tenant: &str) -> DagName {
+        let tenant = TenantId::new(tenant).expect("a label");
+        DagName { tenant, dag: DagId::new("web").expect("a label") }
+    }
+
+    fn operations() -> Operations {
+        Operations::new(Meta { schema: SCHEMA, secret: 7, operations: 0 }, false)
+    }
+
+    /// What is stored after these writes, read back.
+    fn stored(tx: &Tx) -> Vec<OperationRecord> {
+        let mut last = BTreeMap::new();
+        for (key, value) in tx.writes() {
+            match value.as_ref().map(|value| Record::parse(key, value)) {
+                Some(Ok(Record::Operation(record))) => last.insert(key.clone(), record),
+                Some(Ok(Record::Meta(_))) => None,
+                None => last.remove(key),
+                other => panic!("{key}: {other:?}"),
+            };
+        }
+        last.into_values().collect()
+    }
+
+    #[test]
+    fn an_operation_begins_starts_and_ends_once() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        let id = operations.begin(&mut tx, Work::CreateDag(dag("acme")), at(1));
+        let before = tx.writes().len();
+        operations.start(&id, at(2));
+        operations.start(&id, at(3));
+        assert_eq!(tx.writes().len(), before, "a start is stored with the end");
+        let work = operations.end(&mut tx, &id, Ok(()), at(4));
+        assert_eq!(*work, Work::CreateDag(dag("acme")));
+        let record = operations.get(&id).expect("it is remembered");
+        assert_eq!((record.created, record.started), (at(1), Some(at(2))));
+        assert_eq!(record.ended, Some((at(4), Ok(()))));
+        assert_eq!(stored(&tx), std::slice::from_ref(record));
+        operations.check().expect("consistent");
+    }
+
+    #[test]
+    #[should_panic(expected = "ends once")]
+    fn a_second_end_is_a_bug() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        let id = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        operations.end(&mut tx, &id, Ok(()), at(2));
+        operations.end(&mut tx, &id, Err(ControlError::Cancelled), at(3));
+    }
+
+    #[test]
+    fn pending_work_is_found_by_card_until_it_ends() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        let all = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let one = operations.begin(&mut tx, Work::DrainRegion(card(), RegionId(2)), at(1));
+        let role = Work::LoadRole { card: card(), force: true };
+        let role = operations.begin(&mut tx, role, at(1));
+        let drains = |operations: &Operations| -> Vec<(OperationId, Option<RegionId>)> {
+            operations.drains().map(|(id, _, region)| (id.clone(), region)).collect()
+        };
+        let mut both = vec![(all.clone(), None), (one.clone(), Some(RegionId(2)))];
+        both.sort();
+        assert_eq!(drains(&operations), both);
+        let other = CardId::new("card1").expect("a label");
+        assert_eq!(operations.role_load(&other), None);
+        assert_eq!(operations.role_load(&card()).map(|load| load.ticket), Some(None));
+        operations.role_asked(&role, Ticket(5), at(2));
+        assert_eq!(operations.role_load(&card()).map(|load| load.ticket), Some(Some(Ticket(5))));
+        operations.check().expect("consistent");
+        // Whether the card was asked is not known after a restart.
+        let mut again = self::operations();
+        again.restore(stored(&tx));
+        assert_eq!(again.role_load(&card()).map(|load| load.ticket), Some(None));
+        assert_eq!(drains(&again), drains(&operations));
+        operations.end(&mut tx, &all, Ok(()), at(3));
+        operations.end(&mut tx, &role, Err(ControlError::Cancelled), at(3));
+        assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
+        assert_eq!(operations.role_load(&card()), None);
+        operations.check().expect("consistent");
+    }
+
+    #[test]
+    fn tenants_see_their_own_and_operators_all() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        let own = operations.begin(&mut tx, Work::CreateDag(dag("acme")), at(1));
+        let drain = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let acme = Caller::Tenant(dag("acme").tenant);
+        let beta = Caller::Tenant(dag("beta").tenant);
+        let operator = Caller::Operator("ada".into());
+        assert!(operations.visible(&acme, &own).is_ok());
+        for (caller, id) in [(&acme, &drain), (&beta, &own), (&beta, &drain)] {
+            let error = operations.visible(caller, id).expect_err("it is not theirs");
+            assert_eq!(error, ControlError::not_found(format!("operations/{id}")));
+            assert_eq!(operations.delete(&mut tx, caller, id), Err(error));
+        }
+        assert!(operations.visible(&operator, &drain).is_ok());
+        let open = operations.delete(&mut tx, &operator, &drain);
+        assert!(matches!(open, Err(ControlError::Precondition { .. })), "{open:?}");
+        operations.end(&mut tx, &drain, Ok(()), at(2));
+        operations.delete(&mut tx, &operator, &drain).expect("it has ended");
+        assert_eq!(operations.get(&drain), None);
+        assert_eq!(stored(&tx).len(), 1);
+        operations.check().expect("consistent");
+    }
+
+    #[test]
+    fn what_ended_long_ago_is_forgotten_and_what_is_open_is_not() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        let open = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let ids: Vec<OperationId> = (0..3)
+            .map(|n| {
+                let id = operations.begin(&mut tx, Work::DeleteDag(dag("acme"), None), at(n));
+                operations.end(&mut tx, &id, Ok(()), at(10 + n));
+                id
+            })
+            .collect();
+        operations.forget_old(&mut tx, at(11) + OPERATION_KEPT);
+        assert_eq!(operations.all().count(), 2);
+        assert!(operations.get(&open).is_some() && operations.get(&ids[2]).is_some());
+        assert_eq!(stored(&tx).len(), 2);
+        operations.check().expect("consistent");
+    }
+
+    #[test]
+    fn the_secret_is_stored_with_the_first_thing_that_is() {
+        let mut operations = operations();
+        let mut tx = Tx::default();
+        operations.store_meta_once(&mut tx);
+        assert!(tx.writes().is_empty(), "nothing is stored");
+        tx.put(Record::Uid(1, 1));
+        operations.store_meta_once(&mut tx);
+        operations.store_meta_once(&mut tx);
+        assert_eq!(tx.writes().iter().filter(|(key, _)| key == "meta").count(), 1);
     }
 }

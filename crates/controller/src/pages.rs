@@ -132,12 +132,12 @@ impl Controller {
 
     /// The spaces that a placement needs.
     fn page_needs(&self, name: &DagName, placement: &Placement) -> BTreeSet<Need> {
-        let tenant = self.tenants.get(&name.tenant).map_or(0, |record| record.number);
+        let tenant = self.registry.tenant(&name.tenant).map_or(0, |record| record.number);
         let need = |nt: &NtType| {
             let pages = u16::try_from(nt.memory.get().div_ceil(PAGE_SIZE.get()));
             Need { space: (tenant, nt.id.code().0), pages: pages.unwrap_or(u16::MAX) }
         };
-        let nts = placement.spec.nodes.iter().filter_map(|node| self.catalogue.nt(&node.nt));
+        let nts = placement.spec.nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
         nts.map(need).filter(|need| need.pages > 0).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejecti
 use crate::card::{Booking, ConnectionState, KNOWN, ObservedContent, Region};
 use crate::dags::{DagEntry, Left};
 use crate::protocol::ControlError;
-use crate::records::{Placement, key, storable};
+use crate::records::{Placement, Record, storable};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -42,7 +42,7 @@ impl Controller {
             cards.partition(|(_, card)| card.connection == ConnectionState::Ready);
         for (id, card) in answering.into_iter().chain(silent) {
             let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
-            match plan(&card.ledger, &self.catalogue, &request) {
+            match plan(&card.ledger, self.registry.catalogue(), &request) {
                 Ok(plan) => return Ok(Choice { card: id.clone(), plan }),
                 Err(refused) => refusal = refusal.or(Some(refused)),
             }
@@ -63,7 +63,7 @@ impl Controller {
             withdrawn: entry.and_then(DagEntry::gives_way),
         };
         let policy = self.settings.admission;
-        decide(&self.card_plans(name), &self.catalogue, policy, &candidate).map_err(|rejection| {
+        decide(&self.card_plans(name), self.registry.catalogue(), policy, &candidate).map_err(|rejection| {
             match rejection {
                 Rejection::OverLimit(limit) => {
                     let text = format!(
@@ -147,7 +147,7 @@ impl Controller {
             old.map_or_else(|| plan.reservation.clone(), |old| plan.reservation.max(&old));
         let booking = Booking { name, plan: &plan, reservation, withdrawn };
         let card = self.cards.get_mut(&id).expect("a choice names a card that is known");
-        let rows = card.book(booking, &self.catalogue)?;
+        let rows = card.book(booking, self.registry.catalogue())?;
         // A DAG may be given a place for more than it asks for.
         let (spec, holds) = (entry.spec().clone(), plan.reservation.ingress());
         let placement = Placement {
@@ -167,7 +167,7 @@ impl Controller {
             self.set_content(tx, &id, load.region, Some(&load.bitstream));
         }
         let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
-        tx.put(key::explanation(name), &stored);
+        tx.put(Record::Explanation(name.clone(), stored));
         let entry = self.dags.get_mut(name).expect("it was there before");
         entry.begin(placement);
         entry.explanation = Some(plan.explanation);
@@ -184,7 +184,7 @@ impl Controller {
     pub(crate) fn reservation_of(&self, placement: &Placement) -> Option<Reservation> {
         let spec = DagSpec { bandwidth: placement.holds(), ..placement.spec.clone() };
         let dag = Dag::new(spec).ok()?;
-        Some(Reservation::of(&placement.mapping, &dag, &self.catalogue))
+        Some(Reservation::of(&placement.mapping, &dag, self.registry.catalogue()))
     }
 
     /// Makes the ledger hold what the DAG's placements need now.
@@ -298,12 +298,12 @@ impl Controller {
         region: RegionId,
         content: Option<&BitstreamId>,
     ) {
-        let bitstream = content.and_then(|b| self.bitstreams.get(b)).map(|r| r.bitstream.clone());
+        let bitstream = content.and_then(|b| self.registry.bitstream(b)).cloned();
         let card = self.cards.get_mut(id).expect(KNOWN);
         if card.region(region).and_then(Region::bitstream) == content {
             return;
         }
-        let fits = card.ledger.set_content(region, bitstream.as_ref(), &self.catalogue);
+        let fits = card.ledger.set_content(region, bitstream.as_ref(), self.registry.catalogue());
         debug_assert!(fits.is_ok(), "the content of a region in use was changed: {fits:?}");
         card.regions.set_desired(region, bitstream.as_ref(), self.now);
         card.tables.clear_region(region);
@@ -324,7 +324,8 @@ impl Controller {
         }
         let content = match entry.observed() {
             ObservedContent::Holds(digest) => self
-                .catalogue
+                .registry
+                .catalogue()
                 .bitstreams()
                 .find(|b| b.digest == digest && b.card_model == card.profile.model)
                 .map(|b| b.id.clone()),
@@ -390,18 +391,7 @@ impl Controller {
 
     /// A bitstream that failed wherever it was loaded is not planned with any more.
     pub(crate) fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
-        // It may have been deleted while a spare of it was being loaded.
-        let Some(record) = self.bitstreams.get_mut(id) else { return };
-        record.rejected = Some(reason);
-        tx.put(key::bitstream(id), record);
-        let held: Vec<(CardId, RegionId)> = self.regions_with(id);
-        for (card, region) in held {
-            if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {
-                self.abandon_content(tx, &card, region);
-            }
-        }
-        self.catalogue.remove_bitstream(id);
-        // Those that were placed again with the same bitstream a moment ago have to move on.
+        self.registry.reject_bitstream(tx, id, reason);
         let held: Vec<(CardId, RegionId)> = self.regions_with(id);
         for (card, region) in held {
             if self.cards[&card].region(region).is_some_and(|entry| !entry.is_loaded()) {

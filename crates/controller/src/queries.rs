@@ -4,37 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use snic_domain::{
-    Area, BitstreamId, CardId, Cycles, DagId, DagName, Digest, NodeId, NtTypeId, OperationId,
-    RegionId, RegionState, RuleId, Slot, TenantId, Timestamp, VirtualChain,
+    BitstreamId, CardId, Cycles, Dag, DagId, DagName, DagSpec, Digest, NodeId, NtTypeId,
+    OperationId, RegionId, RegionState, RuleId, Slot, TenantId, Timestamp, VirtualChain,
 };
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
 
 use crate::card::{CardState, ConnectionState};
 use crate::dags::DagEntry;
+use crate::etag::etag;
 use crate::protocol::{
-    BitstreamView, Caller, CardHealth, CardView, DagView, NtView, OperationRecord, OperationView,
-    RegionUser, RegionView, RuleView, SlotView, TenantView, Work,
+    BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry, NtView, OperationRecord,
+    OperationView, RegionUser, RegionView, RuleView, SlotView, TenantView, Work,
 };
-use crate::records::{BitstreamRecord, NtRecord, Placement};
+use crate::records::Placement;
 use crate::rows;
+use crate::rules::Rules;
 use crate::state::Controller;
-
-/// A short digest of what identifies a state of a resource.
-fn etag(parts: &[&dyn std::fmt::Display]) -> String {
-    let text = parts.iter().map(|part| part.to_string()).collect::<Vec<_>>().join("/");
-    let [a, b, ..] = Digest::of(text.as_bytes()).words();
-    format!("{a:08x}{b:08x}")
-}
-
-/// A UUID made from a text (version 8).
-fn uuid(text: &str) -> String {
-    let [a, b, c, d, ..] = Digest::of(text.as_bytes()).words();
-    let (b, c) = (b & 0xFFFF_0FFF | 0x8000, c & 0x3FFF_FFFF | 0x8000_0000);
-    let (b, b_low) = (b >> 16, b & 0xFFFF);
-    let (c, c_low) = (c >> 16, c & 0xFFFF);
-    format!("{a:08x}-{b:04x}-{b_low:04x}-{c:04x}-{c_low:04x}{d:08x}")
-}
 
 /// DAGs that a drain names at most: an answer is read by people.
 const LEFT_NAMED_MAX: usize = 8;
@@ -42,89 +28,52 @@ const LEFT_NAMED_MAX: usize = 8;
 impl Controller {
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
-        self.tenants.keys().filter_map(|id| self.tenant_view(id))
+        self.registry.tenants_after(None)
     }
 
     /// The tenants behind this one, by id. Time O(log tenants) before the first.
     pub fn tenants_after(&self, after: Option<&TenantId>) -> impl Iterator<Item = TenantView> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.tenants.range::<TenantId, _>((start, Bound::Unbounded));
-        range.filter_map(|(id, _)| self.tenant_view(id))
+        self.registry.tenants_after(after)
     }
 
     /// One tenant.
     pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
-        let record = self.tenants.get(id)?;
-        Some(TenantView {
-            tenant: record.tenant.clone(),
-            uid: uuid(&format!("{}/{id}/{}", self.meta.secret, record.created.as_nanos())),
-            usage: self.usage(id),
-            etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
-            created: record.created,
-            updated: record.updated,
-        })
+        self.registry.tenant_view(id)
     }
 
     /// The NT types that `caller` may know of, by id.
     pub fn nt_types(&self, caller: &Caller) -> impl Iterator<Item = NtView> {
-        let visible = move |record: &&NtRecord| {
-            caller.tenant().is_none_or(|tenant| record.nt.is_visible_to(tenant))
-        };
-        self.nts.values().filter(visible).map(|record| self.nt_view(record))
+        self.registry.nt_views(caller)
     }
 
     /// One NT type, if `caller` may know of it.
     pub fn nt_type(&self, caller: &Caller, id: &NtTypeId) -> Option<NtView> {
-        let record = self.nts.get(id)?;
-        let visible = caller.tenant().is_none_or(|tenant| record.nt.is_visible_to(tenant));
-        visible.then(|| self.nt_view(record))
-    }
-
-    pub(crate) fn nt_view(&self, record: &NtRecord) -> NtView {
-        NtView {
-            nt: record.nt.clone(),
-            code: record.nt.id.code(),
-            etag: etag(&[&record.nt.id, &record.created.as_nanos()]),
-            created: record.created,
-        }
+        self.registry.nt_view(caller, id)
     }
 
     /// The bitstreams that `caller` may know of, by id: the provider's and its own.
     pub fn bitstreams(&self, caller: &Caller) -> impl Iterator<Item = BitstreamView> {
-        let visible = move |record: &&BitstreamRecord| {
-            caller.tenant().is_none_or(|tenant| record.bitstream.is_loadable_by(tenant))
-        };
-        let operator = caller.tenant().is_none();
-        self.bitstreams
-            .values()
-            .filter(visible)
-            .map(move |record| self.bitstream_view(record, operator))
-    }
-
-    pub(crate) fn bitstream_view(&self, record: &BitstreamRecord, operator: bool) -> BitstreamView {
-        let bitstream = &record.bitstream;
-        let area = |nt| self.nts.get(nt).map_or(Area::default(), |r: &NtRecord| r.nt.area);
-        BitstreamView {
-            bitstream: bitstream.clone(),
-            area: bitstream.nts.iter().map(area).sum(),
-            regions: if operator { self.regions_with(&bitstream.id) } else { Vec::new() },
-            rejected: record.rejected.clone(),
-            etag: etag(&[&bitstream.id, &record.created.as_nanos()]),
-            created: record.created,
-        }
+        let views = self.registry.bitstream_views(caller);
+        views.map(move |view| self.with_regions(caller, view))
     }
 
     /// One bitstream, if `caller` may know of it.
     pub fn bitstream(&self, caller: &Caller, id: &BitstreamId) -> Option<BitstreamView> {
-        let record = self.bitstreams.get(id)?;
-        let tenant = caller.tenant();
-        let visible = tenant.is_none_or(|tenant| record.bitstream.is_loadable_by(tenant));
-        visible.then(|| self.bitstream_view(record, tenant.is_none()))
+        let view = self.registry.bitstream_view(caller, id)?;
+        Some(self.with_regions(caller, view))
+    }
+
+    /// Adds which regions hold a bitstream, which is not for tenants.
+    fn with_regions(&self, caller: &Caller, mut view: BitstreamView) -> BitstreamView {
+        if caller.tenant().is_none() {
+            view.regions = self.regions_with(&view.bitstream.id);
+        }
+        view
     }
 
     /// Whether a bitstream has these bytes.
     pub fn uses_digest(&self, digest: Digest) -> bool {
-        self.bitstreams.values().any(|record| record.bitstream.digest == digest)
+        self.registry.uses_digest(digest)
     }
 
     /// The DAGs of one tenant, or all, by name.
@@ -193,8 +142,8 @@ impl Controller {
     /// What the bitstreams of a placement hold.
     fn contents(&self, placement: &Placement) -> BTreeMap<BitstreamId, Vec<NtTypeId>> {
         let content = |id: &BitstreamId| {
-            let record = self.bitstreams.get(id)?;
-            Some((id.clone(), record.bitstream.nts.clone()))
+            let bitstream = self.registry.bitstream(id)?;
+            Some((id.clone(), bitstream.nts.clone()))
         };
         placement.mapping.instances().filter_map(|i| content(&i.bitstream)).collect()
     }
@@ -204,7 +153,7 @@ impl Controller {
     pub(crate) fn latency(&self, placement: &Placement) -> Cycles {
         let of_node = |id: &NodeId| {
             let node = placement.spec.nodes.iter().find(|node| node.id == *id)?;
-            self.nts.get(&node.nt).map(|record| record.nt.latency)
+            self.registry.nt(&node.nt).map(|nt| nt.latency)
         };
         let of_chain =
             |chain: &VirtualChain| -> Cycles { chain.nodes.iter().filter_map(of_node).sum() };
@@ -277,7 +226,10 @@ impl Controller {
             .zip(nts)
             .map(|(slot, nt)| SlotView {
                 nt: nt.clone(),
-                bandwidth_max: self.nts.get(nt).map_or(Default::default(), |r| r.nt.bandwidth_max),
+                bandwidth_max: self
+                    .registry
+                    .nt(nt)
+                    .map_or(Default::default(), |nt| nt.bandwidth_max),
                 reserved: ledger.reserved(region, slot),
             })
             .collect()
@@ -302,7 +254,7 @@ impl Controller {
 
     /// All rules, by id.
     pub fn rules(&self) -> impl Iterator<Item = RuleView> {
-        self.rules.keys().filter_map(|id| self.rule_view(id))
+        self.rules.all().filter_map(|record| self.rule_view(&record.rule.id))
     }
 
     /// One rule.
@@ -317,7 +269,7 @@ impl Controller {
         Some(RuleView {
             rule: record.rule.clone(),
             programmed: observed.is_some() && observed == desired,
-            etag: etag(&[id, &record.created.as_nanos()]),
+            etag: Rules::etag(record),
             created: record.created,
         })
     }
@@ -325,7 +277,7 @@ impl Controller {
     /// The operations that `caller` may see, by id.
     pub fn operations(&self, caller: &Caller) -> impl Iterator<Item = OperationView> {
         self.operations
-            .values()
+            .all()
             .filter(|record| caller.may_change(record.tenant()))
             .map(|record| self.operation_view(record))
     }
@@ -343,7 +295,7 @@ impl Controller {
         };
         let mut records: Vec<&OperationRecord> = self
             .operations
-            .values()
+            .all()
             .filter(|record| caller.may_change(record.tenant()) && behind(record) && filter(record))
             .collect();
         records.sort_by_key(|record| (record.created, &record.id));
@@ -420,6 +372,27 @@ impl Controller {
                 .filter(|_| record.ended.is_some())
                 .map(|entry| Box::new(self.view_of(entry))),
         }
+    }
+}
+
+impl Controller {
+    /// The DAGs that have no place now, and those that were refused; each name once, by name.
+    pub(crate) fn dags_without_place(&self) -> Vec<(DagName, Dag)> {
+        let waiting =
+            self.unscheduled.iter().filter_map(|name| Some((name, self.dags.get(name)?.spec())));
+        let all: BTreeMap<&DagName, &DagSpec> = self.refused.all().chain(waiting).collect();
+        let dag =
+            |(name, spec): (&DagName, &DagSpec)| Some((name.clone(), Dag::new(spec.clone()).ok()?));
+        all.into_iter().filter_map(dag).collect()
+    }
+
+    /// The decisions that `caller` may see with a number under `before`, the last first.
+    pub fn log_before(
+        &self,
+        caller: &Caller,
+        before: Option<u64>,
+    ) -> impl Iterator<Item = &LogEntry> {
+        self.log.before(caller, before)
     }
 }
 

@@ -12,7 +12,7 @@ use snic_tables::{CreditRow, RegionRow, Ticket};
 use crate::card::{CardState, ConnectionState, Due, KNOWN};
 use crate::dags::DagEntry;
 use crate::protocol::Change;
-use crate::records::{Placement, key};
+use crate::records::{Placement, Record};
 use crate::rows::{self, Bucket, DagColumns};
 use crate::state::Controller;
 use crate::states::Loadable;
@@ -139,12 +139,11 @@ impl Controller {
     }
 
     fn columns(&self, name: &DagName, placement: &Placement) -> DagColumns {
-        let reads_payload = |nt| {
-            self.catalogue.nt(nt).is_some_and(|nt| nt.traffic == snic_domain::Traffic::Payload)
-        };
+        let reads_payload =
+            |nt| self.registry.nt(nt).is_some_and(|nt| nt.traffic == snic_domain::Traffic::Payload);
         DagColumns {
             uid: self.dags[name].uid(),
-            tenant: self.tenants.get(&name.tenant).map_or(0, |t| t.number),
+            tenant: self.registry.tenant(&name.tenant).map_or(0, |t| t.number),
             payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
             bucket: self.bucket_of(&self.dags[name], placement),
             steering: self.settings.scheduling.steering,
@@ -154,7 +153,7 @@ impl Controller {
     /// What a DAG's token bucket is to say while a placement serves.
     pub(crate) fn bucket_of(&self, entry: &DagEntry, placement: &Placement) -> Bucket {
         let promised = placement.spec.bandwidth;
-        let tenant = self.tenants.get(&entry.name().tenant);
+        let tenant = self.registry.tenant(&entry.name().tenant);
         let weight = tenant.map_or(1, |record| record.tenant.weight);
         Bucket { rate: entry.rate(promised), promised, weight }
     }
@@ -262,11 +261,11 @@ impl Controller {
     /// Operations that drain a region end when nobody is left in it.
     fn finish_drains(&mut self, tx: &mut Tx, id: &CardId) {
         let card = &self.cards[id];
-        let is_empty = |of: &Option<RegionId>| {
-            self.regions_meant(id, *of).all(|region| card.ledger.is_unused(region))
+        let is_empty = |of: Option<RegionId>| {
+            self.regions_meant(id, of).all(|region| card.ledger.is_unused(region))
         };
-        let drains = self.drains.iter().filter(|(_, (on, of))| on == id && is_empty(of));
-        let drained: Vec<_> = drains.map(|(operation, _)| operation.clone()).collect();
+        let drains = self.operations.drains().filter(|(_, on, of)| *on == id && is_empty(*of));
+        let drained: Vec<_> = drains.map(|(operation, ..)| operation.clone()).collect();
         for operation in drained {
             self.end_operation(tx, &operation, Ok(()));
         }
@@ -284,13 +283,13 @@ impl Controller {
 
     pub(crate) fn store_region(&self, tx: &mut Tx, card: &CardId, region: RegionId) {
         if let Some(entry) = self.cards.get(card).and_then(|c| c.region(region)) {
-            tx.put(key::region(card, region), entry.record());
+            tx.put(Record::Region(card.clone(), region, entry.record().clone()));
         }
     }
 
     pub(crate) fn store_dag(&self, tx: &mut Tx, name: &DagName) {
         if let Some(entry) = self.dags.get(name) {
-            tx.put(key::dag(name), &entry.record());
+            tx.put(Record::Dag(Box::new(entry.record())));
         }
     }
 }

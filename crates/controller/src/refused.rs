@@ -1,29 +1,15 @@
 //! The DAGs that were refused lately: from them it is said which bitstreams are worth building, so
 //! they are kept over a restart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-use snic_domain::{Dag, DagName, DagSpec, TenantId, Timestamp};
+use snic_domain::{DagName, DagSpec};
 
-use crate::protocol::ControlError;
-use crate::records::key;
-use crate::state::Controller;
+use crate::records::{Key, Record, RefusedRecord};
 use crate::tx::Tx;
 
 /// How many are kept. More would make a recommendation slow, and the oldest tell little.
 const KEPT_MAX: usize = 64;
-
-/// A DAG that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedRecord {
-    /// Its name.
-    pub name: DagName,
-    /// What it wanted.
-    pub spec: DagSpec,
-    /// When.
-    pub at: Timestamp,
-}
 
 /// All of them, each name once, the oldest first.
 #[derive(Debug, Clone, Default)]
@@ -31,62 +17,98 @@ pub(crate) struct RefusedDags(VecDeque<RefusedRecord>);
 
 impl RefusedDags {
     /// As they were stored.
-    pub(crate) fn recover(mut records: Vec<RefusedRecord>) -> Self {
+    pub(crate) fn restore(mut records: Vec<RefusedRecord>) -> Self {
         records.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
         Self(records.into())
     }
-}
 
-impl Controller {
-    /// Remembers a DAG that was refused for want of room, the latest of its name; forgets the
-    /// oldest.
-    pub(crate) fn note_refused(
-        &mut self,
-        tx: &mut Tx,
-        name: &DagName,
-        spec: &DagSpec,
-        error: &ControlError,
-    ) {
-        let is_known = self.refused.0.back().is_some_and(|r| r.name == *name && r.spec == *spec);
-        if !matches!(error, ControlError::Refused(_)) || is_known {
+    /// Remembers a DAG that found no room, the latest of its name; forgets the oldest.
+    pub fn note(&mut self, tx: &mut Tx, name: &DagName, spec: &DagSpec) {
+        if self.0.back().is_some_and(|last| last.name == *name && last.spec == *spec) {
             return;
         }
-        self.refused.0.retain(|record| record.name != *name);
-        if self.refused.0.len() == KEPT_MAX
-            && let Some(oldest) = self.refused.0.pop_front()
+        self.0.retain(|record| record.name != *name);
+        if self.0.len() == KEPT_MAX
+            && let Some(oldest) = self.0.pop_front()
         {
-            tx.delete(key::refused(&oldest.name));
+            tx.delete(Key::Refused(oldest.name));
         }
-        let record = RefusedRecord { name: name.clone(), spec: spec.clone(), at: self.now };
-        tx.put(key::refused(name), &record);
-        self.refused.0.push_back(record);
+        let record = RefusedRecord { name: name.clone(), spec: spec.clone(), at: tx.now() };
+        tx.put(Record::Refused(record.clone()));
+        self.0.push_back(record);
     }
 
-    /// It was admitted after all.
-    pub(crate) fn forget_refused(&mut self, tx: &mut Tx, name: &DagName) {
-        self.forget_refused_where(tx, |record| record.name == *name);
+    /// Forgets those that were admitted after all, or that nobody wants any more.
+    pub fn forget(&mut self, tx: &mut Tx, which: impl Fn(&DagName) -> bool) {
+        self.0.retain(|record| {
+            let goes = which(&record.name);
+            if goes {
+                tx.delete(Key::Refused(record.name.clone()));
+            }
+            !goes
+        });
     }
 
-    /// Nobody wants them any more.
-    pub(crate) fn forget_refused_of(&mut self, tx: &mut Tx, tenant: &TenantId) {
-        self.forget_refused_where(tx, |record| record.name.tenant == *tenant);
+    /// All of them, the oldest first.
+    pub fn all(&self) -> impl Iterator<Item = (&DagName, &DagSpec)> {
+        self.0.iter().map(|record| (&record.name, &record.spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{Bandwidth, DagId, NtTypeId, TenantId};
+
+    use super::*;
+
+    fn name(tenant: &str, number: usize) -> DagName {
+        let tenant = TenantId::new(tenant).expect("a label");
+        DagName { tenant, dag: DagId::new(&format!("d{number}")).expect("a label") }
     }
 
-    fn forget_refused_where(&mut self, tx: &mut Tx, which: impl Fn(&RefusedRecord) -> bool) {
-        for record in self.refused.0.iter().filter(|record| which(record)) {
-            tx.delete(key::refused(&record.name));
+    fn spec(gbps: u64) -> DagSpec {
+        let nt = NtTypeId::new("nat").expect("a label");
+        DagSpec::chain(&[nt], Bandwidth::from_gbps(gbps))
+    }
+
+    fn names(refused: &RefusedDags) -> Vec<String> {
+        refused.all().map(|(name, _)| format!("{}/{}", name.tenant, name.dag)).collect()
+    }
+
+    #[test]
+    fn the_latest_of_each_name_is_kept_and_the_oldest_goes() {
+        let mut refused = RefusedDags::default();
+        let mut tx = Tx::default();
+        for number in 0..KEPT_MAX {
+            refused.note(&mut tx, &name("acme", number), &spec(1));
         }
-        self.refused.0.retain(|record| !which(record));
+        let before = tx.writes().len();
+        let last = name("acme", KEPT_MAX - 1);
+        refused.note(&mut tx, &last, &spec(1));
+        assert_eq!(tx.writes().len(), before, "the same again is not stored");
+        refused.note(&mut tx, &last, &spec(2));
+        assert_eq!(refused.all().count(), KEPT_MAX);
+        refused.note(&mut tx, &name("beta", 0), &spec(1));
+        assert_eq!(refused.all().count(), KEPT_MAX);
+        assert_eq!(names(&refused).first().map(String::as_str), Some("acme/d1"));
+        assert!(tx.writes().contains(&("refused/acme/d0".to_owned(), None)));
+        let mut records = Vec::new();
+        for record in &refused.0 {
+            records.insert(0, record.clone());
+        }
+        assert_eq!(RefusedDags::restore(records).all().count(), KEPT_MAX);
     }
 
-    /// The DAGs that have no place now, and those that were refused; each name once, by name.
-    pub(crate) fn dags_without_place(&self) -> Vec<(DagName, Dag)> {
-        let refused = self.refused.0.iter().map(|record| (&record.name, &record.spec));
-        let waiting =
-            self.unscheduled.iter().filter_map(|name| Some((name, self.dags.get(name)?.spec())));
-        let all: BTreeMap<&DagName, &DagSpec> = refused.chain(waiting).collect();
-        let dag =
-            |(name, spec): (&DagName, &DagSpec)| Some((name.clone(), Dag::new(spec.clone()).ok()?));
-        all.into_iter().filter_map(dag).collect()
+    #[test]
+    fn those_that_are_wanted_no_more_are_forgotten() {
+        let mut refused = RefusedDags::default();
+        let mut tx = Tx::default();
+        for tenant in ["acme", "beta", "gamma"] {
+            refused.note(&mut tx, &name(tenant, 0), &spec(1));
+        }
+        let before = tx.writes().len();
+        refused.forget(&mut tx, |name| name.tenant.as_str() == "beta");
+        assert_eq!(tx.writes()[before..], [("refused/beta/d0".to_owned(), None)]);
+        assert_eq!(names(&refused), ["acme/d0", "gamma/d0"]);
     }
 }

@@ -31,14 +31,14 @@ impl Controller {
     ) -> Result<Reply, ControlError> {
         self.region_entry(id, region)?;
         if let Some(operation) = self.pending_drain(id, region) {
-            return Ok(Reply::Operation(self.operation_view(&self.operations[&operation])));
+            return Ok(self.operation_reply(&operation));
         }
         self.cordon(tx, id, region, true);
         let work = Work::DrainRegion(id.clone(), region);
         let operation = self.begin_operation(tx, work);
         self.move_away(tx, id, region);
         self.emit_region(tx, id, region);
-        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+        Ok(self.operation_reply(&operation))
     }
 
     /// One region of a card, or all. None of a card that is not known.
@@ -61,12 +61,12 @@ impl Controller {
     /// serves stays until it is deleted: its packets come in by this card.
     pub(crate) fn drain_card(&mut self, tx: &mut Tx, id: &CardId) -> Result<Reply, ControlError> {
         self.check_card(id)?;
-        let same = |(_, drained): &(_, &(CardId, Option<RegionId>))| {
-            drained.0 == *id && drained.1.is_none()
-        };
-        if let Some((operation, _)) = self.drains.iter().find(same) {
-            return Ok(Reply::Operation(self.operation_view(&self.operations[operation])));
+        let mut pending = self.operations.drains();
+        let same = pending.find(|(_, card, of)| *card == id && of.is_none());
+        if let Some((operation, ..)) = same {
+            return Ok(self.operation_reply(operation));
         }
+        drop(pending);
         let regions: Vec<RegionId> = self.regions_meant(id, None).collect();
         for region in &regions {
             self.cordon(tx, id, *region, true);
@@ -76,7 +76,7 @@ impl Controller {
             self.move_away(tx, id, region);
             self.emit_region(tx, id, region);
         }
-        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+        Ok(self.operation_reply(&operation))
     }
 
     /// Places nothing new in regions, or lets them be used again.
@@ -191,7 +191,7 @@ impl Controller {
         let operation = self.begin_operation(tx, Work::ResetRegion(id.clone(), region));
         self.end_operation(tx, &operation, Ok(()));
         self.emit_region(tx, id, region);
-        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
+        Ok(self.operation_reply(&operation))
     }
 
     fn region_reply(&self, id: &CardId, region: RegionId) -> Result<Reply, ControlError> {

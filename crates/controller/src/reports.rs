@@ -14,7 +14,7 @@ use crate::card::{
     Region,
 };
 use crate::pages::Pages;
-use crate::records::{CardRecord, Placement, key};
+use crate::records::{CardRecord, Placement, Record};
 use crate::rows;
 use crate::state::Controller;
 use crate::tx::Tx;
@@ -36,7 +36,7 @@ impl Controller {
                 return;
             }
             None => {
-                tx.put(key::card(&id), &CardRecord { profile: profile.clone() });
+                tx.put(Record::Card(id.clone(), CardRecord { profile: profile.clone() }));
                 self.cards.insert(id.clone(), CardState::new(id.clone(), profile));
             }
         }
@@ -48,7 +48,7 @@ impl Controller {
         let card = self.cards.get_mut(id).expect(KNOWN);
         if card.profile.save_area != profile.save_area {
             card.profile.save_area = profile.save_area;
-            tx.put(key::card(id), &CardRecord { profile });
+            tx.put(Record::Card(id.clone(), CardRecord { profile }));
             self.lose_outside(tx, id);
         }
     }

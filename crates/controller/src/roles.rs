@@ -4,7 +4,7 @@
 //! card's thread to close the card and to open it anew, and the operation ends when the card was
 //! read back. After a crash in between, the next start opens the card all the same.
 
-use snic_domain::{CardId, OperationId, RegionId};
+use snic_domain::{CardId, RegionId};
 use snic_tables::{CardCommand, Ticket};
 
 use crate::card::{CardState, ConnectionState};
@@ -14,15 +14,6 @@ use crate::tx::Tx;
 
 /// How many regions an error names.
 const NAMED_MAX: usize = 8;
-
-/// The load of a role that has not ended.
-#[derive(Debug)]
-pub(crate) struct RoleLoad {
-    /// Which card's.
-    pub card: CardId,
-    /// The command, where it was given since the daemon started.
-    pub ticket: Option<Ticket>,
-}
 
 impl Controller {
     /// Loads a card's role anew. Refused while a DAG is in any of its regions, or while the card is
@@ -34,34 +25,25 @@ impl Controller {
         force: bool,
     ) -> Result<Reply, ControlError> {
         let name = format!("cards/{id}");
-        if let Some((operation, _)) = self.roles.iter().find(|(_, load)| load.card == *id) {
-            return Ok(Reply::Operation(self.operation_view(&self.operations[operation])));
+        if let Some(load) = self.operations.role_load(id) {
+            return Ok(self.operation_reply(load.operation));
         }
         let card = self.cards.get(id).ok_or_else(|| ControlError::not_found(&name))?;
         obstacle(card).map_err(|text| ControlError::precondition(&name, text))?;
         let operation = self.begin_operation(tx, Work::LoadRole { card: id.clone(), force });
-        if let Some(record) = self.operations.get_mut(&operation) {
-            record.started = Some(self.now);
-        }
         let ticket = self.ticket();
-        if let Some(load) = self.roles.get_mut(&operation) {
-            load.ticket = Some(ticket);
-        }
+        self.operations.role_asked(&operation, ticket, self.now);
         self.lose_card(tx, id, "its role is being loaded".to_owned());
         let command = CardCommand::LoadRole { ticket, force };
         tx.card(id.clone(), command);
-        Ok(Reply::Operation(self.operation_view(&self.operations[&operation])))
-    }
-
-    /// Notes an operation that loads a role.
-    pub(crate) fn note_role(&mut self, operation: &OperationId, card: &CardId) {
-        self.roles.insert(operation.clone(), RoleLoad { card: card.clone(), ticket: None });
+        Ok(self.operation_reply(&operation))
     }
 
     /// The role was not loaded, and the card is as it was: it is read again.
     pub(crate) fn role_refused(&mut self, tx: &mut Tx, id: &CardId, ticket: Ticket, why: &str) {
-        let of = |load: &RoleLoad| load.card == *id && load.ticket == Some(ticket);
-        let Some(operation) = self.role_load(of) else { return };
+        let load = self.operations.role_load(id).filter(|load| load.ticket == Some(ticket));
+        // Where the operation has ended, or the daemon restarted, the answer is nobody's.
+        let Some(operation) = load.map(|load| load.operation.clone()) else { return };
         let error = ControlError::precondition(format!("cards/{id}"), why);
         self.end_operation(tx, &operation, Err(error));
         self.read_back(tx, id);
@@ -69,9 +51,10 @@ impl Controller {
 
     /// The card was read back, or could not be opened: with the role that it has now, or without.
     pub(crate) fn role_settled(&mut self, tx: &mut Tx, id: &CardId, result: Result<(), &str>) {
-        let Some(operation) = self.role_load(|load| load.card == *id) else { return };
+        // Most cards are read back for another reason.
+        let Some(load) = self.operations.role_load(id) else { return };
+        let (operation, was_asked) = (load.operation.clone(), load.ticket.is_some());
         let name = format!("cards/{id}");
-        let was_asked = self.roles.get(&operation).is_some_and(|load| load.ticket.is_some());
         let forced = self
             .operations
             .get(&operation)
@@ -87,11 +70,6 @@ impl Controller {
             Ok(()) => Ok(()),
         };
         self.end_operation(tx, &operation, result);
-    }
-
-    fn role_load(&self, is_it: impl Fn(&RoleLoad) -> bool) -> Option<OperationId> {
-        let mut loads = self.roles.iter();
-        loads.find(|(_, load)| is_it(load)).map(|(operation, _)| operation.clone())
     }
 }
 

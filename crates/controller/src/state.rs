@@ -1,13 +1,9 @@
 //! The state, and the one door to it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::DAG_ROWS;
-use snic_domain::{
-    BitstreamId, CardId, DagName, DagUid, NtTypeId, OperationId, RegionId, RuleId, TenantId,
-    Timestamp,
-};
-use snic_planner::Catalogue;
+use snic_domain::{BitstreamId, CardId, DagName, DagUid, OperationId, RegionId, Timestamp};
 use snic_tables::Ticket;
 
 use crate::bindings::Bindings;
@@ -15,12 +11,14 @@ use crate::card::CardState;
 use crate::consolidation::Consolidating;
 use crate::dags::DagEntry;
 use crate::log::Log;
-use crate::protocol::{Event, LogKind, OperationRecord, Reply, Settings, TenantUsage};
-use crate::records::{
-    BitstreamRecord, Maintenance, Meta, NtRecord, RequestRecord, RuleRecord, TenantRecord, key,
-};
+use crate::machines::Progress;
+use crate::operations::Operations;
+use crate::protocol::{Event, LogKind, Reply, Settings};
+use crate::records::Maintenance;
 use crate::refused::RefusedDags;
-use crate::roles::RoleLoad;
+use crate::registry::Registry;
+use crate::requests::Requests;
+use crate::rules::Rules;
 use crate::tx::{About, Tx};
 
 /// Which rows of the DAG table are free, and how often each was given out.
@@ -61,41 +59,25 @@ impl Uids {
 pub struct Controller {
     pub(crate) settings: Settings,
     pub(crate) now: Timestamp,
-    pub(crate) meta: Meta,
-    /// Whether a store has it: what is derived from its secret must not change with a restart.
-    pub(crate) meta_stored: bool,
+    /// Drawn when the store was made: what must not be guessed is derived from it.
+    pub(crate) secret: u64,
     /// While nothing new is taken in.
     pub(crate) maintenance: Option<Maintenance>,
-    pub(crate) tenants: BTreeMap<TenantId, TenantRecord>,
-    /// What each tenant uses; without an entry nothing.
-    pub(crate) usage: BTreeMap<TenantId, TenantUsage>,
-    pub(crate) nts: BTreeMap<NtTypeId, NtRecord>,
-    pub(crate) bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
-    /// The same as `nts` and `bitstreams`, as the planner wants them.
-    pub(crate) catalogue: Catalogue,
+    pub(crate) registry: Registry,
     pub(crate) dags: BTreeMap<DagName, DagEntry>,
     pub(crate) cards: BTreeMap<CardId, CardState>,
     /// Why cards that were never seen are not there.
     pub(crate) absent: BTreeMap<CardId, String>,
-    pub(crate) rules: BTreeMap<RuleId, RuleRecord>,
+    pub(crate) rules: Rules,
     pub(crate) bindings: Bindings,
-    pub(crate) operations: BTreeMap<OperationId, OperationRecord>,
-    /// The drains that have not ended.
-    /// Without a region, of all of the card.
-    pub(crate) drains: BTreeMap<OperationId, (CardId, Option<RegionId>)>,
+    pub(crate) operations: Operations,
     /// The consolidations that have not ended.
     pub(crate) consolidations: BTreeMap<OperationId, Consolidating>,
     /// When the next consolidation begins on its own.
     pub(crate) consolidate_at: Option<Timestamp>,
-    /// The loads of roles that have not ended.
-    pub(crate) roles: BTreeMap<OperationId, RoleLoad>,
     /// DAGs that were refused lately.
     pub(crate) refused: RefusedDags,
-    /// Operations that ended, the oldest first.
-    pub(crate) ended: VecDeque<OperationId>,
-    pub(crate) requests: BTreeMap<(String, String), RequestRecord>,
-    /// Requests by age, the oldest first.
-    pub(crate) requests_by_age: VecDeque<(String, String)>,
+    pub(crate) requests: Requests,
     pub(crate) uids: Uids,
     /// DAGs whose rows or status may have to change.
     pub(crate) dirty_dags: BTreeSet<DagName>,
@@ -137,7 +119,7 @@ impl Controller {
             }
         }
         self.reconcile(&mut tx);
-        while self.step_bindings(&mut tx) {
+        while self.step_bindings(&mut tx) == Progress::Made {
             self.reconcile(&mut tx);
         }
         if let Some((call, result)) = reply {
@@ -146,10 +128,7 @@ impl Controller {
         }
         self.forget_old(&mut tx);
         self.forget_old_bindings(&mut tx);
-        if !self.meta_stored && !tx.writes().is_empty() {
-            self.meta_stored = true;
-            tx.put(key::META.to_owned(), &self.meta);
-        }
+        self.operations.store_meta_once(&mut tx);
         if cfg!(debug_assertions)
             && let Err(broken) = self.check()
         {

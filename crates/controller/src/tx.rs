@@ -1,11 +1,10 @@
 //! What one event leads to, while it is being worked out.
 
-use serde::Serialize;
 use snic_domain::{CardId, DagName, Digest, RegionId, Timestamp};
 use snic_tables::CardCommand;
 
 use crate::protocol::{CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply};
-use crate::records::{RecordWrite, encode};
+use crate::records::{Key, Record, RecordWrite};
 
 /// Changes of the store, and what is to be done once they are durable: see [`crate::Outbox`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +17,17 @@ pub struct Tx {
 impl Tx {
     pub(crate) const fn at(now: Timestamp) -> Self {
         Self { now, writes: Vec::new(), effects: Vec::new() }
+    }
+
+    /// When the event came.
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Another event, later.
+    #[cfg(test)]
+    pub(crate) const fn pass_to(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     /// The changes of the store, in order; all of them or none.
@@ -40,13 +50,13 @@ impl Tx {
     }
 
     /// A record is new, or different.
-    pub(crate) fn put<T: Serialize>(&mut self, key: String, record: &T) {
-        self.writes.push((key, Some(encode(record))));
+    pub(crate) fn put(&mut self, record: Record) {
+        self.writes.push((record.key().to_string(), Some(record.encode())));
     }
 
     /// A record is gone.
-    pub(crate) fn delete(&mut self, key: String) {
-        self.writes.push((key, None));
+    pub(crate) fn delete(&mut self, key: Key) {
+        self.writes.push((key.to_string(), None));
     }
 
     /// A card is asked for a step.

@@ -12,11 +12,9 @@
 mod regions;
 mod tables;
 
-use std::collections::BTreeSet;
-
 use snic_domain::{Bitstream, CardId, CardProfile, DagName, RegionId, Timestamp};
 use snic_planner::{Catalogue, Ledger, Plan, Reservation};
-use snic_tables::{CardCounters, Table, Ticket};
+use snic_tables::{CardCounters, Ticket};
 
 use crate::admission::rows_short;
 use crate::epoch::Loop;
@@ -65,8 +63,6 @@ pub(crate) struct CardState {
     pub rows: RowPool,
     /// The spaces of tenants' NTs in its memory.
     pub pages: Pages,
-    /// Free rows of the classifier.
-    pub classifier_free: BTreeSet<u16>,
     pub tables: Tables,
     /// As last read.
     pub counters: CardCounters,
@@ -78,7 +74,6 @@ pub(crate) struct CardState {
 
 impl CardState {
     pub fn new(id: CardId, profile: CardProfile) -> Self {
-        let rows = u16::try_from(Table::Classifier.rows()).unwrap_or(u16::MAX);
         Self {
             ledger: Ledger::new(id, profile.clone()),
             regions: Regions::new(profile.regions.len()),
@@ -86,7 +81,6 @@ impl CardState {
             connection: ConnectionState::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
             pages: Pages::default(),
-            classifier_free: (0..rows).collect(),
             tables: Tables::default(),
             counters: CardCounters::default(),
             epoch: Loop::default(),

@@ -1,13 +1,12 @@
 //! DAGs: create, update, delete.
 
-use std::collections::BTreeSet;
-
-use snic_domain::{Bandwidth, ByteSize, Dag, DagName, DagSpec, TenantId};
+use snic_domain::{Dag, DagId, DagName, DagSpec, TenantId};
 
 use crate::admission::Choice;
 use crate::dags::DagEntry;
+use crate::etag::check_etag;
 use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Reply, Work};
-use crate::records::{Placement, key};
+use crate::records::{Key, Placement, Record};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -30,7 +29,7 @@ impl Controller {
         caller: &Caller,
         id: &TenantId,
     ) -> Result<(), ControlError> {
-        if caller.may_change(Some(id)) && self.tenants.contains_key(id) {
+        if caller.may_change(Some(id)) && self.registry.tenant(id).is_some() {
             return Ok(());
         }
         Err(ControlError::not_found(format!("tenants/{id}")))
@@ -56,7 +55,7 @@ impl Controller {
             return Err(ControlError::exists(&name));
         }
         let dag = self.check_spec(&name.tenant, spec)?;
-        self.check_quota(&name, &dag)?;
+        self.check_quota(&name, dag.spec())?;
         let admission = match self.decide(&name, &dag) {
             Ok(admission) => admission,
             Err(error) => {
@@ -76,14 +75,14 @@ impl Controller {
             return Ok(Reply::WouldBe(Box::new(self.preview(entry, admission.choice))));
         }
         self.forget_refused(tx, &name);
-        self.charge_dag(&name.tenant, dag.spec());
+        self.registry.charge_dag(&name.tenant, dag.spec());
         if self.dags.is_empty() {
             // Samples were far apart so far: none was missed.
             self.sampled = self.now;
         }
         self.dags.insert(name.clone(), entry);
         self.uids.take(uid);
-        tx.put(key::uid(uid.row()), &uid.incarnation());
+        tx.put(Record::Uid(uid.row(), uid.incarnation()));
         self.admit(tx, &name, admission);
         Ok(self.begin_dag_operation(tx, &name, Work::CreateDag(name.clone())))
     }
@@ -95,7 +94,7 @@ impl Controller {
             entry.operation = Some(id.clone());
         }
         self.store_dag(tx, name);
-        Reply::Operation(self.operation_view(&self.operations[&id]))
+        self.operation_reply(&id)
     }
 
     /// The DAG as it would be.
@@ -125,7 +124,7 @@ impl Controller {
         validate_only: bool,
     ) -> Result<Reply, ControlError> {
         let dag = self.check_spec(&name.tenant, spec)?;
-        self.check_quota(name, &dag)?;
+        self.check_quota(name, dag.spec())?;
         let Some(entry) = self.dags.get(name) else { return Err(ControlError::not_found(name)) };
         if dag.spec() == entry.spec() && entry.desired().is_some() {
             return Ok(match validate_only {
@@ -162,8 +161,8 @@ impl Controller {
         if let Some(card) = card {
             self.topology_changed(&card);
         }
-        self.discharge_dag(&name.tenant, &before);
-        self.charge_dag(&name.tenant, spec);
+        self.registry.discharge_dag(&name.tenant, &before);
+        self.registry.charge_dag(&name.tenant, spec);
     }
 
     /// An update to what is there already: the operation under way, or one that has ended.
@@ -174,7 +173,7 @@ impl Controller {
             self.end_operation(tx, &id, Ok(()));
             id
         });
-        Reply::Operation(self.operation_view(&self.operations[&id]))
+        self.operation_reply(&id)
     }
 
     /// Ends the operation that an earlier change of the DAG began.
@@ -197,7 +196,7 @@ impl Controller {
         entry.abort();
         entry.explanation = None;
         self.unscheduled.remove(name);
-        tx.delete(key::explanation(name));
+        tx.delete(Key::Explanation(name.clone()));
         self.hold_again(name);
         self.store_dag(tx, name);
         self.dirty_dags.insert(name.clone());
@@ -216,7 +215,7 @@ impl Controller {
             Some(card) => card.tables.wait_for_removal(id.clone()),
             None => self.end_operation(tx, &id, Ok(())),
         }
-        Ok(Reply::Operation(self.operation_view(&self.operations[&id])))
+        Ok(self.operation_reply(&id))
     }
 
     /// Removes a DAG and the rules that lead to it; says which card still has rows of it.
@@ -230,10 +229,10 @@ impl Controller {
         let last = self.dag_view(name);
         let card = self.evict(tx, name);
         if let Some(entry) = self.dags.remove(name) {
-            self.discharge_dag(&name.tenant, entry.spec());
+            self.registry.discharge_dag(&name.tenant, entry.spec());
         }
-        tx.delete(key::dag(name));
-        tx.delete(key::explanation(name));
+        tx.delete(Key::Dag(name.clone()));
+        tx.delete(Key::Explanation(name.clone()));
         if let Some(mut view) = last {
             view.state = snic_domain::DagState::Deleting;
             tx.emit(Change::DagDeleted(Box::new(view)));
@@ -248,7 +247,7 @@ impl Controller {
             .nodes
             .iter()
             .enumerate()
-            .filter(|(_, node)| !self.nts.get(&node.nt).is_some_and(|r| r.nt.is_visible_to(tenant)))
+            .filter(|(_, node)| self.registry.usable_nt(tenant, &node.nt).is_none())
             .map(|(i, node)| FieldViolation {
                 field: format!("dag.nodes[{i}].nt_type"),
                 description: format!(
@@ -262,54 +261,15 @@ impl Controller {
     }
 
     /// Checks that a DAG, new or changed, is within its tenant's quota.
-    fn check_quota(&self, name: &DagName, dag: &Dag) -> Result<(), ControlError> {
-        let Some(tenant) = self.tenants.get(&name.tenant) else {
-            return Err(ControlError::not_found(format!("tenants/{}", name.tenant)));
-        };
-        let quota = tenant.tenant.quota;
-        let usage = self.usage(&name.tenant);
+    fn check_quota(&self, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
         let before = self.dags.get(name).map(|entry| entry.spec());
-        let (dags_before, bandwidth_before, memory_before) = before.map_or_else(
-            || (0, Bandwidth::ZERO, ByteSize::ZERO),
-            |spec| (1, spec.bandwidth, self.memory_of(spec)),
-        );
-        let over = |quota: &str, limit: String, asked: String| {
-            let tenant = format!("tenants/{}", name.tenant);
-            Err(ControlError::Quota { tenant, quota: quota.to_owned(), limit, asked })
-        };
-        let dags = usage.dags - dags_before + 1;
-        if dags > quota.dags_max {
-            return over("dags_max", quota.dags_max.to_string(), dags.to_string());
-        }
-        let bandwidth = usage.bandwidth - bandwidth_before + dag.bandwidth();
-        if bandwidth > quota.bandwidth_max {
-            let limit = quota.bandwidth_max.to_string();
-            return over("bandwidth_max_bps", limit, bandwidth.to_string());
-        }
-        let memory = usage.memory - memory_before + self.memory_of(dag.spec());
-        if memory > quota.memory_max {
-            return over("memory_max_bytes", quota.memory_max.to_string(), memory.to_string());
-        }
-        Ok(())
+        self.registry.check_dag_quota(&name.tenant, before, spec)
     }
 
-    /// On-board memory that a DAG's NTs need, each NT type once: instances of a tenant share it.
-    pub(crate) fn memory_of(&self, spec: &DagSpec) -> ByteSize {
-        let nts: BTreeSet<_> = spec.nodes.iter().map(|node| &node.nt).collect();
-        nts.into_iter().filter_map(|nt| self.nts.get(nt)).map(|record| record.nt.memory).sum()
-    }
-}
-
-/// Refuses a change of something that changed since the caller read it.
-pub(crate) fn check_etag(
-    resource: impl ToString,
-    read: Option<&str>,
-    now: String,
-) -> Result<(), ControlError> {
-    match read {
-        Some(read) if read != now => {
-            Err(ControlError::EtagMismatch { resource: resource.to_string(), etag: now })
-        }
-        _ => Ok(()),
+    /// The DAGs of a tenant, by id. Time O(log DAGs + its DAGs).
+    pub(crate) fn dags_of<'a>(&'a self, id: &'a TenantId) -> impl Iterator<Item = &'a DagEntry> {
+        let first = DagId::new("a").expect("the smallest label");
+        let from = DagName { tenant: id.clone(), dag: first };
+        self.dags.range(from..).take_while(move |(name, _)| name.tenant == *id).map(|(_, e)| e)
     }
 }

@@ -12,7 +12,6 @@ use snic_domain::{
     Timestamp,
 };
 
-pub(crate) use commands::check_etag;
 use place::Place;
 
 use crate::epoch::Meter;

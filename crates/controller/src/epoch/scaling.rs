@@ -159,7 +159,7 @@ impl Controller {
     fn first_place(&mut self, name: &DagName, sizes: &[Bandwidth]) -> Option<(Dag, Choice)> {
         let entry = self.dags.get(name)?;
         let ledger = &self.cards.get(entry.card()?)?.ledger;
-        let changes = (ledger.changes(), self.catalogue.changes());
+        let changes = (ledger.changes(), self.registry.catalogue().changes());
         let least = sizes.iter().copied().min()?;
         let before = entry.meter.no_place;
         if before.is_some_and(|before| before.changes == changes && before.least <= least) {

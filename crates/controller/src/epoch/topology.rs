@@ -84,7 +84,7 @@ impl Controller {
     }
 
     fn tenant_shape(&self, id: &TenantId) -> TenantShape {
-        let tenant = self.tenants.get(id).map(|record| &record.tenant);
+        let tenant = self.registry.tenant(id).map(|record| &record.tenant);
         TenantShape {
             weight: tenant.and_then(|t| Weight::new(t.weight).ok()).unwrap_or_default(),
             memory_max: tenant.map(|t| t.quota.memory_max.get() / PAGE_SIZE.get()),
@@ -96,7 +96,7 @@ impl Controller {
         for region in card.region_ids().take(REGIONS_MAX) {
             let nts = card.ledger.content(region).map_or(&[][..], |content| &content.nts);
             for (number, nt) in (0..).map(Slot).zip(nts).take(CHAIN_SLOTS_MAX) {
-                let serves = self.nts.get(nt).map_or(0, |record| record.nt.bandwidth_max.get());
+                let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
                 capacities[slot(region, number)] = serves;
             }
         }
@@ -126,7 +126,7 @@ impl Controller {
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
             area_per_bps: self.area_per_bps(card, placement),
-            memory: self.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
+            memory: self.registry.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
         }
     }
 
@@ -158,7 +158,7 @@ impl Controller {
                         continue;
                     };
                     let part = of_region * weight / weights.iter().sum::<u64>().max(1);
-                    let serves = self.nts.get(nt).map_or(0, |r| r.nt.bandwidth_max.get());
+                    let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
                     let each = area_per_bps(part, Bandwidth::from_bps(serves));
                     let scaled = u128::from(each) * u128::from(instance.bandwidth.kbps());
                     let scaled = scaled.div_ceil(u128::from(all.max(1)));
@@ -171,13 +171,13 @@ impl Controller {
 
     /// How much area an NT takes beside the others of its region; at least something.
     fn weight_of(&self, nt: &NtTypeId) -> u64 {
-        self.nts.get(nt).map_or(1, |record| u64::from(record.nt.area.lut) + 1)
+        self.registry.nt(nt).map_or(1, |nt| u64::from(nt.area.lut) + 1)
     }
 
     /// What one more instance adds to a DAG: the least maximum of its NTs.
     fn unit(&self, entry: &DagEntry) -> Bandwidth {
-        let nts = entry.spec().nodes.iter().filter_map(|node| self.nts.get(&node.nt));
-        nts.map(|record| record.nt.bandwidth_max).min().unwrap_or_default()
+        let nts = entry.spec().nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
+        nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default()
     }
 }
 

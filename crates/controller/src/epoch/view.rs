@@ -229,8 +229,8 @@ impl Controller {
             return;
         }
         epoch.written = now;
-        let tenants = &self.tenants;
-        epoch.history.retain(|tenant, _| tenants.contains_key(tenant));
+        let tenants = &self.registry;
+        epoch.history.retain(|tenant, _| tenants.tenant(tenant).is_some());
         for (at, tenant) in epoch.tenants.iter().enumerate() {
             let Some(outcome) = engine.outcome().tenants.get(at) else { continue };
             let mut point = FairnessPoint {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snic_domain::SaveArea;
 use snic_domain::limits::SAVE_UNIT;
 
-use super::StateRecord;
+use crate::records::StateRecord;
 
 /// What a context of so many bytes takes.
 fn whole(length: u32) -> u64 {
@@ -60,7 +60,7 @@ mod tests {
     use snic_domain::{ByteSize, DagId, DagName, Digest, TenantId, Timestamp};
 
     use super::*;
-    use crate::states::Phase;
+    use crate::records::Phase;
 
     fn record(offset: u32, length: u32) -> StateRecord {
         StateRecord {

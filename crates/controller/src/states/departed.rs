@@ -6,31 +6,21 @@
 //! a load leaves nothing. Which contexts a region had before it was loaded last is not remembered, so
 //! every region is asked whose chain keeps something for the DAG's NTs; what is not there is erased, too.
 
-use serde::{Deserialize, Serialize};
 use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId};
 use snic_tables::{DagRow, Table};
 
 use super::ContextCommand;
 use crate::card::{CardState, KNOWN, ObservedContent, Region};
-use crate::records::key;
+use crate::records::{Key, PendingErase, Record};
 use crate::state::Controller;
 use crate::tx::Tx;
-
-/// A DAG that is gone, and what may have kept something for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingErase {
-    /// What its packets carried.
-    pub uid: DagUid,
-    /// The digest of what its region held.
-    pub digest: Digest,
-}
 
 impl Controller {
     /// A DAG is deleted: notes the regions of a card that may have a context of it.
     pub(super) fn note_departed(&mut self, tx: &mut Tx, id: &CardId, name: &DagName) {
         let (Some(card), Some(entry)) = (self.cards.get(id), self.dags.get(name)) else { return };
         let keeps =
-            |nt: &NtTypeId| self.nts.get(nt).is_some_and(|known| known.nt.state > ByteSize::ZERO);
+            |nt: &NtTypeId| self.registry.nt(nt).is_some_and(|known| known.state > ByteSize::ZERO);
         let nts = entry.spec().nodes.iter().map(|node| &node.nt);
         let nts: Vec<&NtTypeId> = nts.filter(|nt| keeps(nt)).collect();
         if nts.is_empty() {
@@ -38,7 +28,7 @@ impl Controller {
         }
         let uid = entry.uid();
         let holds = |digest: &Digest| {
-            let mut all = self.bitstreams.values().map(|record| &record.bitstream);
+            let mut all = self.registry.bitstreams();
             let bitstream = all.find(|bitstream| bitstream.digest == *digest);
             bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
         };
@@ -53,7 +43,7 @@ impl Controller {
         let found: Vec<_> = found.collect();
         let card = self.cards.get_mut(id).expect(KNOWN);
         for (region, digest) in found {
-            tx.put(key::departed(id, region, uid), &PendingErase { uid, digest });
+            tx.put(Record::PendingErase(id.clone(), region, PendingErase { uid, digest }));
             card.states.departed.insert((region, uid), digest);
         }
     }
@@ -67,7 +57,7 @@ impl Controller {
             let stays = matches!(observed, Some(ObservedContent::Unknown))
                 || observed == Some(ObservedContent::Holds(*digest));
             if !stays {
-                tx.delete(key::departed(id, *region, *uid));
+                tx.delete(Key::PendingErase(id.clone(), *region, *uid));
             }
             stays
         });
@@ -97,7 +87,7 @@ impl Controller {
     pub(super) fn departed(&mut self, tx: &mut Tx, id: &CardId, region: RegionId, uid: DagUid) {
         let card = self.cards.get_mut(id).expect(KNOWN);
         if card.states.departed.remove(&(region, uid)).is_some() {
-            tx.delete(key::departed(id, region, uid));
+            tx.delete(Key::PendingErase(id.clone(), region, uid));
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use snic_domain::{BitstreamId, ByteSize, CardId, DagName, Digest, Instance, RegionId, Slot};
 
-use super::{InRegion, Phase, ResidentContext};
+use super::InRegion;
 use crate::card::{CardState, ConnectionState, KNOWN, ObservedContent};
 use crate::dags::DagEntry;
-use crate::records::{Placement, key};
+use crate::records::{Key, Phase, Placement, Record, ResidentContext};
 use crate::state::Controller;
 use crate::tx::Tx;
 
@@ -31,7 +31,7 @@ pub(super) enum Need {
 
 impl Controller {
     pub(super) fn digest_of(&self, bitstream: &BitstreamId) -> Option<Digest> {
-        self.bitstreams.get(bitstream).map(|record| record.bitstream.digest)
+        self.registry.bitstream(bitstream).map(|b| b.digest)
     }
 
     /// The instances of a placement that keep state: region and bitstream, each region once.
@@ -46,9 +46,9 @@ impl Controller {
 
     /// Whether an instance uses an NT that keeps state.
     fn uses_state(&self, instance: &Instance) -> bool {
-        let nts = self.bitstreams.get(&instance.bitstream).map(|record| &record.bitstream.nts);
-        let nt = |slot: &Slot| nts.and_then(|nts| self.nts.get(nts.get(slot.index())?));
-        instance.slots.iter().filter_map(nt).any(|record| record.nt.state > ByteSize::ZERO)
+        let nts = self.registry.bitstream(&instance.bitstream).map(|b| &b.nts);
+        let nt = |slot: &Slot| nts.and_then(|nts| self.registry.nt(nts.get(slot.index())?));
+        instance.slots.iter().filter_map(nt).any(|nt| nt.state > ByteSize::ZERO)
     }
 
     /// Whether a DAG has a place where it keeps state.
@@ -170,7 +170,7 @@ impl Controller {
         let kept = card.states.regions.entry(region).or_default();
         self.dirty_dags.insert(guest.dag.clone());
         if !kept.residents.contains(&guest) {
-            tx.put(key::guest(id, region, &guest), &guest);
+            tx.put(Record::ResidentContext(id.clone(), region, guest.clone()));
             kept.residents.insert(guest);
             self.refresh_kept_in(id, region);
         }
@@ -187,7 +187,7 @@ impl Controller {
         let kept = card.states.regions.entry(region).or_default();
         for guest in guests {
             if kept.residents.remove(guest) {
-                tx.delete(key::guest(id, region, guest));
+                tx.delete(Key::ResidentContext(id.clone(), region, guest.clone()));
             }
         }
         self.refresh_kept_in(id, region);
@@ -203,7 +203,7 @@ impl Controller {
             let of_dag = card.states.records.values_mut().filter(|record| record.dag == *name);
             for record in of_dag {
                 record.phase = Phase::Erasing;
-                tx.put(key::state(&id, record.offset), record);
+                tx.put(Record::SavedContext(id.clone(), record.clone()));
             }
             let all = card.states.all_residents().filter(|(_, resident)| resident.dag == *name);
             let own: Vec<_> = all.map(|(region, resident)| (region, resident.clone())).collect();

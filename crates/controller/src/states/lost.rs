@@ -3,10 +3,10 @@
 use snic_domain::{CardId, RegionId};
 use snic_tables::CardSnapshot;
 
-use super::{Loadable, Phase, ResidentContext, StateRecord, as_told};
+use super::{Loadable, as_told};
 use crate::card::{KNOWN, ObservedContent, Region};
 use crate::protocol::LogKind;
-use crate::records::key;
+use crate::records::{Key, Phase, ResidentContext, StateRecord};
 use crate::state::Controller;
 use crate::tx::{About, Tx};
 
@@ -59,7 +59,7 @@ impl Controller {
         if let Some(card) = self.cards.get_mut(id) {
             card.states.records.remove(&record.offset);
         }
-        tx.delete(key::state(id, record.offset));
+        tx.delete(Key::SavedContext(id.clone(), record.offset));
     }
 
     fn observed(&self, id: &CardId, region: RegionId) -> Option<ObservedContent> {

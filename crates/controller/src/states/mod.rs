@@ -32,11 +32,8 @@ mod guests;
 mod lost;
 mod steps;
 
-pub use departed::PendingErase;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
 use snic_domain::limits::STATE_UNIT;
 use snic_domain::{
     BitstreamId, ByteSize, CardId, DagName, DagUid, Digest, RegionId, SaveArea, Timestamp,
@@ -45,16 +42,8 @@ use snic_tables::registers::STATE_HEAD;
 use snic_tables::{SaveSlot, Ticket};
 
 use crate::protocol::{StatePlace, StateView};
+use crate::records::{PendingErase, Phase, ResidentContext, StateRecord};
 use crate::state::Controller;
-
-/// A DAG that may have a context in a region, by the bitstream that keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ResidentContext {
-    /// What the region held.
-    pub bitstream: BitstreamId,
-    /// Whose it is.
-    pub dag: DagName,
-}
 
 /// A chain in words for whose DAG it is: another tenant's has no name there.
 fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
@@ -62,44 +51,6 @@ fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
         Some(owner) if owner != dag.tenant => "a chain of others".to_owned(),
         _ => bitstream.to_string(),
     }
-}
-
-/// How far a context in the save area is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// It is to be copied from this region; as long as it is not, the region keeps it.
-    Saving(RegionId),
-    /// It is there, with this CRC.
-    Saved(u32),
-    /// It is needed no more: its bytes are written over, then the place is free.
-    Erasing,
-}
-
-/// A context in the save area of a card, or on its way to or out of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StateRecord {
-    /// Whose it is.
-    pub dag: DagName,
-    /// What the DAG's packets carry.
-    pub uid: DagUid,
-    /// What kept it.
-    pub bitstream: BitstreamId,
-    /// The digest of that bitstream.
-    pub digest: Digest,
-    /// Where it stands, in bytes from the beginning of the save area.
-    pub offset: u32,
-    /// How many bytes, the head included.
-    pub length: u32,
-    /// The card's boot id: when it is another one, the memory is empty.
-    pub boot_id: u32,
-    /// How far it is.
-    pub phase: Phase,
-    /// When it was begun or saved.
-    pub since: Timestamp,
-    /// Steps that failed in a row since the daemon started.
-    #[serde(skip)]
-    pub attempts: u32,
 }
 
 impl StateRecord {
@@ -298,9 +249,9 @@ impl Controller {
     /// Bytes of a context of a bitstream, as its region's wrapper counts them; zero where it keeps
     /// no state.
     pub(crate) fn state_bytes(&self, bitstream: &BitstreamId) -> u32 {
-        let nts = self.bitstreams.get(bitstream).map_or(&[][..], |record| &record.bitstream.nts);
-        let units = nts.iter().filter_map(|nt| self.nts.get(nt));
-        let units = units.map(|record| record.nt.state.get().div_ceil(STATE_UNIT.get()));
+        let nts = self.registry.bitstream(bitstream).map_or(&[][..], |b| &b.nts);
+        let units = nts.iter().filter_map(|nt| self.registry.nt(nt));
+        let units = units.map(|nt| nt.state.get().div_ceil(STATE_UNIT.get()));
         u32::try_from(units.sum::<u64>() * STATE_UNIT.get()).unwrap_or(u32::MAX)
     }
 

@@ -4,11 +4,11 @@ use snic_domain::{CardId, DagName, RegionId, Timestamp};
 use snic_tables::{CardCommand, SaveSlot, StateDone, StateFailure, StateOrder, Ticket};
 
 use super::guests::Need;
-use super::{ContextCommand, NoRoom, Phase, ResidentContext, StateRecord, Step, area, as_told};
+use super::{ContextCommand, NoRoom, Step, area, as_told};
 use crate::card::KNOWN;
 use crate::placement::regions_of;
 use crate::protocol::LogKind;
-use crate::records::key;
+use crate::records::{Key, Phase, Record, ResidentContext, StateRecord};
 use crate::state::Controller;
 use crate::tx::{About, Tx};
 
@@ -151,7 +151,7 @@ impl Controller {
                 since: self.now,
                 attempts: 0,
             };
-            tx.put(key::state(id, offset), &record);
+            tx.put(Record::SavedContext(id.clone(), record.clone()));
             card.states.records.insert(offset, record);
         }
         self.refresh_kept(id);
@@ -201,7 +201,7 @@ impl Controller {
                 if let Some(card) = self.cards.get_mut(id) {
                     card.states.records.remove(&offset);
                 }
-                tx.delete(key::state(id, offset));
+                tx.delete(Key::SavedContext(id.clone(), offset));
                 self.refresh_kept(id);
             }
         }
@@ -218,7 +218,7 @@ impl Controller {
         let now = self.now;
         let Some(record) = self.needed(id, offset) else { return };
         (record.phase, record.since, record.attempts) = (phase, now, 0);
-        tx.put(key::state(id, offset), record);
+        tx.put(Record::SavedContext(id.clone(), record.clone()));
     }
 
     fn saved(

@@ -25,4 +25,5 @@ mod scheduling;
 mod states;
 mod support;
 mod tenants;
+mod transcripts;
 mod updates;

@@ -4,6 +4,7 @@
 mod files;
 mod links;
 mod manifests;
+mod modules;
 mod sources;
 
 use crate::report::Tally;
@@ -19,6 +20,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("licences of dependencies", |workspace, _| licences::check(&workspace.packages)),
     ("manifests", |workspace, _| manifests::check(workspace)),
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
+    ("modules of the controller", |workspace, tracked| modules::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
     ("mutants still apply", |workspace, _| mutants::check(&workspace.root)),

@@ -1,0 +1,246 @@
+//! What the records hold. Their JSON is the format of the store: a field that is renamed here keeps
+//! its name there.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{
+    Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Digest,
+    Mapping, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId, Timestamp,
+    VmId,
+};
+
+/// What there is one of in a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Layout of the records.
+    pub schema: u32,
+    /// Drawn when the store was made: operation ids are derived from it, so that a tenant cannot
+    /// count another's operations by its own.
+    pub secret: u64,
+    /// Operations made so far.
+    pub operations: u64,
+}
+
+/// Nothing new is taken in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Why, for people; tenants are told.
+    pub reason: String,
+    /// Who began it, for operators.
+    pub by: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantRecord {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Its number on cards: rows carry it, so that counters and pages are kept apart.
+    pub number: u16,
+    /// Counts changes.
+    pub generation: u64,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last changed.
+    pub updated: Timestamp,
+}
+
+/// An NT type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NtRecord {
+    /// The NT type.
+    pub nt: NtType,
+    /// When it was registered.
+    pub created: Timestamp,
+}
+
+/// A bitstream; its bytes are a blob of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitstreamRecord {
+    /// The bitstream.
+    pub bitstream: Bitstream,
+    /// Why it is not used any more, if loading it failed wherever it was tried.
+    #[serde(default)]
+    pub rejected: Option<String>,
+    /// When it was uploaded.
+    pub created: Timestamp,
+}
+
+/// A DAG.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DagRecord {
+    /// Its name.
+    pub name: DagName,
+    /// What packets carry.
+    pub uid: DagUid,
+    /// What is asked for now.
+    pub spec: DagSpec,
+    /// Counts changes of `spec`.
+    pub generation: u64,
+    /// Where it is to be; `None` while no place can be found.
+    pub placement: Option<Placement>,
+    /// Where it was before the update under way; serves until the new placement is on the card.
+    pub previous: Option<Placement>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last changed.
+    pub updated: Timestamp,
+}
+
+/// A DAG's place, with the rows that lead there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Numbers the placements of a DAG.
+    pub serial: u64,
+    /// The generation it is for.
+    pub generation: u64,
+    /// The spec it is for.
+    pub spec: DagSpec,
+    /// What is held for it, where that is more than the spec promises.
+    #[serde(default, rename = "lent", skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Bandwidth>,
+    /// Where.
+    pub mapping: Mapping,
+    /// First of its stage rows.
+    pub stage_row: u16,
+    /// First of its virtual-chain rows.
+    pub chain_row: u16,
+    /// First of its instance rows.
+    pub instance_row: u16,
+}
+
+impl Placement {
+    /// What is held for it: what was promised, and the burst capacity that it borrows.
+    pub fn holds(&self) -> Bandwidth {
+        self.burst.unwrap_or(self.spec.bandwidth).max(self.spec.bandwidth)
+    }
+}
+
+/// A card that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardRecord {
+    /// What it offers.
+    pub profile: CardProfile,
+}
+
+/// What a region is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionRecord {
+    /// What it is to hold.
+    pub bitstream: Option<BitstreamId>,
+    /// Whether nothing new may be placed in it.
+    pub cordoned: bool,
+    /// Why it is given up, if it is.
+    pub faulty: Option<String>,
+}
+
+/// A classification rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleRecord {
+    /// The rule.
+    pub rule: Rule,
+    /// The card of its DAG.
+    pub card: CardId,
+    /// Its row in the classifier.
+    pub row: u16,
+    /// The machine that it is of; `None` where an operator made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<VmId>,
+    /// When it was made.
+    pub created: Timestamp,
+}
+
+/// A request that was carried out, so that its repetition is not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// Digest of the command.
+    pub command: String,
+    /// What it made.
+    pub made: Made,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a create made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Made {
+    /// A tenant.
+    Tenant(TenantId),
+    /// An NT type.
+    NtType(NtTypeId),
+    /// A bitstream.
+    Bitstream(BitstreamId),
+    /// A rule.
+    Rule(RuleId),
+    /// An operation.
+    Operation(OperationId),
+}
+
+/// A DAG that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRecord {
+    /// Its name.
+    pub name: DagName,
+    /// What it wanted.
+    pub spec: DagSpec,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A DAG that may have a context in a region, by the bitstream that keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ResidentContext {
+    /// What the region held.
+    pub bitstream: BitstreamId,
+    /// Whose it is.
+    pub dag: DagName,
+}
+
+/// How far a context in the save area is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// It is to be copied from this region; as long as it is not, the region keeps it.
+    Saving(RegionId),
+    /// It is there, with this CRC.
+    Saved(u32),
+    /// It is needed no more: its bytes are written over, then the place is free.
+    Erasing,
+}
+
+/// A context in the save area of a card, or on its way to or out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRecord {
+    /// Whose it is.
+    pub dag: DagName,
+    /// What the DAG's packets carry.
+    pub uid: DagUid,
+    /// What kept it.
+    pub bitstream: BitstreamId,
+    /// The digest of that bitstream.
+    pub digest: Digest,
+    /// Where it stands, in bytes from the beginning of the save area.
+    pub offset: u32,
+    /// How many bytes, the head included.
+    pub length: u32,
+    /// The card's boot id: when it is another one, the memory is empty.
+    pub boot_id: u32,
+    /// How far it is.
+    pub phase: Phase,
+    /// When it was begun or saved.
+    pub since: Timestamp,
+    /// Steps that failed in a row since the daemon started.
+    #[serde(skip)]
+    pub attempts: u32,
+}
+
+/// A DAG that is gone, and what may have kept something for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingErase {
+    /// What its packets carried.
+    pub uid: DagUid,
+    /// The digest of what its region held.
+    pub digest: Digest,
+}

@@ -1,0 +1,224 @@
+//! What is stored, and under which keys.
+//!
+//! Desired state only: what tenants and operators asked for, where it was decided to go, and what
+//! was promised in replies. What the card holds is never stored; the card is asked.
+//!
+//! | key | record |
+//! |---|---|
+//! | `meta` | [`Meta`] |
+//! | `maintenance` | [`Maintenance`], while nothing new is taken in |
+//! | `tenants/T` | [`TenantRecord`] |
+//! | `nt-types/N` | [`NtRecord`] |
+//! | `bitstreams/B` | [`BitstreamRecord`] |
+//! | `dags/T/D` | [`DagRecord`] |
+//! | `explanations/T/D` | [`Explanation`] of the current placement |
+//! | `cards/C` | [`CardRecord`] |
+//! | `regions/C/NN` | [`RegionRecord`] |
+//! | `guests/C/NN/T/D/B` | [`ResidentContext`] of a region |
+//! | `departed/C/NN/U` | [`PendingErase`]: a DAG that is gone, in a region |
+//! | `states/C/OOOOOOOOOO` | [`StateRecord`], by its offset in the save area |
+//! | `bindings/V` | [`BindingRecord`] |
+//! | `rules/R` | [`RuleRecord`] |
+//! | `operations/O` | [`OperationRecord`] |
+//! | `requests/CALLER/ID` | [`RequestRecord`] |
+//! | `refused/T/D` | [`RefusedRecord`] |
+//! | `uids/ROW` | incarnation last given out for that row |
+//!
+//! [`Record`] and [`Key`] are the one place where records and keys are written and read.
+
+mod key;
+mod kinds;
+
+#[cfg(test)]
+mod tests;
+
+use serde::de::DeserializeOwned;
+use snic_domain::{CardId, DagName, Explanation, RegionId};
+
+pub(crate) use key::{Key, RequestKey};
+pub(crate) use kinds::{
+    BitstreamRecord, CardRecord, DagRecord, Made, Meta, NtRecord, Placement, RegionRecord,
+    RequestRecord, RuleRecord, TenantRecord,
+};
+pub use kinds::{Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, StateRecord};
+
+use crate::protocol::{BindingRecord, OperationRecord};
+
+/// The layout of the records; a store with another one is refused.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A change of the store: a key and its new value, or `None` to remove it.
+pub type RecordWrite = (String, Option<Vec<u8>>);
+
+/// A record, with what its key says beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Record {
+    Meta(Meta),
+    Maintenance(Maintenance),
+    Tenant(TenantRecord),
+    NtType(NtRecord),
+    Bitstream(BitstreamRecord),
+    Dag(Box<DagRecord>),
+    Explanation(DagName, Explanation),
+    Card(CardId, CardRecord),
+    Region(CardId, RegionId, RegionRecord),
+    ResidentContext(CardId, RegionId, ResidentContext),
+    PendingErase(CardId, RegionId, PendingErase),
+    SavedContext(CardId, StateRecord),
+    Rule(RuleRecord),
+    Binding(BindingRecord),
+    Operation(OperationRecord),
+    Request(RequestKey, RequestRecord),
+    Refused(RefusedRecord),
+    /// The incarnation that was last given out for a row.
+    Uid(u16, u32),
+}
+
+impl Record {
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Meta(_) => Key::Meta,
+            Self::Maintenance(_) => Key::Maintenance,
+            Self::Tenant(record) => Key::Tenant(record.tenant.id.clone()),
+            Self::NtType(record) => Key::NtType(record.nt.id.clone()),
+            Self::Bitstream(record) => Key::Bitstream(record.bitstream.id.clone()),
+            Self::Dag(record) => Key::Dag(record.name.clone()),
+            Self::Explanation(name, _) => Key::Explanation(name.clone()),
+            Self::Card(card, _) => Key::Card(card.clone()),
+            Self::Region(card, region, _) => Key::Region(card.clone(), *region),
+            Self::ResidentContext(card, region, context) => {
+                Key::ResidentContext(card.clone(), *region, context.clone())
+            }
+            Self::PendingErase(card, region, erase) => {
+                Key::PendingErase(card.clone(), *region, erase.uid)
+            }
+            Self::SavedContext(card, context) => Key::SavedContext(card.clone(), context.offset),
+            Self::Rule(record) => Key::Rule(record.rule.id.clone()),
+            Self::Binding(record) => Key::Binding(record.spec.vm.clone()),
+            Self::Operation(record) => Key::Operation(record.id.clone()),
+            Self::Request(key, _) => Key::Request(key.clone()),
+            Self::Refused(record) => Key::Refused(record.name.clone()),
+            Self::Uid(row, _) => Key::Uid(*row),
+        }
+    }
+
+    /// The bytes of its value.
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = match self {
+            Self::Meta(record) => serde_json::to_vec(record),
+            Self::Maintenance(record) => serde_json::to_vec(record),
+            Self::Tenant(record) => serde_json::to_vec(record),
+            Self::NtType(record) => serde_json::to_vec(record),
+            Self::Bitstream(record) => serde_json::to_vec(record),
+            Self::Dag(record) => serde_json::to_vec(record),
+            Self::Explanation(_, record) => serde_json::to_vec(record),
+            Self::Card(_, record) => serde_json::to_vec(record),
+            Self::Region(_, _, record) => serde_json::to_vec(record),
+            Self::ResidentContext(_, _, record) => serde_json::to_vec(record),
+            Self::PendingErase(_, _, record) => serde_json::to_vec(record),
+            Self::SavedContext(_, record) => serde_json::to_vec(record),
+            Self::Rule(record) => serde_json::to_vec(record),
+            Self::Binding(record) => serde_json::to_vec(record),
+            Self::Operation(record) => serde_json::to_vec(record),
+            Self::Request(_, record) => serde_json::to_vec(record),
+            Self::Refused(record) => serde_json::to_vec(record),
+            Self::Uid(_, incarnation) => serde_json::to_vec(incarnation),
+        };
+        bytes.expect("records have text keys and no type that JSON cannot say")
+    }
+
+    /// Reads a record back.
+    ///
+    /// # Errors
+    /// No record has such a key, or such a value, or what the value says belongs under another key.
+    pub fn parse(key: &str, value: &[u8]) -> Result<Self, InvalidRecord> {
+        let (kind, rest) = key.split_once('/').unwrap_or((key, ""));
+        let path = key::Path { key, rest };
+        let record = match kind {
+            "meta" => Self::Meta(read(key, value)?),
+            "maintenance" => Self::Maintenance(read(key, value)?),
+            "tenants" => Self::Tenant(read(key, value)?),
+            "nt-types" => Self::NtType(read(key, value)?),
+            "bitstreams" => Self::Bitstream(read(key, value)?),
+            "dags" => Self::Dag(Box::new(read(key, value)?)),
+            "explanations" => Self::Explanation(path.dag()?, read(key, value)?),
+            "cards" => Self::Card(path.card()?.0, read(key, value)?),
+            "regions" => {
+                let (card, region) = path.region()?;
+                Self::Region(card, region, read(key, value)?)
+            }
+            "guests" => {
+                let (card, region) = path.region()?;
+                Self::ResidentContext(card, region, read(key, value)?)
+            }
+            "departed" => {
+                let (card, region) = path.region()?;
+                Self::PendingErase(card, region, read(key, value)?)
+            }
+            "states" => Self::SavedContext(path.card()?.0, read(key, value)?),
+            "rules" => Self::Rule(read(key, value)?),
+            "bindings" => Self::Binding(read(key, value)?),
+            "operations" => Self::Operation(read(key, value)?),
+            "requests" => Self::Request(path.request()?, read(key, value)?),
+            "refused" => Self::Refused(read(key, value)?),
+            "uids" => Self::Uid(path.row()?, read(key, value)?),
+            _ => return Err(InvalidRecord::contradiction(key, "no record has such a key")),
+        };
+        let own = record.key();
+        if own.to_string() == key {
+            return Ok(record);
+        }
+        let reason = format!("what it holds belongs under {own}");
+        Err(InvalidRecord::contradiction(key, reason))
+    }
+}
+
+fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, InvalidRecord> {
+    serde_json::from_slice(value)
+        .map_err(|source| InvalidRecord::Unreadable { key: key.to_owned(), source })
+}
+
+/// A record that cannot be read back.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRecord {
+    /// It is not what its key says.
+    #[error("record {key} of the store is not readable: {source}")]
+    Unreadable {
+        /// Which.
+        key: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The store was written by another version.
+    #[error("the store has layout {found}; this daemon reads layout {SCHEMA}")]
+    Schema {
+        /// What was found.
+        found: u32,
+    },
+    /// Two records contradict each other.
+    #[error("record {key} of the store contradicts the others: {reason}")]
+    Contradiction {
+        /// Which.
+        key: String,
+        /// How.
+        reason: String,
+    },
+}
+
+impl InvalidRecord {
+    /// The record under `key` contradicts others, or its own key.
+    pub(crate) fn contradiction(key: impl ToString, reason: impl Into<String>) -> Self {
+        Self::Contradiction { key: key.to_string(), reason: reason.into() }
+    }
+}
+
+/// The explanation as it is stored: without the ways ruled out where it would be too large for a
+/// record.
+pub(crate) fn storable(explanation: &Explanation, bytes_max: usize) -> Explanation {
+    let mut explanation = explanation.clone();
+    if serde_json::to_vec(&explanation).map_or(0, |json| json.len()) > bytes_max {
+        explanation.chains.iter_mut().for_each(|chain| chain.rejected.clear());
+    }
+    explanation
+}

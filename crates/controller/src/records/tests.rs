@@ -1,0 +1,218 @@
+//! Records are read back as they were written, and the bytes of the store stay as they are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snic_domain::{
+    BindingSpec, Chains, DagSpec, Form, Mapping, NtTypeId, OperationId, Quota, Rule, RuleId,
+    Tenant, TenantId, Timestamp, VmId,
+};
+
+use super::*;
+use crate::protocol::{ControlError, Work};
+
+fn name() -> DagName {
+    DagName { tenant: "acme".parse().expect("a label"), dag: "web".parse().expect("a label") }
+}
+
+fn spec() -> DagSpec {
+    let nat = NtTypeId::new("nat").expect("a label");
+    DagSpec::chain(&[nat], snic_domain::Bandwidth::from_gbps(1))
+}
+
+fn card() -> CardId {
+    "card0".parse().expect("a label")
+}
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn uid() -> snic_domain::DagUid {
+    snic_domain::DagUid::new(3, 7).expect("a row")
+}
+
+fn context() -> ResidentContext {
+    ResidentContext { bitstream: "cache".parse().expect("a label"), dag: name() }
+}
+
+fn dag() -> DagRecord {
+    let mapping = Mapping { card: card(), form: Form::Sequential, stages: Vec::new() };
+    let placement = Placement {
+        serial: 2,
+        generation: 1,
+        spec: spec(),
+        burst: Some(snic_domain::Bandwidth::from_gbps(2)),
+        mapping,
+        stage_row: 1,
+        chain_row: 2,
+        instance_row: 3,
+    };
+    DagRecord {
+        name: name(),
+        uid: uid(),
+        spec: spec(),
+        generation: 1,
+        placement: Some(placement),
+        previous: None,
+        created: at(1),
+        updated: at(2),
+    }
+}
+
+fn binding() -> BindingRecord {
+    let vm: VmId = "123e4567-e89b-12d3-a456-426614174000".parse().expect("a UUID");
+    let spec = BindingSpec {
+        vm,
+        tenant: name().tenant,
+        chains: Chains::Dags(vec![name()]),
+        functions: 1,
+        ready_within: Duration::from_secs(5),
+        lease: None,
+    };
+    BindingRecord::new(spec, at(1), at(9))
+}
+
+/// One of each kind that can be made without a catalogue.
+fn all() -> Vec<Record> {
+    let tenant = Tenant { id: name().tenant, weight: 2, quota: Quota::default() };
+    let tenant = TenantRecord { tenant, number: 1, generation: 1, created: at(1), updated: at(2) };
+    let id = RuleId::new("first").expect("a label");
+    let rule = Rule { id, priority: 3, matches: Default::default(), dag: name() };
+    let rule = RuleRecord { rule, card: card(), row: 4, binding: None, created: at(1) };
+    let operation = OperationRecord {
+        id: OperationId::new("op-1").expect("a label"),
+        work: Work::DeleteDag(name(), Some(card())),
+        created: at(1),
+        started: None,
+        ended: Some((at(2), Err(ControlError::Cancelled))),
+    };
+    let request = RequestKey { caller: "operator:ada".into(), id: "r-1".into() };
+    let made = Made::Tenant(TenantId::new("acme").expect("a label"));
+    let saved = StateRecord {
+        dag: name(),
+        uid: uid(),
+        bitstream: context().bitstream,
+        digest: snic_domain::Digest::of(b"cache"),
+        offset: 4_096,
+        length: 512,
+        boot_id: 1,
+        phase: Phase::Saving(RegionId(2)),
+        since: at(1),
+        attempts: 0,
+    };
+    let erase = PendingErase { uid: uid(), digest: snic_domain::Digest::of(b"cache") };
+    let region = RegionRecord { bitstream: None, cordoned: true, faulty: None };
+    let maintenance = Maintenance { reason: "disks".into(), by: "ada".into(), since: at(1) };
+    vec![
+        Record::Meta(Meta { schema: SCHEMA, secret: 7, operations: 2 }),
+        Record::Maintenance(maintenance),
+        Record::Tenant(tenant),
+        Record::Dag(Box::new(dag())),
+        Record::Region(card(), RegionId(5), region),
+        Record::ResidentContext(card(), RegionId(5), context()),
+        Record::PendingErase(card(), RegionId(11), erase),
+        Record::SavedContext(card(), saved),
+        Record::Rule(rule),
+        Record::Binding(binding()),
+        Record::Operation(operation),
+        Record::Request(request, RequestRecord { command: "c0".into(), made, at: at(1) }),
+        Record::Refused(RefusedRecord { name: name(), spec: spec(), at: at(1) }),
+        Record::Uid(12, 9),
+    ]
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    for record in all() {
+        let key = record.key().to_string();
+        let again = Record::parse(&key, &record.encode()).expect("our own record");
+        assert_eq!(again, record, "{key}");
+    }
+}
+
+/// Stores that exist have these keys.
+#[test]
+fn keys_stay_as_they_are() {
+    let keys: Vec<String> = all().iter().map(|record| record.key().to_string()).collect();
+    assert_eq!(
+        keys,
+        [
+            "meta",
+            "maintenance",
+            "tenants/acme",
+            "dags/acme/web",
+            "regions/card0/05",
+            "guests/card0/05/acme/web/cache",
+            "departed/card0/11/00000000",
+            "states/card0/0000004096",
+            "rules/first",
+            "bindings/123e4567-e89b-12d3-a456-426614174000",
+            "operations/op-1",
+            "requests/operator:ada/r-1",
+            "refused/acme/web",
+            "uids/0012",
+        ]
+        .map(|key| key.replace("00000000", &format!("{:08x}", uid().raw())))
+    );
+}
+
+/// Stores that exist have these fields.
+#[test]
+fn values_stay_as_they_are() {
+    let values: BTreeMap<String, serde_json::Value> = all()
+        .iter()
+        .map(|record| {
+            let value = serde_json::from_slice(&record.encode()).expect("JSON");
+            (record.key().to_string(), value)
+        })
+        .collect();
+    let fields = |key: &str| -> Vec<&str> {
+        values[key].as_object().expect("an object").keys().map(String::as_str).collect()
+    };
+    assert_eq!(fields("meta"), ["operations", "schema", "secret"]);
+    assert_eq!(fields("tenants/acme"), ["created", "generation", "number", "tenant", "updated"]);
+    assert_eq!(
+        fields("dags/acme/web"),
+        ["created", "generation", "name", "placement", "previous", "spec", "uid", "updated"]
+    );
+    let placement = values["dags/acme/web"]["placement"].as_object().expect("an object");
+    let placement: Vec<&str> = placement.keys().map(String::as_str).collect();
+    assert_eq!(
+        placement,
+        [
+            "chain_row",
+            "generation",
+            "instance_row",
+            "lent",
+            "mapping",
+            "serial",
+            "spec",
+            "stage_row"
+        ]
+    );
+    assert_eq!(values["uids/0012"], 9);
+    assert_eq!(values["operations/op-1"]["work"]["delete-dag"][1], "card0");
+    assert_eq!(values["states/card0/0000004096"]["phase"]["saving"], 2);
+}
+
+#[test]
+fn a_record_under_another_key_is_rejected_by_it() {
+    let kinds = ["tenants/x", "dags/acme/x", "rules/x", "bindings/x", "operations/x", "uids/12"];
+    for record in all() {
+        let own = record.key().to_string();
+        let (kind, _) = own.split_once('/').unwrap_or((&own, ""));
+        for key in kinds.iter().filter(|key| key.starts_with(&format!("{kind}/"))) {
+            match Record::parse(key, &record.encode()) {
+                Err(InvalidRecord::Contradiction { key: named, reason }) => {
+                    assert_eq!(named, *key);
+                    assert!(reason.contains(&own), "{reason}");
+                }
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+    }
+    let unpadded =
+        Record::parse("regions/card0/5", b"{\"bitstream\":null,\"cordoned\":true,\"faulty\":null}");
+    assert!(matches!(unpadded, Err(InvalidRecord::Contradiction { .. })), "{unpadded:?}");
+}

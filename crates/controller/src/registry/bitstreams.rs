@@ -1,0 +1,148 @@
+//! Bitstreams: registered once, immutable, removed when nothing uses them.
+
+use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
+use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
+
+use super::Registry;
+use crate::etag::{check_etag, etag};
+use crate::protocol::{BitstreamView, Caller, ControlError};
+use crate::records::{BitstreamRecord, Key, Record};
+use crate::tx::Tx;
+
+impl Registry {
+    /// A bitstream, if there is one.
+    pub fn bitstream(&self, id: &BitstreamId) -> Option<&Bitstream> {
+        self.bitstreams.get(id).map(|record| &record.bitstream)
+    }
+
+    /// All bitstreams, by id.
+    pub fn bitstreams(&self) -> impl Iterator<Item = &Bitstream> {
+        self.bitstreams.values().map(|record| &record.bitstream)
+    }
+
+    /// Whether a bitstream has these bytes.
+    pub fn uses_digest(&self, digest: Digest) -> bool {
+        self.bitstreams().any(|bitstream| bitstream.digest == digest)
+    }
+
+    /// The bitstreams that `caller` may know of, by id: the provider's and its own. Which regions
+    /// hold them is not known here.
+    pub fn bitstream_views(&self, caller: &Caller) -> impl Iterator<Item = BitstreamView> {
+        let readable = |record: &&BitstreamRecord| is_readable(&record.bitstream, caller);
+        self.bitstreams.values().filter(readable).map(|record| self.view_of_bitstream(record))
+    }
+
+    /// One bitstream, if `caller` may know of it.
+    pub fn bitstream_view(&self, caller: &Caller, id: &BitstreamId) -> Option<BitstreamView> {
+        let record =
+            self.bitstreams.get(id).filter(|record| is_readable(&record.bitstream, caller));
+        record.map(|record| self.view_of_bitstream(record))
+    }
+
+    fn view_of_bitstream(&self, record: &BitstreamRecord) -> BitstreamView {
+        let bitstream = &record.bitstream;
+        let area = |nt| self.nt(nt).map_or(Area::default(), |nt| nt.area);
+        BitstreamView {
+            bitstream: bitstream.clone(),
+            area: bitstream.nts.iter().map(area).sum(),
+            regions: Vec::new(),
+            rejected: record.rejected.clone(),
+            etag: etag(&[&bitstream.id, &record.created.as_nanos()]),
+            created: record.created,
+        }
+    }
+
+    pub fn create_bitstream(
+        &mut self,
+        tx: &mut Tx,
+        caller: &Caller,
+        mut bitstream: Bitstream,
+    ) -> Result<BitstreamView, ControlError> {
+        let owner = bitstream.id.owner();
+        self.check_owner(caller, owner.as_ref(), "bitstream_id")?;
+        if self.bitstreams.contains_key(&bitstream.id) {
+            return Err(ControlError::exists(format!("bitstreams/{}", bitstream.id)));
+        }
+        self.check_bitstream(&bitstream, owner.as_ref())?;
+        if let Some(owner) = &owner {
+            self.check_bitstream_quota(owner, &bitstream)?;
+        }
+        bitstream.shareable |= owner.is_none();
+        let record = BitstreamRecord { bitstream, rejected: None, created: tx.now() };
+        tx.put(Record::Bitstream(record.clone()));
+        let view = self.view_of_bitstream(&record);
+        self.charge_bitstream(&record.bitstream);
+        self.catalogue.insert_bitstream(record.bitstream.clone());
+        self.bitstreams.insert(record.bitstream.id.clone(), record);
+        Ok(view)
+    }
+
+    fn check_bitstream(
+        &self,
+        bitstream: &Bitstream,
+        owner: Option<&TenantId>,
+    ) -> Result<(), ControlError> {
+        let slots = bitstream.nts.len();
+        if !(1..=CHAIN_SLOTS_MAX).contains(&slots) {
+            let rule = format!("it has {slots} NTs; 1 to {CHAIN_SLOTS_MAX} are allowed");
+            return Err(ControlError::invalid("nts", rule));
+        }
+        let is_unknown = |nt: &NtTypeId| match owner {
+            Some(tenant) => self.usable_nt(tenant, nt).is_none(),
+            None => self.nt(nt).is_none(),
+        };
+        if let Some(i) = bitstream.nts.iter().position(is_unknown) {
+            let rule = format!("ntTypes/{} does not exist; register it first", bitstream.nts[i]);
+            return Err(ControlError::invalid(format!("nts[{i}]"), rule));
+        }
+        if bitstream.size.get() == 0 || bitstream.size > BITSTREAM_BYTES_MAX {
+            let rule =
+                format!("{} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}", bitstream.size);
+            return Err(ControlError::invalid("size_bytes", rule));
+        }
+        Ok(())
+    }
+
+    /// Fails where `caller` may not delete a bitstream, or it is not as it was read.
+    pub fn check_bitstream_deletion(
+        &self,
+        caller: &Caller,
+        id: &BitstreamId,
+        etag: Option<&str>,
+    ) -> Result<(), ControlError> {
+        let resource = format!("bitstreams/{id}");
+        let record =
+            self.bitstreams.get(id).filter(|record| is_readable(&record.bitstream, caller));
+        let record = record.ok_or_else(|| ControlError::not_found(&resource))?;
+        if !caller.may_change(id.owner().as_ref()) {
+            return Err(ControlError::precondition(resource, "it is not yours to delete"));
+        }
+        check_etag(&resource, etag, self.view_of_bitstream(record).etag)
+    }
+
+    /// Removes a bitstream that no region is to hold any more, and its bytes with the last one that
+    /// has them.
+    pub fn remove_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId) {
+        self.catalogue.remove_bitstream(id);
+        tx.delete(Key::Bitstream(id.clone()));
+        let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
+        self.discharge_bitstream(&record.bitstream);
+        if !self.uses_digest(record.bitstream.digest) {
+            tx.drop_blob(record.bitstream.digest);
+        }
+    }
+
+    /// A bitstream cannot be loaded anywhere: nothing is planned with it any more.
+    pub fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
+        // It may have been deleted while a load of it was under way.
+        if let Some(record) = self.bitstreams.get_mut(id) {
+            record.rejected = Some(reason);
+            tx.put(Record::Bitstream(record.clone()));
+            self.catalogue.remove_bitstream(id);
+        }
+    }
+}
+
+fn is_readable(bitstream: &Bitstream, caller: &Caller) -> bool {
+    caller.tenant().is_none_or(|tenant| bitstream.is_loadable_by(tenant))
+}

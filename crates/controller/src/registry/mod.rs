@@ -1,0 +1,89 @@
+//! What tenants and operators have registered: tenants with their quotas and what they use, NT types,
+//! bitstreams. It knows no card and no DAG: who asks for a change says what uses a thing elsewhere.
+//!
+//! Invariants, see [`Registry::check`]: the catalogue that plans are made with holds every NT type,
+//! and every bitstream but those that were rejected; what each tenant uses is the sum over its own
+//! bitstreams and the DAGs that were charged to it.
+
+mod bitstreams;
+mod nts;
+mod tenants;
+mod usage;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use snic_domain::{BitstreamId, NtTypeId, TenantId};
+use snic_planner::Catalogue;
+
+use crate::protocol::{Caller, ControlError, TenantUsage};
+use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
+
+pub(crate) use nts::NtUsers;
+pub(crate) use tenants::TenantPatch;
+
+/// Tenants, NT types and bitstreams.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// What uids of tenants are derived from.
+    secret: u64,
+    tenants: BTreeMap<TenantId, TenantRecord>,
+    /// What each tenant uses; without an entry nothing.
+    usage: BTreeMap<TenantId, TenantUsage>,
+    nts: BTreeMap<NtTypeId, NtRecord>,
+    bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
+    /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
+    catalogue: Catalogue,
+}
+
+impl Registry {
+    /// The registry that wrote these records. DAGs are charged when they are restored.
+    pub fn restore(
+        secret: u64,
+        tenants: Vec<TenantRecord>,
+        nts: Vec<NtRecord>,
+        bitstreams: Vec<BitstreamRecord>,
+    ) -> Self {
+        let mut registry = Self { secret, ..Self::default() };
+        for record in tenants {
+            registry.tenants.insert(record.tenant.id.clone(), record);
+        }
+        for record in nts {
+            registry.catalogue.insert_nt(record.nt.clone());
+            registry.nts.insert(record.nt.id.clone(), record);
+        }
+        for record in bitstreams {
+            if record.rejected.is_none() {
+                registry.catalogue.insert_bitstream(record.bitstream.clone());
+            }
+            registry.charge_bitstream(&record.bitstream);
+            registry.bitstreams.insert(record.bitstream.id.clone(), record);
+        }
+        registry
+    }
+
+    /// What there is to plan with.
+    pub const fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Fails where `caller` may not make something that `owner` owns, or the owner is no tenant.
+    fn check_owner(
+        &self,
+        caller: &Caller,
+        owner: Option<&TenantId>,
+        field: &str,
+    ) -> Result<(), ControlError> {
+        let known = owner.is_none_or(|owner| self.tenants.contains_key(owner));
+        if caller.may_change(owner) && known {
+            return Ok(());
+        }
+        let rule = match caller.tenant() {
+            Some(tenant) => format!("the id of something of yours begins with \"{tenant}.\""),
+            None => "the part before the dot is no tenant".to_owned(),
+        };
+        Err(ControlError::invalid(field, rule))
+    }
+}

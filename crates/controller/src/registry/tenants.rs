@@ -1,0 +1,123 @@
+//! Tenants: create, update, delete.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use snic_domain::limits::TENANT_WEIGHT_MAX;
+use snic_domain::{BitstreamId, NtTypeId, Quota, Tenant, TenantId};
+
+use super::Registry;
+use crate::etag::{check_etag, etag, uuid};
+use crate::protocol::{ControlError, TenantView};
+use crate::records::{Key, Record, TenantRecord};
+use crate::tx::Tx;
+
+/// What an update of a tenant sets; the rest stays.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TenantPatch {
+    pub weight: Option<u32>,
+    pub quota: Option<Quota>,
+}
+
+impl Registry {
+    /// A tenant, if there is one.
+    pub fn tenant(&self, id: &TenantId) -> Option<&TenantRecord> {
+        self.tenants.get(id)
+    }
+
+    /// The tenants behind this one, by id. Time O(log tenants) before the first.
+    pub fn tenants_after(&self, after: Option<&TenantId>) -> impl Iterator<Item = TenantView> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self.tenants.range::<TenantId, _>((start, Bound::Unbounded));
+        range.map(|(_, record)| self.view_of_tenant(record))
+    }
+
+    pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
+        self.tenants.get(id).map(|record| self.view_of_tenant(record))
+    }
+
+    fn view_of_tenant(&self, record: &TenantRecord) -> TenantView {
+        let id = &record.tenant.id;
+        TenantView {
+            tenant: record.tenant.clone(),
+            uid: uuid(&format!("{}/{id}/{}", self.secret, record.created.as_nanos())),
+            usage: self.usage(id),
+            etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
+            created: record.created,
+            updated: record.updated,
+        }
+    }
+
+    pub fn create_tenant(
+        &mut self,
+        tx: &mut Tx,
+        tenant: Tenant,
+    ) -> Result<TenantView, ControlError> {
+        check_weight(tenant.weight)?;
+        if self.tenants.contains_key(&tenant.id) {
+            return Err(ControlError::exists(format!("tenants/{}", tenant.id)));
+        }
+        let taken: BTreeSet<u16> = self.tenants.values().map(|record| record.number).collect();
+        let number =
+            (1..=u16::MAX).find(|n| !taken.contains(n)).ok_or_else(|| ControlError::Exhausted {
+                what: "tenants".into(),
+                limit: u16::MAX.into(),
+                hint: "delete one first".into(),
+            })?;
+        let (created, updated) = (tx.now(), tx.now());
+        let record = TenantRecord { tenant, number, generation: 1, created, updated };
+        tx.put(Record::Tenant(record.clone()));
+        let view = self.view_of_tenant(&record);
+        self.tenants.insert(record.tenant.id.clone(), record);
+        Ok(view)
+    }
+
+    pub fn update_tenant(
+        &mut self,
+        tx: &mut Tx,
+        id: &TenantId,
+        patch: TenantPatch,
+        etag: Option<&str>,
+    ) -> Result<TenantView, ControlError> {
+        self.check_tenant_etag(id, etag)?;
+        patch.weight.map_or(Ok(()), check_weight)?;
+        let record = self.tenants.get_mut(id).expect("it has an etag, so it exists");
+        record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
+        record.tenant.quota = patch.quota.unwrap_or(record.tenant.quota);
+        record.generation += 1;
+        record.updated = tx.now();
+        tx.put(Record::Tenant(record.clone()));
+        let record = &self.tenants[id];
+        Ok(self.view_of_tenant(record))
+    }
+
+    /// Fails where the tenant does not exist, or is not as it was read.
+    pub fn check_tenant_etag(&self, id: &TenantId, etag: Option<&str>) -> Result<(), ControlError> {
+        let resource = format!("tenants/{id}");
+        match self.tenants.get(id) {
+            Some(record) => check_etag(resource, etag, self.view_of_tenant(record).etag),
+            None => Err(ControlError::not_found(resource)),
+        }
+    }
+
+    /// The NT types and bitstreams that a tenant owns.
+    pub fn owned_by(&self, id: &TenantId) -> (Vec<NtTypeId>, Vec<BitstreamId>) {
+        let nts = self.nts.keys().filter(|nt| nt.is_owned_by(id)).cloned().collect();
+        let bitstreams = self.bitstreams.keys().filter(|b| b.is_owned_by(id)).cloned().collect();
+        (nts, bitstreams)
+    }
+
+    /// Removes a tenant that owns nothing any more.
+    pub fn remove_tenant(&mut self, tx: &mut Tx, id: &TenantId) {
+        self.tenants.remove(id);
+        tx.delete(Key::Tenant(id.clone()));
+    }
+}
+
+fn check_weight(weight: u32) -> Result<(), ControlError> {
+    if (1..=TENANT_WEIGHT_MAX).contains(&weight) {
+        return Ok(());
+    }
+    let rule = format!("weight {weight} is not allowed: 1 to {TENANT_WEIGHT_MAX}");
+    Err(ControlError::invalid("tenant.weight", rule))
+}

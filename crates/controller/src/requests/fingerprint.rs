@@ -1,0 +1,151 @@
+//! What makes two commands the same: a digest of all that a caller asked for.
+//!
+//! It is compared with what an earlier version of the daemon stored, so it must not follow from names
+//! in the code. A command is a list: its name here, then its values by position, in the JSON that
+//! records have, too. Where that has to change, so has [`VERSION`]: fingerprints of another version
+//! match nothing.
+
+use serde::Serialize;
+use snic_domain::{DagPatch, Digest};
+
+use crate::protocol::Command;
+
+/// Counts changes of the encoding.
+const VERSION: &str = "v1";
+
+/// A digest of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fingerprint(String);
+
+impl Fingerprint {
+    pub fn of(command: &Command) -> Self {
+        let json = encode(command).expect("commands have text keys and no type JSON cannot say");
+        Self(format!("{VERSION}:{}", Digest::of(&json)))
+    }
+
+    /// Whether what was stored is the fingerprint of the same command.
+    pub fn is_of(&self, stored: &str) -> bool {
+        self.0 == stored
+    }
+
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
+fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
+    match command {
+        Command::CreateTenant(tenant) => list(("create-tenant", tenant)),
+        Command::UpdateTenant { id, weight, quota, etag } => {
+            list(("update-tenant", id, weight, quota, etag))
+        }
+        Command::DeleteTenant { id, force, etag } => list(("delete-tenant", id, force, etag)),
+        Command::CreateNtType(nt) => list(("create-nt-type", nt)),
+        Command::DeleteNtType { id, etag } => list(("delete-nt-type", id, etag)),
+        Command::CreateBitstream(bitstream) => list(("create-bitstream", bitstream)),
+        Command::DeleteBitstream { id, etag } => list(("delete-bitstream", id, etag)),
+        Command::CreateDag { name, spec, validate_only } => {
+            list(("create-dag", name, spec, validate_only))
+        }
+        Command::UpdateDag { name, patch, etag, validate_only } => {
+            let DagPatch { nodes, edges, bandwidth, form } = patch;
+            list(("update-dag", name, (nodes, edges, bandwidth, form), etag, validate_only))
+        }
+        Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
+        Command::CreateRule(rule) => list(("create-rule", rule)),
+        Command::DeleteRule { id, etag } => list(("delete-rule", id, etag)),
+        Command::DrainRegion { card, region } => list(("drain-region", card, region)),
+        Command::DrainCard { card } => list(("drain-card", card)),
+        Command::Cordon { card, region, on } => list(("cordon", card, region, on)),
+        Command::Maintain { reason } => list(("maintain", reason)),
+        Command::UndrainRegion { card, region } => list(("undrain-region", card, region)),
+        Command::ResetRegion { card, region } => list(("reset-region", card, region)),
+        Command::BindVm(spec) => list(("bind-vm", spec)),
+        Command::UnbindVm { vm, tenant } => list(("unbind-vm", vm, tenant)),
+        Command::Heartbeat { vms } => list(("heartbeat", vms)),
+        Command::OptimizeCard { card, validate_only } => {
+            list(("optimize-card", card, validate_only))
+        }
+        Command::LoadRole { card, force } => list(("load-role", card, force)),
+        Command::CancelOperation { id } => list(("cancel-operation", id)),
+        Command::DeleteOperation { id } => list(("delete-operation", id)),
+    }
+}
+
+fn list(values: impl Serialize) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(&values)
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{
+        Bandwidth, CardId, DagId, DagName, DagSpec, NtTypeId, Quota, RegionId, Tenant, TenantId,
+    };
+
+    use super::*;
+
+    fn tenant(weight: u32) -> Command {
+        let id = TenantId::new("acme").expect("a label");
+        Command::CreateTenant(Tenant { id, weight, quota: Quota::default() })
+    }
+
+    fn dag(gbps: u64, validate_only: bool) -> Command {
+        let tenant = TenantId::new("acme").expect("a label");
+        let name = DagName { tenant, dag: DagId::new("web").expect("a label") };
+        let nt = NtTypeId::new("nat").expect("a label");
+        let spec = DagSpec::chain(&[nt], Bandwidth::from_gbps(gbps));
+        Command::CreateDag { name, spec, validate_only }
+    }
+
+    fn drain() -> Command {
+        let card = CardId::new("card0").expect("a label");
+        Command::DrainRegion { card, region: RegionId(3) }
+    }
+
+    fn json(command: &Command) -> String {
+        String::from_utf8(encode(command).expect("JSON")).expect("text")
+    }
+
+    /// What is stored by a daemon in use. A change here makes retries over an upgrade fail: where it
+    /// is meant, count [`VERSION`] up.
+    #[test]
+    fn encodings_stay_as_they_are() {
+        assert_eq!(json(&drain()), r#"["drain-region","card0",3]"#);
+        assert_eq!(
+            json(&dag(1, false)),
+            r#"["create-dag",{"tenant":"acme","dag":"web"},{"nodes":[{"id":"nat","nt":"nat"}],"edges":[],"bandwidth":1000000000,"form":"auto"},false]"#
+        );
+        assert_eq!(
+            json(&tenant(2)),
+            r#"["create-tenant",{"id":"acme","weight":2,"quota":{"dags_max":64,"bandwidth_max":100000000000,"bitstreams_max":32,"bitstream_bytes_max":268435456,"memory_max":4294967296}}]"#
+        );
+        let text = Fingerprint::of(&drain()).into_text();
+        assert_eq!(text, format!("v1:{}", Digest::of(br#"["drain-region","card0",3]"#)));
+    }
+
+    #[test]
+    fn whatever_differs_has_another_fingerprint() {
+        let commands = [tenant(1), tenant(2), dag(1, false), dag(1, true), dag(2, false), drain()];
+        for (i, a) in commands.iter().enumerate() {
+            for (j, b) in commands.iter().enumerate() {
+                let same = Fingerprint::of(a).is_of(&Fingerprint::of(b).into_text());
+                assert_eq!(same, i == j, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    /// Names in the code count nothing: what `Debug` says of a command is not in its encoding.
+    #[test]
+    fn names_of_fields_are_not_in_it() {
+        for command in [dag(1, true), drain()] {
+            let json = json(&command);
+            let debug = format!("{command:?}");
+            assert!(debug.contains("CreateDag") || debug.contains("DrainRegion"), "{debug}");
+            for name in
+                ["CreateDag", "DrainRegion", "validate_only", "spec", "\"card\"", "region\":"]
+            {
+                assert!(!json.contains(name), "{json}");
+            }
+        }
+    }
+}

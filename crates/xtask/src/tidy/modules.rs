@@ -1,0 +1,265 @@
+//! Which module of the controller may use which. Its machines own their state and know nothing of each
+//! other; what concerns several of them is put together above. An import is all it takes to lose
+//! that, so every `crate::` path of its sources is checked against this table.
+//!
+//! Code under `#[cfg(test)]` may use what it likes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::Context;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// Where the modules are.
+const SOURCES: &str = "crates/controller/src/";
+
+/// Each machine and what it may use, lower ones first: a module may only use what stands before it,
+/// so there is no cycle.
+const MACHINES: &[(&str, &[&str])] = &[
+    ("protocol", &[]),
+    ("etag", &["protocol"]),
+    ("records", &["protocol"]),
+    ("tx", &["protocol", "records"]),
+    ("outbox", &["protocol", "records", "tx"]),
+    ("log", &["protocol", "tx"]),
+    ("bindings", &["protocol", "records", "tx"]),
+    ("registry", &["protocol", "etag", "records", "tx"]),
+    ("operations", &["protocol", "records", "tx"]),
+    ("refused", &["records", "tx"]),
+    ("requests", &["protocol", "records", "tx"]),
+    ("rows", &["records"]),
+    ("rules", &["protocol", "etag", "records", "tx"]),
+    ("admission", &["protocol", "records", "rows"]),
+    ("fixtures", &[]), // of tests
+];
+
+/// What has not been made a machine yet, or is what puts machines together: it may use everything, and
+/// no machine may use it. This list only shrinks.
+const ABOVE: &[&str] = &[
+    "card",
+    "check",
+    "classification",
+    "commands",
+    "consolidation",
+    "dags",
+    "epoch",
+    "glance",
+    "machines",
+    "maintenance",
+    "pages",
+    "placement",
+    "queries",
+    "reconcile",
+    "recovery",
+    "regions",
+    "reports",
+    "roles",
+    "state",
+    "states",
+    "status",
+];
+
+/// Every import that the table does not allow, and every module that it does not know.
+///
+/// # Errors
+/// A source cannot be read.
+pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut uses: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for path in tracked.iter().filter(|path| path.ends_with(".rs")) {
+        let Some(module) = path.strip_prefix(SOURCES).map(module_of) else { continue };
+        let whole = root.join(path);
+        if !whole.exists() || module == "lib" {
+            continue; // deleted, or the root, which reaches all
+        }
+        let text = fs::read_to_string(&whole).with_context(|| format!("reading {path}"))?;
+        let used = uses.entry(module).or_default();
+        match TokenStream::from_str(&text) {
+            Ok(tokens) => {
+                used.extend(paths(tokens).into_iter().map(|name| (name, path.clone())));
+            }
+            Err(error) => return Ok(vec![format!("{path}: not Rust: {error}")]),
+        }
+    }
+    Ok(compare(&uses))
+}
+
+/// The module of a file below the sources: `states/area.rs` is of `states`.
+fn module_of(path: &str) -> String {
+    let first = path.split('/').next().unwrap_or(path);
+    first.strip_suffix(".rs").unwrap_or(first).to_owned()
+}
+
+/// What is wrong, given what each module uses and in which file.
+fn compare(uses: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (module, used) in uses {
+        let Some((_, allowed)) = MACHINES.iter().find(|(name, _)| name == module) else {
+            if !ABOVE.contains(&module.as_str()) {
+                wrong.push(format!(
+                    "{SOURCES}: module `{module}` has no row in the table of modules \
+                     (crates/xtask/src/tidy/modules.rs): decide what it may use"
+                ));
+            }
+            continue;
+        };
+        let others = used.iter().filter(|(name, _)| *name != module);
+        for (name, path) in others.filter(|(name, _)| uses.contains_key(*name)) {
+            if !allowed.contains(&name.as_str()) {
+                wrong.push(format!(
+                    "{path}: `{module}` must not use `{name}`; it may use {}",
+                    if allowed.is_empty() { "no module".into() } else { allowed.join(", ") }
+                ));
+            }
+        }
+    }
+    let gone = |name: &&str| !uses.contains_key(*name);
+    let listed = MACHINES.iter().map(|(name, _)| name).chain(ABOVE);
+    wrong.extend(listed.copied().filter(gone).map(|name| {
+        format!("{SOURCES}: the table of modules names `{name}`, which is gone: remove it there")
+    }));
+    wrong
+}
+
+/// The first segments of the paths that begin with `crate`, outside of tests.
+fn paths(tokens: TokenStream) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut skip = false;
+    for (at, tree) in trees.iter().enumerate() {
+        match tree {
+            TokenTree::Group(group) => {
+                let text = group.stream().to_string();
+                if is_attribute(&trees, at) {
+                    skip |= text.replace(' ', "") == "cfg(test)";
+                } else if skip {
+                    // The item under the attribute ends with its body or a semicolon.
+                    skip = group.delimiter() != Delimiter::Brace;
+                } else {
+                    found.extend(paths(group.stream()));
+                }
+            }
+            TokenTree::Punct(punct) if punct.as_char() == ';' => skip = false,
+            TokenTree::Ident(word) if word == "crate" && !skip => {
+                found.extend(behind(&trees[at + 1..]));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether the group at this place is the brackets of an attribute.
+fn is_attribute(trees: &[TokenTree], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| trees.get(before));
+    matches!(before, Some(TokenTree::Punct(punct)) if punct.as_char() == '#')
+}
+
+/// The names that follow `crate`: one, or those of `crate::{a, b::C}`.
+fn behind(trees: &[TokenTree]) -> Vec<String> {
+    let colons = trees.iter().take_while(|tree| is_colon(tree)).count();
+    match trees.get(2) {
+        Some(TokenTree::Ident(name)) if colons == 2 => vec![name.to_string()],
+        Some(TokenTree::Group(group)) if colons == 2 => {
+            let mut names = Vec::new();
+            let mut is_first = true;
+            for tree in group.stream() {
+                match tree {
+                    TokenTree::Ident(name) if is_first => {
+                        names.push(name.to_string());
+                        is_first = false;
+                    }
+                    TokenTree::Punct(punct) if punct.as_char() == ',' => is_first = true,
+                    _ => {}
+                }
+            }
+            names
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn is_colon(tree: &TokenTree) -> bool {
+    matches!(tree, TokenTree::Punct(punct) if punct.as_char() == ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        paths(TokenStream::from_str(text).expect("Rust")).into_iter().collect()
+    }
+
+    #[test]
+    fn paths_are_found_wherever_they_stand() {
+        let text = "use crate::a::B; use crate::{c, d::{E, F}};
+            fn f(x: crate::g::H) -> Vec<crate::i::J> { let y = crate::k::l(); m!(crate::n) }
+            pub(crate) struct P; pub(crate) fn q() {}";
+        assert_eq!(found(text), ["a", "c", "d", "g", "i", "k", "n"]);
+    }
+
+    #[test]
+    fn tests_may_use_what_they_like() {
+        let text = "use crate::a::B;
+            #[cfg(test)] mod tests { use crate::c::D; }
+            #[cfg(test)] mod tests;
+            #[cfg(test)] pub(crate) fn e() { crate::f::g() }
+            #[cfg(test)] use crate::h::I;
+            fn k() { crate::l::m() }";
+        assert_eq!(found(text), ["a", "l"]);
+    }
+
+    #[test]
+    fn comments_and_strings_are_no_code() {
+        assert_eq!(
+            found("//! [`crate::a::B`]\n/* crate::c::D */ fn f() { \"crate::e::F\"; }"),
+            [""; 0]
+        );
+    }
+
+    fn uses(all: &[(&str, &[&str])]) -> BTreeMap<String, BTreeMap<String, String>> {
+        let listed = MACHINES.iter().map(|(name, _)| name).chain(ABOVE);
+        let mut uses: BTreeMap<String, BTreeMap<String, String>> =
+            listed.map(|name| ((*name).to_owned(), BTreeMap::new())).collect();
+        for (module, used) in all {
+            let path = format!("{SOURCES}{module}.rs");
+            let used = used.iter().map(|name| ((*name).to_owned(), path.clone()));
+            uses.entry((*module).to_owned()).or_default().extend(used);
+        }
+        uses
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        for (at, (module, allowed)) in MACHINES.iter().enumerate() {
+            for name in *allowed {
+                let stands = MACHINES[..at].iter().any(|(before, _)| before == name);
+                assert!(stands, "{module} may use {name}, which does not stand before it");
+            }
+        }
+    }
+
+    #[test]
+    fn siblings_and_what_is_above_are_refused() {
+        assert_eq!(compare(&uses(&[("registry", &["protocol", "registry", "Unknown"])])), [""; 0]);
+        for wrong in ["operations", "requests", "outbox"] {
+            let told = compare(&uses(&[("registry", &[wrong])]));
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].contains(&format!("`registry` must not use `{wrong}`")), "{told:?}");
+        }
+        let above = ABOVE.first().expect("something puts machines together");
+        assert_eq!(compare(&uses(&[("registry", &[above])])).len(), 1);
+        assert_eq!(compare(&uses(&[(above, &["registry", "operations"])])), [""; 0]);
+    }
+
+    #[test]
+    fn a_module_without_a_row_and_a_row_without_a_module_are_told() {
+        let mut uses = uses(&[("helpers", &[])]);
+        uses.remove("requests");
+        let told = compare(&uses);
+        assert!(told[0].contains("`helpers` has no row"), "{told:?}");
+        assert!(told[1].contains("names `requests`, which is gone"), "{told:?}");
+    }
+}
