@@ -185,11 +185,18 @@ impl Bindings {
         let count = offered.map_or(0, |offered| offered.count);
         let free = (0..count).find(|n| !self.taken.contains_key(&(card.clone(), *n)));
         let found = offered.zip(free).and_then(|(all, n)| Some((n, all.address(n)?)));
-        found.ok_or_else(|| ControlError::Exhausted {
-            what: format!("virtual functions of cards/{card}"),
-            limit: count.into(),
-            hint: "unbind a machine first, or enable more in the settings of the card".into(),
-        })
+        found.ok_or_else(|| no_function(card, count))
+    }
+
+    /// # Errors
+    /// Fewer than `needed` functions of a card are free.
+    pub fn check_free_functions(&self, card: &CardId, needed: usize) -> Result<(), ControlError> {
+        let count = self.offered.get(card).map_or(0, |offered| offered.count);
+        let taken = self.taken.keys().filter(|(of, _)| of == card).count();
+        if usize::from(count).saturating_sub(taken) >= needed {
+            return Ok(());
+        }
+        Err(no_function(card, count))
     }
 
     /// A machine gets a function that was free.
@@ -340,6 +347,14 @@ impl Bindings {
             return Ok(());
         };
         Err(format!("binding of {vm}, {:?}: {wrong}", record.state))
+    }
+}
+
+fn no_function(card: &CardId, count: u16) -> ControlError {
+    ControlError::Exhausted {
+        what: format!("virtual functions of cards/{card}"),
+        limit: count.into(),
+        hint: "unbind a machine first, or enable more in the settings of the card".into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a virtual machine gets and gives back: functions, their rules, and a DAG of its own. See
 //! [`crate::bindings`] for the way of a binding.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::limits::{BINDING_FUNCTIONS_MAX, LEASE_MAX, LEASE_MIN, READY_WITHIN_MAX};
@@ -71,6 +72,7 @@ impl Controller {
             self.renew_lease(tx, &vm, Some(spec.lease));
             return self.binding_reply(&vm);
         }
+        self.check_start(&spec)?;
         let own = match &spec.chains {
             Chains::Template(template) => Some(self.make_own_dag(tx, &vm, template)?),
             Chains::Dags(_) => None,
@@ -83,6 +85,46 @@ impl Controller {
         self.bindings.store(tx, &vm);
         self.emit_binding(tx, &vm);
         self.binding_reply(&vm)
+    }
+
+    /// Refuses a binding that could not begin, before anything is made for it: its rules' ids, and the
+    /// functions and rules that it takes of each card, must be free.
+    fn check_start(&self, spec: &BindingSpec) -> Result<(), ControlError> {
+        for number in 0..usize::from(spec.functions) {
+            let rule = own_rule(&spec.vm, number);
+            if self.rules.get(&rule).is_some() {
+                return Err(ControlError::exists(format!("classificationRules/{rule}")));
+            }
+        }
+        let Some(cards) = self.cards_of(&spec.vm, &spec.chains)? else {
+            return Ok(()); // A DAG has no place yet: the binding begins when it has one.
+        };
+        let mut needed: BTreeMap<&CardId, usize> = BTreeMap::new();
+        for card in cards.iter().cycle().take(spec.functions.into()) {
+            *needed.entry(card).or_default() += 1;
+        }
+        for (card, count) in needed {
+            self.bindings.check_free_functions(card, count)?;
+            self.rules.check_free_rows(card, count)?;
+        }
+        Ok(())
+    }
+
+    /// The cards that a machine's DAGs are on, or the one that its own DAG would be on; `None` while
+    /// one has no place.
+    fn cards_of(&self, vm: &VmId, chains: &Chains) -> Result<Option<Vec<CardId>>, ControlError> {
+        match chains {
+            Chains::Dags(dags) => {
+                Ok(dags.iter().map(|dag| self.dags.get(dag)?.card().cloned()).collect())
+            }
+            Chains::Template(template) => {
+                let Some(like) = self.dags.get(template) else { return Ok(None) };
+                let dag = snic_domain::Dag::new(like.spec().clone())?;
+                // Why it is not admitted is said, and noted, when it is made.
+                let admission = self.decide(&own_dag(&template.tenant, vm), &dag).ok();
+                Ok(admission.map(|admission| vec![admission.choice.card]))
+            }
+        }
     }
 
     /// A DAG for one machine, like another of the tenant.

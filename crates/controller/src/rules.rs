@@ -104,11 +104,7 @@ impl Rules {
         binding: Option<VmId>,
     ) -> Result<BTreeSet<DagName>, ControlError> {
         self.check_new(&rule)?;
-        let row = self.take_row(&card).ok_or_else(|| ControlError::Exhausted {
-            what: "classification rules of the card".into(),
-            limit: Table::Classifier.rows() as u64,
-            hint: "delete one first".into(),
-        })?;
+        let row = self.take_row(&card).ok_or_else(no_row)?;
         let (id, dag) = (rule.id.clone(), rule.dag.clone());
         let record = RuleRecord { rule, card, row, binding, created: tx.now() };
         tx.put(Record::Rule(record.clone()));
@@ -116,6 +112,13 @@ impl Rules {
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok(moved)
+    }
+
+    /// # Errors
+    /// Fewer than `needed` rows of a card's classifier are free.
+    pub fn check_free_rows(&self, card: &CardId, needed: usize) -> Result<(), ControlError> {
+        let taken = self.taken.get(card).map_or(0, BTreeSet::len);
+        if Table::Classifier.rows() - taken >= needed { Ok(()) } else { Err(no_row()) }
     }
 
     /// # Errors
@@ -234,6 +237,14 @@ fn check_match(rule: &Rule) -> Result<(), ControlError> {
         }
     }
     Ok(())
+}
+
+fn no_row() -> ControlError {
+    ControlError::Exhausted {
+        what: "classification rules of the card".into(),
+        limit: Table::Classifier.rows() as u64,
+        hint: "delete one first".into(),
+    }
 }
 
 #[cfg(test)]

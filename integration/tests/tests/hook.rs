@@ -152,7 +152,9 @@ async fn what_cannot_be_is_refused_with_the_reason() {
     assert!(said.contains("bound for tenants/acme"), "a UUID of another tenant: {said}");
     hook.fine("release", "end", &foreign);
     assert_eq!(state(&client).await, Some(State::Bound), "it is not beta's to give back");
-    assert!(hook.refused(&wish("<s:dag name='mail'/>")).contains("already bound with a different spec"));
+    assert!(
+        hook.refused(&wish("<s:dag name='mail'/>")).contains("already bound with a different spec")
+    );
     let _ = daemon.kill();
 }
 

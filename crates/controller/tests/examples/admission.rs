@@ -141,7 +141,7 @@ fn binding() -> impl Strategy<Value = Command> {
             tenant: name.tenant,
             chains,
             functions,
-            ready_within: std::time::Duration::from_secs(3_600),
+            ready_within: std::time::Duration::from_secs(600),
             lease: None,
         })
     })
