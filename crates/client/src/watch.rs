@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Returns when the server ends the stream.
 ///
 /// # Errors
-/// [`Failure`] of `take`, or of the server after [`ATTEMPTS_MAX`] attempts in a row.
+/// [`Failure`] of `take`, or of the server after `ATTEMPTS_MAX` attempts in a row.
 pub async fn follow<T>(
     client: &Client,
     open: impl AsyncFn(u64) -> Result<Streaming<T>, Status>,
