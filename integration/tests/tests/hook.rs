@@ -149,7 +149,10 @@ async fn what_cannot_be_is_refused_with_the_reason() {
     let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_mbps(1));
     client.create_dag(&theirs, &spec).await.expect("there is room");
     let said = hook.refused(&foreign);
-    assert!(said.contains("bound with a different spec, for tenants/acme"), "a UUID of another tenant: {said}");
+    assert!(
+        said.contains("bound with a different spec, for tenants/acme"),
+        "a UUID of another tenant: {said}"
+    );
     hook.fine("release", "end", &foreign);
     assert_eq!(state(&client).await, Some(State::Bound), "it is not beta's to give back");
     assert!(
