@@ -5,7 +5,7 @@
 //! card and under virtual time, with faults from a seed, in one thread.
 //!
 //! ```text
-//!           requests, reports, ticks                       Persist ── barrier ──► Reply, Card, Emit
+//!           requests, reports, ticks                       Tx ── Outbox ──► Reply, Card, Emit
 //! shell ───────────────────────────────► Controller ─────────────────────────────────────► shell
 //!                                         │
 //!            what should be ◄─────────────┼──────────────► what is

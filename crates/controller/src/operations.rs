@@ -136,7 +136,7 @@ impl Operations {
 
     /// A card was asked for something on its behalf: from now on it cannot be cancelled. It is stored
     /// with the operation's end: the card need not wait for it, since after a crash the operation
-    /// starts anew.
+    /// starts again.
     pub fn start(&mut self, id: &OperationId, now: Timestamp) {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         record.started.get_or_insert(now);

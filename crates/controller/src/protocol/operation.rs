@@ -21,7 +21,7 @@ pub enum Work {
     ResetRegion(CardId, RegionId),
     /// Moves DAGs of a card together.
     OptimizeCard(CardId),
-    /// Loads a card's role anew.
+    /// Reloads a card's role.
     LoadRole {
         /// Which card's.
         card: CardId,

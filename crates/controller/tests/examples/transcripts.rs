@@ -20,7 +20,7 @@
 //! | `fail REGION` | from now on loads of the region fail |
 //! | `restart` | the daemon dies and starts again from what is durable; the card keeps running |
 //!
-//! `SNIC_WRITE=1 cargo test -p snic-controller --test examples transcripts` writes the files anew.
+//! `SNIC_WRITE=1 cargo test -p snic-controller --test examples transcripts` rewrites the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -238,7 +238,7 @@ fn tables(delta: &TableDelta) -> String {
     rows.join(", ")
 }
 
-/// Tells a story anew from its comments and inputs.
+/// Retells a story from its comments and inputs.
 fn tell(story: &str) -> String {
     let mut teller = Teller::new();
     for line in story.lines() {

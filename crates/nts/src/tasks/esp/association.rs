@@ -57,7 +57,7 @@ pub(super) struct Outbound {
     cipher: Cipher,
     /// The number of the last packet; 0 before the first.
     number: u32,
-    /// The upper half of each IV. It is random and made anew with the NT: a card that lost its state
+    /// The upper half of each IV. It is random, drawn for each new NT: a card that lost its state
     /// starts with number 1 again, and must not use a nonce twice under one key. The lower half is
     /// the sequence number.
     epoch: Option<u32>,

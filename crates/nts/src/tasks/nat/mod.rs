@@ -245,7 +245,7 @@ impl Active {
         Ok(mapping.external)
     }
 
-    /// Whether a packet needs a session opened: there is none, or it begins anew over a closed one.
+    /// Whether a packet needs a session opened: there is none, or a new one replaces a closed one.
     fn may_open(&self, session: &SessionKey, flags: Option<TcpFlags>, now: Timestamp) -> bool {
         match flags {
             Some(flags) if tracking::opens(flags) => !self.tables.has_open_session(session, now),
