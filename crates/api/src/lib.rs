@@ -3,6 +3,8 @@
 //! Besides the generated code, it has what every client or server of the API needs: resource names,
 //! paging, errors with details, the text map of a card's regions.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod connect;
 pub mod convert;
 pub mod error;
@@ -13,7 +15,14 @@ pub mod trace_parent;
 
 /// Messages, clients and servers generated from `proto/snic/control/v1`, whose comments are their
 /// documentation.
-#[allow(missing_docs, unused_qualifications, clippy::all, clippy::too_many_lines, rustdoc::all)]
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::too_many_lines,
+    clippy::missing_errors_doc,
+    rustdoc::all
+)]
 pub mod v1 {
     tonic::include_proto!("snic.control.v1");
 }

@@ -37,7 +37,8 @@ pub struct Entry {
     /// Whether the request was only to be checked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub validate_only: bool,
-    /// Calls without an identity that got no entry since the last one that did.
+    /// Calls of this caller that failed, or calls without an identity, that got no entry since the last one
+    /// that did.
     #[serde(default, skip_serializing_if = "is_default")]
     pub left_out: u64,
 }

@@ -1,15 +1,76 @@
-//! The files of the audit log: `audit-<number of the first entry>.jsonl`.
+//! The files of the audit log: `audit-<number of the first entry>.jsonl`, and for tenants
+//! `tenants<series>-<number>.jsonl`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
+use snic_controller::Caller;
+
 use super::{AuditSettings, Entry};
 
 /// Permissions of folder and files: only the daemon's user, hence operators.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+/// Number of series that tenants share. Each has this part of their space, so a tenant can push out only
+/// entries of the tenants that share its series.
+const TENANT_SERIES: u8 = 16;
+/// Smallest file of a tenants' series in bytes: some ten entries.
+const TENANT_FILE_BYTES_MIN: u64 = 4 << 10;
+
+/// Files of their own, with limits of their own: entries push out only entries of their series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Series(u8);
+
+impl Series {
+    /// Calls of operators and orchestrators.
+    const OPERATORS: Self = Self(0);
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=TENANT_SERIES).map(Self)
+    }
+
+    /// The one of an entry's caller. Callers without an identity share one with tenants.
+    pub fn of(caller: &str) -> Self {
+        match caller.split_once('/') {
+            Some(("operator" | "orchestrator", _)) => Self::OPERATORS,
+            Some((_, tenant)) => Self::of_tenant(tenant),
+            None => Self::of_tenant(caller),
+        }
+    }
+
+    /// FNV-1a: files are found again after an update of the program, so the hash must never change.
+    fn of_tenant(tenant: &str) -> Self {
+        let hash = tenant
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let series = (hash ^ hash >> 16) % u32::from(TENANT_SERIES);
+        Self(u8::try_from(series + 1).unwrap_or(TENANT_SERIES))
+    }
+
+    /// Those with entries that a caller may see.
+    pub fn of_reader(reader: &Caller) -> Vec<Self> {
+        match reader {
+            Caller::Operator(_) => Self::all().collect(),
+            Caller::Orchestrator(_) => Vec::new(),
+            Caller::Tenant(tenant) => vec![Self::OPERATORS, Self::of_tenant(tenant.as_str())],
+        }
+    }
+
+    /// Its place in a list of all.
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+
+    fn prefix(self) -> String {
+        match self {
+            Self::OPERATORS => "audit-".to_owned(),
+            Self(series) => format!("tenants{series:02}-"),
+        }
+    }
+}
 
 /// The folder.
 #[derive(Debug)]
@@ -21,74 +82,85 @@ impl Files {
         Ok(Self(settings))
     }
 
-    /// The numbers of the first entries of all files, ascending.
-    pub fn numbers(&self) -> io::Result<Vec<u64>> {
+    /// The numbers of the first entries of all files of a series, ascending.
+    pub fn numbers(&self, series: Series) -> io::Result<Vec<u64>> {
+        let prefix = series.prefix();
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.0.folder)? {
             let name = entry?.file_name();
             let number: Option<u64> = name
                 .to_str()
-                .and_then(|name| name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok());
+                .and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(".jsonl")?.parse().ok());
             numbers.extend(number);
         }
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    fn path(&self, first: u64) -> PathBuf {
-        self.0.folder.join(format!("audit-{first:020}.jsonl"))
+    fn path(&self, series: Series, first: u64) -> PathBuf {
+        self.0.folder.join(format!("{}{first:020}.jsonl", series.prefix()))
     }
 
     /// The text of a file; empty if it was deleted meanwhile.
-    pub fn read(&self, first: u64) -> io::Result<String> {
-        match fs::read(self.path(first)) {
+    fn read(&self, series: Series, first: u64) -> io::Result<String> {
+        match fs::read(self.path(series, first)) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(error),
         }
     }
 
-    fn begin(&self, first: u64) -> io::Result<File> {
+    /// Begins a file for the entry with this number.
+    pub fn begin(&self, series: Series, first: u64) -> io::Result<Writer> {
         let mut options = OpenOptions::new();
         let file = options.append(true).read(true).create(true).mode(FILE_MODE);
-        let file = file.open(self.path(first))?;
+        let file = file.open(self.path(series, first))?;
         File::open(&self.0.folder)?.sync_all()?;
-        Ok(file)
+        Ok(Writer { file, series, bytes: 0 })
     }
 
-    /// Opens the latest file for appending; an incomplete last line is cut off.
-    pub fn open(&self) -> io::Result<Writer> {
-        let first = self.numbers()?.last().copied().unwrap_or(1);
-        let mut file = self.begin(first)?;
+    /// Opens the latest file of a series for appending; an incomplete last line is cut off. Gives the number
+    /// of its last entry too. `None` where the series has no file.
+    pub fn open(&self, series: Series) -> io::Result<Option<(Writer, u64)>> {
+        let Some(first) = self.numbers(series)?.last().copied() else { return Ok(None) };
+        let mut writer = self.begin(series, first)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        writer.file.read_to_end(&mut bytes)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if whole < bytes.len() {
-            file.set_len(whole as u64)?;
-            file.seek(SeekFrom::End(0))?;
+            writer.file.set_len(whole as u64)?;
+            writer.file.seek(SeekFrom::End(0))?;
         }
+        writer.bytes = whole as u64;
         let text = String::from_utf8_lossy(&bytes[..whole]);
         let last = text.lines().rev().find_map(|line| Entry::of_line(line).ok());
-        let next = last.map_or(first, |entry| entry.number + 1);
-        Ok(Writer { file, bytes: whole as u64, next })
+        let number = last.map_or(first.saturating_sub(1), |entry| entry.number);
+        Ok(Some((writer, number)))
+    }
+
+    /// Size at which the next file of a series begins.
+    fn file_bytes_max(&self, series: Series) -> u64 {
+        match series {
+            Series::OPERATORS => self.0.file_bytes_max,
+            _ => (self.0.file_bytes_max / u64::from(TENANT_SERIES)).max(TENANT_FILE_BYTES_MIN),
+        }
     }
 
     /// Deletes the oldest files beyond the limit.
-    fn delete_oldest(&self) -> io::Result<()> {
-        let numbers = self.numbers()?;
+    fn delete_oldest(&self, series: Series) -> io::Result<()> {
+        let numbers = self.numbers(series)?;
         let many = numbers.len().saturating_sub(self.0.files_max.max(1));
-        numbers[..many].iter().try_for_each(|first| fs::remove_file(self.path(*first)))
+        numbers[..many].iter().try_for_each(|first| fs::remove_file(self.path(series, *first)))
     }
 }
 
-/// The latest file.
+/// The latest file of a series.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: File,
+    series: Series,
     /// Bytes of complete lines in it.
     bytes: u64,
-    /// Number of the next entry.
-    next: u64,
 }
 
 impl Writer {
@@ -97,15 +169,14 @@ impl Writer {
         self.file.try_clone()
     }
 
-    /// Numbers the entry and appends it.
-    pub fn append(&mut self, files: &Files, entry: &mut Entry) -> io::Result<()> {
-        entry.number = self.next;
+    /// Appends an entry.
+    pub fn append(&mut self, files: &Files, entry: &Entry) -> io::Result<()> {
         let line = entry.to_line()?;
-        if self.bytes > 0 && self.bytes + line.len() as u64 > files.0.file_bytes_max {
+        let limit = files.file_bytes_max(self.series);
+        if self.bytes > 0 && self.bytes + line.len() as u64 > limit {
             self.file.sync_data()?;
-            self.file = files.begin(self.next)?;
-            self.bytes = 0;
-            files.delete_oldest()?;
+            *self = files.begin(self.series, entry.number)?;
+            files.delete_oldest(self.series)?;
         }
         if let Err(error) = self.file.write_all(&line) {
             // Half a line would corrupt the next one. If this fails too, the next start repairs it.
@@ -113,7 +184,42 @@ impl Writer {
             return Err(error);
         }
         self.bytes += line.len() as u64;
-        self.next += 1;
         Ok(())
+    }
+}
+
+/// The entries of a series below a number, latest first.
+#[derive(Debug)]
+pub(super) struct Backwards<'a> {
+    files: &'a Files,
+    series: Series,
+    before: u64,
+    /// Files that were not read yet, the latest last.
+    left: Vec<u64>,
+    /// Entries of the file that was read last, the latest last.
+    entries: Vec<Entry>,
+}
+
+impl<'a> Backwards<'a> {
+    pub fn new(files: &'a Files, series: Series, before: u64) -> io::Result<Self> {
+        let mut left = files.numbers(series)?;
+        left.retain(|first| *first < before);
+        Ok(Self { files, series, before, left, entries: Vec::new() })
+    }
+
+    /// The number of the next entry.
+    pub fn number(&mut self) -> io::Result<Option<u64>> {
+        while self.entries.is_empty() {
+            let Some(first) = self.left.pop() else { return Ok(None) };
+            let text = self.files.read(self.series, first)?;
+            let entries = text.lines().filter_map(|line| Entry::of_line(line).ok());
+            self.entries = entries.filter(|entry| entry.number < self.before).collect();
+        }
+        Ok(self.entries.last().map(|entry| entry.number))
+    }
+
+    /// The next entry, once [`Backwards::number`] has found one.
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop()
     }
 }

@@ -1,10 +1,14 @@
 //! The audit log: who changed what, and whose requests were denied.
 //!
 //! ```text
-//!  gate ──entry──► write ──► latest file ──► full: next file ──► too many files: delete the oldest
-//!                    │
-//!                    └──► sync, a few times a second
+//!  gate ──entry──► its series ──► latest file ──► full: next file ──► too many files: delete the oldest
+//!                      │
+//!                      └──► sync, a few times a second
 //! ```
+//!
+//! Operators and orchestrators have a series of files of their own, and tenants share others: whatever a
+//! tenant does, it pushes out no entry of an operator. Denied requests of one tenant get a few entries a
+//! second; the next entry says how many got none.
 //!
 //! One JSON line per entry, append-only, in files outside the store: restoring the store from a backup
 //! does not erase what was done since. The line is written to the operating system before the call is
@@ -15,6 +19,7 @@ mod entry;
 mod files;
 mod subject;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,13 +32,20 @@ use snic_domain::Timestamp;
 pub use entry::{Entry, Filter, name_of};
 pub use subject::{Subject, subject};
 
-use files::{Files, Writer};
+use files::{Backwards, Files, Series, Writer};
 
 /// Longest time between a write and its sync: what a power cut may lose. A shorter one would make
 /// these syncs compete with the store's for the disk.
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// Callers without an identity get one entry per this time, so that they cannot fill the log.
-const NOBODY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time in which callers get a limited number of entries, so that they cannot fill the log.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Entries per interval of all callers without an identity.
+const NOBODY_MAX: u64 = 1;
+/// Entries per interval of one tenant for calls that failed. Its changes all get one: each takes a place,
+/// so there are no more than its share.
+const FAILED_MAX: u64 = 10;
+/// Callers whose numbers of entries are remembered before those of earlier intervals are forgotten.
+const COUNTED_MAX: usize = 1_024;
 /// Most entries read for one page: a filter that matches nothing must not read for minutes.
 const SCANNED_MAX: usize = 100_000;
 /// Name of a caller without an identity.
@@ -69,11 +81,24 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    writer: Writer,
-    dirty: bool,
+    /// The latest file of each series, by its index.
+    writers: Vec<Option<Writer>>,
+    /// Number of the next entry.
+    next: u64,
+    /// By series: whether there is something to sync.
+    dirty: Vec<bool>,
     stopping: bool,
-    /// When a caller without an identity last got an entry, and how many calls got none since.
-    nobody: (Option<Instant>, u64),
+    /// Callers with a limited number of entries.
+    counted: HashMap<String, Counted>,
+}
+
+/// Entries of one caller.
+#[derive(Debug)]
+struct Counted {
+    since: Instant,
+    entries: u64,
+    /// Calls that got no entry since the last one that did.
+    left_out: u64,
 }
 
 impl AuditLog {
@@ -83,8 +108,15 @@ impl AuditLog {
     /// The folder or its files cannot be created, read or written.
     pub fn open(settings: AuditSettings) -> io::Result<Self> {
         let files = Files::new(settings)?;
-        let writer = files.open()?;
-        let state = State { writer, dirty: false, stopping: false, nobody: (None, 0) };
+        let (mut writers, mut last) = (Vec::new(), 0);
+        for series in Series::all() {
+            let found = files.open(series)?;
+            last = last.max(found.as_ref().map_or(0, |(_, number)| *number));
+            writers.push(found.map(|(writer, _)| writer));
+        }
+        let dirty = vec![false; writers.len()];
+        let counted = HashMap::new();
+        let state = State { writers, next: last + 1, dirty, stopping: false, counted };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), files });
         let of_thread = Arc::clone(&shared);
         let syncer = std::thread::Builder::new()
@@ -99,16 +131,15 @@ impl AuditLog {
         entry.time = now.as_nanos();
         let shared = &self.0.shared;
         let mut state = shared.state.lock();
-        if entry.caller == NOBODY && !state.admit_nobody(&mut entry) {
+        if !state.admit(&mut entry, Instant::now()) {
             return;
         }
-        if let Err(error) = state.writer.append(&shared.files, &mut entry) {
+        if let Err(error) = state.append(&shared.files, &mut entry) {
             tracing::error!(
                 %error, method = %entry.method, resource = %entry.resource,
                 "cannot write an audit log entry"
             );
         }
-        state.dirty = true;
         shared.changed.notify_one();
     }
 
@@ -123,40 +154,73 @@ impl AuditLog {
         before: Option<u64>,
         limit: usize,
     ) -> io::Result<(Vec<Entry>, Option<u64>)> {
+        let files = &self.0.shared.files;
         let before = before.unwrap_or(u64::MAX);
+        let readable = Series::of_reader(&filter.reader).into_iter();
+        let mut all: Vec<Backwards<'_>> = readable
+            .map(|series| Backwards::new(files, series, before))
+            .collect::<io::Result<_>>()?;
         let (mut found, mut scanned) = (Vec::new(), 0);
-        for first in self.0.shared.files.numbers()?.into_iter().rev() {
-            if first >= before {
-                continue;
+        loop {
+            let mut latest: Option<(u64, usize)> = None;
+            for (at, series) in all.iter_mut().enumerate() {
+                latest = latest.max(series.number()?.map(|number| (number, at)));
             }
-            let text = self.0.shared.files.read(first)?;
-            let entries = text.lines().rev().filter_map(|line| Entry::of_line(line).ok());
-            for entry in entries.filter(|entry| entry.number < before) {
-                scanned += 1;
-                let number = entry.number;
-                if filter.matches(&entry) {
-                    found.push(entry);
-                }
-                if found.len() == limit || scanned == SCANNED_MAX {
-                    return Ok((found, Some(number)));
-                }
+            let Some((number, at)) = latest else { return Ok((found, None)) };
+            found.extend(all[at].pop().filter(|entry| filter.matches(entry)));
+            scanned += 1;
+            if found.len() == limit || scanned == SCANNED_MAX {
+                return Ok((found, Some(number)));
             }
         }
-        Ok((found, None))
     }
 }
 
 impl State {
-    fn admit_nobody(&mut self, entry: &mut Entry) -> bool {
-        let (last, left_out) = &mut self.nobody;
-        let now = Instant::now();
-        if last.is_some_and(|last| now.duration_since(last) < NOBODY_INTERVAL) {
-            *left_out += 1;
+    /// Numbers the entry and appends it to the files of its series.
+    fn append(&mut self, files: &Files, entry: &mut Entry) -> io::Result<()> {
+        let series = Series::of(&entry.caller);
+        let writer = &mut self.writers[series.index()];
+        entry.number = self.next;
+        let writer = match writer {
+            Some(writer) => writer,
+            None => writer.insert(files.begin(series, self.next)?),
+        };
+        writer.append(files, entry)?;
+        self.dirty[series.index()] = true;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Whether the entry is within its caller's limit.
+    fn admit(&mut self, entry: &mut Entry, now: Instant) -> bool {
+        let limit = match entry.caller.as_str() {
+            NOBODY => NOBODY_MAX,
+            caller if caller.starts_with("tenant/") && entry.code != "OK" => FAILED_MAX,
+            _ => return true,
+        };
+        if self.counted.len() >= COUNTED_MAX && !self.counted.contains_key(&entry.caller) {
+            self.counted.retain(|_, counted| now.duration_since(counted.since) < INTERVAL);
+        }
+        let counted = self.counted.entry(entry.caller.clone());
+        let counted = counted.or_insert(Counted { since: now, entries: 0, left_out: 0 });
+        if now.duration_since(counted.since) >= INTERVAL {
+            (counted.since, counted.entries) = (now, 0);
+        }
+        if counted.entries >= limit {
+            counted.left_out += 1;
             return false;
         }
-        *last = Some(now);
-        entry.left_out = std::mem::take(left_out);
+        counted.entries += 1;
+        entry.left_out = std::mem::take(&mut counted.left_out);
         true
+    }
+
+    /// The files with something to sync.
+    fn take_dirty(&mut self) -> Vec<io::Result<std::fs::File>> {
+        let writers = self.writers.iter().zip(&mut self.dirty);
+        let dirty = writers.filter_map(|(writer, dirty)| std::mem::take(dirty).then_some(writer));
+        dirty.flatten().map(Writer::file).collect()
     }
 }
 
@@ -165,18 +229,19 @@ impl Shared {
     fn sync_all(&self) {
         let mut state = self.state.lock();
         loop {
-            while !state.dirty && !state.stopping {
+            while !state.dirty.contains(&true) && !state.stopping {
                 self.changed.wait(&mut state);
             }
-            if !state.dirty {
+            if !state.dirty.contains(&true) {
                 return;
             }
             let stopping = state.stopping;
-            state.dirty = false;
-            let file = state.writer.file();
+            let files = state.take_dirty();
             drop(state);
-            if let Err(error) = file.and_then(|file| file.sync_data()) {
-                tracing::error!(%error, "cannot sync the audit log");
+            for file in files {
+                if let Err(error) = file.and_then(|file| file.sync_data()) {
+                    tracing::error!(%error, "cannot sync the audit log");
+                }
             }
             if !stopping {
                 std::thread::sleep(SYNC_INTERVAL);

@@ -159,3 +159,51 @@ fn whoever_has_no_identity_does_not_fill_the_log() {
     let (entries, _) = log.read(&all(operator()), None, 9_999).expect("readable");
     assert!(entries.len() < 100, "{}", entries.len());
 }
+
+/// However much a tenant does, the operators' entries stay, and so do those of most other tenants.
+#[test]
+fn tenants_push_out_no_entry_of_an_operator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || AuditLog::open(settings(folder.path())).expect("opened");
+    let log = open();
+    record(&log, entry("operator/root", "tenants/acme", "tenants/acme"));
+    record(&log, entry("orchestrator/hook", "bindings/x", "tenants/acme"));
+    let others: Vec<String> = (0..20).map(|number| format!("tenant/other{number}")).collect();
+    for other in &others {
+        record(&log, entry(other, "tenants/x/dags/y", ""));
+    }
+    let long = "x".repeat(200);
+    for _ in 0..1_000 {
+        record(&log, entry("tenant/acme", &long, "tenants/acme"));
+    }
+    drop(log);
+    let (entries, next) = open().read(&all(operator()), None, 9_999).expect("readable");
+    assert_eq!(next, None);
+    assert!(entries.is_sorted_by(|a, b| a.number > b.number), "latest first");
+    assert_eq!(entries[0].number, 1_022);
+    let kept = |caller: &str| entries.iter().filter(|entry| entry.caller == caller).count();
+    assert_eq!((kept("operator/root"), kept("orchestrator/hook")), (1, 1));
+    assert!((10..1_000).contains(&kept("tenant/acme")), "{}", kept("tenant/acme"));
+    let of_others: usize = others.iter().map(|other| kept(other)).sum();
+    assert!(of_others >= 15, "{of_others} of 20");
+    let (own, _) = open().read(&all(of_tenant("acme")), None, 9_999).expect("readable");
+    assert_eq!(own.len(), kept("tenant/acme") + 2, "its own, and what others did to it");
+}
+
+#[test]
+fn denied_requests_of_a_tenant_get_few_entries_and_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    let denied = || Entry { code: "NOT_FOUND".into(), ..entry("tenant/acme", "x", "") };
+    for _ in 0..500 {
+        record(&log, denied());
+    }
+    std::thread::sleep(INTERVAL);
+    record(&log, denied());
+    record(&log, Entry { code: "NOT_FOUND".into(), ..entry("operator/root", "x", "") });
+    record(&log, entry("tenant/acme", "x", ""));
+    let (entries, _) = log.read(&all(operator()), None, 9_999).expect("readable");
+    assert!(entries.len() < 50, "{}", entries.len());
+    let left_out: u64 = entries.iter().map(|entry| entry.left_out).sum();
+    assert_eq!(left_out + entries.len() as u64, 503, "each is written or counted");
+}

@@ -7,9 +7,6 @@ use snic_domain::{Bandwidth, Timestamp};
 
 use crate::{Monitor, Policy};
 
-/// How much the load must have risen, as a part of itself, before it counts as a trend: below that
-/// it is the noise of packets that fall on either side of a sample.
-const TREND_PART: u64 = 10;
 /// How much the load must be over the capacity, as a part of that, before it counts as overload, and a
 /// target over what is held, before it counts as another: below it is the noise of rounding and of packets on either side of a sample.
 const OVERLOAD_PART: u64 = 50;
@@ -41,12 +38,10 @@ pub enum Why {
         /// What there was.
         capacity: Bandwidth,
     },
-    /// It will be over the capacity if it goes on rising.
-    Rising {
-        /// The load of the last period.
+    /// Over the capacity since the last period ended.
+    Exceeding {
+        /// The load since then.
         load: Bandwidth,
-        /// What it will be.
-        forecast: Bandwidth,
         /// What there is.
         capacity: Bandwidth,
     },
@@ -70,9 +65,9 @@ impl fmt::Display for Why {
                     "its load was at least {load} for a whole period, over the {capacity} that its instances serve"
                 )
             }
-            Self::Rising { load, forecast, capacity } => write!(
+            Self::Exceeding { load, capacity } => write!(
                 f,
-                "its load rose to {load}; at this rate it is {forecast} a period later, over the {capacity} that its instances serve"
+                "its load rose to {load}, over the {capacity} that its instances serve, and a region is free"
             ),
             Self::Calm { load, holds, periods } => write!(
                 f,
@@ -91,8 +86,6 @@ pub enum Decision {
     ScaleOut {
         /// How much.
         to: Bandwidth,
-        /// What would do for the load of now, where there is no room for more.
-        enough: Bandwidth,
         /// Why.
         why: Why,
     },
@@ -136,23 +129,10 @@ pub fn decide(
     if !policy.enabled || now.since(chain.settled) < residency {
         return Decision::Keep;
     }
-    let to = |load: Bandwidth| load.min(chain.fair).max(chain.admitted);
-    let load = last.mean;
-    let forecast = monitor.forecast().unwrap_or(load);
     if is_over(last.least, chain.capacity) {
         let why = Why::Overloaded { load: last.least, capacity: chain.capacity };
-        let enough = to(load);
-        let to = to(load.max(if policy.pre_launch { forecast } else { load }));
-        return match to > chain.capacity && is_over(to, chain.holds) {
-            true => Decision::ScaleOut { to, enough, why },
-            false => Decision::Keep,
-        };
-    }
-    if is_rising(policy, chain, load, forecast) {
-        let (to, capacity) = (to(forecast), chain.capacity);
-        let why = Why::Rising { load, forecast, capacity };
-        let is_more = to > capacity && is_over(to, chain.holds);
-        return if is_more { Decision::PreLaunch { to, why } } else { Decision::Keep };
+        let more = more_for(chain, last.mean);
+        return more.map_or(Decision::Keep, |to| Decision::ScaleOut { to, why });
     }
     if monitor.calm >= policy.scale_in_periods {
         let (periods, holds) = (std::mem::take(&mut monitor.calm), chain.holds);
@@ -170,13 +150,36 @@ pub fn is_over(amount: Bandwidth, limit: Bandwidth) -> bool {
     amount.get() > limit.get().saturating_add(limit.get() / OVERLOAD_PART)
 }
 
-/// Whether the load is near the capacity and will be over it.
-fn is_rising(policy: &Policy, chain: &Chain, load: Bandwidth, forecast: Bandwidth) -> bool {
+/// What a DAG is to hold for a load, where that is more than it has.
+fn more_for(chain: &Chain, load: Bandwidth) -> Option<Bandwidth> {
+    let to = load.min(chain.fair).max(chain.admitted);
+    (to > chain.capacity && is_over(to, chain.holds)).then_some(to)
+}
+
+/// Whether a DAG is looked at again before its period ends ([`Policy::look_interval`]): its load is near
+/// the capacity, and it may have more.
+pub fn is_near(policy: &Policy, chain: &Chain, load: Bandwidth) -> bool {
     let near = u128::from(chain.capacity.get()) * u128::from(policy.pre_launch_percent);
-    policy.pre_launch
-        && forecast > chain.capacity
-        && forecast.get() - load.get().min(forecast.get()) > load.get() / TREND_PART
-        && u128::from(load.get()) * 100 >= near
+    let may_have_more = is_over(chain.fair, chain.holds);
+    policy.enabled && policy.pre_launch && may_have_more && u128::from(load.get()) * 100 >= near
+}
+
+/// Decides about a DAG while a period is under way: `load` is that since the last one ended. A load that is
+/// over the capacity does not wait for the end of the period where free regions do; no region is loaded
+/// for a load that only may come.
+pub fn look(
+    policy: &Policy,
+    residency: Duration,
+    chain: &Chain,
+    load: Bandwidth,
+    now: Timestamp,
+) -> Decision {
+    let rests = now.since(chain.settled) < residency;
+    if rests || !is_near(policy, chain, load) || !is_over(load, chain.capacity) {
+        return Decision::Keep;
+    }
+    let why = Why::Exceeding { load, capacity: chain.capacity };
+    more_for(chain, load).map_or(Decision::Keep, |to| Decision::PreLaunch { to, why })
 }
 
 /// Whether one instance fewer would have served `most`, with room; and whether there is one to

@@ -4,22 +4,27 @@
 //! a reconfiguration, a table flip) is the planner's and the controller's business.
 //!
 //! ```text
-//!   counters ─► Monitor: whole periods, trend ─► decide ─► Keep
-//!                                                  │        ScaleOut  load is over what there is
-//!        capacity, fair share, what was promised ──┘        PreLaunch it will be, by the trend
-//!                                                           ScaleIn   one instance fewer would do
+//!   counters ─► Monitor: whole periods ─► decide ─► Keep
+//!                                           │        ScaleOut  load is over what there is
+//!        capacity, fair share, what was ────┤        ScaleIn   one instance fewer would do
+//!        promised                           │
+//!   counters ─► load since the last ───► look ────► PreLaunch load is over it, and a region is free
+//!                period, where it is near
 //! ```
 //!
-//! Two things keep it calm. Every decision is over *whole* monitor periods: one packet burst moves
-//! nothing. And what was decided stays for the residency time: a region is never switched back and
-//! forth. Below what a DAG was promised nothing is ever scaled in.
+//! Two things keep it calm. Whoever has a region is moved by *whole* monitor periods only: one packet burst
+//! takes nothing from anybody. And what was decided stays for the residency time: a region is never switched
+//! back and forth. Below what a DAG was promised nothing is ever scaled in. Only free regions are loaded
+//! earlier, and only for a load that is there: a trend is no load.
+
+#![warn(clippy::missing_errors_doc)]
 
 mod decide;
 mod monitor;
 mod policy;
 mod victim;
 
-pub use decide::{Chain, Decision, Why, decide, is_over, target_millis};
-pub use monitor::{Monitor, PERIODS_KEPT, Period};
+pub use decide::{Chain, Decision, Why, decide, is_near, is_over, look, target_millis};
+pub use monitor::{Monitor, Period};
 pub use policy::{InvalidPolicy, PERIOD_MAX, Policy};
 pub use victim::{Holder, pick};

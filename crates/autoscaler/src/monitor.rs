@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use snic_domain::Bandwidth;
 
-/// Periods kept: the last, and the one before it for the trend.
-pub const PERIODS_KEPT: usize = 2;
-
 /// The load of one whole period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Period {
@@ -32,8 +29,7 @@ struct Running {
 #[derive(Debug, Clone, Default)]
 pub struct Monitor {
     running: Option<Running>,
-    /// The last first.
-    whole: [Option<Period>; PERIODS_KEPT],
+    last: Option<Period>,
     /// Whole periods in a row in which fewer instances would have done.
     pub(crate) calm: u32,
 }
@@ -74,23 +70,15 @@ impl Monitor {
     }
 
     fn end_period(&mut self, period: Period) {
-        self.whole = [Some(period), self.whole[0]];
+        self.last = Some(period);
     }
 
     /// The last whole period.
-    pub fn last(&self) -> Option<Period> {
-        self.whole[0]
+    pub const fn last(&self) -> Option<Period> {
+        self.last
     }
 
-    /// What the load will be at the end of the next period if it goes on as from the period before
-    /// the last to the last; the last load where there is no earlier period. Never below zero.
-    pub fn forecast(&self) -> Option<Bandwidth> {
-        let last = self.whole[0]?.mean;
-        let before = self.whole[1].map_or(last, |period| period.mean);
-        Some(Bandwidth::from_bps(last.get().saturating_mul(2).saturating_sub(before.get())))
-    }
-
-    /// Forgets all: the DAG is another one, or the counters began anew.
+    /// Forgets all: the DAG is another one, or the counters began again.
     pub fn restart(&mut self) {
         *self = Self::default();
     }
@@ -121,25 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn the_forecast_goes_on_as_before_and_never_below_zero() {
-        let mut monitor = Monitor::default();
-        assert_eq!(monitor.forecast(), None);
-        for (load, forecast) in [(10, 10), (20, 30), (30, 40), (30, 30), (10, 0)] {
-            assert!(monitor.observe(gbps(load), PERIOD, PERIOD));
-            assert_eq!(monitor.forecast(), Some(gbps(forecast)), "after {load}");
-        }
-        monitor.restart();
-        assert_eq!(monitor.forecast(), None);
-    }
-
-    #[test]
     fn no_time_is_no_sample_and_a_long_one_is_one_period() {
         let mut monitor = Monitor::default();
         assert!(!monitor.observe(gbps(9), Duration::ZERO, PERIOD));
         assert!(monitor.observe(gbps(2), 100 * PERIOD, PERIOD));
         assert_eq!(monitor.last().map(|p| p.mean), Some(gbps(2)));
         assert!(monitor.observe(Bandwidth::from_bps(u64::MAX), Duration::MAX, PERIOD));
-        assert_eq!(monitor.forecast().map(|f| f > gbps(1_000)), Some(true), "no overflow");
+        assert_eq!(monitor.last().map(|p| p.mean > gbps(1_000)), Some(true), "no overflow");
+        monitor.restart();
+        assert_eq!(monitor.last(), None);
     }
 
     proptest! {

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Longest monitor period: above it a burst is over before anybody looks.
 pub const PERIOD_MAX: Duration = Duration::from_secs(60);
 
+/// Looks at a load that is near its capacity in a monitor period.
+const LOOKS: u32 = 10;
+
 /// How eager the autoscaler is; `policies/autoscaling.toml` says it in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -13,8 +16,8 @@ pub struct Policy {
     /// How long a chain must be overloaded before it gets another instance. A reconfiguration
     /// takes time itself: see [`Policy::period`].
     pub monitor_period: Duration,
-    /// From which part of its capacity on a chain may be given another instance ahead of need, in
-    /// percent, 1 to 100.
+    /// From which part of its capacity on a chain's load is looked at more often, so that a free region
+    /// is loaded for it as soon as it is over the capacity, in percent, 1 to 100.
     pub pre_launch_percent: u32,
     /// Up to which part of the capacity of one instance fewer a chain counts as calm, in percent,
     /// 1 to 100.
@@ -23,7 +26,8 @@ pub struct Policy {
     pub scale_in_periods: u32,
     /// How many periods what was decided stays; at least 1.
     pub residency_periods: u32,
-    /// Whether instances are launched ahead of need, by the trend of the load.
+    /// Whether free regions are loaded for a load that is over the capacity before that has lasted for a
+    /// whole period.
     pub pre_launch: bool,
     /// Whether a chain that was scaled out keeps one region more loaded than it uses, where one is
     /// free.
@@ -42,7 +46,7 @@ impl Default for Policy {
             scale_in_periods: 5,
             residency_periods: 1,
             pre_launch: true,
-            spare: true,
+            spare: false,
             context_switch: true,
         }
     }
@@ -101,6 +105,11 @@ impl Policy {
     /// shorter than that, or a chain would be judged before the last decision about it took effect.
     pub fn period(&self, reconfiguration: Duration) -> Duration {
         self.monitor_period.max(reconfiguration)
+    }
+
+    /// How often a load that is near its capacity is looked at.
+    pub fn look_interval(&self) -> Duration {
+        self.monitor_period / LOOKS
     }
 
     /// How long what was decided stays.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use snic_autoscaler::{Chain, Decision, Monitor, Policy, Why, decide, target_millis};
+use snic_autoscaler::{
+    Chain, Decision, Monitor, Policy, Why, decide, is_near, look, target_millis,
+};
 use snic_domain::{Bandwidth, Timestamp};
 
 const PERIOD: Duration = Duration::from_millis(10);
@@ -40,49 +42,88 @@ fn after(policy: &Policy, chain: &Chain, loads: &[u64]) -> Decision {
     decision
 }
 
-/// SuperNIC, Fig. 15: 10 Gbit/s a region, two launched with the chain, a card with room for three,
-/// a reconfiguration of 5 ms. Steps of one millisecond; a decision at the end of each period.
+/// What became of a load that changes, on a card of sixteen regions.
+struct Seen {
+    /// What was served in each millisecond, in Gbit/s.
+    served: Vec<u64>,
+    /// When a reconfiguration of 5 ms began, in ms, and to how much.
+    begun: Vec<(u64, Bandwidth)>,
+}
+
+/// Steps of one millisecond: a decision at the end of each period, and a look in each step between.
+fn drive(load_at: impl Fn(u64) -> u64) -> Seen {
+    let policy = Policy::default();
+    let mut chain = Chain { fair: gbps(160), ..two() };
+    let (mut monitor, mut last) = (Monitor::default(), Bandwidth::ZERO);
+    let mut ready = None;
+    let mut seen = Seen { served: Vec::new(), begun: Vec::new() };
+    for ms in 0..120 {
+        if let Some((_, holds)) = ready.take_if(|(at, _)| *at == ms) {
+            (chain.capacity, chain.holds, chain.settled) = (holds, holds, at(ms));
+        }
+        let load = gbps(load_at(ms));
+        seen.served.push(load_at(ms).min(chain.capacity.get() / 1_000_000_000));
+        let now = at(ms + 1);
+        let decision = if monitor.observe(load, PERIOD / 10, PERIOD) {
+            last = load;
+            decide(&policy, PERIOD, &chain, &mut monitor, now)
+        } else if is_near(&policy, &chain, last) {
+            look(&policy, PERIOD, &chain, load, now)
+        } else {
+            Decision::Keep
+        };
+        match decision {
+            Decision::ScaleOut { to, .. } | Decision::PreLaunch { to, .. } if ready.is_none() => {
+                seen.begun.push((ms + 1, to));
+                ready = Some((ms + 1 + 5, to));
+            }
+            Decision::Keep | Decision::ScaleOut { .. } | Decision::PreLaunch { .. } => {}
+            Decision::ScaleIn { .. } => panic!("at {ms} ms: falling load alone evicts nothing"),
+        }
+    }
+    seen
+}
+
+/// SuperNIC, Fig. 15: 10 Gbit/s a region, two launched with the chain, and room for more than it needs.
 #[test]
 fn figure_15() {
-    let load_at = |ms: u64| match ms {
+    let seen = drive(|ms| match ms {
         0..20 => 10,
         20..30 => 20,
         30..70 => 30,
         70..90 => 15,
         _ => 30,
-    };
-    let (regions_max, reconfiguration) = (3, 5);
-    let (mut regions, mut reconfigurations, mut ready_at) = (2, 0, None);
-    let mut chain = Chain { fair: gbps(10 * regions_max), ..two() };
-    let mut monitor = Monitor::default();
-    let mut served = Vec::new();
-    for ms in 0..120 {
-        if ready_at == Some(ms) {
-            chain.capacity = gbps(30);
-            chain.settled = at(ms);
-        }
-        served.push(load_at(ms).min(chain.capacity.get() / 1_000_000_000));
-        let now = at(ms + 1);
-        if !monitor.observe(gbps(load_at(ms)), PERIOD / 10, PERIOD) {
-            continue;
-        }
-        match decide(&Policy::default(), PERIOD, &chain, &mut monitor, now) {
-            Decision::Keep => {}
-            Decision::ScaleOut { to, .. } | Decision::PreLaunch { to, .. } => {
-                assert_eq!((to, ready_at), (gbps(30), None), "at {ms} ms");
-                chain.holds = to;
-                ready_at = Some(ms + 1 + reconfiguration);
-                regions += 1;
-                reconfigurations += 1;
-            }
-            Decision::ScaleIn { .. } => panic!("at {ms} ms: falling load alone evicts nothing"),
-        }
-    }
-    assert_eq!((regions, reconfigurations, ready_at), (3, 1, Some(35)));
-    let steps = [(0..20, 10), (20..35, 20), (35..70, 30), (70..90, 15), (90..120, 30)];
+    });
+    assert_eq!(seen.begun, [(31, gbps(30))], "one reconfiguration, for what is needed");
+    let steps = [(0..20, 10), (20..36, 20), (36..70, 30), (70..90, 15), (90..120, 30)];
     for (range, gbps) in steps {
+        let served = &seen.served;
         assert!(served[range.clone()].iter().all(|s| *s == gbps), "{range:?}: {served:?}");
     }
+}
+
+/// However it comes to what its instances serve: a load that never exceeds them has no region loaded.
+#[test]
+fn a_load_that_its_instances_serve_asks_for_nothing() {
+    let loads: [fn(u64) -> u64; 5] = [
+        |ms| if ms < 20 { 10 } else { 20 },
+        |ms| if ms < 50 { 1 } else { 20 },
+        |ms| (ms / 5).min(20),
+        |ms| if ms / 10 % 2 == 0 { 2 } else { 20 },
+        |_| 20,
+    ];
+    for (number, load) in loads.into_iter().enumerate() {
+        assert_eq!(drive(load).begun, [], "load {number}");
+    }
+}
+
+/// A load that rises by steps has as much loaded as it needs, at each step.
+#[test]
+fn what_is_loaded_is_what_is_needed() {
+    let seen = drive(|ms| if ms < 30 { 20 } else { 45 });
+    assert_eq!(seen.begun, [(31, gbps(45))]);
+    let seen = drive(|ms| if ms < 60 { 30 } else { 50 });
+    assert_eq!(seen.begun.iter().map(|(_, to)| *to).collect::<Vec<_>>(), [gbps(30), gbps(50)]);
 }
 
 #[test]
@@ -97,12 +138,9 @@ fn targets_can_be_fractions() {
 fn overload_for_a_whole_period_scales_out() {
     let policy = Policy::default();
     let overloaded = Why::Overloaded { load: gbps(27), capacity: gbps(20) };
-    let decision = after(&policy, &two(), &[27]);
-    let (to, enough) = (gbps(27), gbps(27));
-    assert_eq!(decision, Decision::ScaleOut { to, enough, why: overloaded });
-    assert!(
-        matches!(after(&policy, &two(), &[25, 27]), Decision::ScaleOut { to, .. } if to == gbps(29))
-    );
+    let expected = Decision::ScaleOut { to: gbps(27), why: overloaded };
+    assert_eq!(after(&policy, &two(), &[27]), expected);
+    assert_eq!(after(&policy, &two(), &[25, 27]), expected, "what it needs, and no trend");
     assert_eq!(after(&policy, &Chain { fair: gbps(20), ..two() }, &[27]), Decision::Keep);
     let mut monitor = Monitor::default();
     monitor.observe(gbps(90), PERIOD / 2, PERIOD);
@@ -113,8 +151,7 @@ fn overload_for_a_whole_period_scales_out() {
 #[test]
 fn steady_load_at_what_was_promised_asks_for_nothing() {
     assert_eq!(after(&Policy::default(), &two(), &[20, 20, 20, 20]), Decision::Keep);
-    let policy = Policy { pre_launch: false, ..Policy::default() };
-    assert_eq!(after(&policy, &two(), &[10, 20]), Decision::Keep, "no forecast, no launch ahead");
+    assert_eq!(after(&Policy::default(), &two(), &[10, 20]), Decision::Keep);
     let policy = Policy { enabled: false, ..Policy::default() };
     assert_eq!(after(&policy, &two(), &[90, 90]), Decision::Keep);
 }
@@ -128,10 +165,33 @@ fn what_is_held_already_is_not_asked_for_again() {
     assert_eq!(after(&policy, &short(30_000), &[30, 30]), Decision::Keep);
     assert_eq!(after(&policy, &short(29_999), &[30, 30]), Decision::Keep, "but for noise");
     assert!(matches!(after(&policy, &short(29_000), &[30, 30]), Decision::ScaleOut { .. }));
-    // The same ahead of need: 33 Gbit/s is the forecast.
-    let near = |holds| Chain { holds: gbps(holds), capacity: gbps(31), ..two() };
-    assert_eq!(after(&policy, &near(33), &[26, 29]), Decision::Keep);
-    assert!(matches!(after(&policy, &near(31), &[26, 29]), Decision::PreLaunch { .. }));
+    // The same before a period ends.
+    let look = |chain| look(&policy, PERIOD, &chain, gbps(30), at(1_000));
+    assert_eq!(look(short(30_000)), Decision::Keep);
+    assert!(matches!(look(short(29_000)), Decision::PreLaunch { to, .. } if to == gbps(30)));
+}
+
+#[test]
+fn a_load_is_looked_at_where_it_is_near_and_may_have_more() {
+    let policy = Policy::default();
+    let at_18 = |policy: Policy, chain: Chain| is_near(&policy, &chain, gbps(18));
+    assert!(at_18(policy, two()) && !is_near(&policy, &two(), Bandwidth::from_mbps(17_999)));
+    assert!(!at_18(policy, Chain { fair: gbps(20), ..two() }), "it may have no more");
+    assert!(!at_18(Policy { pre_launch: false, ..policy }, two()));
+    assert!(!at_18(Policy { enabled: false, ..policy }, two()));
+    assert_eq!(policy.look_interval(), Duration::from_millis(1));
+    let over =
+        |policy, now| look(&policy, PERIOD, &Chain { settled: at(50), ..two() }, gbps(27), now);
+    let why = Why::Exceeding { load: gbps(27), capacity: gbps(20) };
+    assert_eq!(over(policy, at(60)), Decision::PreLaunch { to: gbps(27), why });
+    assert_eq!(over(policy, at(59)), Decision::Keep, "what was decided stays for the residency");
+    assert_eq!(over(Policy { pre_launch: false, ..policy }, at(60)), Decision::Keep);
+    let shares = Chain { capacity: gbps(25), ..two() };
+    let noise = look(&policy, PERIOD, &shares, Bandwidth::from_mbps(25_400), at(1_000));
+    assert_eq!(noise, Decision::Keep);
+    let fair = Chain { fair: gbps(25), ..two() };
+    let most = look(&policy, PERIOD, &fair, gbps(90), at(1_000));
+    assert!(matches!(most, Decision::PreLaunch { to, .. } if to == gbps(25)), "{most:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! and each checked CRC word set it to zero again (UG570, "CRC Register", names the check; order and
 //! polynomial are as two independent open descriptions of the format have them, Project U-Ray and
 //! prjcombine, and as the vendor's own partial bitstreams confirm). What goes to the next die's
-//! stream does not count, and neither do NOOPs.
+//! stream does not count, and neither do NOOPs. No crate computes it: the addresses are not whole bytes.
 
 use crate::packet::{Packet, Register};
 

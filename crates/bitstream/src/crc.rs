@@ -1,16 +1,10 @@
-//! The CRC-32 of IEEE 802.3, as Ethernet, gzip and a region's wrapper compute it. Bit by bit: the
-//! chain ROM has at most 140 bytes.
-
-/// The polynomial, bits reversed.
-const POLYNOMIAL: u32 = 0xEDB8_8320;
+//! The CRC-32 of IEEE 802.3, as Ethernet, gzip and a region's wrapper compute it.
 
 /// The CRC of `words`, each taken most significant byte first.
 pub(crate) fn crc32(words: &[u32]) -> u32 {
-    !words.iter().flat_map(|word| word.to_be_bytes()).fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
-            if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 }
-        })
-    })
+    let mut hasher = crc32fast::Hasher::new();
+    words.iter().for_each(|word| hasher.update(&word.to_be_bytes()));
+    hasher.finalize()
 }
 
 #[cfg(test)]

@@ -60,6 +60,10 @@ pub enum InvalidHeader {
 
 impl<'a> BitHeader<'a> {
     /// Takes the header off `bytes`; also returns the configuration data, whose length is checked.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHeader`] if the header is malformed, or the length of the data differs from its field.
     pub fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), InvalidHeader> {
         if !bytes.starts_with(&PREAMBLE) {
             return Err(InvalidHeader::Preamble);
@@ -80,6 +84,10 @@ impl<'a> BitHeader<'a> {
     }
 
     /// Writes the header for `data_bytes` bytes of configuration data to the end of `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHeader::Text`] for a field that cannot be written; nothing is written then.
     pub fn write(&self, out: &mut Vec<u8>, data_bytes: u32) -> Result<(), InvalidHeader> {
         let fields = [('a', self.design), ('b', self.part), ('c', self.date), ('d', self.time)];
         if let Some((field, _)) = fields.iter().find(|(_, text)| !is_text(text.as_bytes())) {

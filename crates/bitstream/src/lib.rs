@@ -9,6 +9,8 @@
 //!                                                                    └ chain ROM in the first
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod catalogue;
 mod configuration_crc;
 mod crc;

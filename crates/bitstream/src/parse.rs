@@ -142,6 +142,10 @@ impl BitFile<'_> {
 
     /// Whether it is for the part of `card`. The case of the part's name and the revision of the
     /// silicon do not count.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongCard`] if it is for another part.
     pub fn check_card(&self, card: &CardProfile) -> Result<(), WrongCard> {
         is_same_part(self.header.part, self.idcode, card)
     }

@@ -123,6 +123,10 @@ pub enum NotIdentified {
 
 impl SlotRom {
     /// The slot of an NT. Its bandwidth is rounded down to kbit/s.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRom::Nt`] if a value of the NT does not fit its field of the ROM.
     pub fn of(nt: &NtType) -> Result<Self, InvalidRom> {
         let invalid = |field| InvalidRom::Nt { nt: nt.id.clone(), field };
         let code = nt.id.code();
@@ -178,6 +182,10 @@ impl SlotRom {
 
 impl ChainRom {
     /// From its slots: 1 to 8, none with a code or a bandwidth of zero.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRom`] for any other number of slots, or for a slot with a code or a bandwidth of zero.
     pub fn new(slots: Vec<SlotRom>) -> Result<Self, InvalidRom> {
         check_count(slots.len())?;
         for (slot, rom) in slots.iter().enumerate() {
@@ -192,6 +200,10 @@ impl ChainRom {
     }
 
     /// Of a chain of NTs.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRom`] unless the chain has 1 to 8 NTs whose values fit the ROM.
     pub fn of(chain: &[&NtType]) -> Result<Self, InvalidRom> {
         check_count(chain.len())?;
         Self::new(chain.iter().map(|nt| SlotRom::of(nt)).collect::<Result<_, _>>()?)
@@ -216,6 +228,11 @@ impl ChainRom {
     }
 
     /// Reads what a region exposes. Words behind the ROM are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRom`] if the words are cut off, do not begin with the magic number, have a wrong CRC, or
+    /// contain invalid slots.
     pub fn decode(words: &[u32]) -> Result<Self, InvalidRom> {
         let &[magic, head, ..] = words else {
             return Err(InvalidRom::Cut { needed: HEAD_WORDS, words: words.len() });
@@ -251,6 +268,10 @@ fn check_count(slots: usize) -> Result<(), InvalidRom> {
 const ROM_WORDS_MAX: usize = HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + 1;
 
 /// What a `.bit` file makes of a region. The whole file is checked, as [`parse`] does.
+///
+/// # Errors
+///
+/// [`NotIdentified`] if the file is invalid or has no valid ROM.
 pub fn identify(bytes: &[u8]) -> Result<ChainRom, NotIdentified> {
     Ok(rom_of(&parse(bytes)?)?)
 }

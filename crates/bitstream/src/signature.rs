@@ -52,6 +52,10 @@ pub enum InvalidKey {
 
 impl PublicKey {
     /// Reads a PEM file.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidKey`] unless `pem` is one ed25519 public key.
     pub fn from_pem(name: &str, pem: &str) -> Result<Self, InvalidKey> {
         let body = pem
             .trim()
@@ -111,6 +115,10 @@ pub enum NotTrusted {
 impl Trust {
     /// The name of the key that signed a bitstream; `None` where it is unsigned and may be. A
     /// signature that is there has to be good, whatever else is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`NotTrusted`] if a required signature is missing, or the signature is not valid for any trusted key.
     pub fn signer(
         &self,
         declared: &Bitstream,

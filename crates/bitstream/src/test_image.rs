@@ -42,6 +42,11 @@ pub enum InvalidTestImage {
 /// Builds a valid `.bit` file for the part of `card`: the ROM of `chain` in its first frame and
 /// deterministic noise behind it. It has exactly `size` bytes; the same arguments always give the
 /// same bytes.
+///
+/// # Errors
+///
+/// [`InvalidTestImage`] if the chain has no valid ROM, or `size` is too small or not possible for the
+/// card.
 pub fn build_test(
     card: &CardProfile,
     chain: &[&NtType],
@@ -52,6 +57,10 @@ pub fn build_test(
 
 /// [`build_test`] for regions on a die, 0 to 3 along the chain: the streams of the dies before it
 /// carry the next one's, and nothing else.
+///
+/// # Errors
+///
+/// As [`build_test`].
 pub fn build_test_on(
     die: u8,
     card: &CardProfile,

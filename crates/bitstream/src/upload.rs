@@ -187,6 +187,10 @@ impl InvalidUpload {
 /// Checks the bytes of an upload against its declaration. `cards` are the profiles that bitstreams
 /// may be for; `nt` finds the NTs that the owner may use, and no others, so that an error about an
 /// NT tells nobody anything.
+///
+/// # Errors
+///
+/// The first check that fails.
 pub fn check_upload<'a, 'n>(
     bytes: &'a [u8],
     declared: &Bitstream,

@@ -140,6 +140,11 @@ impl Banks {
         }
     }
 
+    /// A packet begins with the rows that another one reads.
+    pub(crate) fn begin_in(&mut self, bank: Bank) {
+        self.contents[bank].packets += 1;
+    }
+
     /// Makes the shadow bank the same as the active one. Does nothing while a commit is busy.
     pub(crate) fn abort(&mut self) {
         if self.committed.is_none() {

@@ -1,15 +1,19 @@
 //! The card as its host sees it, on top of the data plane.
 
+use std::any::Any;
+
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_tables::DropCause;
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
 };
 
 use crate::configuration::{Controller, Load, identify};
-use crate::faults::{Dice, Faults};
+use crate::faults::{FaultRng, Faults};
+use crate::frames::{FrameId, Frames};
 use crate::measurement::Measurements;
 use crate::memory::Memory;
 use crate::plane::{Ended, MemoryAccess, Options, Plane};
@@ -17,7 +21,7 @@ use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
 use crate::states::Wrapper;
 use crate::trace::Record;
-use crate::traffic::{Generator, InvalidSource, TrafficSource};
+use crate::traffic::{Generator, Header, InvalidSource, TrafficSource};
 use crate::wheel::Event;
 
 /// Names a traffic source of one card.
@@ -51,7 +55,7 @@ pub struct SimCard {
     /// By region.
     pub(crate) wrappers: Vec<Wrapper>,
     pub(crate) boot_id: u32,
-    pub(crate) dice: Dice,
+    pub(crate) fault_rng: FaultRng,
     pub(crate) accesses: Accesses,
     seed: u64,
     rng: ChaCha8Rng,
@@ -77,7 +81,7 @@ impl SimCard {
             memory: Memory::new(profile.memory, profile.save_area.bytes),
             wrappers: vec![Wrapper::default(); profile.regions.len()],
             boot_id: 0,
-            dice: Dice::new(seed),
+            fault_rng: FaultRng::new(seed),
             accesses: Accesses::default(),
             seed,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -97,7 +101,7 @@ impl SimCard {
 
     /// Sets which faults happen from now on.
     pub fn set_faults(&mut self, faults: Faults) {
-        self.dice.faults = faults;
+        self.fault_rng.faults = faults;
     }
 
     /// The power fails and comes back: regions, tables, buffers, counters and packets are gone, and
@@ -136,6 +140,22 @@ impl SimCard {
         Ok(SourceId(self.plane.attach(generator)))
     }
 
+    /// Who holds the bytes of frames, from now on.
+    pub fn set_frames(&mut self, frames: Box<dyn Frames>) {
+        self.plane.set_frames(frames);
+    }
+
+    /// Who holds the bytes of frames, where it is of this type.
+    pub fn frames<T: Frames>(&mut self) -> Option<&mut T> {
+        let frames: &mut dyn Any = self.plane.frames()?;
+        frames.downcast_mut()
+    }
+
+    /// A frame of this length arrives now: at the time of the last poll.
+    pub fn inject(&mut self, frame: FrameId, header: &Header, bytes: u32) {
+        self.plane.inject(frame, header, bytes);
+    }
+
     /// Ends a source; says how many packets it sent. `None` where it ended before.
     pub fn detach(&mut self, source: SourceId) -> Option<u64> {
         self.plane.detach(source.0)
@@ -146,7 +166,7 @@ impl SimCard {
         self.plane.stats.measurements(self.plane.now, self.plane.clock())
     }
 
-    /// The same, and begins anew.
+    /// The same, and begins again.
     pub fn take_measurements(&mut self) -> Measurements {
         let measurements = self.measurements();
         self.plane.stats.restart(self.plane.now);
@@ -195,7 +215,14 @@ impl SimCard {
         self.accesses
     }
 
-    /// A digest of the fate of every packet since power-up.
+    /// Packets since power-up: in with those that NTs made, out, and dropped, in the order of
+    /// [`DropCause::ALL`].
+    pub const fn totals(&self) -> (u64, u64, [u64; DropCause::ALL.len()]) {
+        let stats = &self.plane.stats;
+        (stats.packets_in + stats.packets_made, stats.packets_out, stats.drops)
+    }
+
+    /// A digest of the outcome of every packet since power-up.
     pub const fn trace_digest(&self) -> u64 {
         self.plane.stats.digest
     }
@@ -214,6 +241,12 @@ impl SimCard {
     pub fn packets_kept(&self, region: RegionId, slot: usize, uid: DagUid) -> u64 {
         let region = self.plane.regions.get(region.index());
         region.map_or(0, |region| region.contexts.packets(slot, uid.raw()))
+    }
+
+    /// Bytes that the NT in a slot of a region keeps, for all DAGs together.
+    pub fn bytes_kept(&self, region: RegionId, slot: usize) -> u64 {
+        let region = self.plane.regions.get(region.index());
+        region.map_or(0, |region| region.contexts.bytes_kept(slot))
     }
 
     /// Packets that NTs with state counted for a DAG since power-up, wherever.
@@ -247,7 +280,7 @@ impl SimCard {
     }
 
     pub(crate) fn accessible(&mut self) -> Result<(), CardError> {
-        self.lost |= self.dice.card_lost();
+        self.lost |= self.fault_rng.card_lost();
         if self.lost {
             return Err(CardError::Lost("the simulated card does not answer".into()));
         }
@@ -255,9 +288,10 @@ impl SimCard {
     }
 
     pub(crate) fn commit(&mut self, version: u32) {
-        let hangs = self.dice.commit_hangs();
+        let hangs = self.fault_rng.commit_hangs();
         if let Some(rows) = self.plane.banks.commit(version, hangs) {
             self.plane.rows_changed(&rows);
+            self.plane.tell_dags(&rows);
         }
     }
 
@@ -302,10 +336,10 @@ impl SimCard {
             },
             since: self.plane.now,
             cycles,
-            fails: self.dice.load_fails(),
+            fails: self.fault_rng.load_fails(),
         });
         self.accesses.loads += 1;
-        if !self.dice.load_hangs() {
+        if !self.fault_rng.load_hangs() {
             self.plane.wheel.at(self.plane.now + cycles, Event::LoadEnds { generation });
         }
     }

@@ -46,7 +46,7 @@ impl Default for Decoded {
 }
 
 impl Decoded {
-    /// Decodes `rows` of a bank anew.
+    /// Decodes `rows` of a bank again.
     pub(crate) fn refresh(&mut self, bank: &[u32], rows: &[RowKey]) {
         for &key in rows {
             let row = usize::from(key.row);

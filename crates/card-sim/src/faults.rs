@@ -20,14 +20,14 @@ pub struct Faults {
     pub card_lost: f64,
 }
 
-/// The dice.
+/// Decides which operation fails, from a seed.
 #[derive(Debug)]
-pub(crate) struct Dice {
+pub(crate) struct FaultRng {
     pub(crate) faults: Faults,
     rng: ChaCha8Rng,
 }
 
-impl Dice {
+impl FaultRng {
     pub(crate) fn new(seed: u64) -> Self {
         // A stream of its own: faults do not change what else is drawn from the seed.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -69,9 +69,9 @@ mod tests {
     use super::*;
 
     fn hits(probability: f64, seed: u64) -> usize {
-        let mut dice = Dice::new(seed);
-        dice.faults.load_fails = probability;
-        (0..10_000).filter(|_| dice.load_fails()).count()
+        let mut rng = FaultRng::new(seed);
+        rng.faults.load_fails = probability;
+        (0..10_000).filter(|_| rng.load_fails()).count()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Latencies in bounded memory: exact to 64 cycles, then to one part in 32.
 //!
 //! A value falls into a bucket by its highest five bits below the leading one. However many packets
-//! are counted, a histogram takes 15 KB.
+//! are counted, a histogram takes 15 KB. Not `hdrhistogram`: its buckets differ, and the published figures
+//! must stay equal to the digit.
 
 /// Bits of a value that are kept behind the leading one.
 const FINE_BITS: u32 = 5;

@@ -23,10 +23,10 @@ mod crc;
 mod decoded;
 mod faults;
 mod flows;
+mod frames;
 mod histogram;
 mod measurement;
 mod memory;
-pub mod offloads;
 mod plane;
 mod profile;
 mod region;
@@ -44,12 +44,13 @@ mod wheel;
 pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
+pub use frames::{FrameId, Frames, Made, Passage, Passed};
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::{Charging, MemoryAccess, Options, Scheduling};
+pub use plane::{MemoryAccess, Options, RegionPace};
 pub use profile::InvalidProfile;
 pub use shared::SharedSimCard;
-pub use trace::{Fate, Record};
+pub use trace::{PacketOutcome, Record};
 pub use traffic::{
     Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,
 };

@@ -100,6 +100,8 @@ struct DagStats {
 pub(crate) struct Stats {
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
+    /// Packets that NTs made.
+    pub(crate) packets_made: u64,
     pub(crate) drops: [u64; CAUSES],
     pub(crate) digest: u64,
     dags: Vec<DagStats>,
@@ -112,6 +114,7 @@ impl Stats {
         Self {
             packets_in: 0,
             packets_out: 0,
+            packets_made: 0,
             drops: [0; CAUSES],
             digest: 0,
             dags: vec![DagStats::default(); Table::Dag.rows()],
@@ -148,7 +151,7 @@ impl Stats {
         }
     }
 
-    /// Mixes a packet's fate into the digest of the trace.
+    /// Mixes a packet's outcome into the digest of the trace.
     #[inline]
     pub(crate) fn mix(&mut self, words: [u64; 3]) {
         for word in words {

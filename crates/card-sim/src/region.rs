@@ -242,7 +242,7 @@ impl Region {
         self.exhausted = mask_of(&|slot| self.credits_held[slot] >= self.credits[slot]);
     }
 
-    /// The packets in it are forgotten; its NTs begin anew.
+    /// The packets in it are forgotten; its NTs begin again.
     pub(crate) fn reset(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         for nt in self.nts.iter_mut().flatten() {

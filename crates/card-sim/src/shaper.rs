@@ -1,8 +1,9 @@
 //! The token buckets at the ingress: packets of a DAG over its rate wait in a queue of its own,
 //! and only where that is full are dropped.
 //!
-//! The queues stand before the packet store, so that a DAG that sends too much takes no room from
-//! others (SuperNIC, 4.5), and before a packet is bound to a table version, so that a full queue of
+//! What waits lies in the packet store, as there is no other place for it; of that, token buckets have
+//! a part of their own, so that a DAG that sends too much takes no room from packets that may pass
+//! (SuperNIC, 4.5). The queues stand before a packet is bound to a table version, so that a full queue of
 //! a slow DAG does not hold up a commit.
 
 use snic_tables::RateLimiterRow;

@@ -1,5 +1,6 @@
 //! Places for packets and their copies: taken and given back without allocation, so that memory
-//! follows what is in flight and not what was ever sent.
+//! follows what is in flight and not what was ever sent. Not the crate `slab`: packets and copies link to
+//! each other by `u32`, and values are `Copy`, so an entry needs no tag for "vacant".
 
 /// Values at numbered places that are used again.
 #[derive(Debug)]

@@ -136,14 +136,14 @@ impl SimCard {
         let rate = self.profile.save_area.bytes_per_second;
         let cycles = self.plane.clock().cycles_for(bytes.into(), rate);
         let region = &mut self.plane.regions[at];
-        let busy = Busy { command, epoch: region.epoch, fails: self.dice.state_fails() };
+        let busy = Busy { command, epoch: region.epoch, fails: self.fault_rng.state_fails() };
         let wrapper = &mut self.wrappers[at];
         if command != STATE_ERASE {
             region.contexts.moving = Some(wrapper.uid);
         }
         wrapper.busy = Some(busy);
         let generation = wrapper.generation;
-        if !self.dice.state_hangs() {
+        if !self.fault_rng.state_hangs() {
             let event = Event::StateEnds { region: number, generation };
             self.plane.wheel.at(self.plane.now + cycles, event);
         }

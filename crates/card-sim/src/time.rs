@@ -4,6 +4,8 @@
 //! are 4.27 cycles of 4 ns. A [`Meter`] therefore keeps when it is free next as a cycle and an
 //! exact fraction, so that a busy unit serves its bandwidth to the bit, however long it runs.
 
+use std::num::NonZeroU32;
+
 use snic_domain::{Bandwidth, Timestamp};
 
 const NANOS: u128 = 1_000_000_000;
@@ -67,6 +69,13 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
+    /// So many things in so many cycles, whatever the clock.
+    pub(crate) fn per_cycles(things: NonZeroU32, cycles: NonZeroU32) -> Self {
+        let (things, cycles) = (u64::from(things.get()), u64::from(cycles.get()));
+        let common = gcd(things, cycles);
+        Self { cycles: cycles / common, bits: things / common }
+    }
+
     /// What `bits` take, in parts of a cycle: [`Rate::parts`] make one.
     pub(crate) const fn work(self, bits: u64) -> u64 {
         bits * self.cycles
@@ -95,9 +104,6 @@ impl Moment {
         Self { cycle: self.cycle + sum / parts, parts: sum % parts }
     }
 }
-
-/// Bits after the point of a cost.
-pub(crate) const PART_BITS: u32 = 16;
 
 /// A unit that serves one thing after another at a rate.
 #[derive(Debug, Clone, Copy)]
@@ -152,12 +158,6 @@ impl Meter {
         let start = if idle { Moment { cycle: now, parts: 0 } } else { self.free };
         self.free = start.plus(work, self.rate.bits);
         Served { start: start.up(), end: self.free.up() }
-    }
-
-    /// How long `bits` take, in units of 2^-[`PART_BITS`] of a cycle; at least one.
-    pub(crate) const fn cost(&self, bits: u64) -> u64 {
-        let cost = (self.rate.work(bits) << PART_BITS) / self.rate.parts();
-        if cost == 0 { 1 } else { cost }
     }
 
     /// Forgets all that lies before `cycle`: what was not used by then is lost.

@@ -8,7 +8,7 @@ use snic_tables::DropCause;
 
 /// How a packet ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketOutcome {
     /// Its first beat went out.
     Served,
     /// It was dropped.
@@ -32,8 +32,8 @@ pub struct Record {
     pub arrived: u64,
     /// The cycle in which it ended.
     pub ended: u64,
-    /// How.
-    pub fate: Fate,
+    /// How it ended.
+    pub outcome: PacketOutcome,
 }
 
 impl Record {
@@ -44,12 +44,12 @@ impl Record {
 
     /// All of it, for the digest.
     pub(crate) const fn words(&self) -> [u64; 3] {
-        let fate = match self.fate {
-            Fate::Served => 0,
-            Fate::Dropped(cause) => 1 + cause as u64,
+        let outcome = match self.outcome {
+            PacketOutcome::Served => 0,
+            PacketOutcome::Dropped(cause) => 1 + cause as u64,
         };
         let who = (self.source as u64) << 32 | self.sequence as u64;
-        let what = (self.uid.raw() as u64) << 32 | (self.bytes as u64) << 8 | fate;
+        let what = (self.uid.raw() as u64) << 32 | (self.bytes as u64) << 8 | outcome;
         // Times are far under 2^48; the version moves by one and meets no time.
         let when =
             self.ended ^ self.arrived.rotate_left(24) ^ (self.version as u64).rotate_left(48);

@@ -46,6 +46,11 @@ pub(crate) enum Event {
         /// Which copy.
         copy: u32,
     },
+    /// On-board memory answers the NT that a copy is in.
+    Answer {
+        /// Which copy.
+        copy: u32,
+    },
     /// An NT is done with a packet that has left already: its credit goes back.
     Credit {
         /// Of which region.

@@ -2,11 +2,11 @@
 
 mod rig;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{FRAME_BYTES_MAX, Options, SimCard, Sizes, TrafficSource};
+use snic_card_sim::{FRAME_BYTES_MAX, Options, RegionPace, SimCard, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, ByteSize, CardProfile, Cycles, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
@@ -55,7 +55,7 @@ fn more_credits_let_more_packets_through_until_the_port_is_full() {
         rig.card.run_for(40_000);
         rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64()
     };
-    // A region takes 100 million packets a second, 51.2 Gbit/s of 64 bytes.
+    // A region takes two packets in five cycles, 51.2 Gbit/s of 64 bytes.
     for (credits, gbps) in [(1, 8.0), (2, 16.0), (4, 32.0), (8, 51.2), (16, 51.2), (32, 51.2)] {
         let seen = served(credits);
         assert!((seen - gbps).abs() < 0.2, "{credits} credits in 16 cycles: {seen}");
@@ -63,10 +63,11 @@ fn more_credits_let_more_packets_through_until_the_port_is_full() {
 }
 
 #[test]
-fn a_region_takes_so_many_packets_a_second_and_no_more() {
-    for (millions, gbps) in [(10, 5.12), (100, 51.2), (125, 64.0), (400, 64.0)] {
-        let packets = NonZeroU64::new(millions * 1_000_000).expect("not zero");
-        let options = Options { region_packets_per_second: packets, ..Options::default() };
+fn a_region_takes_as_many_packets_in_so_many_cycles_and_no_more() {
+    for (packets, cycles, gbps) in [(1, 25, 5.12), (2, 5, 51.2), (1, 2, 64.0), (8, 5, 64.0)] {
+        let number = |n| NonZeroU32::new(n).expect("not zero");
+        let region_pace = RegionPace { packets: number(packets), cycles: number(cycles) };
+        let options = Options { region_pace, ..Options::default() };
         let mut rig = Rig::with(profile(), 1, options);
         rig.load(0, &[(4, 200)]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);
@@ -75,9 +76,64 @@ fn a_region_takes_so_many_packets_a_second_and_no_more() {
         rig.card.take_measurements();
         rig.card.run_for(40_000);
         let seen = rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64();
-        // A packet of one beat and its descriptor take two cycles: 125 million a second at most.
-        assert!((seen - gbps).abs() < 0.2, "{millions} million packets a second: {seen}");
+        // A packet of one beat and its descriptor take two cycles at least.
+        assert!((seen - gbps).abs() < 0.2, "{packets} packets in {cycles} cycles: {seen}");
     }
+}
+
+#[test]
+fn what_a_region_takes_moves_with_the_clock() {
+    for (mhz, gbps) in [(200, 40.96), (250, 51.2), (500, 102.4)] {
+        let mut rig = with(|profile| {
+            profile.clock_hz = mhz * 1_000_000;
+            profile.configuration_bytes_per_second = 4_000_000_000;
+            (profile.ingress, profile.egress) =
+                (Bandwidth::from_gbps(400), Bandwidth::from_gbps(400));
+        });
+        rig.load(0, &[(4, 400)]);
+        rig.dag(1, &[&[&[(0, 1, 1)]]]);
+        rig.send(1, 120, Sizes::Fixed(64));
+        rig.card.run_for(20_000);
+        rig.card.take_measurements();
+        rig.card.run_for(80_000);
+        let seen = rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64();
+        assert!((seen - gbps).abs() < 0.2, "at {mhz} MHz: {seen}");
+    }
+}
+
+#[test]
+fn what_waits_at_token_buckets_lies_in_the_packet_store() {
+    let store = 16 << 10;
+    let mut rig = with(|profile| profile.packet_store = ByteSize::from_bytes(store));
+    rig.load(0, &[(4, 100)]);
+    for row in [1, 2, 3] {
+        rig.dag(row, &[&[&[(0, 1, 1)]]]);
+    }
+    // Two that send far too much, and one that keeps to what its bucket gives.
+    for row in [1, 2] {
+        rig.limit(row, Bandwidth::from_mbps(100), 1_500);
+        rig.send(row, 10, Sizes::Fixed(1_024));
+    }
+    rig.limit(3, Bandwidth::from_gbps(10), 10_000);
+    rig.send(3, 9, Sizes::Fixed(1_024));
+    rig.card.run_for(100_000);
+    rig.card.take_measurements();
+    for _ in 0..200 {
+        rig.card.run_for(1_000);
+        rig.check();
+        let held = rig.card.packets_in_flight() * 1_024;
+        assert!(held <= store, "{held} bytes in a store of {store}");
+    }
+    let measured = rig.card.take_measurements();
+    let modest = measured.dag(3).expect("it sends");
+    assert!(modest.served.gbps_f64() > 8.9, "{modest:?}");
+    assert_eq!(
+        measured.dropped(DropCause::StoreFull),
+        0,
+        "who waits takes no room from who passes"
+    );
+    let greedy = [1, 2].map(|row| measured.dag(row).expect("it sends").served.gbps_f64());
+    assert!(greedy.iter().all(|gbps| (0.09..0.11).contains(gbps)), "{greedy:?}");
 }
 
 #[test]
@@ -226,4 +282,22 @@ proptest! {
         let dag = rig.card.measurements().dag(1).expect("it sends").counters;
         prop_assert_eq!(dag.packets_in, 2_001);
     }
+}
+
+#[test]
+fn without_rate_limits_an_nt_gets_all_that_is_sent_and_saturates() {
+    let served = |rate_limits| {
+        let options = Options { credits: false, rate_limits, ..Options::default() };
+        let mut rig = Rig::with(profile(), 1, options);
+        rig.load(0, &[(4, 30)]);
+        rig.dag(1, &[&[&[(0, 1, 1)]]]);
+        rig.limit(1, Bandwidth::from_gbps(10), 10_000);
+        rig.send(1, 100, Sizes::Fixed(1_500));
+        rig.card.run_for(50_000);
+        rig.card.take_measurements();
+        rig.card.run_for(200_000);
+        rig.check();
+        rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64()
+    };
+    assert!((served(true) - 10.0).abs() < 0.1 && (served(false) - 30.0).abs() < 0.3);
 }

@@ -3,8 +3,10 @@
 
 mod rig;
 
+use std::num::NonZeroU64;
+
 use rig::{Rig, uid};
-use snic_card_sim::{MemoryAccess, Sizes};
+use snic_card_sim::{MemoryAccess, Options, Sizes};
 use snic_domain::NtTypeId;
 use snic_tables::{DagRow, DropCause, PageRow};
 
@@ -119,7 +121,69 @@ fn a_page_that_is_taken_away_in_the_middle_of_traffic_ends_accesses_with_the_fli
     rig.card.run_for(10_000);
     rig.check();
     let trace = rig.card.take_trace();
-    let is_fault = |fate| fate == snic_card_sim::Fate::Dropped(DropCause::MemoryFault);
-    assert!(trace.iter().all(|record| is_fault(record.fate) == (record.version == flip)));
-    assert!(trace.iter().any(|record| is_fault(record.fate)), "there were packets after it");
+    let is_fault =
+        |outcome| outcome == snic_card_sim::PacketOutcome::Dropped(DropCause::MemoryFault);
+    assert!(trace.iter().all(|record| is_fault(record.outcome) == (record.version == flip)));
+    assert!(trace.iter().any(|record| is_fault(record.outcome)), "there were packets after it");
+}
+
+/// What a card serves of 64-byte packets with an NT of 8 cycles that reads memory for each.
+fn served(credits: u8, memory_bytes_per_second: u64) -> f64 {
+    let mut profile = rig::profile();
+    profile.credits_initial = credits;
+    let memory_bytes_per_second = NonZeroU64::new(memory_bytes_per_second).expect("not zero");
+    let options = Options { memory_bytes_per_second, ..Options::default() };
+    let mut rig = Rig::with(profile, 1, options);
+    rig.load(0, &[NT]);
+    rig.dag(1, &[&[&[(0, 1, 1)]]]);
+    rig.card.set_memory_access(code(), MemoryAccess { pages: 1, writes: false });
+    map(&mut rig, 0, (1, 0, 7), READ);
+    rig.send(1, 60, Sizes::Fixed(64));
+    rig.card.run_for(20_000);
+    rig.card.take_measurements();
+    rig.card.run_for(80_000);
+    rig.check();
+    rig.card.take_measurements().dag(1).expect("it sends").served.gbps_f64()
+}
+
+#[test]
+fn an_access_takes_its_time() {
+    for (nanos, cycles) in [(4, 1), (107, 27), (400, 100)] {
+        let options = Options { memory_latency_nanos: nanos, ..Options::default() };
+        let mut rig = Rig::with(rig::profile(), 1, options);
+        rig.load(0, &[NT]);
+        rig.dag(1, &[&[&[(0, 1, 1)]]]);
+        map(&mut rig, 0, (1, 0, 7), READ);
+        assert_eq!(rig.latency_alone(1), 49 + 8, "no access");
+        rig.card.set_memory_access(code(), MemoryAccess { pages: 1, writes: false });
+        // 64 bytes at 19.2 GB/s are 3.3 ns, which end within a cycle.
+        assert_eq!(rig.latency_alone(1), 49 + 8 + 1 + cycles);
+    }
+}
+
+#[test]
+fn a_credit_is_held_until_the_memory_answers() {
+    // Eight credits in 8 cycles, 1 and 27 for the memory, and 3 for the credit's way back.
+    let gbps = |credits: f64| credits * 64.0 * 8.0 / (8.0 + 1.0 + 27.0 + 3.0) / 4.0;
+    assert!((served(1, 19_200_000_000) - gbps(1.0)).abs() < 0.05, "{}", served(1, 19_200_000_000));
+    assert!((served(8, 19_200_000_000) - gbps(8.0)).abs() < 0.3, "{}", served(8, 19_200_000_000));
+}
+
+#[test]
+fn how_fast_state_is_copied_does_not_slow_what_nts_read() {
+    let mut profile = rig::profile();
+    profile.save_area.bytes_per_second = 1;
+    let mut rig = Rig::with(profile, 1, Options::default());
+    rig.load(0, &[NT]);
+    rig.dag(1, &[&[&[(0, 1, 1)]]]);
+    map(&mut rig, 0, (1, 0, 7), READ);
+    rig.card.set_memory_access(code(), MemoryAccess { pages: 1, writes: false });
+    assert_eq!(rig.latency_alone(1), 49 + 8 + 1 + 27);
+}
+
+#[test]
+fn one_memory_serves_all_accesses_at_its_bandwidth() {
+    // 64 bytes each: 25 million accesses a second, so many packets.
+    let seen = served(100, 1_600_000_000);
+    assert!((seen - 12.8).abs() < 0.1, "{seen}");
 }

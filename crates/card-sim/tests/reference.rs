@@ -5,18 +5,21 @@
 mod naive;
 mod rig;
 
-use std::num::NonZeroU64;
+use std::collections::BTreeSet;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rig::{Instance, Nt, Rig, uid};
-use snic_card_sim::{Capture, Fate, Options, Record, Sizes, TrafficSource};
+use snic_card_sim::{
+    Capture, MemoryAccess, Options, PacketOutcome, Record, RegionPace, Sizes, TrafficSource,
+};
 use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::Registers;
 use snic_tables::registers::{PACKETS_IN, REGION_LOAD, region};
-use snic_tables::{DagRow, Reservation, StageRow, Steering};
+use snic_tables::{DagRow, PageRow, Reservation, StageRow, Steering};
 
 use naive::{NaiveDag, Offered, Setup, Stage, Way};
 
@@ -61,7 +64,12 @@ struct Scenario {
     pass: u64,
     around: u64,
     credit_cycles: u64,
-    million_packets: u64,
+    /// A region takes so many packets at most, in so many cycles.
+    pace: (u32, u32),
+    /// NTs of an odd latency read memory, which answers after this time.
+    memory_nanos: u32,
+    /// What memory serves, in 100 MB a second.
+    memory_rate: u64,
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
@@ -90,10 +98,12 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let graphs = prop::collection::vec(graph(), 1..=3);
     let choices = (1_u8..12, any::<bool>(), any::<bool>(), any::<bool>());
     let clock = prop::sample::select(vec![250_u64, 100, 322]);
-    let card = (clock, 1_u64..24, 0_u64..50, 1_u64..9, 5_u64..400);
-    (chains, graphs, choices, card).prop_map(|(chains, graphs, choices, card)| {
+    let card = (clock, 1_u64..24, 0_u64..50, 1_u64..9, (1_u32..9, 1_u32..30));
+    let memory = (1_u32..300, 2_u64..250);
+    (chains, graphs, choices, card, memory).prop_map(|(chains, graphs, choices, card, memory)| {
         let (credits, with_credits, prefix, least_loaded) = choices;
-        let (clock_mhz, pass, around, credit_cycles, million_packets) = card;
+        let (clock_mhz, pass, around, credit_cycles, pace) = card;
+        let (memory_nanos, memory_rate) = memory;
         Scenario {
             chains,
             graphs,
@@ -105,7 +115,9 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             pass,
             around,
             credit_cycles,
-            million_packets,
+            pace,
+            memory_nanos,
+            memory_rate,
         }
     })
 }
@@ -195,6 +207,15 @@ fn place(node: &Node, chains: &[Vec<Nt>]) -> (usize, usize) {
     (pair, node.slot.index(chains[pair].len()))
 }
 
+/// Whether an NT of this latency reads memory for each packet.
+const fn reads(latency: u64) -> bool {
+    latency % 2 == 1
+}
+
+fn code(nt: &Nt) -> u32 {
+    Rig::nt(*nt).id.code().0
+}
+
 impl Scenario {
     fn setup(&self) -> Setup {
         let profile = CardProfile {
@@ -204,7 +225,7 @@ impl Scenario {
             core: Cycles::new(self.pass + self.around),
             ..rig::profile()
         };
-        let bps = |&(latency, gbps): &Nt| (latency, gbps * 1_000_000_000);
+        let bps = |&(latency, gbps): &Nt| (latency, gbps * 1_000_000_000, reads(latency));
         let chain = |chain: &Vec<Nt>| chain.iter().map(bps).collect::<Vec<_>>();
         Setup {
             profile,
@@ -214,16 +235,22 @@ impl Scenario {
             prefix: self.prefix,
             least_loaded: self.least_loaded,
             credit_cycles: self.credit_cycles,
-            packets_per_second: self.million_packets * 1_000_000,
+            pace: self.pace,
+            memory_nanos: self.memory_nanos.into(),
+            memory_bytes_per_second: self.memory_rate * 100_000_000,
         }
     }
 
     fn card(&self, setup: &Setup) -> Rig {
-        let packets = NonZeroU64::new(setup.packets_per_second).expect("not zero");
+        let number = |n| NonZeroU32::new(n).expect("not zero");
+        let (packets, cycles) = (number(self.pace.0), number(self.pace.1));
         let options = Options {
             credits: self.with_credits,
             credit_cycles: NonZeroU64::new(setup.credit_cycles).expect("not zero"),
-            region_packets_per_second: packets,
+            region_pace: RegionPace { packets, cycles },
+            memory_latency_nanos: self.memory_nanos,
+            memory_bytes_per_second: NonZeroU64::new(setup.memory_bytes_per_second)
+                .expect("not zero"),
             ..Options::default()
         };
         let reservation = if self.prefix { Reservation::Prefix } else { Reservation::Chain };
@@ -234,10 +261,27 @@ impl Scenario {
             rig.load(2 * pair, chain);
             rig.load(2 * pair + 1, chain);
         }
+        self.map(&mut rig);
         for (row, dag) in (1..).zip(&setup.dags) {
             tell(&mut rig, row, dag);
         }
         rig
+    }
+
+    /// Gives each NT that reads memory a page.
+    fn map(&self, rig: &mut Rig) {
+        let nts: BTreeSet<u32> =
+            self.chains.iter().flatten().filter(|nt| reads(nt.0)).map(code).collect();
+        rig.program(|image| {
+            for (row, &nt) in (0..).zip(&nts) {
+                // All of the rig's DAGs are of tenant 1.
+                let page = PageRow { tenant: 1, nt, virtual_page: 0, physical_page: row, rwx: 1 };
+                image.set(row, &page).expect("there");
+            }
+        });
+        for nt in nts {
+            rig.card.set_memory_access(nt, MemoryAccess { pages: 1, writes: false });
+        }
     }
 
     /// Replays each DAG's packets, and waits for the end of all; returns their records by sender.
@@ -350,7 +394,7 @@ proptest! {
         let offered = scenario.offered(start);
         let expected = naive::run(&setup, &offered, from);
         for ((record, packet), seen) in trace.iter().zip(&offered).zip(&expected) {
-            prop_assert_eq!(record.fate, Fate::Served);
+            prop_assert_eq!(record.outcome, PacketOutcome::Served);
             let times = (record.arrived, record.ended);
             prop_assert_eq!(times, (seen.came_at, seen.left_at), "{:?} {:?}", packet, seen);
             check_order(&scenario, packet.dag, seen)?;

@@ -191,3 +191,29 @@ fn packets_that_meet_a_move_are_found_by_the_check() {
     let broken = rig.card.check().expect_err("its rows still lead there");
     assert!(broken.contains("while it moved"), "{broken}");
 }
+
+#[test]
+fn an_nt_has_its_memory_once_for_all_dags() {
+    let mut rig = rig();
+    rig.dag(2, &[&[&[(0, 3, 1)]]]);
+    // Far more flows of each than the 512 words of the NT, all but four of which are for flows.
+    for flow in 0..2_040_u16 {
+        // A source is a flow, and every DAG has 510 in a row: all that a context has room for.
+        let row = 1 + flow / 510 % 2;
+        let source = TrafficSource::of_dag(uid(row), Bandwidth::from_gbps(10), Sizes::Fixed(64));
+        rig.card.attach(source.at_most(1)).expect("valid");
+        if flow % 100 == 99 {
+            rig.drain();
+        }
+    }
+    rig.drain();
+    assert_eq!((kept(&rig, 0, 1, 1), kept(&rig, 0, 1, 2)), (1_020, 1_020), "no packet is lost");
+    assert_eq!(rig.card.bytes_kept(RegionId(0), 1), 4_096);
+    done(&mut rig, 0, (STATE_SAVE, 1), 0);
+    let saved = rig.card.save_area(0, LENGTH);
+    let words = saved[STATE_HEAD as usize..].as_chunks::<8>().0;
+    let flows = words[2..].iter().filter(|word| **word != [0; 8]).count();
+    assert!((240..=260).contains(&flows), "about half of the flows are DAG 1's: {flows}");
+    done(&mut rig, 0, (STATE_CLEAR, 1), 0);
+    assert!(rig.card.bytes_kept(RegionId(0), 1) < 2_500);
+}

@@ -4,7 +4,7 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Instance, Rig, uid};
-use snic_card_sim::{Fate, Options, Record, Sizes, TrafficSource};
+use snic_card_sim::{Options, PacketOutcome, Record, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
 use snic_ports::card::Registers;
 use snic_tables::DropCause;
@@ -13,7 +13,7 @@ use snic_tables::registers::*;
 const SMALL: Sizes = Sizes::Fixed(64);
 
 fn served(trace: &[Record]) -> impl Iterator<Item = &Record> {
-    trace.iter().filter(|record| record.fate == Fate::Served)
+    trace.iter().filter(|record| record.outcome == PacketOutcome::Served)
 }
 
 /// Whether packets of each source leave in the order in which they came.
@@ -395,7 +395,7 @@ proptest! {
         prop_assert_eq!(trace.len() as u64, sent);
         let single: Vec<_> = trace.iter().filter(|r| r.uid != uid(1)).copied().collect();
         prop_assert!(in_order(&single), "chains of one instance keep the order");
-        let errors = |r: &&Record| matches!(r.fate, Fate::Dropped(cause) if cause.is_error());
+        let errors = |r: &&Record| matches!(r.outcome, PacketOutcome::Dropped(cause) if cause.is_error());
         prop_assert_eq!(trace.iter().filter(errors).count(), 0);
     }
 }

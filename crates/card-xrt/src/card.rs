@@ -12,17 +12,14 @@ use std::time::{Duration, Instant};
 
 use snic_domain::{CardModel, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_ports::remote::Writes;
 use snic_tables::registers::{self, Address};
 use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{Asked, Finding, Reply, Request, Run, Work, to_bytes, to_words};
+use crate::protocol::{Asked, Finding, Reply, Request, Work, to_words};
 
-/// Words that may wait: what a frame has room for many times over.
-const QUEUED_WORDS_MAX: usize = 1 << 16;
-/// Runs that may wait.
-const QUEUED_RUNS_MAX: usize = 1 << 13;
 /// How often it is looked whether an idle worker is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -64,8 +61,7 @@ pub struct XrtCard {
     settings: Settings,
     worker: Option<WorkerProcess>,
     link: Link,
-    runs: Vec<Run>,
-    words: Vec<u32>,
+    writes: Writes,
     looked: Instant,
     parent: Option<String>,
     tell: Option<Tell>,
@@ -85,14 +81,12 @@ impl XrtCard {
     pub fn open(model: CardModel, settings: Settings) -> Result<Self, CardError> {
         let worker = start(&settings).map_err(CardError::Lost)?;
         let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
-        let (runs, words) = (Vec::new(), Vec::new());
         let mut card = Self {
             model,
             settings,
             worker: Some(worker),
             link,
-            runs,
-            words,
+            writes: Writes::default(),
             looked: Instant::now(),
             parent: None,
             tell: None,
@@ -163,8 +157,7 @@ impl XrtCard {
 
     fn lose(&mut self, reason: String) -> CardError {
         self.worker = None;
-        self.runs.clear();
-        self.words.clear();
+        self.writes.clear();
         CardError::Lost(reason)
     }
 
@@ -177,26 +170,11 @@ impl XrtCard {
 
     /// Sends the writes that wait.
     fn flush(&mut self) -> Result<(), CardError> {
-        if self.runs.is_empty() {
+        if self.writes.is_empty() {
             return Ok(());
         }
-        let request = Request::Write { runs: std::mem::take(&mut self.runs) };
-        let payload = to_bytes(&std::mem::take(&mut self.words));
-        self.done(request, &payload).map(|_| ())
-    }
-
-    fn queue(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
-        // A run is at most a bank.
-        let run = Run { at, words: words.len() as u32 };
-        match self.runs.last_mut() {
-            Some(last) if last.at.wrapping_add(last.words * 4) == at => last.words += run.words,
-            _ => self.runs.push(run),
-        }
-        self.words.extend(words);
-        if self.words.len() > QUEUED_WORDS_MAX || self.runs.len() > QUEUED_RUNS_MAX {
-            return self.flush();
-        }
-        Ok(())
+        let (runs, payload) = self.writes.take();
+        self.done(Request::Write { runs }, &payload).map(|_| ())
     }
 }
 
@@ -252,7 +230,8 @@ impl Registers for XrtCard {
 
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
         check(at, words.len())?;
-        self.queue(at, words)
+        self.writes.push(at, words);
+        if self.writes.is_full() { self.flush() } else { Ok(()) }
     }
 }
 

@@ -11,7 +11,7 @@
 //!  │ watchdog      │ ◄─────────────────────────► │                                          │
 //!  └───────────────┘  late, gone or garbage:     └──────────────────────────────────────────┘
 //!                     the group is killed, the
-//!                     card is lost, and is opened and read anew
+//!                     card is lost, and is opened and read again
 //! ```
 //!
 //! What a register means is not known here: registers and buffers go through as they are, and the

@@ -2,7 +2,7 @@
 //! deadline, killed with its whole group when it does not keep it.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use snic_ports::remote::Deadlined;
 
 use crate::protocol::{Asked, Reply, Request, receive, send};
 
@@ -79,7 +80,7 @@ impl WorkerProcess {
             .stderr(log.try_clone()?)
             .process_group(0)
             .spawn()?;
-        let socket = Deadlined { socket: ours, until: Instant::now() };
+        let socket = Deadlined::new(ours);
         Ok(Self { child: Some(child), reader: BufReader::new(socket) })
     }
 
@@ -91,7 +92,7 @@ impl WorkerProcess {
         limit: Duration,
     ) -> Result<(Reply, Vec<u8>), String> {
         let socket = self.reader.get_mut();
-        socket.until = Instant::now() + limit;
+        socket.allow(limit);
         let sent = send(socket, asked, payload);
         let result = sent.and_then(|()| receive(&mut self.reader));
         result.map_err(|error| {
@@ -154,45 +155,6 @@ impl WorkerProcess {
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// A socket whose reads and writes end at a time.
-struct Deadlined {
-    socket: UnixStream,
-    until: Instant,
-}
-
-impl Deadlined {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-/// A socket says that it would block when its time is over.
-fn timed_out<T>(result: io::Result<T>) -> io::Result<T> {
-    result.map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    })
-}
-
-impl Read for Deadlined {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.left()?)?;
-        timed_out(self.socket.read(bytes))
-    }
-}
-
-impl Write for Deadlined {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(self.left()?)?;
-        timed_out(self.socket.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

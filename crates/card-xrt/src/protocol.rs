@@ -1,28 +1,14 @@
-//! What daemon and worker say to each other: one request, one reply, each a frame.
-//!
-//! ```text
-//! 4 bytes  length of the message      4 bytes  length of what goes with it
-//! message (postcard)                  words or bytes, as they are
-//! ```
+//! What daemon and worker say to each other: one request, one reply, in the frames of
+//! [`snic_ports::remote`].
 //!
 //! A request says which trace it is for, if any, as the W3C header `traceparent`. The worker counts
 //! what it does for each trace, and tells that when the trace's step has ended.
-//!
-//! Bitstreams and table words are not part of the message, so that they are copied once, not
-//! encoded byte by byte. A frame that is longer than any can be is garbage: the other side is not
-//! what it should be.
 
-use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-/// Bytes of a message at most: the longest lists the runs of a whole bank of rows.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of what goes with a message at most: a bitstream has up to 16 MiB.
-const PAYLOAD_BYTES_MAX: usize = 32 << 20;
+pub(crate) use snic_ports::remote::{Run, receive, send, to_bytes, to_words};
 
 /// A request, and the trace that it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,13 +52,6 @@ pub(crate) enum Request {
     Tell { parent: String },
     /// Closes the card in an orderly way.
     Close,
-}
-
-/// Words for consecutive registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Run {
-    pub(crate) at: u32,
-    pub(crate) words: u32,
 }
 
 /// How a step of an examination went.
@@ -129,61 +108,10 @@ pub(crate) enum Reply {
     Failed { what: String },
 }
 
-/// Writes a frame.
-pub(crate) fn send<T: Serialize>(
-    out: &mut impl Write,
-    message: &T,
-    payload: &[u8],
-) -> io::Result<()> {
-    let message = postcard::to_stdvec(message).map_err(io::Error::other)?;
-    if message.len() > MESSAGE_BYTES_MAX || payload.len() > PAYLOAD_BYTES_MAX {
-        return Err(io::Error::other("a frame would be longer than any may be"));
-    }
-    let mut frame = Vec::with_capacity(8 + message.len());
-    // Both fit in 32 bits, as just checked.
-    frame.extend((message.len() as u32).to_le_bytes());
-    frame.extend((payload.len() as u32).to_le_bytes());
-    frame.extend(message);
-    if payload.len() <= 4_096 {
-        frame.extend(payload);
-        return out.write_all(&frame);
-    }
-    out.write_all(&frame)?;
-    out.write_all(payload)
-}
-
-/// Reads a frame: the message, and what goes with it.
-pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<(T, Vec<u8>)> {
-    let mut lengths = [0; 8];
-    from.read_exact(&mut lengths)?;
-    let [a, b, c, d, e, f, g, h] = lengths;
-    let message = u32::from_le_bytes([a, b, c, d]) as usize;
-    let payload = u32::from_le_bytes([e, f, g, h]) as usize;
-    if message > MESSAGE_BYTES_MAX || payload > PAYLOAD_BYTES_MAX {
-        let what = format!("a frame of {message} and {payload} bytes is garbage");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    }
-    let mut bytes = vec![0; message];
-    from.read_exact(&mut bytes)?;
-    let message = postcard::from_bytes(&bytes)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    bytes.resize(payload, 0);
-    from.read_exact(&mut bytes)?;
-    Ok((message, bytes))
-}
-
-/// Words as they travel.
-pub(crate) fn to_bytes(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// The words of a payload; bytes that make no word are dropped.
-pub(crate) fn to_words(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use proptest::prelude::*;
 
     use super::*;

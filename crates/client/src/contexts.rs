@@ -15,7 +15,7 @@
 //!
 //! [contexts.local]
 //! endpoint = "unix:/run/snic/snicd.sock"
-//! identity = "operator/alice"           # plain text only: sent as the header `snic-identity`
+//! identity = "operator/alice"           # unix socket only, where the user has several
 //! ```
 //!
 //! Relative paths start from the file's folder. Unknown keys are errors. The file names private keys, so it
@@ -62,7 +62,7 @@ pub struct Context {
     /// Name in the server's certificate, if it differs from the endpoint's host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// Identity for plain-text connections: `operator/{name}` or `tenant/{id}`.
+    /// Identity on a unix socket, where the user has several: `operator/{name}` or `tenant/{id}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }

@@ -15,13 +15,17 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Mapping, Refusal, Resource, Shortage};
+use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
 use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
-use snic_tables::Table;
 
 use crate::protocol::Admission as AdmissionPolicy;
 use crate::records::Placement;
-use crate::rows::{RowPool, row_counts};
+use crate::rows::{RowPool, rows_short};
+
+/// So many DAGs of a card are asked to give burst capacity back, at most: those that borrow most. Each
+/// costs two plans, some tens of microseconds each, on the controller's thread; without a limit, who has
+/// a thousand small DAGs would hold everybody up with each create that finds no place.
+const BORROWERS_TRIED_MAX: usize = 64;
 
 /// Up to so many DAGs that give capacity back, it is tried to spare each of them: trying costs a plan
 /// for each pair of them, together a few milliseconds.
@@ -96,13 +100,15 @@ pub(crate) enum Rejection {
     /// There is no card to place it on.
     NoCard,
     /// No card has a place for it; what the first one lacks.
-    NoPlace(Refusal),
+    NoPlace(Infeasible),
 }
 
 /// Decides about a candidate: the first card, by id, that has a place for it; else the first one that
 /// has one when burst capacity is taken back. Cards that are ready come before others.
 ///
-/// Time: O(cards) plans; where none has a place, two more for each borrower.
+/// Time: O(cards) plans; where none has a place, two more for each borrower, up to
+/// [`BORROWERS_TRIED_MAX`] on each card, and as many again for each one that might be spared, up to
+/// [`SPARED_MAX`].
 pub(crate) fn decide(
     cards: &[CardPlan<'_>],
     catalogue: &Catalogue,
@@ -147,6 +153,7 @@ impl<'a> Trial<'a> {
     fn with_preemption(&self) -> Option<Admission> {
         let mut borrowers = self.card.borrowers.clone();
         borrowers.sort_by_key(|borrower| (Reverse(borrower.burst()), borrower.name));
+        borrowers.truncate(BORROWERS_TRIED_MAX);
         let (mut admission, mut giving) = self.first_enough(&borrowers)?;
         let mut at = 0;
         while giving.len() <= SPARED_MAX && at < giving.len() {
@@ -193,7 +200,7 @@ impl<'a> Scratch<'a> {
     }
 
     /// A place for the candidate, its table rows included, within what the policy lets be guaranteed.
-    fn place(&self) -> Result<Choice, Refusal> {
+    fn place(&self) -> Result<Choice, Infeasible> {
         let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
         let request = Request { name, dag, previous: serving.map(|serving| &serving.mapping) };
         let plan = plan(&self.ledger, self.trial.catalogue, &request)?;
@@ -208,7 +215,7 @@ impl<'a> Scratch<'a> {
     }
 
     /// Refuses what would guarantee more of the card's ingress than the policy allows.
-    fn check_guaranteed(&self, dag: &Dag) -> Result<(), Refusal> {
+    fn check_guaranteed(&self, dag: &Dag) -> Result<(), Infeasible> {
         let percent = self.trial.policy.ingress_percent;
         let ingress = self.ledger.profile().ingress;
         let all = u128::from(ingress.get()) * u128::from(percent) / 100;
@@ -217,7 +224,7 @@ impl<'a> Scratch<'a> {
         if percent >= 100 || guaranteed + dag.bandwidth() <= all {
             return Ok(());
         }
-        Err(Refusal {
+        Err(Infeasible {
             shortages: vec![Shortage {
                 resource: Resource::IngressBandwidth,
                 required: dag.bandwidth().get(),
@@ -246,25 +253,6 @@ impl<'a> Scratch<'a> {
         self.rows = Cow::Owned(rows);
         let choice = Choice { card: self.trial.card.id.clone(), plan };
         Some(Preemption { name: name.clone(), choice })
-    }
-}
-
-/// What to say when a table has no run of free rows that is long enough.
-pub(crate) fn rows_short(table: Table, mapping: &Mapping) -> Refusal {
-    let (stages, chains, instances) = row_counts(mapping);
-    let required = match table {
-        Table::Stage => stages,
-        Table::Chain => chains,
-        _ => instances,
-    };
-    Refusal {
-        shortages: vec![Shortage {
-            resource: Resource::TableRows,
-            required: required.into(),
-            available: 0,
-            nodes: Vec::new(),
-            detail: format!("no run of free rows in the {table:?} table is long enough"),
-        }],
     }
 }
 
@@ -365,6 +353,22 @@ mod tests {
         assert_eq!(admission.preempt.len(), 2);
         let none = card.decide(&name("new"), &dag("lb", gbps(40))).expect_err("two are guaranteed");
         assert!(matches!(none, Rejection::NoPlace(_)), "{none:?}");
+    }
+
+    #[test]
+    fn so_many_give_back_at_most() {
+        let mut card = Card::new("card0", 1);
+        let mbps = |mbps: u64| Bandwidth::from_bps(mbps * 1_000_000);
+        // Eighty DAGs share one chain of 10 Gbit/s, and each has 100 Mbit/s to give.
+        for number in 0..80 {
+            card.borrow(&name(&format!("d{number:02}")), mbps(25), mbps(125));
+        }
+        assert_eq!(card.placed.len(), 80, "each has a place");
+        let (limit, step) = (mbps(100 * BORROWERS_TRIED_MAX as u64), mbps(100));
+        let admission = card.decide(&name("new"), &dag("aes", limit)).expect("so many are asked");
+        assert_eq!(admission.preempt.len(), BORROWERS_TRIED_MAX);
+        let more = card.decide(&name("new"), &dag("aes", limit + step));
+        assert!(matches!(more, Err(Rejection::NoPlace(_))), "the next one is not: {more:?}");
     }
 
     #[test]

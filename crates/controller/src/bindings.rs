@@ -360,7 +360,7 @@ fn no_function(card: &CardId, count: u16) -> ControlError {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{Chains, DagId, MacAddress, RuleId, TenantId};
+    use snic_domain::{BindingTarget, DagId, MacAddress, RuleId, TenantId};
 
     use super::*;
 
@@ -389,7 +389,7 @@ mod tests {
         BindingSpec {
             vm: vm(number),
             tenant: dag().tenant,
-            chains: Chains::Dags(vec![dag()]),
+            chains: BindingTarget::Dags(vec![dag()]),
             functions: 1,
             ready_within: seconds(5),
             lease,

@@ -18,49 +18,60 @@
 //! difference between the records and what the card says it holds, and is taken up from there.
 
 mod admission;
+mod arrivals;
 mod bindings;
 mod card;
 mod check;
 mod classification;
 mod commands;
+mod connection;
 mod consolidation;
+mod contents;
+mod controller;
 mod dags;
+mod drains;
 mod epoch;
 mod etag;
 #[cfg(test)]
 mod fixtures;
-mod glance;
+mod freed;
+mod lifecycle;
 mod log;
-mod machines;
 mod maintenance;
+mod meter;
 mod operations;
 mod outbox;
-mod pages;
+mod passes;
 mod placement;
 mod protocol;
-mod queries;
 mod reconcile;
 mod records;
 mod recovery;
 mod refused;
-mod regions;
 mod registry;
 mod reports;
 mod requests;
+mod residency;
 mod roles;
 mod rows;
 mod rules;
+mod sampling;
+mod scaling;
+mod serving;
 mod state;
-mod states;
 mod status;
+mod suspects;
 mod tx;
+mod views;
+mod vm_bindings;
+mod work;
 
+pub use card::StateFigures;
+pub use controller::{Controller, RegionGlance};
 pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
-    reference_step,
 };
-pub use glance::RegionGlance;
 pub use log::LOG_KEPT;
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
@@ -81,6 +92,4 @@ pub use snic_planner::Underfilled;
 pub use snic_tables::{
     CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
 };
-pub use state::Controller;
-pub use states::StateFigures;
 pub use tx::Tx;

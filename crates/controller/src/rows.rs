@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::{CHAIN_ROWS, FORK_BRANCHES_MAX, INSTANCE_ROWS, STAGE_ROWS};
-use snic_domain::{Bandwidth, DagUid, Mapping, Rule};
+use snic_domain::{Bandwidth, DagUid, Infeasible, Mapping, Resource, Rule, Shortage};
 use snic_tables::{
     ChainRow, ClassifierRow, DagRow, InstanceRow, InvalidRow, NONE, RateLimiterRow, RowKey,
     StageRow, Steering, Table, TableImage,
@@ -149,14 +149,15 @@ impl FreeRows {
         Some(first)
     }
 
-    /// Takes exactly these rows; says whether they were free.
-    fn take_at(&mut self, first: u16, count: u16) -> bool {
+    /// Takes exactly these rows.
+    fn take_at(&mut self, first: u16, count: u16) -> Result<(), RowsTaken> {
         match self.runs.range(..=first).next_back() {
             Some((&start, &length)) if first + count <= start + length => {
                 self.remove(start, length, first, count);
-                true
+                Ok(())
             }
-            _ => count == 0,
+            _ if count == 0 => Ok(()),
+            _ => Err(RowsTaken),
         }
     }
 
@@ -190,6 +191,10 @@ impl FreeRows {
         self.runs.insert(first, count);
     }
 }
+
+/// Rows belong to another placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowsTaken;
 
 /// The first row of each run that a placement has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,12 +237,15 @@ impl RowPool {
         Ok(FirstRows { stage, chain, instance })
     }
 
-    /// Takes the rows that a stored placement has; says whether all were free.
-    pub fn take_stored(&mut self, placement: &Placement) -> bool {
+    /// Takes the rows that a stored placement has.
+    ///
+    /// # Errors
+    /// Not all are free; some may have been taken then.
+    pub fn take_stored(&mut self, placement: &Placement) -> Result<(), RowsTaken> {
         let (stages, chains, instances) = row_counts(&placement.mapping);
-        self.stages.take_at(placement.stage_row, stages)
-            && self.chains.take_at(placement.chain_row, chains)
-            && self.instances.take_at(placement.instance_row, instances)
+        self.stages.take_at(placement.stage_row, stages)?;
+        self.chains.take_at(placement.chain_row, chains)?;
+        self.instances.take_at(placement.instance_row, instances)
     }
 
     /// Gives a placement's rows back.
@@ -246,6 +254,25 @@ impl RowPool {
         self.stages.give(placement.stage_row, stages);
         self.chains.give(placement.chain_row, chains);
         self.instances.give(placement.instance_row, instances);
+    }
+}
+
+/// What to say when a table has no run of free rows that is long enough.
+pub(crate) fn rows_short(table: Table, mapping: &Mapping) -> Infeasible {
+    let (stages, chains, instances) = row_counts(mapping);
+    let required = match table {
+        Table::Stage => stages,
+        Table::Chain => chains,
+        _ => instances,
+    };
+    Infeasible {
+        shortages: vec![Shortage {
+            resource: Resource::TableRows,
+            required: required.into(),
+            available: 0,
+            nodes: Vec::new(),
+            detail: format!("no run of free rows in the {table:?} table is long enough"),
+        }],
     }
 }
 
@@ -271,11 +298,11 @@ mod tests {
     #[test]
     fn stored_rows_are_taken_once() {
         let mut free = FreeRows::new(10);
-        assert!(free.take_at(3, 4));
-        assert!(!free.take_at(6, 1));
-        assert!(!free.take_at(2, 2));
-        assert!(free.take_at(7, 3));
-        assert!(!free.take_at(9, 2));
+        assert_eq!(free.take_at(3, 4), Ok(()));
+        assert_eq!(free.take_at(6, 1), Err(RowsTaken));
+        assert_eq!(free.take_at(2, 2), Err(RowsTaken));
+        assert_eq!(free.take_at(7, 3), Ok(()));
+        assert_eq!(free.take_at(9, 2), Err(RowsTaken));
         assert_eq!(free.take(3), Some(0));
         assert_eq!(free.take(1), None);
     }

@@ -74,6 +74,11 @@ impl Tx {
         self.effects.push(Effect::Emit(change));
     }
 
+    /// Those who watch are told that a region has changed.
+    pub(crate) fn emit_region(&mut self, card: &CardId, region: RegionId) {
+        self.emit(Change::Region(card.clone(), region));
+    }
+
     /// The bytes of a bitstream are needed no more.
     pub(crate) fn drop_blob(&mut self, digest: Digest) {
         self.effects.push(Effect::DropBlob(digest));

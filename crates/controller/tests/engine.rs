@@ -3,13 +3,13 @@
 
 use proptest::prelude::*;
 use snic_controller::{
-    AREA_UNITS, Engine, Fairness, Flow, Outcome, SLOTS, Scheme, TenantShape, Topology,
-    area_per_bps, reference_step,
+    AREA_UNITS, Engine, Fairness, Flow, Outcome, SLOTS, Scheme, TenantShape, Topology, area_per_bps,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
 use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
+use snic_oracles::epoch;
 
 const INGRESS: usize = SLOTS;
 
@@ -260,14 +260,14 @@ proptest! {
         }
     }
 
-    /// The step gives what the same, written straightforwardly, gives.
+    /// The step gives what the naive one gives.
     #[test]
     fn steps_are_those_of_the_oracle((topology, loads) in cards(), headroom_percent in 0_u32..=50) {
         let rules = Fairness { headroom_percent, ..Fairness::default() };
         let mut engine = Engine::new(topology.clone(), rules).expect("valid");
         engine.step(&loads.iter().rev().copied().collect::<Vec<_>>());
         let ours = engine.step(&loads);
-        let oracle = reference_step(&topology, rules, &loads).expect("valid");
+        let oracle = epoch::step(&topology, rules, &loads).expect("valid");
         // Rounding down a rate of each flow, and a millionth.
         let near = |a: Bandwidth, b: Bandwidth| {
             let off = a.get().abs_diff(b.get());

@@ -81,7 +81,10 @@ pub fn run(options: &Options) -> Result<()> {
                     try_card(card.id.as_str(), &through, &mut findings);
                 }
             }
-            _ => findings.good(card.id.as_str(), "simulated: nothing to check"),
+            (driver, _) => {
+                let kind = if driver == Driver::Soft { "software" } else { "simulated" };
+                findings.good(card.id.as_str(), &format!("{kind}: nothing to check"));
+            }
         }
     }
     match findings.wrong {

@@ -8,6 +8,8 @@ mod quickstart;
 mod restore;
 mod serving;
 mod settings;
+mod soft;
+mod systemd;
 mod wiring;
 mod xrt;
 
@@ -48,6 +50,12 @@ enum Command {
     /// Drive one card through XRT for the daemon that started it; standard input is a socket
     #[command(hide = true)]
     XrtWorker,
+    /// Be a software card; the daemon starts this process, and finds it again when it comes back
+    Card {
+        /// Folder of the card: its settings, socket, log and process id
+        #[arg(long)]
+        folder: PathBuf,
+    },
     /// Restore the store from a file that `snicctl backup` wrote; stop the daemon first
     Restore {
         /// Settings file
@@ -115,6 +123,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Doctor(options) => doctor::run(&options),
         Command::XrtWorker => xrt::work(),
+        Command::Card { folder } => soft::serve(&folder),
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;

@@ -1,17 +1,20 @@
 //! A development certificate authority for the quick start and for tests. Not for production.
 //!
-//! One folder with `ca.pem`, `server.pem` with its key, and a pair for each identity, created again at
-//! each start together with the contexts that name them.
+//! One folder with `ca.pem`, `server.pem` with its key, and a pair for each identity. They are kept until
+//! they end; the authority's own key is not kept, so all are issued together.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 /// How long development certificates are valid, in days.
 const VALID_DAYS: i64 = 365;
@@ -25,8 +28,56 @@ pub struct Pair {
     pub key: PathBuf,
 }
 
+/// How long certificates must still be valid to be used again: longer than a quick start runs.
+const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// The files of an authority.
+pub struct Issued {
+    /// The authority's certificate.
+    pub ca: PathBuf,
+    /// The daemon's.
+    pub server: Pair,
+    /// The clients', in the order of their names.
+    pub clients: Vec<Pair>,
+}
+
+/// The certificates of a folder for these clients (`operator/<name>`, `tenant/<id>`): those that are there,
+/// or new ones where one is missing or ends soon.
+pub fn issue(folder: &Path, trust_domain: &str, clients: &[String]) -> Result<Issued> {
+    let ca = folder.join("ca.pem");
+    let server = pair(folder, "server");
+    let pairs: Vec<Pair> = clients.iter().map(|name| pair(folder, &file_name(name))).collect();
+    let all = || pairs.iter().chain([&server]);
+    let is_usable =
+        ends_late(&ca) && all().all(|pair| ends_late(&pair.certificate) && pair.key.exists());
+    if !is_usable {
+        let new = DevelopmentCa::create(folder, trust_domain)?;
+        new.issue_server()?;
+        clients.iter().try_for_each(|name| new.issue_client(name).map(|_| ()))?;
+    }
+    Ok(Issued { ca, server, clients: pairs })
+}
+
+/// Whether a certificate is there and does not end soon.
+fn ends_late(path: &Path) -> bool {
+    let certificate = CertificateDer::from_pem_file(path).ok();
+    let end = certificate.and_then(|der| snic_server::identity::end_of_certificate(&der));
+    end.is_some_and(|end| end > std::time::SystemTime::now() + VALID_LEFT)
+}
+
+fn file_name(identity: &str) -> String {
+    identity.replace('/', "-")
+}
+
+fn pair(folder: &Path, name: &str) -> Pair {
+    Pair {
+        certificate: folder.join(format!("{name}.pem")),
+        key: folder.join(format!("{name}.key")),
+    }
+}
+
 /// The authority.
-pub struct DevelopmentCa {
+struct DevelopmentCa {
     folder: PathBuf,
     trust_domain: String,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -34,7 +85,7 @@ pub struct DevelopmentCa {
 
 impl DevelopmentCa {
     /// Creates an authority with new keys in a folder.
-    pub fn create(folder: &Path, trust_domain: &str) -> Result<Self> {
+    fn create(folder: &Path, trust_domain: &str) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -46,13 +97,8 @@ impl DevelopmentCa {
         Ok(Self { folder: folder.to_owned(), trust_domain: trust_domain.to_owned(), issuer })
     }
 
-    /// The authority's certificate.
-    pub fn certificate(&self) -> PathBuf {
-        self.folder.join("ca.pem")
-    }
-
     /// The daemon's certificate, for `localhost` and the loopback addresses.
-    pub fn issue_server(&self) -> Result<Pair> {
+    fn issue_server(&self) -> Result<Pair> {
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut params = CertificateParams::new(names)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -60,12 +106,12 @@ impl DevelopmentCa {
     }
 
     /// A client's certificate: `identity` is `operator/<name>` or `tenant/<id>`.
-    pub fn issue_client(&self, identity: &str) -> Result<Pair> {
+    fn issue_client(&self, identity: &str) -> Result<Pair> {
         let mut params = CertificateParams::new(Vec::new())?;
         let uri = format!("spiffe://{}/{identity}", self.trust_domain);
         params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(&identity.replace('/', "-"), params)
+        self.issue(&file_name(identity), params)
     }
 
     fn issue(&self, name: &str, mut params: CertificateParams) -> Result<Pair> {
@@ -74,10 +120,7 @@ impl DevelopmentCa {
         valid_for_a_year(&mut params);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        let pair = Pair {
-            certificate: self.folder.join(format!("{name}.pem")),
-            key: self.folder.join(format!("{name}.key")),
-        };
+        let pair = pair(&self.folder, name);
         write(&pair.certificate, certificate.pem().as_bytes(), 0o644)?;
         write(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
         Ok(pair)
@@ -86,7 +129,7 @@ impl DevelopmentCa {
 
 fn valid_for_a_year(params: &mut CertificateParams) {
     let now = std::time::SystemTime::now();
-    let day = std::time::Duration::from_secs(24 * 3_600);
+    let day = Duration::from_secs(24 * 3_600);
     // Valid since yesterday, because clocks differ.
     params.not_before = (now - day).into();
     params.not_after = (now + day * u32::try_from(VALID_DAYS).unwrap_or(1)).into();
@@ -126,6 +169,25 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let text = std::fs::read_to_string(&pair.key).expect("the key");
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----"));
+    }
+
+    #[test]
+    fn what_is_there_is_used_again_until_something_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clients = ["tenant/acme".to_owned(), "operator/admin".to_owned()];
+        let read = || {
+            let issued = issue(folder.path(), "snic.local", &clients).expect("issued");
+            let all = issued.clients.iter().chain([&issued.server]);
+            let files = all.flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]);
+            let files = files.chain([issued.ca.clone()]);
+            files.map(|file| std::fs::read(file).expect("there")).collect::<Vec<_>>()
+        };
+        let first = read();
+        assert_eq!(read(), first);
+        std::fs::remove_file(folder.path().join("operator-admin.key")).expect("removed");
+        let other = read();
+        assert!(first.iter().zip(&other).all(|(first, other)| first != other), "all are new");
+        assert_eq!(read(), other);
     }
 
     #[test]

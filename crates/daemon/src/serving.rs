@@ -10,8 +10,8 @@ use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
 use snic_server::{
-    AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, TlsSettings, Upload,
-    UploadCheck, UploadProblem, WebSettings,
+    AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, TlsReloader, TlsSettings,
+    Upload, UploadCheck, UploadProblem, WebSettings,
 };
 use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,12 +21,14 @@ use tokio::task::JoinHandle;
 use crate::metrics;
 use crate::pki::write;
 use crate::settings::{Settings, Signatures};
+use crate::systemd::Systemd;
 use crate::wiring::Daemon;
 
 /// A running server.
 pub struct Serving {
     port: Option<u16>,
     page: Option<SocketAddr>,
+    tls: Option<TlsReloader>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), snic_server::ServeError>>,
 }
@@ -66,13 +68,14 @@ pub async fn start(
     let bound = snic_server::bind(with).await.context("listen")?;
     let port = bound.tcp_address().map(|address| address.port());
     let page = bound.web_address();
+    let tls = bound.tls_reloader();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {
         // A dropped sender means stop, too.
         let _ = stopped.await;
     };
     let task = tokio::spawn(bound.serve(daemon.plane.clone(), shutdown));
-    Ok(Serving { port, page, stop, task })
+    Ok(Serving { port, page, tls, stop, task })
 }
 
 /// `snicd run`: serves until a signal, then stops cleanly.
@@ -118,14 +121,20 @@ async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSour
     if let Some(address) = server.page() {
         tracing::info!(%address, "the web page is served");
     }
+    let systemd = Systemd::from_environment();
+    systemd.ready();
+    let reloader = server.tls.clone();
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
         () = daemon.ended() => Some(Err(anyhow!("the control plane stopped unexpectedly; see the log above"))),
+        error = reload_on_signal(settings, reloader, &daemon, &systemd) => Some(Err(error)),
+        () = stay_alive(&daemon, &systemd) => None,
         signal = stop_signal() => {
             signal?;
             None
         }
     };
+    systemd.stopping();
     match ended {
         Some(ended) => {
             // The control plane's own error says more than that it stopped.
@@ -137,6 +146,48 @@ async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSour
             server.stop().await?;
             daemon.stop()
         }
+    }
+}
+
+/// At SIGHUP, reads certificates and policies again; what is invalid is logged, and the current one stays.
+/// Returns only where signals cannot be waited for.
+async fn reload_on_signal(
+    settings: &Settings,
+    certificates: Option<TlsReloader>,
+    daemon: &Daemon,
+    systemd: &Systemd,
+) -> anyhow::Error {
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(error) => return anyhow::Error::from(error).context("wait for signals"),
+    };
+    while hangups.recv().await.is_some() {
+        systemd.reloading();
+        daemon.reload_policies();
+        if let Some(certificates) = &certificates {
+            let read = tls(settings);
+            match read.and_then(|tls| Ok(certificates.reload(&tls)?)) {
+                Ok(()) => tracing::info!("certificates reloaded"),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::error!(error, "certificates rejected; the current ones stay in force");
+                }
+            }
+        }
+        systemd.ready();
+    }
+    anyhow!("the signals ended")
+}
+
+/// Tells systemd regularly that the control plane answers; ends never.
+async fn stay_alive(daemon: &Daemon, systemd: &Systemd) {
+    let Some(interval) = systemd.watchdog() else { return std::future::pending().await };
+    loop {
+        // One that does not answer is not alive, and systemd starts it again.
+        if daemon.plane.answers().await {
+            systemd.alive();
+        }
+        tokio::time::sleep(interval).await;
     }
 }
 
@@ -154,14 +205,13 @@ pub async fn stop_signal() -> Result<()> {
 fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let listen = &settings.listen;
-    let plain_tcp = listen.insecure_plaintext;
-    let tls = if listen.tcp.is_some() && !plain_tcp { Some(tls(settings)?) } else { None };
+    let web_tls = settings.web.listen.is_some() && !settings.web.insecure_plaintext;
+    let tls = if listen.tcp.is_some() || web_tls { Some(tls(settings)?) } else { None };
     let web = settings.web.listen.map(|address| {
         let plain_text = settings.web.insecure_plaintext;
-        let tls = if plain_text { None } else { Some(self::tls(settings)?) };
         let key = plain_text.then(|| page_key(&settings.data_dir));
         let plain_text = key.transpose()?;
-        anyhow::Ok(WebSettings { address, tls, plain_text })
+        anyhow::Ok(WebSettings { address, plain_text })
     });
     let audit = AuditSettings {
         folder: settings.data_dir.join("audit"),
@@ -174,7 +224,7 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         tcp: listen.tcp,
         tls,
         unix: listen.unix.clone(),
-        plain_text: listen.insecure_plaintext,
+        unix_peers: settings.unix_peers().map_err(|error| anyhow!(error))?,
         card_links: daemon.links.clone(),
         audit: Some(audit),
         ..ServerSettings::new(domain, upload_check(settings)?)
@@ -217,6 +267,7 @@ fn tls(settings: &Settings) -> Result<TlsSettings> {
         certificate: read("certificate", &settings.tls.certificate)?,
         key: read("key", &settings.tls.key)?,
         client_authority: read("ca", &settings.tls.ca)?,
+        revoked: settings.tls.crl.as_deref().map(|path| read("crl", path)).transpose()?,
     })
 }
 

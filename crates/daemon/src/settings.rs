@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snic_card_soft::PortSpec;
 use snic_card_xrt::CallDeadlines;
 use snic_domain::{CardId, CardModel, TenantId, VirtualFunctions};
+use snic_server::UnixPeers;
 
 /// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
 /// `files_max` would keep only a few entries.
@@ -42,7 +44,8 @@ pub struct Settings {
     pub audit: Audit,
     /// Which bitstreams are accepted.
     pub signatures: Signatures,
-    /// The cards.
+    /// The cards. Without any, DAGs are rejected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<Card>,
 }
 
@@ -53,12 +56,56 @@ pub struct Listen {
     /// TCP address and port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<SocketAddr>,
-    /// Path of a unix socket.
+    /// Path of a unix socket. Its owner and group may connect; the kernel tells which user does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
-    /// Disables TLS: the identity that a client claims is not verified. Allowed only on loopback
-    /// and unix sockets.
-    pub insecure_plaintext: bool,
+    /// Users of the unix socket. Others have no identity there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unix_peers: Vec<UnixPeer>,
+}
+
+/// A user of this host, and what it is on the unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnixPeer {
+    /// Name or number of the user.
+    pub user: User,
+    /// Its identities: `operator/<name>`, `tenant/<id>`, `orchestrator/<name>`; `*` instead of a name
+    /// allows every name. The first one applies unless the client asks for another one of these.
+    pub identities: Vec<String>,
+}
+
+/// A user of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum User {
+    /// Its number.
+    Number(u32),
+    /// Its name in `/etc/passwd`.
+    Name(String),
+}
+
+impl User {
+    /// Its number.
+    ///
+    /// # Errors
+    /// There is no user with this name, or `/etc/passwd` cannot be read.
+    pub fn number(&self) -> Result<u32, String> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::Name(name) => name,
+        };
+        let users = std::fs::read_to_string("/etc/passwd")
+            .map_err(|error| format!("cannot read /etc/passwd: {error}"))?;
+        let number = users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let is_it = fields.next() == Some(name);
+            fields.nth(1).filter(|_| is_it)?.parse().ok()
+        });
+        number.ok_or_else(|| {
+            format!("there is no user {name:?} in /etc/passwd; create it, or set its number")
+        })
+    }
 }
 
 /// The read-only web page for operators: cards, DAGs, shares and events.
@@ -73,7 +120,7 @@ pub struct Web {
     pub insecure_plaintext: bool,
 }
 
-/// Certificates and keys, as PEM files.
+/// Certificates and keys, as PEM files. They are read again at SIGHUP (`systemctl reload snicd`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
@@ -83,6 +130,10 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// The private key of `certificate`.
     pub key: PathBuf,
+    /// Lists of revoked certificates (CRLs) of every authority in clients' certificate chains. Without
+    /// them, no certificate is revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl: Option<PathBuf>,
 }
 
 /// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files).
@@ -156,6 +207,22 @@ pub enum Driver {
     Sim,
     /// A card of this host, through Xilinx's XRT.
     Xrt,
+    /// A process of this host that forwards real packets. It outlives the daemon; killing it is a power
+    /// loss of the card.
+    Soft,
+}
+
+/// Ports of a software card: `tap:NAME` for a TAP device that the card makes, `interface:NAME` for an
+/// interface that is there, such as a veth end. Opening them needs the capability `CAP_NET_ADMIN`, and
+/// `CAP_NET_RAW` for interfaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Soft {
+    /// Port to the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<PortSpec>,
+    /// Ports of the virtual functions: the first is that of function 0.
+    pub functions: Vec<PortSpec>,
 }
 
 /// Access to a card through XRT.
@@ -229,9 +296,60 @@ pub struct Card {
     /// Access through XRT; required for `driver = "xrt"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xrt: Option<Xrt>,
+    /// Ports of a card with `driver = "soft"`. Without them it forwards no packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soft: Option<Soft>,
 }
 
-/// The virtual functions of the default simulated card: 64, at the addresses after a made-up
+impl Card {
+    fn check_ports(&self) -> Result<(), String> {
+        let Some(soft) = &self.soft else { return Ok(()) };
+        if self.driver != Driver::Soft {
+            return Err(format!(
+                ": not allowed for driver = \"{}\"; remove it, or set driver = \"soft\"",
+                self.driver
+            ));
+        }
+        let declared = self.functions.map_or(0, |functions| functions.count);
+        if soft.functions.len() > usize::from(declared) {
+            return Err(format!(
+                ".functions: {} ports for the {declared} functions that cards.functions.count declares",
+                soft.functions.len()
+            ));
+        }
+        let mut devices: Vec<_> = soft.uplink.iter().chain(&soft.functions).collect();
+        devices.sort_by_key(|port| port.device());
+        let twice = devices.windows(2).find(|pair| pair[0].device() == pair[1].device());
+        twice.map_or(Ok(()), |pair| Err(format!(": device {} is named twice", pair[0].device())))
+    }
+}
+
+impl std::fmt::Display for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sim => "sim",
+            Self::Xrt => "xrt",
+            Self::Soft => "soft",
+        })
+    }
+}
+
+impl Card {
+    /// The simulated card of the quick start.
+    pub fn simulated() -> Self {
+        Self {
+            id: CardId::new("card0").expect("a label"),
+            driver: Driver::Sim,
+            model: CardModel::new("sim-16").expect("a label"),
+            seed: 1,
+            functions: Some(simulated_functions()),
+            xrt: None,
+            soft: None,
+        }
+    }
+}
+
+/// The virtual functions of the simulated card: 64, at the addresses after a made-up
 /// physical function.
 fn simulated_functions() -> VirtualFunctions {
     VirtualFunctions {
@@ -258,26 +376,20 @@ impl Default for Settings {
             listen: Listen {
                 tcp: Some(SocketAddr::from(([127, 0, 0, 1], 7443))),
                 unix: None,
-                insecure_plaintext: false,
+                unix_peers: Vec::new(),
             },
             web: Web::default(),
             tls: Tls {
                 ca: pki.join("ca.pem"),
                 certificate: pki.join("server.pem"),
                 key: pki.join("server.key"),
+                crl: None,
             },
             log: Log::default(),
             telemetry: Telemetry::default(),
             audit: Audit::default(),
             signatures: Signatures::default(),
-            cards: vec![Card {
-                id: CardId::new("card0").expect("a label"),
-                driver: Driver::Sim,
-                model: CardModel::new("sim-16").expect("a label"),
-                seed: 1,
-                functions: Some(simulated_functions()),
-                xrt: None,
-            }],
+            cards: Vec::new(),
         }
     }
 }
@@ -341,6 +453,7 @@ impl Settings {
         if self.listen.tcp.is_none() && self.listen.unix.is_none() {
             return Err("listen: no address; set listen.tcp, listen.unix, or both".into());
         }
+        self.unix_peers()?;
         for (i, card) in self.cards.iter().enumerate() {
             if self.cards[..i].iter().any(|other| other.id == card.id) {
                 return Err(format!(
@@ -353,13 +466,15 @@ impl Settings {
                     let needed = "missing for driver = \"xrt\"; set at least cards.xrt.role, the xclbin with the card's role";
                     return Err(format!("cards[{i}].xrt: {needed}"));
                 }
-                (Driver::Sim, Some(_)) => {
+                (Driver::Sim | Driver::Soft, Some(_)) => {
                     return Err(format!(
-                        "cards[{i}].xrt: not allowed for driver = \"sim\"; remove it, or set driver = \"xrt\""
+                        "cards[{i}].xrt: not allowed for driver = \"{}\"; remove it, or set driver = \"xrt\"",
+                        card.driver
                     ));
                 }
                 _ => {}
             }
+            card.check_ports().map_err(|what| format!("cards[{i}].soft{what}"))?;
         }
         self.check_functions()?;
         if self.audit.file_bytes_max < AUDIT_FILE_BYTES_MIN || self.audit.files_max == 0 {
@@ -380,6 +495,21 @@ impl Settings {
             .parse::<snic_telemetry::LogFormat>()
             .map_err(|e| format!("log.format: {e}"))?;
         Ok(())
+    }
+
+    /// The users of the unix socket with their identities.
+    ///
+    /// # Errors
+    /// A user or an identity that does not exist, with its key.
+    pub fn unix_peers(&self) -> Result<UnixPeers, String> {
+        let mut peers = UnixPeers::default();
+        for (i, peer) in self.listen.unix_peers.iter().enumerate() {
+            let at = format!("listen.unix_peers[{i}]");
+            let user = peer.user.number().map_err(|error| format!("{at}.user: {error}"))?;
+            let allowed = peers.allow(user, &peer.identities);
+            allowed.map_err(|error| format!("{at}.identities: {error}"))?;
+        }
+        Ok(peers)
     }
 
     fn check_functions(&self) -> Result<(), String> {
@@ -464,10 +594,43 @@ mod tests {
         assert!(error("[telemetry]\ntrace_one_in = 0").contains("trace_one_in"));
         assert!(error("[audit]\nfiles_max = 0").contains("audit: file_bytes_max"));
         assert!(error("[log]\nformat = \"xml\"").contains("log.format"));
+        let peer = |user: &str, identity: &str| {
+            error(&format!(
+                "[listen]\nunix = \"/x\"\n[[listen.unix_peers]]\nuser = {user}\nidentities = [\"{identity}\"]"
+            ))
+        };
+        let found = peer("\"nobody-has-this-name\"", "operator/root");
+        assert!(found.contains("listen.unix_peers[0].user: there is no user"), "{found}");
+        let found = peer("\"root\"", "operator");
+        assert!(found.contains("listen.unix_peers[0].identities: \"operator\""), "{found}");
         let xrt = card.replace("sim\"\nmodel", "xrt\"\nmodel");
         assert!(error(&xrt).contains("set at least cards.xrt.role"));
         let both = format!("{card}[cards.xrt]\nrole = \"/x\"");
         assert!(error(&both).contains("not allowed for driver = \"sim\""), "{}", error(&both));
+    }
+
+    #[test]
+    fn ports_of_a_software_card_are_checked() {
+        let card = "[[cards]]\nid = \"c\"\ndriver = \"soft\"\nmodel = \"sim-16\"\n\
+                    functions = { physical_function = \"0000:3b:00.0\", count = 1, first_offset = 1, stride = 1 }\n";
+        let with = |ports: &str| format!("{card}[cards.soft]\n{ports}");
+        let good = with("uplink = \"interface:eth1\"\nfunctions = [\"tap:f0\"]");
+        let settings = Settings::parse("x", &good).expect("valid");
+        assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
+        let wrong = error(&with("uplink = \"eth1\""));
+        assert!(wrong.contains("\"eth1\" is no port; allowed: tap:NAME"), "{wrong}");
+        assert!(
+            error(&with("functions = [\"tap:a\", \"tap:b\"]"))
+                .contains("2 ports for the 1 functions")
+        );
+        let twice = with("uplink = \"tap:a\"\nfunctions = [\"tap:a\"]");
+        assert!(error(&twice).contains("device a is named twice"));
+        let sim = good.replace("\"soft\"", "\"sim\"");
+        assert!(
+            error(&sim).contains("cards[0].soft: not allowed for driver = \"sim\""),
+            "{}",
+            error(&sim)
+        );
     }
 
     #[test]

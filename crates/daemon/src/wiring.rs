@@ -18,8 +18,9 @@ use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Runnin
 use snic_server::{CardLink, CardLinks};
 use snic_store_sled::{Options, SledStore};
 
+use crate::policies::{self, Policies};
 use crate::settings::{Card, Driver, Settings};
-use crate::{policies, xrt};
+use crate::{soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,8 +40,9 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the store, recovers its state, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
-        let policy = policies::load(settings.policies_dir.as_deref())?;
         let store = open_store(&settings.data_dir)?;
+        let policies = Policies::new(settings);
+        let (policy, refused) = policies.read();
         let records = store.scan("").context("read the store")?;
         let mut controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
             .context("recover the state from the store")?;
@@ -60,7 +62,15 @@ impl Daemon {
             .collect::<Result<Vec<_>>>()?;
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
-        let reloader = settings.policies_dir.as_deref().map(|folder| reload(folder, &plane));
+        if settings.cards.is_empty() {
+            tracing::warn!(
+                "no cards are configured, so DAGs are rejected; add [[cards]] to the settings"
+            );
+        }
+        // The controller shows it to operators as an event.
+        refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
+        let reloader =
+            settings.policies_dir.as_deref().map(|folder| reload(folder, policies, &plane));
         Ok(Self { plane, simulated, links, running, reloader: reloader.transpose()? })
     }
 
@@ -68,6 +78,13 @@ impl Daemon {
     pub async fn ended(&self) {
         while !self.running.has_ended() {
             tokio::time::sleep(ENDED_INTERVAL).await;
+        }
+    }
+
+    /// Reads the policies again, if there is a folder of them.
+    pub fn reload_policies(&self) {
+        if let Some(reloader) = &self.reloader {
+            reloader.reload();
         }
     }
 
@@ -81,18 +98,14 @@ impl Daemon {
     }
 }
 
-/// Reloads policies that change while the daemon runs. Invalid ones are rejected.
-fn reload(folder: &Path, plane: &ControlPlane) -> Result<policies::Reloader> {
+/// Reloads policies that change while the daemon runs. An invalid file is rejected; the others apply.
+fn reload(folder: &Path, policies: Policies, plane: &ControlPlane) -> Result<policies::Reloader> {
     let plane = plane.clone();
-    policies::watch(folder, move |policies| {
-        let policies = policies.map_err(|error| error.to_string());
-        match &policies {
-            Ok(_) => tracing::info!("policies reloaded"),
-            Err(error) => {
-                tracing::error!(%error, "policies rejected; the current ones stay in force")
-            }
-        }
-        plane.set_policies(policies);
+    policies::watch(folder, move || {
+        let (policy, refused) = policies.read();
+        tracing::info!(rejected = refused.len(), "policies reloaded");
+        plane.set_policies(Ok(policy));
+        refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
     })
     .with_context(|| format!("watch the policies in {}", folder.display()))
 }
@@ -161,11 +174,19 @@ fn slot(
             simulated.insert(card.id.clone(), shared.clone());
             let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
-            let no_role = |_| {
-                Err("a simulated card has no role; load-role needs a card with driver = \"xrt\""
-                    .to_owned())
+            (open_simulated(shared, profile), no_role("a simulated"))
+        }
+        Driver::Soft => {
+            let soft = card.soft.clone().unwrap_or_default();
+            let way = soft::way(&soft, &card.id, &card.model, &settings.data_dir)
+                .with_context(|| format!("card {}", card.id))?;
+            let (id, links) = (card.id.clone(), links.clone());
+            let open = move || {
+                let (card, link) = soft::open(&way, &profile)?;
+                links.set(id.clone(), link);
+                Ok((card, profile.clone()))
             };
-            (open_simulated(shared, profile), Box::new(no_role))
+            (Box::new(open), no_role("a software"))
         }
         Driver::Xrt => {
             let reached = card.xrt.as_ref().context("checked with the settings")?;
@@ -178,6 +199,13 @@ fn slot(
         }
     };
     Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines: Deadlines::default() })
+}
+
+/// The answer of a card without roles.
+fn no_role(kind: &'static str) -> PrepareRole {
+    Box::new(move |_| {
+        Err(format!("{kind} card has no role; load-role needs a card with driver = \"xrt\""))
+    })
 }
 
 /// The functions that open an XRT card and that check its role beforehand. The check passes on

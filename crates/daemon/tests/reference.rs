@@ -11,9 +11,10 @@ use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 const SOURCES: [&str; 2] = ["src/settings.rs", "../domain/src/function.rs"];
 
 /// Tables in the order of the reference, with their types.
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 15] = [
     ("", "Settings"),
     ("listen", "Listen"),
+    ("listen.unix_peers", "UnixPeer"),
     ("tls", "Tls"),
     ("log", "Log"),
     ("telemetry", "Telemetry"),
@@ -23,6 +24,7 @@ const TABLES: [(&str, &str); 13] = [
     ("cards", "Card"),
     ("cards.functions", "VirtualFunctions"),
     ("cards.xrt", "Xrt"),
+    ("cards.soft", "Soft"),
     ("cards.xrt.deadlines", "XrtDeadlines"),
     ("cards.driver", "Driver"),
 ];
@@ -71,8 +73,9 @@ fn kind(ty: &syn::Type) -> String {
         "bool" => "true or false".into(),
         "PathBuf" => "path".into(),
         "SocketAddr" => "address:port".into(),
+        "User" => "user name or number".into(),
         "PciAddress" => "PCI address".into(),
-        "String" | "CardId" | "CardModel" | "TenantId" | "Uuid" => "text".into(),
+        "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" => "text".into(),
         own => {
             let table = TABLES.iter().find(|(_, ty)| *ty == own);
             let (table, _) = table.unwrap_or_else(|| panic!("{own} is not among the tables"));

@@ -1,7 +1,8 @@
 //! YAML, and therefore JSON, as a tree whose nodes know their position in the file.
 //!
 //! Only what a DAG file needs: one document of mappings, sequences and scalars. Anchors are rejected, so
-//! that no small file can expand into a large one.
+//! that no small file can expand into a large one. This is why the tree is not `saphyr`'s `MarkedYaml`,
+//! whose loader copies what an anchor names.
 
 use std::iter::Peekable;
 use std::ops::Range;

@@ -68,10 +68,10 @@ impl fmt::Display for VmId {
     }
 }
 
-/// Where the packets of a machine's functions go.
+/// The DAGs to which the packets of a machine's functions go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Chains {
+pub enum BindingTarget {
     /// To DAGs that exist: function `i` of the machine leads to DAG `i` modulo their number.
     Dags(Vec<DagName>),
     /// To a private copy of this DAG, created for the machine and removed with the binding.
@@ -86,7 +86,7 @@ pub struct BindingSpec {
     /// Whose it is.
     pub tenant: TenantId,
     /// Where its packets go.
-    pub chains: Chains,
+    pub chains: BindingTarget,
     /// How many virtual functions it gets: at least one for each DAG.
     pub functions: u16,
     /// Deadline, from the request: when it passes before the binding is Bound, the binding fails.

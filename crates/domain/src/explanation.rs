@@ -11,13 +11,13 @@ use crate::{Bandwidth, BitstreamId, ByteSize, Cycles, Form, NodeId, NtTypeId, Re
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingKind {
-    /// Through a chain that is loaded (or on its way) already, skipping what it does not need.
+    /// Through a chain that is loaded or being loaded, skipping the NTs that it does not need.
     Shared,
     /// A prebuilt bitstream in a free region.
     FreeRegion,
     /// A prebuilt bitstream in place of a victim.
     VictimRegion,
-    /// Cut into parts, each in a region of its own, 16 more cycles for each cut.
+    /// Cut into parts in different regions; each cut costs 16 cycles.
     Split,
 }
 
@@ -166,29 +166,30 @@ pub struct ChainExplanation {
 /// A chosen embedding with its score, term by term (lower is better, compared in this order).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Embedding {
-    /// Which kind.
-    pub way: EmbeddingKind,
-    /// Where.
+    /// The kind of embedding.
+    #[serde(rename = "way")] // the name in stored records
+    pub kind: EmbeddingKind,
+    /// The region.
     pub region: RegionId,
-    /// With what.
+    /// The bitstream in it.
     pub bitstream: BitstreamId,
-    /// How much.
+    /// Bandwidth reserved there.
     pub bandwidth: Bandwidth,
     /// NTs of the physical chain that its packets skip.
     pub skipped: u8,
-    /// Reconfigurations that interrupt somebody. Plans load only what nobody uses, so none.
+    /// Reconfigurations that interrupt a DAG. Plans load only unused regions, so this is zero.
     #[serde(default)]
     pub interruptions: u32,
     /// Reconfigurations it needs.
     pub reconfigurations: u32,
-    /// Regions it takes that have to be loaded.
+    /// Regions that must be loaded for it.
     pub new_regions: u32,
-    /// Passes of the scheduler that its virtual chain takes in all, cuts included.
+    /// Scheduler passes of its whole virtual chain, cuts included.
     #[serde(default = "one")]
     pub passes: u32,
     /// Area of the region that stays unused, in thousandths.
     pub unused_permille: u32,
-    /// Bandwidth left on the tightest NT it uses, after it.
+    /// Bandwidth left on the tightest NT it uses, with this embedding in place.
     pub headroom: Bandwidth,
 }
 
@@ -197,13 +198,15 @@ const fn one() -> u32 {
     1
 }
 
-/// A kind of embedding that was rejected: by the first constraint that it violates, or by the first
-/// term of the score in which it is worse; then `required` is its own value and `available` that of what was chosen.
+/// A rejected kind of embedding, with the first constraint that it violates or the first term of the
+/// score in which it is worse. In the second case `required` is its own value and `available` that of the
+/// chosen embedding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
-    /// Which kind.
-    pub way: EmbeddingKind,
-    /// What was short, and by how much.
+    /// The kind of embedding.
+    #[serde(rename = "way")] // the name in stored records
+    pub kind: EmbeddingKind,
+    /// The resource that was short, and by how much.
     pub shortage: Shortage,
 }
 

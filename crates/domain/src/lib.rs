@@ -3,6 +3,8 @@
 //! Pure: no I/O, no clock. Ids and units are types, so that a bandwidth is never added to a size
 //! and a region is never taken for a card.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod binding;
 mod card;
 mod condition;
@@ -18,7 +20,7 @@ mod rule;
 mod tenant;
 mod units;
 
-pub use binding::{BindingSpec, BindingState, BoundFunction, Chains, InvalidVmId, VmId};
+pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionProfile, RegionState, SaveArea};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
@@ -27,9 +29,6 @@ pub use explanation::{
     ChainExplanation, Embedding, EmbeddingKind, Explanation, FormChoice, Infeasible, Rejection,
     Resource, Shortage,
 };
-// The names that crates outside the planner still use for these three types.
-pub use condition::ConditionStatus as Truth;
-pub use explanation::{EmbeddingKind as Way, Infeasible as Refusal};
 pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,

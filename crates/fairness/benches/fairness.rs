@@ -1,5 +1,5 @@
-//! What an epoch's fairness costs: fast solvers, and beside them the same algorithms written
-//! straightforwardly. Medians are what criterion prints in the middle.
+//! Cost of an epoch's fairness: the solvers, and naive baselines of the same algorithms. The median is
+//! the middle number that criterion prints.
 //!
 //! The card: 32 regions with 8 NTs each, ingress, egress and packet store. Every tenant has two
 //! DAGs, each of 2 to 6 NTs of one region, skipping the others. Loads are heavy-tailed and sum to three times what the card
@@ -13,7 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
 use snic_fairness::drf::{self, Fraction, Problem, User};
-use snic_fairness::fluid::{Cost, Demand, Network, NetworkBuilder, Solver, Spare, reference};
+use snic_fairness::fluid::{Cost, Demand, Network, NetworkBuilder, Solver, Spare};
+use snic_oracles::fluid as oracle;
 
 const SEED: u64 = 16;
 
@@ -35,8 +36,8 @@ fn users(count: usize, capped: bool) -> Problem {
     Problem::new(&[872_000_000, 10_240], users).expect("valid")
 }
 
-/// DRF in floats, one event at a time, everybody looked at each time.
-fn straightforward_drf(problem: &Problem) -> Vec<f64> {
+/// DRF in floats, one event at a time, with a look at every user for each event.
+fn naive_drf(problem: &Problem) -> Vec<f64> {
     let capacities: Vec<f64> = problem.capacities().iter().map(|&c| c as f64).collect();
     let users: Vec<_> = problem
         .users()
@@ -87,9 +88,9 @@ fn drf(c: &mut Criterion) {
             );
             if count <= 1_000 {
                 group.bench_with_input(
-                    BenchmarkId::new(format!("straightforward {name}"), count),
+                    BenchmarkId::new(format!("naive {name}"), count),
                     &problem,
-                    |b, problem| b.iter(|| straightforward_drf(black_box(problem))),
+                    |b, problem| b.iter(|| naive_drf(black_box(problem))),
                 );
             }
         }
@@ -150,11 +151,11 @@ fn fluid(c: &mut Criterion) {
         if tenants <= 1_000 {
             group.sample_size(10);
             group.bench_with_input(
-                BenchmarkId::new("straightforward level", tenants),
+                BenchmarkId::new("naive level", tenants),
                 &demands,
                 |b, demands| {
                     b.iter(|| {
-                        reference::solve::<f64>(&network, Spare::LevelShares, black_box(demands))
+                        oracle::solve::<f64>(&network, Spare::LevelShares, black_box(demands))
                     });
                 },
             );

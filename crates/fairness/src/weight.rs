@@ -1,16 +1,16 @@
-//! Weights as a type: zero, negative, fractional and NaN weights cannot reach a solver, where they
-//! would starve somebody or never end.
+//! Weights as a type, so that zero, negative, fractional and NaN weights cannot reach a solver: they
+//! would starve a tenant or never terminate.
 
 use serde::{Deserialize, Serialize};
 use snic_domain::limits::TENANT_WEIGHT_MAX;
 
 /// A tenant's weight: a whole number from 1 to [`TENANT_WEIGHT_MAX`]. A tenant of weight 2 gets
-/// twice the share of one of weight 1 where both want more than there is.
+/// twice the share of a tenant of weight 1 if both want more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Weight(u32);
 
-/// A number that is no weight.
+/// A number that is not a valid weight.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("weight {given} is not a whole number from 1 to {TENANT_WEIGHT_MAX}")]
 pub struct InvalidWeight {
@@ -19,10 +19,10 @@ pub struct InvalidWeight {
 }
 
 impl Weight {
-    /// The weight of a tenant that nobody prefers.
+    /// The default weight.
     pub const ONE: Self = Self(1);
 
-    /// Checks and takes the number.
+    /// Checks the number.
     ///
     /// # Errors
     ///
@@ -71,11 +71,11 @@ impl TryFrom<i64> for Weight {
 
 impl TryFrom<f64> for Weight {
     type Error = InvalidWeight;
-    /// Takes whole numbers only; NaN, infinities and fractions are refused.
+    /// Accepts whole numbers only; NaN, infinities and fractions are rejected.
     fn try_from(weight: f64) -> Result<Self, InvalidWeight> {
-        let refused = || InvalidWeight { given: weight.to_string() };
+        let invalid = || InvalidWeight { given: weight.to_string() };
         if weight.fract() != 0.0 || !(1.0..=f64::from(TENANT_WEIGHT_MAX)).contains(&weight) {
-            return Err(refused());
+            return Err(invalid());
         }
         Self::new(weight as u32)
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_in_range_are_weights() {
+    fn whole_numbers_in_range_are_accepted() {
         for good in [1, 2, 999, TENANT_WEIGHT_MAX] {
             assert_eq!(Weight::new(good).map(Weight::get), Ok(good));
             assert_eq!(Weight::try_from(f64::from(good)).map(Weight::get), Ok(good));
@@ -95,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_and_named() {
+    fn other_numbers_are_rejected_and_named() {
         for bad in [0.0, -0.0, -1.0, 0.5, 1.5, 1_000.5, 1e300, f64::NAN, f64::INFINITY] {
-            let error = Weight::try_from(bad).expect_err("no weight");
+            let error = Weight::try_from(bad).expect_err("not a weight");
             assert_eq!(error.given, bad.to_string());
         }
         for bad in [0, -1, i64::MIN, i64::MAX, i64::from(TENANT_WEIGHT_MAX) + 1] {

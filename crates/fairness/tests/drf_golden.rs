@@ -1,12 +1,10 @@
-//! The golden numbers of fair space, on both sides.
+//! Golden numbers of fair space, by the exact solver and by the one in scaled integers.
 
 use num_rational::BigRational;
 use snic_fairness::Weight;
-use snic_fairness::drf::{
-    Fraction, Limit, Problem, User, exact, solve,
-    whole::{self, WholeOutcome},
-};
-use snic_fairness::regions::{divide, divide_exact};
+use snic_fairness::drf::{Fraction, Limit, Problem, User, solve};
+use snic_fairness::regions::divide;
+use snic_oracles::{drf as exact, regions};
 
 fn ratio(n: i64, d: i64) -> BigRational {
     BigRational::new(n.into(), d.into())
@@ -35,7 +33,7 @@ fn expect(problem: &Problem, tasks: &[(i64, i64)], shares: &[(i64, i64)], limits
         assert_eq!(outcome.limit, limits[i], "limit of user {i}");
         assert_eq!(fast.outcomes[i].limit, limits[i], "fast limit of user {i}");
         assert_eq!(fast.outcomes[i].dominant, outcome.dominant, "dominant of user {i}");
-        let missing = &outcome.tasks - fast.tasks(problem, i);
+        let missing = &outcome.tasks - exact::tasks(&fast, problem, i);
         assert!(missing >= ratio(0, 1), "user {i} gets {missing} too much");
         assert!(missing <= &outcome.tasks * ratio(1, 1 << 40), "user {i} misses {missing}");
     }
@@ -106,36 +104,10 @@ fn four_resources() {
 }
 
 #[test]
-fn whole_tasks() {
-    let p = problem(&[9, 18], vec![User::new(&[1, 4]), User::new(&[3, 1])]);
-    let outcome = |tasks, limit| WholeOutcome { tasks, limit };
-    let cpu = Limit::Capacity(0);
-    assert_eq!(whole::solve(&p), Ok(vec![outcome(3, cpu), outcome(2, cpu)]));
-    // With 10 CPUs the fourth task of the first user fits, and a third of the second does not.
-    let p = problem(&[10, 18], vec![User::new(&[1, 4]), User::new(&[3, 1])]);
-    assert_eq!(whole::solve(&p), Ok(vec![outcome(4, cpu), outcome(2, cpu)]));
-    let users = vec![User::new(&[1, 4]).capped(cap(3, 2)), User::new(&[3, 1]), User::new(&[0, 0])];
-    let p = problem(&[9, 18], users);
-    assert_eq!(
-        whole::solve(&p),
-        Ok(vec![outcome(1, Limit::OwnCap), outcome(2, cpu), outcome(0, Limit::AsksNothing)])
-    );
-    // A tie goes to the first.
-    let p = problem(&[3], vec![User::new(&[1]), User::new(&[1])]);
-    assert_eq!(whole::solve(&p), Ok(vec![outcome(2, cpu), outcome(1, cpu)]));
-    // Weighted: two to one.
-    let p = problem(&[9], vec![User::new(&[1]).weighted(weight(2)), User::new(&[1])]);
-    assert_eq!(whole::solve(&p), Ok(vec![outcome(6, cpu), outcome(3, cpu)]));
-    let p = problem(&[1 << 40], vec![User::new(&[1])]);
-    assert_eq!(whole::solve(&p), Err(whole::TooManyTasks));
-}
-
-#[test]
 fn demands_of_zero_capacities_of_zero_and_nobody() {
     // Nobody.
     let p = problem(&[9, 18], vec![]);
     assert!(solve(&p).outcomes.is_empty() && exact::solve(&p).is_empty());
-    assert_eq!(whole::solve(&p), Ok(vec![]));
     // No resources: everybody asks for nothing.
     let p = problem(&[], vec![User::new(&[])]);
     expect(&p, &[(0, 1)], &[(0, 1)], &[Limit::AsksNothing]);
@@ -165,18 +137,6 @@ fn demands_of_zero_capacities_of_zero_and_nobody() {
     let tasks = [zero, zero, zero, zero, zero, (5, 1)];
     let shares = [zero, zero, zero, zero, zero, (1, 1)];
     expect(&p, &tasks, &shares, &limits);
-    let whole: Vec<_> = whole::solve(&p).expect("few").iter().map(|o| (o.tasks, o.limit)).collect();
-    assert_eq!(whole, [0, 0, 0, 0, 0, 5].into_iter().zip(limits).collect::<Vec<_>>());
-}
-
-/// A share of a resource that does not exist is no number: it once compared as equal to every
-/// other, and the user between two alike gave all to the first.
-#[test]
-fn a_user_of_what_is_not_there_does_not_come_between_two_alike() {
-    let p = problem(&[7, 0], vec![User::new(&[1, 0]), User::new(&[0, 1]), User::new(&[1, 0])]);
-    let whole: Vec<_> = whole::solve(&p).expect("few").iter().map(|o| (o.tasks, o.limit)).collect();
-    let first = Limit::Capacity(0);
-    assert_eq!(whole, [(4, first), (0, Limit::Capacity(1)), (3, first)]);
 }
 
 #[test]
@@ -199,9 +159,9 @@ fn the_largest_amounts_do_not_overflow() {
 
 #[test]
 fn regions_go_to_the_largest_remainder_and_ties_to_the_first() {
-    let exact = |shares: &[(i64, i64)], regions| {
+    let exact = |shares: &[(i64, i64)], count| {
         let shares: Vec<_> = shares.iter().map(|&(n, d)| ratio(n, d)).collect();
-        let got = divide_exact(&shares, regions).expect("valid");
+        let got = regions::divide(&shares, count);
         got.iter().map(|r| r.own).collect::<Vec<_>>()
     };
     assert_eq!(exact(&[(1, 3), (1, 3), (1, 3)], 16), [6, 5, 5]);
@@ -211,7 +171,7 @@ fn regions_go_to_the_largest_remainder_and_ties_to_the_first() {
     assert_eq!(exact(&[(0, 1), (1, 1)], 7), [0, 7]);
     assert_eq!(exact(&[], 7), Vec::<u32>::new());
     assert_eq!(exact(&[(1, 2), (1, 2)], 0), [0, 0]);
-    let got = divide_exact(&[ratio(3, 20), ratio(3, 20)], 10).expect("valid");
+    let got = regions::divide(&[ratio(3, 20), ratio(3, 20)], 10);
     assert_eq!((got[0].own, got[0].shared.as_f64(), got[0].spare.as_f64()), (2, 0.0, 0.5));
     assert_eq!((got[1].own, got[1].shared.as_f64(), got[1].spare.as_f64()), (1, 0.5, 0.0));
 }
@@ -232,7 +192,7 @@ fn shares_that_solve_rounded_down_lose_no_region() {
 }
 
 #[test]
-fn regions_refuse_what_is_no_division() {
+fn invalid_divisions_of_regions_are_rejected() {
     use snic_fairness::drf::Share;
     use snic_fairness::regions::{REGIONS_MAX, RegionsError};
     assert_eq!(
@@ -241,8 +201,4 @@ fn regions_refuse_what_is_no_division() {
     );
     let over = REGIONS_MAX + 1;
     assert_eq!(divide(&[], over), Err(RegionsError::TooManyRegions { regions: over }));
-    for bad in [ratio(-1, 2), ratio(3, 2)] {
-        let shares = [ratio(1, 2), bad];
-        assert_eq!(divide_exact(&shares, 4), Err(RegionsError::NotAShare { user: 1 }));
-    }
 }

@@ -1,14 +1,13 @@
-//! The fast side of fair space against the exact one, and what defines DRF: nobody envies, nobody
-//! gains by lying, nothing is left that somebody could use.
+//! The scaled integers of fair space against exact fractions, and the properties of DRF: envy-freeness,
+//! strategy-proofness, Pareto efficiency, sharing incentive.
 
 use num_rational::BigRational;
 use proptest::prelude::*;
 use snic_fairness::Weight;
-use snic_fairness::drf::{
-    Allocation, Fraction, Limit, Problem, Share, Solver, User, exact, exact::ExactOutcome, solve,
-    whole,
-};
-use snic_fairness::regions::{divide, divide_exact};
+use snic_fairness::drf::{Allocation, Fraction, Limit, Problem, Share, Solver, User, solve};
+use snic_fairness::regions::divide;
+use snic_oracles::drf::{self as exact, ExactOutcome};
+use snic_oracles::regions::divide as divide_exact;
 
 fn ratio(n: u64, d: u64) -> BigRational {
     BigRational::new(n.into(), d.into())
@@ -186,37 +185,11 @@ proptest! {
     }
 
     #[test]
-    fn whole_tasks_fit_and_no_further_task_would(problem in problem()) {
-        let Ok(outcomes) = whole::solve(&problem) else {
-            return Ok(()); // demands of 1 against capacities of a million are refused
-        };
-        let free: Vec<u64> = (0..problem.capacities().len()).map(|k| {
-            let taken: u64 = problem.users().iter().zip(&outcomes)
-                .map(|(user, outcome)| user.demand[k] * outcome.tasks).sum();
-            problem.capacities()[k].checked_sub(taken).expect("fits")
-        }).collect();
-        for (user, outcome) in problem.users().iter().zip(&outcomes) {
-            match outcome.limit {
-                Limit::Capacity(k) => prop_assert!(user.demand[k] > free[k]),
-                Limit::OwnCap => {
-                    let cap = user.tasks_max.expect("has a cap");
-                    prop_assert_eq!(outcome.tasks, cap.numerator() / cap.denominator());
-                }
-                Limit::Quota(k) => {
-                    let quota = user.quota[k].expect("has a quota");
-                    prop_assert!((outcome.tasks + 1) * user.demand[k] > quota);
-                }
-                Limit::AsksNothing => prop_assert_eq!(outcome.tasks, 0),
-            }
-        }
-    }
-
-    #[test]
     fn regions_add_up(parts in proptest::collection::vec(0..100_u64, 1..20), regions in 0..64_u32) {
         let sum: u64 = parts.iter().sum::<u64>().max(1);
         let exact: Vec<_> = parts.iter().map(|&part| ratio(part, sum)).collect();
         let fast: Vec<_> = parts.iter().map(|&part| Share::from_ratio(part, sum)).collect();
-        let got = divide_exact(&exact, regions).expect("sums to one");
+        let got = divide_exact(&exact, regions);
         let asked = parts.iter().any(|&part| part > 0);
         prop_assert_eq!(got.iter().map(|r| r.own).sum::<u32>(), if asked { regions } else { 0 });
         for (got, share) in got.iter().zip(&exact) {
@@ -261,44 +234,6 @@ proptest! {
         }
     }
 
-    /// Whole tasks by the definition: at every step the one with the least weighted share among
-    /// those who can place a task, found by looking at everybody.
-    #[test]
-    fn whole_tasks_are_those_of_the_definition(
-        capacities in proptest::collection::vec(0..60_u64, 2),
-        users in proptest::collection::vec(user(2), 1..6),
-    ) {
-        let problem = Problem::new(&capacities, users).expect("valid");
-        let got = whole::solve(&problem).expect("few tasks");
-        let mut free = capacities;
-        let mut tasks = vec![0; problem.users().len()];
-        let mut out = vec![false; tasks.len()];
-        loop {
-            let share = |i: usize| {
-                let user = &problem.users()[i];
-                let k = problem.dominant(i)?;
-                let whole = problem.capacities()[k] * u64::from(user.weight.get());
-                // Without capacity any share is infinite, and no task fits anyway.
-                (whole > 0).then(|| ratio(tasks[i] * user.demand[k], whole))
-            };
-            let next = (0..tasks.len()).filter(|&i| !out[i])
-                .filter_map(|i| Some((share(i)?, i))).min();
-            let Some((_, i)) = next else { break };
-            let user = &problem.users()[i];
-            let held = |k: usize| (tasks[i] + 1) * user.demand[k];
-            let allowed = user.tasks_max
-                .is_none_or(|cap| (tasks[i] + 1) * cap.denominator() <= cap.numerator())
-                && (0..user.quota.len()).all(|k| user.quota[k].is_none_or(|q| held(k) <= q));
-            if !allowed || (0..2).any(|k| user.demand[k] > free[k]) {
-                out[i] = true;
-                continue;
-            }
-            (0..2).for_each(|k| free[k] -= user.demand[k]);
-            tasks[i] += 1;
-        }
-        prop_assert_eq!(got.iter().map(|o| o.tasks).collect::<Vec<_>>(), tasks);
-    }
-
     /// Any shares of regions that sum to at most one: nobody is off by a whole region, and what
     /// is shared or spare accounts for the rest.
     #[test]
@@ -308,7 +243,7 @@ proptest! {
     ) {
         let sum = parts.iter().sum::<u64>() + idle;
         let shares: Vec<_> = parts.iter().map(|&part| ratio(part, sum.max(1))).collect();
-        let got = divide_exact(&shares, regions).expect("at most one");
+        let got = divide_exact(&shares, regions);
         let entitled = shares.iter().fold(ratio(0, 1), |sum, s| sum + s) * ratio(regions.into(), 1);
         let own: u64 = got.iter().map(|r| u64::from(r.own)).sum();
         prop_assert_eq!(ratio(own, 1), entitled.ceil());

@@ -1,15 +1,15 @@
-//! Over long runs the packet-level scheduler and the fluid solver give the same rates.
+//! Over long runs, packet-level DRFQ and the fluid solver give the same rates.
 //!
-//! The packet side: resources that work in parallel, each on one packet at a time and with a little
-//! room to queue. A packet may start when every resource it needs has room; a packet that is refused
-//! leaves half of the room that it sees at all it needs to those behind it, and keeps the other half:
-//! so at every resource those before always meet room sooner than those behind, however many wait.
+//! On the packet side, resources work in parallel, each on one packet at a time and with a short queue.
+//! A packet may start when every resource it needs has queue space. A rejected packet reserves half of
+//! the space that it sees at all its resources and leaves the other half to the packets behind it. So a
+//! packet finds space sooner than the packets behind it at every resource, however many wait.
 
 use proptest::prelude::*;
 use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
-use snic_fairness::drfq::{Charging, Drfq, FlowId};
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Solver, Spare};
+use snic_oracles::drfq::{Charging, Drfq, FlowId};
 
 /// A flow: weight, what a packet costs at each resource, and its load (packets a second; `None`:
 /// always backlogged).
@@ -166,11 +166,11 @@ fn flow(resources: usize) -> impl Strategy<Value = Flow> {
         .prop_map(|(weight, costs, load)| Flow { weight, costs, load })
 }
 
-/// Found by search: the first is behind the last at one of its resources and alone before the second
-/// at the other; where those who are refused keep half of the room and no more, the second and third
-/// take what it should have.
+/// Found by random search: the first flow is behind the last at one of its resources and alone before
+/// the second at the other. If a rejected packet reserved only half of the space once, the second and
+/// third flow would take the first one's share.
 #[test]
-fn who_needs_two_resources_waits_for_neither_longer_than_its_share() {
+fn a_flow_of_two_resources_gets_its_share() {
     let flow = |weight, costs: [u64; 3]| Flow { weight, costs: costs.to_vec(), load: None };
     let flows = [
         flow(1, [200, 200, 0]),
@@ -183,8 +183,6 @@ fn who_needs_two_resources_waits_for_neither_longer_than_its_share() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn long_run_rates_agree_within_two_percent(
         flows in (1..5_usize).prop_flat_map(|k| proptest::collection::vec(flow(k), 1..7))

@@ -4,8 +4,9 @@ use snic_domain::Bandwidth;
 use snic_fairness::Weight;
 use snic_fairness::fluid::{
     Cost, Demand, FlowIndex, InvalidNetwork, Limit, Network, NetworkBuilder, RESOURCES_MAX, Solver,
-    Spare, TenantIndex, WrongDemands, reference,
+    Spare, TenantIndex, WrongDemands,
 };
+use snic_oracles::fluid as oracle;
 
 const GBPS: u64 = 1_000_000_000;
 
@@ -141,9 +142,9 @@ fn a_stopped_flow_leaves_its_tenants_growth_to_the_others() {
     let (got, limits, _) = solve(&network, Spare::LevelShares, &demands);
     assert_eq!(limits[2], Limit::Resource(0));
     assert_eq!(limits[1], Limit::Resource(1));
-    let oracle: Vec<f64> = reference::solve(&network, Spare::LevelShares, &demands);
-    for (got, oracle) in got.iter().zip(oracle) {
-        assert!((*got as f64 - oracle).abs() < 2.0, "{got} instead of {oracle}");
+    let expected: Vec<f64> = oracle::solve(&network, Spare::LevelShares, &demands);
+    for (got, expected) in got.iter().zip(expected) {
+        assert!((*got as f64 - expected).abs() < 2.0, "{got} instead of {expected}");
     }
 }
 
@@ -234,7 +235,7 @@ fn the_largest_numbers_do_not_overflow() {
 }
 
 #[test]
-fn networks_that_make_no_sense_are_refused() {
+fn invalid_networks_are_rejected() {
     let mut builder = NetworkBuilder::new(&[1]);
     builder.flow(TenantIndex(0), &[]);
     let error = builder.clone().build().expect_err("no tenant");
@@ -242,9 +243,9 @@ fn networks_that_make_no_sense_are_refused() {
     let tenant = builder.tenant(Weight::ONE);
     builder.flow(tenant, &[(0, Cost::ONE), (1, Cost::ONE)]);
     let error = builder.build().expect_err("no resource 1");
-    assert_eq!(error.to_string(), "flow 1 uses resource 1, and there are 1 resources");
+    assert_eq!(error.to_string(), "flow 1 uses resource 1, but the network has 1 resources");
     let error = NetworkBuilder::new(&[1; RESOURCES_MAX + 1]).build().expect_err("too many");
-    assert!(error.to_string().starts_with("513 resources are more than the 512"), "{error}");
+    assert!(error.to_string().starts_with("513 resources exceed the limit of 512"), "{error}");
 }
 
 #[test]

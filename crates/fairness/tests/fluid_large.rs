@@ -1,5 +1,5 @@
 //! The fluid solver on cards of realistic size: hundreds of tenants, chains that skip NTs, narrow
-//! and wide resources, against the straightforward solver over floats.
+//! and wide resources, against the naive solver over floats.
 
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -7,8 +7,9 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
 use snic_fairness::fluid::{
-    Cost, Demand, Limit, Network, NetworkBuilder, Solver, Spare, TenantIndex, reference,
+    Cost, Demand, Limit, Network, NetworkBuilder, Solver, Spare, TenantIndex,
 };
+use snic_oracles::fluid as oracle;
 
 /// Slots of a region, beside ingress and egress.
 const SLOTS: usize = 4;
@@ -49,12 +50,12 @@ fn card(seed: u64, tenants: usize, regions: usize, overload: f64) -> Card {
 }
 
 fn expect_agreement(card: &Card, spare: Spare) -> Vec<Limit> {
-    let oracle: Vec<f64> = reference::solve(&card.network, spare, &card.demands);
+    let expected: Vec<f64> = oracle::solve(&card.network, spare, &card.demands);
     let mut solver = Solver::new(card.network.clone(), spare);
     let got = solver.solve(&card.demands).expect("right length");
-    for (flow, (got, oracle)) in got.rates.iter().zip(&oracle).enumerate() {
-        let difference = (got.get() as f64 - oracle).abs();
-        assert!(difference <= 2.0 + oracle * 1e-7, "flow {flow}: {got} instead of {oracle}");
+    for (flow, (got, expected)) in got.rates.iter().zip(&expected).enumerate() {
+        let difference = (got.get() as f64 - expected).abs();
+        assert!(difference <= 2.0 + expected * 1e-7, "flow {flow}: {got} instead of {expected}");
     }
     let one = u128::from(Cost::ONE.raw());
     for (used, &capacity) in card.network.usage(&got.rates).iter().zip(card.network.capacities()) {

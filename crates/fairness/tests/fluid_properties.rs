@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
 use snic_fairness::fluid::{
-    Cost, Demand, FlowIndex, Limit, Network, NetworkBuilder, Solver, Spare, TenantIndex, reference,
+    Cost, Demand, FlowIndex, Limit, Network, NetworkBuilder, Solver, Spare, TenantIndex,
 };
+use snic_oracles::fluid as oracle;
 
 #[derive(Debug, Clone)]
 struct Case {
@@ -75,8 +76,8 @@ proptest! {
         let mut solver = Solver::new(case.network.clone(), spare);
         let fast = solver.solve(&case.demands).expect("right length");
         prop_assert!(fast.guaranteed);
-        let exact: Vec<BigRational> = reference::solve(&case.network, spare, &case.demands);
-        let float: Vec<f64> = reference::solve(&case.network, spare, &case.demands);
+        let exact: Vec<BigRational> = oracle::solve(&case.network, spare, &case.demands);
+        let float: Vec<f64> = oracle::solve(&case.network, spare, &case.demands);
         for (flow, (fast, exact)) in fast.rates.iter().zip(&exact).enumerate() {
             let exact = exact.to_f64().expect("a rate");
             // `trim` takes a bit per second from some, where costs make that much of a difference.

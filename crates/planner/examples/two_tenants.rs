@@ -39,7 +39,7 @@ pub fn run() -> Result<String, Box<dyn Error>> {
         let plan = plan(&ledger, &catalogue, &request)?;
         carry_out(&mut ledger, &catalogue, &name, &plan)?;
         for (chain, why) in plan.mapping.chains().zip(&plan.explanation.chains) {
-            let (instance, how) = (&chain.instances[0], why.embeddings[0].way);
+            let (instance, how) = (&chain.instances[0], why.embeddings[0].kind);
             let slots: Vec<_> = instance.slots.iter().map(|slot| slot.0).collect();
             writeln!(text, "{name}: region {}, slots {slots:?}, {how:?}", instance.region)?;
         }

@@ -1,61 +1,60 @@
-//! Many DAGs at once: first the loads for all of them together, then a place for each.
+//! Places many DAGs at once: first the loads for all of them together, then a placement for each.
 //!
 //! ```text
-//! demands, summed up by NT ── provision ──> loads ── one DAG after the other ──> plans, in order
-//!          ▲                                │ not enough regions
-//!          └──── fewer DAGs ────────────────┘
+//! demands, summed by NT ── provision ──> loads ── DAG by DAG ──> plans, in order
+//!          ▲                          │ not enough regions
+//!          └──── fewer DAGs ──────────┘
 //! ```
 //!
-//! With cuts allowed anywhere a set of DAGs has a place exactly when every NT has the bandwidth of
-//! all nodes that run it (see `search`). So the loads depend on the sums alone, and a batch costs
-//! little more than its DAGs one by one. Those that have something loaded that others share are
-//! placed first, then the longest chains: they find whole what shorter ones would have taken pieces
-//! of.
+//! If chains may be cut anywhere, a set of DAGs can be placed exactly if every NT has the bandwidth of
+//! all nodes that run it (see `search`). So the loads depend on sums alone, and a batch costs little
+//! more than its DAGs one by one. DAGs whose tenant alone may load a bitstream that others share are
+//! placed first, then the longest chains, so that shorter chains do not fragment what they need.
 
 use std::cmp::Reverse;
 
 use snic_domain::{Infeasible, RegionId};
 
-use crate::catalogue::Chain;
+use crate::catalogue::PhysicalChain;
 use crate::plan::{Request, plan_on};
-use crate::provision::{Provision, Wanted};
+use crate::provision::{PendingDag, Provision};
 use crate::{Catalogue, Ledger, Plan, plan};
 
-/// Up to so many DAGs every set of them is tried, the largest first, when not all have a place.
+/// Up to this number of DAGs, every subset is tried, the largest first, if not all of them fit.
 const EVERY_SET_MAX: usize = 10;
-/// DAGs that are tried once more beside those that were chosen by size, where there are too many.
+/// Number of DAGs that are tried again beside those that were chosen by size, in larger batches.
 const SECOND_CHANCES: usize = 32;
-/// Sets that are placed to find out whether memory is enough: some tens of milliseconds at most.
+/// Most subsets that are placed to find out whether memory suffices: at most some tens of milliseconds.
 const TRIES_MAX: usize = 200;
 
-/// Places for many DAGs.
+/// Plans for many DAGs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// For each request, in their order, its plan or why it has none.
+    /// For each request, in order, its plan or the reason why there is none.
     pub results: Vec<Result<Plan, Infeasible>>,
-    /// The order in which the plans are to be carried out, as indices: each is good for the ledger
-    /// in which those before it are held.
+    /// The order in which the plans must be carried out, as indices of requests: each plan is valid
+    /// for the ledger that holds those before it.
     pub order: Vec<usize>,
 }
 
 impl Batch {
-    /// The plans in the order in which they are to be carried out.
+    /// The plans in the order in which they must be carried out.
     pub fn plans(&self) -> impl Iterator<Item = (usize, &Plan)> {
         self.order.iter().filter_map(|at| Some((*at, self.results[*at].as_ref().ok()?)))
     }
 }
 
-/// Finds places for as many DAGs as can be, on as few new regions as can be; changes nothing. The
-/// requests have different names. Those that the ledger holds already come last, as updates.
+/// Places as many DAGs as possible on as few new regions as possible; changes nothing. The requests
+/// have distinct names. DAGs that the ledger holds already are updates and come last.
 ///
-/// Time: O(requests × one plan), and a search for the loads whose steps are bounded.
+/// Time: O(requests × one plan), plus a search for the loads with a bounded number of steps.
 pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_>]) -> Batch {
     let mut provision = Provision::new(ledger, catalogue);
-    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut wanted: Vec<PendingDag> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         let is_new = request.previous.is_none() && ledger.held(request.name).is_none();
         if let Some(demand) = is_new.then(|| provision.demand(request)).flatten() {
-            wanted.push(Wanted { index, demand, nodes: request.dag.nodes().len() });
+            wanted.push(PendingDag { index, demand, nodes: request.dag.nodes().len() });
         }
     }
     let card = (ledger, catalogue);
@@ -67,45 +66,45 @@ pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_
     if batch.order.len() == requests.len() || requests.len() > EVERY_SET_MAX {
         return batch;
     }
-    // Sums know nothing of rows, nor whether a tenant's DAG will really have loaded what others are
-    // to share. For few DAGs both are tried.
+    // Sums ignore table rows, and whether the tenant that may load a shared bitstream really does. Small
+    // batches therefore try both ways.
     let single = one_by_one(card, requests);
     if single.order.len() > batch.order.len() { single } else { batch }
 }
 
-/// Each for itself, in their order.
+/// Places each DAG by itself, in order.
 fn one_by_one(card: (&Ledger, &Catalogue), requests: &[Request<'_>]) -> Batch {
     carry_out(card, requests, (&[], false), Vec::new())
 }
 
-/// Places these with the fewest loads for all of them, and then the others.
+/// Places the chosen DAGs with the fewest loads for all of them, and then the others.
 fn place_first(
     card: (&Ledger, &Catalogue),
     requests: &[Request<'_>],
     provision: &mut Provision<'_>,
-    chosen: &[&Wanted],
+    chosen: &[&PendingDag],
 ) -> Batch {
     let loads = provision.loads(chosen);
-    let mut order: Vec<&Wanted> = chosen.to_vec();
+    let mut order: Vec<&PendingDag> = chosen.to_vec();
     order.sort_by_key(|w| {
-        let opens = loads.iter().any(|(_, chain)| provision.opens(&w.demand, chain));
+        let unlocks = loads.iter().any(|(_, chain)| provision.unlocks(&w.demand, chain));
         let has_own = provision.has_own(&w.demand);
         let size = (Reverse(w.nodes), Reverse(w.demand.kbps));
-        (Reverse(opens), has_own, size, w.index)
+        (Reverse(unlocks), has_own, size, w.index)
     });
     let first: Vec<usize> = order.iter().map(|wanted| wanted.index).collect();
     let is_thrifty = order.iter().any(|wanted| wanted.demand.has_memory);
     carry_out(card, requests, (&first, is_thrifty), loads)
 }
 
-/// Memory is no sum: each tenant pays for each NT instance that it uses. So where NTs keep state,
-/// the sets that the sums allow are placed, until none is left that could be better than the best:
-/// more DAGs, or as many on fewer new regions.
+/// Memory does not follow from sums: each tenant pays for each NT instance that it uses. So if NTs keep
+/// state, the subsets that the sums allow are placed until none is left that could be better than the
+/// best: more DAGs, or as many on fewer new regions.
 fn best_tried(
     card: (&Ledger, &Catalogue),
     requests: &[Request<'_>],
     provision: &mut Provision<'_>,
-    mut wanted: Vec<Wanted>,
+    mut wanted: Vec<PendingDag>,
 ) -> Batch {
     let new_regions =
         |batch: &Batch| batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>();
@@ -135,24 +134,24 @@ fn best_tried(
     best
 }
 
-/// All sets of so many, the largest first.
+/// All subsets of `count` DAGs, the largest first.
 fn sets(count: usize) -> Vec<u32> {
     let mut sets: Vec<u32> = (0..1u32 << count).collect();
     sets.sort_by_key(|set| (Reverse(set.count_ones()), *set));
     sets
 }
 
-fn members(wanted: &[Wanted], set: u32) -> Vec<&Wanted> {
+fn members(wanted: &[PendingDag], set: u32) -> Vec<&PendingDag> {
     let all = wanted.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
     all.map(|(_, wanted)| wanted).collect()
 }
 
-/// Places the `first` and then the others, each on what those before it left.
+/// Places the `first` and then the others, each on the capacity that those before it left.
 fn carry_out(
     (ledger, catalogue): (&Ledger, &Catalogue),
     requests: &[Request<'_>],
     (first, is_thrifty): (&[usize], bool),
-    loads: Vec<(RegionId, &Chain)>,
+    loads: Vec<(RegionId, &PhysicalChain)>,
 ) -> Batch {
     let mut batch = Batch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
     let mut is_first = vec![false; requests.len()];
@@ -171,9 +170,9 @@ fn carry_out(
     batch
 }
 
-/// The DAGs that have a place together: as many as can be.
-fn choose(provision: &mut Provision<'_>, mut wanted: Vec<Wanted>) -> Vec<Wanted> {
-    if provision.is_enough(&wanted.iter().collect::<Vec<_>>()) {
+/// As many DAGs as can be placed together.
+fn choose(provision: &mut Provision<'_>, mut wanted: Vec<PendingDag>) -> Vec<PendingDag> {
+    if provision.has_place_for(&wanted.iter().collect::<Vec<_>>()) {
         return wanted;
     }
     wanted.sort_by_key(|w| (provision.weight(&w.demand), w.index));
@@ -181,7 +180,7 @@ fn choose(provision: &mut Provision<'_>, mut wanted: Vec<Wanted>) -> Vec<Wanted>
         return largest_set(provision, wanted);
     }
     let fits = |provision: &mut Provision<'_>, count: usize| {
-        provision.is_enough(&wanted[..count].iter().collect::<Vec<_>>())
+        provision.has_place_for(&wanted[..count].iter().collect::<Vec<_>>())
     };
     let (mut most, mut over) = (0, wanted.len());
     while over - most > 1 {
@@ -191,16 +190,16 @@ fn choose(provision: &mut Provision<'_>, mut wanted: Vec<Wanted>) -> Vec<Wanted>
     let rest = wanted.split_off(most);
     for more in rest.into_iter().take(SECOND_CHANCES) {
         wanted.push(more);
-        if !provision.is_enough(&wanted.iter().collect::<Vec<_>>()) {
+        if !provision.has_place_for(&wanted.iter().collect::<Vec<_>>()) {
             wanted.pop();
         }
     }
     wanted
 }
 
-/// The largest set with a place; among those of a size the one that takes the fewest loads, and
-/// then the one with the lightest DAGs.
-fn largest_set(provision: &mut Provision<'_>, wanted: Vec<Wanted>) -> Vec<Wanted> {
+/// The largest subset that can be placed; among subsets of one size the one with the fewest loads, then
+/// the one with the smallest DAGs.
+fn largest_set(provision: &mut Provision<'_>, wanted: Vec<PendingDag>) -> Vec<PendingDag> {
     let mut chosen: Option<(u32, usize)> = None;
     for set in sets(wanted.len()) {
         let most = match chosen {
@@ -217,20 +216,20 @@ fn largest_set(provision: &mut Provision<'_>, wanted: Vec<Wanted>) -> Vec<Wanted
     (0u32..).zip(wanted).filter(|(i, _)| chosen >> i & 1 == 1).map(|(_, wanted)| wanted).collect()
 }
 
-/// The card as it is when the plans before are carried out.
+/// The card after the earlier plans of the batch.
 struct Scratch<'a> {
     ledger: Ledger,
     catalogue: &'a Catalogue,
-    /// What is still to be loaded.
-    loads: Vec<(RegionId, &'a Chain)>,
+    /// Loads that are still to be made.
+    loads: Vec<(RegionId, &'a PhysicalChain)>,
     is_thrifty: bool,
 }
 
 impl Scratch<'_> {
     fn place(&mut self, request: &Request<'_>) -> Result<Plan, Infeasible> {
         let tenant = &request.name.tenant;
-        // A DAG that may not have it loaded may have shared what the region holds meanwhile.
-        let usable = |(region, chain): &&(RegionId, &Chain)| {
+        // Meanwhile a DAG whose tenant may not load it may share the current content of the region.
+        let usable = |(region, chain): &&(RegionId, &PhysicalChain)| {
             chain.bitstream.is_loadable_by(tenant) && self.ledger.is_unused(*region)
         };
         let loads: Vec<_> = self.loads.iter().filter(usable).copied().collect();

@@ -1,7 +1,7 @@
-//! What could be loaded for a part of a chain: prebuilt bitstreams, and the regions they fit in.
+//! Loads that could serve a part of a chain: prebuilt bitstreams, and the regions that they fit.
 //!
-//! Regions of one kind and size are alike, so that only the first of them is tried; a victim whose
-//! content could itself serve the DAG is told apart from one whose content could not.
+//! Regions of one kind and size are interchangeable, so only the first of them is tried. A victim whose
+//! content could itself serve the DAG is in a class of its own.
 
 use std::cmp::Reverse;
 
@@ -9,39 +9,39 @@ use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Area, ByteSize, RegionId, RegionKind, RegionProfile};
 
-use crate::catalogue::{Chain, NtKey};
+use crate::catalogue::{NtKey, PhysicalChain};
 use crate::plan::Job;
 use crate::view::{View, fresh_capacity};
 
-/// Regions that can be loaded and are alike.
+/// Interchangeable regions that can be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Class {
     kind: RegionKind,
     area: Area,
     bitstream_max: ByteSize,
-    /// Whether they hold something that nobody uses.
+    /// Whether they hold a bitstream that no DAG uses.
     pub(crate) victim: bool,
-    /// What they hold could serve the DAG.
+    /// Whether their content could serve the DAG.
     useful: bool,
     /// As bits.
     pub(crate) regions: u32,
 }
 
 impl Class {
-    pub(crate) fn takes(&self, chain: &Chain) -> bool {
+    pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
         let (kind, area, bitstream_max) = (self.kind, self.area, self.bitstream_max);
         fits_region(&RegionProfile { kind, area, bitstream_max }, chain)
     }
 }
 
 /// Whether a region is of the right kind and large enough for a chain.
-pub(crate) fn fits_region(region: &RegionProfile, chain: &Chain) -> bool {
+pub(crate) fn fits_region(region: &RegionProfile, chain: &PhysicalChain) -> bool {
     region.kind == chain.bitstream.region_kind
         && chain.bitstream.size <= region.bitstream_max
         && chain.area.is_some_and(|area| region.area.fits(area))
 }
 
-/// The classes of all regions that can be loaded, free before victims, those that could serve last.
+/// The classes of all regions that can be loaded: free ones before victims, useful victims last.
 pub(crate) fn classes(view: &View<'_>) -> SmallVec<[Class; 4]> {
     let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
     let profile = view.job.ledger.profile();
@@ -76,38 +76,41 @@ pub(crate) fn classes(view: &View<'_>) -> SmallVec<[Class; 4]> {
 /// A bitstream that could be loaded into regions of a class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
-    pub(crate) chain: &'a Chain,
+    pub(crate) chain: &'a PhysicalChain,
     pub(crate) class: usize,
     pub(crate) victim: bool,
     /// Area left unused, in thousandths.
     pub(crate) unused: u32,
     /// How many nodes of the DAG have their NT in it.
     covers: usize,
-    /// What it serves of what was asked for, in kbit/s.
+    /// Bandwidth of the requested NTs that it serves, in kbit/s.
     pub(crate) capacity: u64,
 }
 
-/// Whether the job's tenant may have this bitstream loaded on this card at all.
-pub(crate) fn is_loadable(job: &Job<'_>, chain: &Chain) -> bool {
+/// Whether the job's tenant may load this bitstream on this card.
+pub(crate) fn is_loadable(job: &Job<'_>, chain: &PhysicalChain) -> bool {
     chain.area.is_some()
         && chain.bitstream.is_loadable_by(job.tenant())
         && chain.bitstream.card_model == job.ledger.profile().model
 }
 
-/// The bitstreams that hold `keys` and may be loaded, by id.
-pub(crate) fn bitstreams<'a>(job: &Job<'a>, keys: &[NtKey]) -> impl Iterator<Item = &'a Chain> {
+/// The bitstreams that contain `keys` and may be loaded, by id.
+pub(crate) fn bitstreams<'a>(
+    job: &Job<'a>,
+    keys: &[NtKey],
+) -> impl Iterator<Item = &'a PhysicalChain> {
     let rarest = keys.iter().map(|key| job.catalogue.holders(*key)).min_by_key(|list| list.len());
     let mask = keys.iter().fold(0, |mask, key| mask | key.bit());
     rarest
         .unwrap_or_default()
         .iter()
         .map(AsRef::as_ref)
-        .filter(move |chain: &&Chain| chain.mask & mask == mask && is_loadable(job, chain))
+        .filter(move |chain: &&PhysicalChain| chain.mask & mask == mask && is_loadable(job, chain))
         .filter(move |chain| chain.holds(keys))
 }
 
-/// All loads that could serve `keys`, the best first: those that cover most of what else the DAG
-/// needs, free regions before victims, then the least area unused, the largest capacity, ids.
+/// All loads that could serve `keys`, the best first: those that cover most nodes of the DAG, free
+/// regions before victims, least unused area, largest capacity, id.
 pub(crate) fn candidates<'a>(
     view: &View<'a>,
     classes: &[Class],
@@ -125,13 +128,13 @@ pub(crate) fn candidates<'a>(
             found.push(Candidate { chain, class: index, victim, unused, covers, capacity });
         }
     }
-    // Stable: bitstreams come by id and classes in their order.
+    // The sort is stable: bitstreams come by id, classes in their order.
     found.sort_by_key(|c| (Reverse(c.covers), c.victim, c.unused, Reverse(c.capacity)));
     found
 }
 
-/// What of a region a chain leaves unused, in thousandths.
-pub(crate) fn unused_permille(region: Area, chain: &Chain) -> u32 {
+/// Part of a region that a chain leaves unused, in thousandths.
+pub(crate) fn unused_permille(region: Area, chain: &PhysicalChain) -> u32 {
     1_000u32.saturating_sub(region.fill_permille(chain.area.unwrap_or_default()))
 }
 

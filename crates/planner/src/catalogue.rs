@@ -1,10 +1,9 @@
-//! What exists to map with: NT types and bitstreams by id.
+//! The NT types and bitstreams that a plan may use, by id.
 //!
-//! Planning asks two things of it over and over: "is this the NT of that slot?" and "which
-//! bitstreams hold this NT?". So every NT has a key of 64 bits that compares at once, every
-//! bitstream is kept with what its NTs add up to, and an index leads from a key to its bitstreams.
-//! State: O(NTs + slots of all bitstreams). Inserting or removing costs O(log n) and, for each slot,
-//! the length of that NT's entry in the index.
+//! Planning asks two questions often: "is this the NT of that slot?" and "which bitstreams contain this
+//! NT?". So every NT has a key of 64 bits, every bitstream is stored with the sums over its NTs, and an
+//! index maps a key to its bitstreams. Memory: O(NTs + slots of all bitstreams). Inserting and removing
+//! take O(log n) plus, for each slot, the length of that NT's entry in the index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +14,11 @@ use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, Digest, NtType, NtTypeId, TenantId,
 };
 
-use crate::changes::Changes;
+use crate::changes::ChangeCounter;
 
-/// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so that a
-/// ledger and a catalogue never have to agree on a numbering. To collide with another's NT a
-/// tenant would have to find an id by 2^64 tries.
+/// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so a ledger and
+/// a catalogue need not agree on a numbering. To collide with another tenant's NT, a tenant would have to
+/// find an id by 2^64 attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NtKey(u64);
 
@@ -29,7 +28,7 @@ impl NtKey {
         Self(u64::from(words[0]) << 32 | u64::from(words[1]))
     }
 
-    /// One bit of 64, for a quick "certainly not in there".
+    /// One bit of 64, for a fast negative membership test.
     pub(crate) const fn bit(self) -> u64 {
         1 << (self.0 & 63)
     }
@@ -39,25 +38,25 @@ impl NtKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChainSlot {
     pub(crate) key: NtKey,
-    /// Zero where the catalogue does not know the NT.
+    /// Zero if the catalogue does not know the NT.
     pub(crate) bandwidth_max: Bandwidth,
     /// In whole pages, for each tenant.
     pub(crate) memory: ByteSize,
 }
 
-/// A bitstream with what its NTs add up to.
+/// A bitstream with the sums over its NTs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chain {
+pub(crate) struct PhysicalChain {
     pub(crate) bitstream: Bitstream,
     pub(crate) slots: SmallVec<[ChainSlot; CHAIN_SLOTS_MAX]>,
-    /// The area of its NTs together; `None` where it cannot be loaded: an NT is unknown, or there
-    /// are none or more than a region's wrapper has slots for.
+    /// Area of its NTs together; `None` if it cannot be loaded because an NT is unknown, or because it has
+    /// no NTs or more than a region has slots.
     pub(crate) area: Option<Area>,
     /// The bits of its keys.
     pub(crate) mask: u64,
 }
 
-impl Chain {
+impl PhysicalChain {
     pub(crate) fn new(bitstream: Bitstream, catalogue: &Catalogue) -> Self {
         let mut slots: SmallVec<[ChainSlot; CHAIN_SLOTS_MAX]> = SmallVec::new();
         let mut area = Some(Area::default());
@@ -77,13 +76,13 @@ impl Chain {
         Self { bitstream, slots, area, mask }
     }
 
-    /// Whether its slots hold `keys` in this order, others between them or not.
+    /// Whether its slots contain `keys` in this order, possibly with others between them.
     pub(crate) fn holds(&self, keys: &[NtKey]) -> bool {
         self.prefix_held(keys) == keys.len()
     }
 
-    /// How many of the first `keys` its slots hold in this order. Taking the first slot that
-    /// matches is never worse than taking a later one.
+    /// How many of the first `keys` its slots contain in this order. Taking the first slot that matches
+    /// is never worse than taking a later one.
     pub(crate) fn prefix_held(&self, keys: &[NtKey]) -> usize {
         self.slots.iter().fold(0, |found, slot| {
             found + usize::from(keys.get(found).is_some_and(|key| *key == slot.key))
@@ -91,7 +90,7 @@ impl Chain {
     }
 }
 
-/// Memory is given out in pages, so that is how it is counted.
+/// Rounds up to whole pages, the unit in which memory is allocated.
 pub(crate) fn whole_pages(size: ByteSize) -> ByteSize {
     let page = PAGE_SIZE.get();
     ByteSize::from_bytes(size.get().div_ceil(page).saturating_mul(page))
@@ -110,14 +109,14 @@ impl KnownNt {
     }
 }
 
-/// What exists to map with: NT types and bitstreams by id.
+/// The NT types and bitstreams that a plan may use, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Catalogue {
     nts: BTreeMap<NtTypeId, KnownNt>,
-    bitstreams: BTreeMap<BitstreamId, Arc<Chain>>,
-    /// The bitstreams that hold an NT, by id, each once.
-    holders: BTreeMap<NtKey, Vec<Arc<Chain>>>,
-    changes: Changes,
+    bitstreams: BTreeMap<BitstreamId, Arc<PhysicalChain>>,
+    /// By NT: the bitstreams that contain it, by id, each once.
+    holders: BTreeMap<NtKey, Vec<Arc<PhysicalChain>>>,
+    changes: ChangeCounter,
 }
 
 impl Catalogue {
@@ -126,15 +125,15 @@ impl Catalogue {
         Self::default()
     }
 
-    /// How often something changed in it.
+    /// Number of changes so far.
     pub const fn changes(&self) -> u64 {
         self.changes.get()
     }
 
-    /// Adds an NT type, or replaces the one with its id, which is returned. A ledger keeps the
-    /// figures it took when a region's content was set: types are immutable once registered.
+    /// Adds an NT type, or replaces the one with the same id and returns it. Registered types are
+    /// immutable: a ledger keeps the numbers from the time at which a region's content was set.
     pub fn insert_nt(&mut self, nt: NtType) -> Option<NtType> {
-        self.changes.count();
+        self.changes.increment();
         let id = nt.id.clone();
         let key = NtKey::of(&id);
         let before = self.nts.insert(id, KnownNt { nt, key });
@@ -142,9 +141,9 @@ impl Catalogue {
         before.map(|known| known.nt)
     }
 
-    /// Removes an NT type. Bitstreams that hold it stay, but cannot be loaded by a plan any more.
+    /// Removes an NT type. Bitstreams that contain it stay, but no plan loads them any more.
     pub fn remove_nt(&mut self, id: &NtTypeId) -> Option<NtType> {
-        self.changes.count();
+        self.changes.increment();
         let removed = self.nts.remove(id)?;
         self.resolve_again(removed.key);
         Some(removed.nt)
@@ -160,12 +159,12 @@ impl Catalogue {
         self.nts.values().map(|known| &known.nt)
     }
 
-    /// Adds a bitstream, or replaces the one with its id, which is returned. Its NTs may become
-    /// known later; until then no plan loads it.
+    /// Adds a bitstream, or replaces the one with the same id and returns it. Its NTs may be added later;
+    /// until then no plan loads it.
     pub fn insert_bitstream(&mut self, bitstream: Bitstream) -> Option<Bitstream> {
-        self.changes.count();
+        self.changes.increment();
         let before = self.remove_bitstream(&bitstream.id);
-        let chain = Arc::new(Chain::new(bitstream, self));
+        let chain = Arc::new(PhysicalChain::new(bitstream, self));
         for slot in &chain.slots {
             let list = self.holders.entry(slot.key).or_default();
             if let Err(at) = list.binary_search_by(|c| c.bitstream.id.cmp(&chain.bitstream.id)) {
@@ -176,9 +175,9 @@ impl Catalogue {
         before
     }
 
-    /// Removes a bitstream. Regions that hold it are not touched.
+    /// Removes a bitstream. Regions that hold it are not changed.
     pub fn remove_bitstream(&mut self, id: &BitstreamId) -> Option<Bitstream> {
-        self.changes.count();
+        self.changes.increment();
         let chain = self.bitstreams.remove(id)?;
         for slot in &chain.slots {
             if let Some(list) = self.holders.get_mut(&slot.key) {
@@ -202,11 +201,11 @@ impl Catalogue {
     }
 
     /// All bitstreams, by id.
-    pub(crate) fn chains(&self) -> impl Iterator<Item = &Chain> {
+    pub(crate) fn chains(&self) -> impl Iterator<Item = &PhysicalChain> {
         self.bitstreams.values().map(AsRef::as_ref)
     }
 
-    /// The keys of all NT types, rising.
+    /// The keys of all NT types, in ascending order.
     pub(crate) fn nt_keys(&self) -> impl Iterator<Item = NtKey> {
         let mut keys: Vec<NtKey> = self.nts.values().map(|known| known.key).collect();
         keys.sort_unstable();
@@ -217,25 +216,25 @@ impl Catalogue {
         self.nts.get(id)
     }
 
-    /// The NT, if `tenant` may use it. Absent and not visible look the same.
+    /// The NT, if it exists and `tenant` may use it.
     pub(crate) fn usable_nt(&self, id: &NtTypeId, tenant: &TenantId) -> Option<&KnownNt> {
         self.nts.get(id).filter(|known| known.nt.is_visible_to(tenant))
     }
 
-    /// The bitstreams that hold `key`, by id.
-    pub(crate) fn holders(&self, key: NtKey) -> &[Arc<Chain>] {
+    /// The bitstreams that contain `key`, by id.
+    pub(crate) fn holders(&self, key: NtKey) -> &[Arc<PhysicalChain>] {
         self.holders.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// A chain as a ledger keeps it: the catalogue's own where it has this very bitstream.
-    pub(crate) fn chain(&self, bitstream: &Bitstream) -> Arc<Chain> {
+    /// The chain of a bitstream, shared with the catalogue if the catalogue has the same bitstream.
+    pub(crate) fn chain(&self, bitstream: &Bitstream) -> Arc<PhysicalChain> {
         match self.bitstreams.get(&bitstream.id) {
             Some(chain) if chain.bitstream == *bitstream => Arc::clone(chain),
-            _ => Arc::new(Chain::new(bitstream.clone(), self)),
+            _ => Arc::new(PhysicalChain::new(bitstream.clone(), self)),
         }
     }
 
-    /// After an NT came, went or changed: its bitstreams' sums are made anew.
+    /// Recomputes the sums of all bitstreams that contain an NT after it was added, removed or replaced.
     fn resolve_again(&mut self, key: NtKey) {
         let stale: Vec<Bitstream> =
             self.holders(key).iter().map(|chain| chain.bitstream.clone()).collect();

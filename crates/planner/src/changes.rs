@@ -1,25 +1,25 @@
-//! How often something changed, so that a search that failed need not be made again before.
+//! Counts changes, so that a search that failed is not repeated before something changes.
 
-/// A count of changes. It is no part of what is counted: two counts are always equal.
+/// A count of changes. It is not part of the value that it counts for: two counters are always equal.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Changes(u64);
+pub(crate) struct ChangeCounter(u64);
 
-impl Changes {
-    /// One more.
-    pub(crate) const fn count(&mut self) {
+impl ChangeCounter {
+    /// Counts one change.
+    pub(crate) const fn increment(&mut self) {
         self.0 += 1;
     }
 
-    /// How many so far.
+    /// Number of changes so far.
     pub(crate) const fn get(self) -> u64 {
         self.0
     }
 }
 
-impl PartialEq for Changes {
+impl PartialEq for ChangeCounter {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Changes {}
+impl Eq for ChangeCounter {}

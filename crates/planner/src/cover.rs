@@ -1,4 +1,4 @@
-//! Which loads would do, if every node may be a part of its own: see the head of `search`.
+//! Finds sets of loads that suffice if every node may be a part of its own: see the head of `search`.
 
 use smallvec::SmallVec;
 
@@ -6,35 +6,35 @@ use crate::candidates::{Candidate, candidates};
 use crate::catalogue::NtKey;
 use crate::search::{PlannedLoad, Search};
 
-/// What came of trying sets of loads.
+/// The result of trying sets of loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cover {
-    /// One was found, and taken.
+pub(crate) enum CoverResult {
+    /// A set was found and accepted.
     Found,
-    /// There is none, or none that was taken.
+    /// No set exists, or none was accepted.
     None,
-    /// The steps were used up.
+    /// The step budget is used up.
     GaveUp,
 }
 
-/// What can be loaded for one NT of the DAG.
-struct Need<'a> {
+/// Demand for one NT of the DAG, and the loads that serve it.
+struct NtNeed<'a> {
     key: NtKey,
-    /// What all nodes that run it need together, in kbit/s.
+    /// Demand of all nodes that run it together, in kbit/s.
     demand: u64,
     candidates: Vec<Candidate<'a>>,
-    /// The most that one load serves, in kbit/s.
+    /// Most that one load serves, in kbit/s.
     best: u64,
 }
 
 /// All NTs of the DAG, each once.
-struct Needs<'a> {
-    needs: SmallVec<[Need<'a>; 8]>,
-    /// The most NTs of the DAG that one load has.
+struct NtNeeds<'a> {
+    needs: SmallVec<[NtNeed<'a>; 8]>,
+    /// Most NTs of the DAG that one load contains.
     widest: u64,
 }
 
-impl<'a> Needs<'a> {
+impl<'a> NtNeeds<'a> {
     fn of(search: &Search<'a, '_>) -> Self {
         let job = search.view.job;
         let mut widest = 0;
@@ -51,7 +51,7 @@ impl<'a> Needs<'a> {
                     widest = widest.max(covered as u64);
                 }
                 let best = candidates.iter().map(|c| c.capacity).max().unwrap_or(0);
-                Need { key, demand: job.kbps.saturating_mul(nodes), candidates, best }
+                NtNeed { key, demand: job.kbps.saturating_mul(nodes), candidates, best }
             })
             .collect();
         Self { needs, widest }
@@ -59,29 +59,29 @@ impl<'a> Needs<'a> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// Tries sets of at most `most` loads with which no NT is short, until `accept` takes one.
-    /// While it looks at one, the view has these loads.
+    /// Tries sets of at most `most` loads with which no NT is short, until `accept` returns `true`.
+    /// During that call the view contains these loads.
     pub(crate) fn cover(
         &mut self,
         steps: u32,
         most: usize,
         accept: &mut dyn FnMut(&mut Self) -> bool,
-    ) -> Cover {
+    ) -> CoverResult {
         self.cover_steps = steps;
         self.cover_most = most;
         if !self.is_anything_short() {
-            return if accept(self) { Cover::Found } else { Cover::None };
+            return if accept(self) { CoverResult::Found } else { CoverResult::None };
         }
-        let needs = Needs::of(self);
+        let needs = NtNeeds::of(self);
         let found = self.cover_from(&needs, None, accept);
         match (found, self.cover_steps) {
-            (true, _) => Cover::Found,
-            (false, 0) => Cover::GaveUp,
-            (false, _) => Cover::None,
+            (true, _) => CoverResult::Found,
+            (false, 0) => CoverResult::GaveUp,
+            (false, _) => CoverResult::None,
         }
     }
 
-    /// Whether loads are needed at all: asked of every plan, so it gathers nothing.
+    /// Whether loads are needed at all. Every plan calls this, so it allocates nothing.
     pub(crate) fn is_anything_short(&self) -> bool {
         let keys = &self.view.job.keys;
         (0..keys.len()).filter(|i| !keys[..*i].contains(&keys[*i])).any(|i| {
@@ -91,11 +91,11 @@ impl<'a> Search<'a, '_> {
         })
     }
 
-    /// `last` is the load that was made just before and for which NT: loads for one NT are tried
-    /// in the order of the candidates only, since they are sets.
+    /// `last` is the NT and the candidate of the load made just before. Loads form sets, so loads for
+    /// one NT are tried only in the order of the candidates.
     fn cover_from(
         &mut self,
-        needs: &Needs<'a>,
+        needs: &NtNeeds<'a>,
         last: Option<(NtKey, usize)>,
         accept: &mut dyn FnMut(&mut Self) -> bool,
     ) -> bool {
@@ -128,10 +128,10 @@ impl<'a> Search<'a, '_> {
         false
     }
 
-    /// The first NT that has less left, over all regions, than it needs; `Some(None)` where none is
-    /// short, `None` where so many are that no loads of `regions` regions could be enough: a load
-    /// serves at most `widest` NTs, each with at most `best`.
-    fn short_of<'n>(&self, needs: &'n Needs<'a>, regions: u64) -> Option<Option<&'n Need<'a>>> {
+    /// The first NT that has less left in all regions than it needs; `Some(None)` if no NT is short;
+    /// `None` if so many are short that loads into `regions` regions cannot suffice, since a load serves
+    /// at most `widest` NTs, each with at most `best`.
+    fn short_of<'n>(&self, needs: &'n NtNeeds<'a>, regions: u64) -> Option<Option<&'n NtNeed<'a>>> {
         let mut first = None;
         let mut shares = 0u64;
         for need in &needs.needs {

@@ -1,25 +1,24 @@
 //! Sequential or parallel: how the forks of a DAG are executed (SuperNIC, 4.2 and Fig. 4).
 //!
-//! A packet passes stages; each further stage is one more pass of the scheduler. Within a stage the
-//! branches run side by side and all join before the next, so an order `a before b` is kept exactly
-//! when `a` has an earlier stage, or an earlier place in the same branch.
+//! A packet passes stages; each further stage is one more scheduler pass. Within a stage the branches run
+//! in parallel and join before the next stage. So the order `a before b` is kept exactly if `a` is in
+//! an earlier stage, or earlier in the same branch.
 //!
-//! The maximal linear runs, cut at forks and joins, have levels: the longest path of runs to them.
-//! A staging cuts the levels into intervals. What is connected within an interval becomes one
-//! branch, flattened in topological order; so one interval over all levels is the sequential form
-//! S1, an interval for each level is the parallel form with every run a branch of its own, and
-//! what lies between flattens only those forks that do not repay the pass they cost. Latency:
+//! Cut at forks and joins, a DAG consists of linear runs. The level of a run is the longest path of runs
+//! to it. A staging divides the levels into intervals; each connected component within an interval
+//! becomes one branch, flattened in topological order. One interval over all levels is the sequential
+//! form S1. One interval for each level is the parallel form with every run as a branch. Stagings in
+//! between flatten the forks that do not save as much as their pass costs. Latency:
 //!
 //! ```text
 //! core + pass · (stages - 1) + Σ over stages of the longest branch's Σ d
 //! ```
 //!
-//! The best staging with a parallel stage is found by dynamic programming over the levels' bounds,
-//! with every run as early and then as late as it can be: O(levels² · nodes), and a DAG without a
-//! fork has one level. For a diamond of one entry that is
-//! core + 2 passes + 3 d: both sides of the fork must wait for the node before it. SuperNIC's S2
-//! with one further pass (Fig. 11: 65 + 3 d) is the same rule for its DAG-a, whose NT3 does not
-//! wait for NT1; the tests have both.
+//! Dynamic programming over the bounds of the levels finds the best staging with a parallel stage, with
+//! every run as early as possible and then as late as possible, in O(levels² · nodes). For a diamond
+//! with one entry the latency is core + 2 passes + 3 d, because both sides of the fork wait for the
+//! node before it. SuperNIC's S2 with one further pass (Fig. 11: 65 + 3 d) follows from the same rule for
+//! its DAG-a, whose NT3 does not wait for NT1. The tests contain both.
 
 use smallvec::SmallVec;
 use snic_domain::limits::{DAG_NODES_MAX, FORK_BRANCHES_MAX};
@@ -31,14 +30,14 @@ pub(crate) type Nodes = SmallVec<[u8; 8]>;
 /// One stage: its branches.
 pub(crate) type Branches = SmallVec<[Nodes; FORK_BRANCHES_MAX]>;
 
-/// What a pass and the core cost on a card.
+/// Latency of a scheduler pass and of the core of a card, in cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PassCost {
     pub(crate) core: u64,
     pub(crate) pass: u64,
 }
 
-/// Stages of branches, with the latency of an unloaded card.
+/// Stages of branches, with the latency on an unloaded card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Staging {
     pub(crate) stages: Vec<Branches>,
@@ -95,14 +94,13 @@ impl Graph {
         self.order.iter().copied().filter(|n| set >> n & 1 == 1).collect()
     }
 
-    /// Whether the order of `nodes` is the only one there is.
+    /// Whether no other order of `nodes` is possible.
     pub(crate) fn is_linear(&self, nodes: &[u8]) -> bool {
         nodes.windows(2).all(|w| self.successors[usize::from(w[0])] >> w[1] & 1 == 1)
     }
 
-    /// An order of `nodes` that follows `wanted` (which node could stand next in a chain of
-    /// slots), if the partial order allows it: at each slot the first node that is wanted and
-    /// ready.
+    /// An order of `nodes` along a chain of slots, if the partial order allows one: at each slot the
+    /// first node that is ready and that `wanted` accepts for the slot.
     pub(crate) fn order_along<S: Copy>(
         &self,
         nodes: &[u8],
@@ -129,7 +127,7 @@ impl Graph {
         Staging { stages: vec![SmallVec::from_iter([all])], latency }
     }
 
-    /// The set of nodes at each level of runs, each run as early or as late as it can be.
+    /// The set of nodes at each level of runs, each run as early or as late as possible.
     fn levels(&self, late: bool) -> SmallVec<[u64; 8]> {
         let (before, after) = match late {
             false => (&self.predecessors, &self.successors),
@@ -155,8 +153,8 @@ impl Graph {
         sets
     }
 
-    /// What hangs together in `set`, flattened; by first node. At most as many as a stage has
-    /// branches: where there are more, the shortest are put one after the other.
+    /// The connected components of `set`, flattened; by first node. If there are more than a stage has
+    /// branches, the shortest are put one after the other.
     fn branches(&self, set: u64) -> Branches {
         let mut rest = set;
         let mut parts: SmallVec<[u64; FORK_BRANCHES_MAX]> = SmallVec::new();
@@ -175,7 +173,7 @@ impl Graph {
         parts.iter().map(|part| self.flatten(*part)).collect()
     }
 
-    /// Longest first, each to the branch that is shortest so far.
+    /// Assigns components to branches, longest first, each to the branch that is shortest so far.
     fn pack(&self, parts: &mut SmallVec<[u64; FORK_BRANCHES_MAX]>) {
         if parts.len() <= FORK_BRANCHES_MAX {
             return;
@@ -193,8 +191,8 @@ impl Graph {
         parts.sort_by_key(|part| part.trailing_zeros());
     }
 
-    /// The fastest staging with at least one stage of several branches; `None` where there is
-    /// none. Ties go to fewer stages, and to runs as early as they can be.
+    /// The fastest staging with at least one stage of several branches, if there is one. Ties go to
+    /// fewer stages, then to early runs.
     pub(crate) fn parallel(&self, cost: PassCost) -> Option<Staging> {
         if !self.has_fork() && self.predecessors.iter().filter(|set| **set == 0).count() < 2 {
             return None;
@@ -205,10 +203,10 @@ impl Graph {
         early.into_iter().chain(late).min_by_key(rank)
     }
 
-    /// The same among the stagings that cut these levels.
+    /// The same among the stagings of these levels.
     fn parallel_over(&self, levels: &[u64], cost: PassCost) -> Option<Staging> {
         let bounds = levels.len() + 1;
-        // The best way to reach a bound, with and without a parallel stage on the way.
+        // The best staging up to each bound, without and with a parallel stage.
         let mut best: Vec<[Option<Reached>; 2]> = vec![[None; 2]; bounds];
         best[0][0] = Some(Reached { latency: cost.core, stages: 0, from: 0, wide: false });
         for start in 0..levels.len() {
@@ -247,12 +245,12 @@ impl Graph {
     }
 }
 
-/// How a bound between levels was reached.
+/// The best staging up to a bound between levels.
 #[derive(Debug, Clone, Copy)]
 struct Reached {
     latency: u64,
     stages: usize,
-    /// The bound before.
+    /// The previous bound.
     from: usize,
     /// Whether a stage before that bound is parallel.
     wide: bool,
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn more_branches_than_a_stage_has_are_put_one_after_the_other() {
+    fn components_beyond_the_branches_of_a_stage_are_concatenated() {
         let mut edges: Vec<(usize, usize)> = (1..=4).map(|n| (0, n)).collect();
         edges.extend([(1, 5), (1, 6)]);
         let wide = graph(&[1, 100, 100, 100, 100, 100, 100], &edges);
@@ -366,7 +364,7 @@ mod tests {
         })
     }
 
-    /// A stage's latency, its order and its width, told from the definition.
+    /// Checks latency, order and width of a staging by their definitions.
     fn assert_sound(graph: &Graph, staging: &Staging) {
         let mut place = vec![None; graph.len()];
         let mut total = COST.core + COST.pass * (staging.stages.len() as u64 - 1);
@@ -375,7 +373,7 @@ mod tests {
             for (b, branch) in stage.iter().enumerate() {
                 for (i, node) in branch.iter().enumerate() {
                     let before = place[usize::from(*node)].replace((s, b, i));
-                    assert_eq!(before, None, "node {node} stands twice in {staging:?}");
+                    assert_eq!(before, None, "node {node} occurs twice in {staging:?}");
                 }
             }
             let lengths = stage
@@ -395,8 +393,8 @@ mod tests {
         }
     }
 
-    /// Every way to give each node a stage, later ones to later nodes; what hangs together in a
-    /// stage is one branch. The least latency of them all.
+    /// The least latency of all assignments of stages to nodes that keep the partial order; each connected
+    /// component of a stage is one branch.
     fn least_latency(graph: &Graph) -> u64 {
         let n = graph.len();
         let mut least = u64::MAX;
@@ -419,8 +417,8 @@ mod tests {
         }
     }
 
-    /// Levels are not all stagings: a run between two others may fit best in the middle. That is
-    /// rare, and what it costs is little.
+    /// Stagings by levels are not all stagings: a run between two others may fit best in the middle. This
+    /// is rare and costs little.
     #[test]
     fn few_stagings_are_faster_than_the_one_found() {
         use proptest::strategy::ValueTree;

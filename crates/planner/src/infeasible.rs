@@ -1,4 +1,4 @@
-//! Why a DAG has no place: everything that is short, with numbers, and no other tenant's names.
+//! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Infeasible, Node, NodeId, Resource, Shortage};
@@ -9,14 +9,14 @@ use crate::plan::Job;
 use crate::search::Blocked;
 use crate::view::{View, fresh_capacity, from_kbps};
 
-/// An NT that the tenant does not see. Absent and not visible read the same.
+/// An NT that the tenant may not use. The text is the same whether it exists or not.
 pub(crate) fn unknown_nt(node: &Node) -> Shortage {
     Shortage {
         resource: Resource::Bitstreams,
         required: 1,
         available: 0,
         nodes: vec![node.id.clone()],
-        detail: format!("NT type {} is not one that the tenant may use", node.nt),
+        detail: format!("NT type {} does not exist or is not visible to the tenant", node.nt),
     }
 }
 
@@ -31,8 +31,8 @@ fn whole_dag_shortage(
     (required > available).then_some(short)
 }
 
-/// What is short whatever the mapping: ingress, egress, a row for the DAG.
-fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
+/// Shortages of the card that no mapping avoids: ingress, egress, a row of the DAG table.
+fn card_shortages(job: &Job<'_>) -> Vec<Shortage> {
     let bandwidth = job.dag().bandwidth().get();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
     let egress = job.ledger.egress_residual() + job.own_egress();
@@ -42,39 +42,40 @@ fn of_the_card(job: &Job<'_>) -> Vec<Shortage> {
             Resource::IngressBandwidth,
             bandwidth,
             ingress.get(),
-            "what the ingress has left",
+            "bandwidth left at the ingress",
         ),
         whole_dag_shortage(
             Resource::EgressBandwidth,
             bandwidth,
             egress.get(),
-            "what the egress has left",
+            "bandwidth left at the egress",
         ),
-        whole_dag_shortage(Resource::TableRows, 1, rows, "rows of the DAG table"),
+        whole_dag_shortage(Resource::TableRows, 1, rows, "rows left in the DAG table"),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// Adds what is short of NTs to what is short of the card as a whole; nothing where neither is.
-pub(crate) fn beforehand(view: &View<'_>) -> Result<(), Infeasible> {
-    let mut shortages = of_the_card(view.job);
-    shortages.extend(of_nts(view));
+/// Checks what is necessary for any mapping, before a search: capacity of the card, and of each NT by
+/// itself.
+pub(crate) fn check_before_search(view: &View<'_>) -> Result<(), Infeasible> {
+    let mut shortages = card_shortages(view.job);
+    shortages.extend(nt_shortages(view));
     if shortages.is_empty() { Ok(()) } else { Err(hardest_first(shortages)) }
 }
 
-/// After a search that found no place.
-pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
+/// The shortages after a search that found no placement.
+pub(crate) fn after_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
     let mut shortages = Vec::new();
     if let Some(needed) = blocked.memory {
         let left = view.memory;
-        let detail = "what is left for the NTs' memory, in whole pages";
+        let detail = "memory left for the state of NTs, in whole pages";
         shortages.extend(whole_dag_shortage(Resource::Memory, needed, left, detail));
     }
     if let Some(rows) = blocked.rows {
         for (table, needed, left) in rows.beside(view.job.rows_left) {
-            let detail = format!("rows of the {table} table");
+            let detail = format!("rows left in the {table} table");
             shortages.extend(whole_dag_shortage(
                 Resource::TableRows,
                 needed.into(),
@@ -84,12 +85,12 @@ pub(crate) fn of_the_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
         }
     }
     if shortages.is_empty() {
-        shortages.push(together(view));
+        shortages.push(combined_shortage(view));
     }
     hardest_first(shortages)
 }
 
-/// First what no waiting helps with, then what others may free.
+/// Sorts shortages: first those that waiting does not resolve, then those that other DAGs may resolve.
 fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     shortages.sort_by_key(|shortage| match shortage.resource {
         Resource::Bitstreams => 0,
@@ -102,10 +103,10 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     Infeasible { shortages }
 }
 
-/// Each NT would do alone; all of them together do not.
-fn together(view: &View<'_>) -> Shortage {
+/// Every NT fits by itself, but not all of them together.
+fn combined_shortage(view: &View<'_>) -> Shortage {
     let available = u64::from(view.loadable_now().count_ones());
-    let detail = "each NT alone has a place, all of the DAG together needs more regions";
+    let detail = "each NT fits by itself, but the whole DAG needs more regions";
     Shortage {
         resource: Resource::Regions,
         required: available + 1,
@@ -115,18 +116,18 @@ fn together(view: &View<'_>) -> Shortage {
     }
 }
 
-/// What is short of each NT by itself: of the loaded ones, and of regions for more of them. Where
-/// this is not empty, no mapping exists: every mapping sends the whole bandwidth through each node.
-fn of_nts(view: &View<'_>) -> Vec<Shortage> {
+/// Shortages of each NT by itself: bandwidth of loaded instances, and regions for more instances. If there
+/// are any, no mapping exists, because every mapping sends the whole bandwidth through each node.
+fn nt_shortages(view: &View<'_>) -> Vec<Shortage> {
     let keys = &view.job.keys;
     (0..keys.len())
         .filter(|node| !keys[..*node].contains(&keys[*node]))
-        .flat_map(|node| of_nt(view, node))
+        .flat_map(|node| shortages_of_nt(view, node))
         .collect()
 }
 
-/// The same for the NT of one node and of all others like it.
-fn of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
+/// The same for the NT of `node` and all other nodes of the same type.
+fn shortages_of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
     let job = view.job;
     let (key, node) = (job.keys[node], &job.dag().nodes()[node]);
     let alike = || job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == key);
@@ -144,42 +145,42 @@ fn of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
         nodes: nodes.clone(),
         detail,
     };
-    let loads = Loads::of(view, key);
+    let loads = LoadGain::of(view, key);
     if !loads.any && !held {
-        let detail = format!("no bitstream that the tenant may use holds {}", node.nt);
+        let detail = format!("no bitstream that the tenant may use contains {}", node.nt);
         return vec![short(Resource::Bitstreams, 1, 0, detail)];
     }
     if left.saturating_add(loads.gain) >= demand {
         return Vec::new();
     }
     let (required, available) = (from_kbps(demand).get(), from_kbps(left).get());
-    let detail = format!("what the loaded instances of {} have left", node.nt);
+    let detail = format!("bandwidth left on the loaded instances of {}", node.nt);
     let mut shortages = vec![short(Resource::NtBandwidth, required, available, detail)];
     if loads.any {
         let needed = (demand - left).div_ceil(loads.best.max(1)).max(loads.regions + 1);
-        let detail = format!("regions that are free or hold a victim and fit {}", node.nt);
+        let detail = format!("free or victim regions that fit {}", node.nt);
         shortages.push(short(Resource::Regions, needed, loads.regions, detail));
     } else {
-        let detail = format!("no bitstream that the tenant may load holds {}", node.nt);
+        let detail = format!("no bitstream that the tenant may load contains {}", node.nt);
         shortages.push(short(Resource::Bitstreams, 1, 0, detail));
     }
     shortages
 }
 
-/// What loading every region that can be loaded would bring of one NT.
+/// Bandwidth of one NT gained by loading every region that can be loaded.
 #[derive(Debug, Default)]
-struct Loads {
-    /// Whether there is a bitstream for it at all.
+struct LoadGain {
+    /// Whether any bitstream contains it.
     any: bool,
-    /// Most that one region would serve, in kbit/s.
+    /// Most that one region can serve, in kbit/s.
     best: u64,
-    /// Regions in which a load would serve more than what is there now.
+    /// Number of regions in which a load would serve more than the current content.
     regions: u64,
-    /// How much more all of them would serve, in kbit/s.
+    /// How much more all of them would serve together, in kbit/s.
     gain: u64,
 }
 
-impl Loads {
+impl LoadGain {
     fn of(view: &View<'_>, key: NtKey) -> Self {
         let mut loads = Self::default();
         let mut most = [0u64; REGIONS_MAX];

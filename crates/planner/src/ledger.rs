@@ -1,9 +1,8 @@
-//! One card's book-keeping: what each region is to hold, and who has reserved what.
+//! The ledger of one card: the content of each region, and the reservations of all DAGs.
 //!
-//! The only mutable state of planning, and the place where "the sum of what is admitted through an
-//! NT never exceeds its maximum" is enforced: [`Ledger::hold`] refuses what a plan should never ask.
-//! State: O(regions × slots + shares of all DAGs). Holding and releasing cost O(shares of the DAG ×
-//! log DAGs); reading a residual costs O(1).
+//! It is the only mutable state of planning. [`Ledger::hold`] enforces that the bandwidth reserved on an
+//! NT never exceeds its maximum; a correct plan never violates this. Memory: O(regions × slots + shares of
+//! all DAGs). Holding and releasing take O(shares of the DAG × log DAGs), reading a residual O(1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,61 +14,61 @@ use snic_domain::{
     Slot, TenantId,
 };
 
-use crate::catalogue::{Chain, ChainSlot};
-use crate::changes::Changes;
-use crate::reservation::Share;
+use crate::catalogue::{ChainSlot, PhysicalChain};
+use crate::changes::ChangeCounter;
+use crate::reservation::SlotShare;
 use crate::{Catalogue, Reservation, TableRows};
 
 /// Whether new chains may be placed in a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegionCondition {
-    /// They may.
+    /// New chains may be placed.
     #[default]
     Usable,
-    /// Nothing new; what is there stays.
+    /// No new chains; existing ones stay.
     Cordoned,
-    /// Nothing may be planned there: it failed.
+    /// Not available for planning: it failed.
     Faulty,
-    /// Nothing may be planned there: what it holds is not known.
+    /// Not available for planning: its content is not known.
     Unknown,
 }
 
-/// A reservation that would pass a maximum. Nothing was changed.
+/// A reservation would exceed a maximum. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{resource} overbooked{}: {required} {} needed, {available} {} left", place(.region, .slot), .resource.unit(), .resource.unit())]
+#[error("{resource} overbooked{}: {required} {} needed, {available} {} available", location(.region, .slot), .resource.unit(), .resource.unit())]
 pub struct Overbooked {
-    /// What would be overbooked.
+    /// The resource.
     pub resource: Resource,
-    /// Where, if it is an NT's.
+    /// The region, for the bandwidth of an NT.
     pub region: Option<RegionId>,
-    /// Where, if it is an NT's.
+    /// The slot, for the bandwidth of an NT.
     pub slot: Option<Slot>,
-    /// What was to be held, in the resource's unit.
+    /// Amount to be reserved, in the resource's unit.
     pub required: u64,
-    /// What was left without what the DAG held before.
+    /// Amount available, including what the DAG held before.
     pub available: u64,
 }
 
-fn place(region: &Option<RegionId>, slot: &Option<Slot>) -> String {
+fn location(region: &Option<RegionId>, slot: &Option<Slot>) -> String {
     match (region, slot) {
         (Some(region), Some(slot)) => format!(" in region {region}, slot {}", slot.0),
         _ => String::new(),
     }
 }
 
-/// Why a region's content cannot be changed.
+/// Why the content of a region cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum ContentMismatch {
     /// The card has no such region.
-    #[error("the card has no region {region}; its last is {}", .regions.saturating_sub(1))]
+    #[error("the card has no region {region}; its regions are 0 to {}", .regions.saturating_sub(1))]
     NoSuchRegion {
         /// The region.
         region: RegionId,
-        /// How many there are.
+        /// Number of regions of the card.
         regions: usize,
     },
-    /// DAGs have reservations that the new content does not serve; release them first.
+    /// DAGs have reservations that the new content cannot serve.
     #[error(
         "region {region} cannot become {}: slot {} is reserved for another NT or for more than \
          the new one serves; release the {dags} DAGs that use the region first",
@@ -78,34 +77,34 @@ pub enum Unfit {
     InUse {
         /// The region.
         region: RegionId,
-        /// What it should hold.
+        /// The new content.
         bitstream: Option<BitstreamId>,
-        /// The first slot that does not fit.
+        /// The first slot that does not match.
         slot: Slot,
-        /// How many DAGs use the region.
+        /// Number of DAGs that use the region.
         dags: usize,
     },
 }
 
-/// What is reserved of one NT instance.
+/// Reservations of one NT instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SlotUse {
     bandwidth: Bandwidth,
-    /// How many DAGs of each tenant use it: memory is each tenant's own.
+    /// Number of DAGs by tenant: the memory is allocated once for each tenant.
     tenants: BTreeMap<TenantId, u32>,
 }
 
-/// One region's page.
+/// Content and reservations of one region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct RegionPage {
+struct RegionEntry {
     condition: RegionCondition,
     kept: bool,
-    content: Option<Arc<Chain>>,
+    content: Option<Arc<PhysicalChain>>,
     slots: [SlotUse; CHAIN_SLOTS_MAX],
     users: BTreeSet<Arc<DagName>>,
 }
 
-impl RegionPage {
+impl RegionEntry {
     fn chain_slot(&self, slot: Slot) -> Option<&ChainSlot> {
         self.content.as_ref().and_then(|chain| chain.slots.get(slot.index()))
     }
@@ -119,7 +118,7 @@ impl RegionPage {
     }
 }
 
-/// What is reserved of the card as a whole.
+/// Reservations of the resources of the whole card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Totals {
     ingress: Bandwidth,
@@ -128,29 +127,30 @@ struct Totals {
     rows: TableRows,
 }
 
-/// One card's book-keeping: what each region is to hold and who has reserved what.
+/// The ledger of one card: the content of each region, and the reservations of all DAGs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     card: CardId,
     profile: CardProfile,
     rows_max: TableRows,
-    regions: Vec<RegionPage>,
+    regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
-    changes: Changes,
+    changes: ChangeCounter,
 }
 
 impl Ledger {
-    /// An empty card: every region usable, nothing loaded, nothing reserved. Regions beyond
-    /// [`REGIONS_MAX`] do not exist for it: the card's tables could not name them.
+    /// The ledger of an empty card: every region usable, no content, no reservations. Regions beyond
+    /// [`REGIONS_MAX`] are ignored, since the card's tables cannot address them.
     pub fn new(card: CardId, profile: CardProfile) -> Self {
         Self::with_rows(card, profile, TableRows::CARD)
     }
 
     /// The same with tables of another size.
     pub fn with_rows(card: CardId, profile: CardProfile, rows_max: TableRows) -> Self {
-        let regions = vec![RegionPage::default(); profile.regions.len().min(REGIONS_MAX)];
-        let (totals, held, changes) = (Totals::default(), BTreeMap::new(), Changes::default());
+        let regions = vec![RegionEntry::default(); profile.regions.len().min(REGIONS_MAX)];
+        let (totals, held, changes) =
+            (Totals::default(), BTreeMap::new(), ChangeCounter::default());
         Self { card, profile, rows_max, regions, totals, held, changes }
     }
 
@@ -159,38 +159,37 @@ impl Ledger {
         &self.card
     }
 
-    /// What the card offers.
+    /// The profile of the card.
     pub const fn profile(&self) -> &CardProfile {
         &self.profile
     }
 
-    /// How often something changed in it: while that is the same, so is the answer of every search
-    /// in it, the catalogue being the same.
+    /// Number of changes so far. While it and the catalogue are the same, so is the result of every plan.
     pub const fn changes(&self) -> u64 {
         self.changes.get()
     }
 
-    /// Notes what a region is (to be) loaded with. Reservations must fit the new content: the same
-    /// NT in every slot that is reserved, with as large a maximum as is reserved.
+    /// Sets the desired content of a region. It must fit the reservations: in every reserved slot the same
+    /// NT with at least the reserved bandwidth.
     ///
     /// # Errors
     ///
-    /// [`Unfit`] where the card has no such region, or where a reservation in it needs an NT, its
-    /// memory or a bandwidth that the new content does not have. Nothing is changed then.
+    /// [`ContentMismatch`] if the card has no such region, or if a reservation needs an NT, its memory or a
+    /// bandwidth that the new content does not have. Nothing has changed then.
     pub fn set_content(
         &mut self,
         region: RegionId,
         content: Option<&Bitstream>,
         catalogue: &Catalogue,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), ContentMismatch> {
         let regions = self.regions.len();
-        let Some(page) = self.regions.get_mut(region.index()) else {
-            return Err(Unfit::NoSuchRegion { region, regions });
+        let Some(entry) = self.regions.get_mut(region.index()) else {
+            return Err(ContentMismatch::NoSuchRegion { region, regions });
         };
         let chain = content.map(|bitstream| catalogue.chain(bitstream));
         let new = |slot: usize| chain.as_ref().and_then(|chain| chain.slots.get(slot));
-        let misfit = (0u8..).zip(&page.slots).find(|(slot, used)| {
-            let old = page.chain_slot(Slot(*slot));
+        let misfit = (0u8..).zip(&entry.slots).find(|(slot, used)| {
+            let old = entry.chain_slot(Slot(*slot));
             !used.tenants.is_empty()
                 && !new(usize::from(*slot)).zip(old).is_some_and(|(new, old)| {
                     new.key == old.key
@@ -200,63 +199,60 @@ impl Ledger {
         });
         if let Some((slot, _)) = misfit {
             let bitstream = content.map(|bitstream| bitstream.id.clone());
-            let dags = page.users.len();
-            return Err(Unfit::InUse { region, bitstream, slot: Slot(slot), dags });
+            let dags = entry.users.len();
+            return Err(ContentMismatch::InUse { region, bitstream, slot: Slot(slot), dags });
         }
-        page.content = chain;
-        self.changes.count();
+        entry.content = chain;
+        self.changes.increment();
         Ok(())
     }
 
-    /// What a region is (to be) loaded with.
+    /// The desired content of a region.
     pub fn content(&self, region: RegionId) -> Option<&Bitstream> {
         self.chain(region).map(|chain| &chain.bitstream)
     }
 
-    /// Notes whether new chains may be placed in a region; a region that the card has not is
-    /// ignored.
+    /// Sets whether new chains may be placed in a region. A region that the card does not have is ignored.
     pub fn set_condition(&mut self, region: RegionId, condition: RegionCondition) {
-        if let Some(page) = self.regions.get_mut(region.index()) {
-            page.condition = condition;
-            self.changes.count();
+        if let Some(entry) = self.regions.get_mut(region.index()) {
+            entry.condition = condition;
+            self.changes.increment();
         }
     }
 
-    /// Whether new chains may be placed in a region; `Unknown` for one that the card has not.
+    /// Whether new chains may be placed in a region; `Unknown` if the card does not have it.
     pub fn condition(&self, region: RegionId) -> RegionCondition {
-        self.regions.get(region.index()).map_or(RegionCondition::Unknown, |page| page.condition)
+        self.regions.get(region.index()).map_or(RegionCondition::Unknown, |entry| entry.condition)
     }
 
-    /// Notes that a region must keep what it is loaded with: it may be shared, and not loaded with
-    /// anything else. A region that the card has not is ignored.
+    /// Sets whether a region must keep its content: it may be shared but not reloaded. A region that the
+    /// card does not have is ignored.
     pub fn set_kept(&mut self, region: RegionId, kept: bool) {
-        if let Some(page) = self.regions.get_mut(region.index())
-            && std::mem::replace(&mut page.kept, kept) != kept
+        if let Some(entry) = self.regions.get_mut(region.index())
+            && std::mem::replace(&mut entry.kept, kept) != kept
         {
-            self.changes.count();
+            self.changes.increment();
         }
     }
 
-    /// Whether a region must keep what it is loaded with.
+    /// Whether a region must keep its content.
     pub fn is_kept(&self, region: RegionId) -> bool {
-        self.regions.get(region.index()).is_some_and(|page| page.kept)
+        self.regions.get(region.index()).is_some_and(|entry| entry.kept)
     }
 
-    /// Whether a region may be loaded with something else: nobody uses it, and nothing says that it
-    /// must keep what it holds.
+    /// Whether a region may be reloaded: no DAG uses it, and it need not keep its content.
     pub fn is_replaceable(&self, region: RegionId) -> bool {
         self.is_unused(region) && !self.is_kept(region)
     }
 
-    /// Reserves for `dag`, in place of what it held before. No sum ever passes a maximum: on an
-    /// error nothing has changed.
+    /// Reserves for `dag`, in place of what it held before. No sum ever exceeds its maximum.
     ///
     /// # Errors
     ///
-    /// [`Overbooked`] names the first resource that is short. What `dag` held before is still held
-    /// then.
+    /// [`Overbooked`] with the first resource that is short. Nothing has changed then: `dag` still holds
+    /// what it held before.
     pub fn hold(&mut self, dag: &DagName, reservation: Reservation) -> Result<(), Overbooked> {
-        self.changes.count();
+        self.changes.increment();
         let before = self.take(dag);
         if let Err(overbooked) = self.admit(&dag.tenant, &reservation) {
             if let Some((name, old)) = before {
@@ -269,52 +265,56 @@ impl Ledger {
         Ok(())
     }
 
-    /// Frees what `dag` holds, and returns it.
+    /// Releases the reservation of `dag` and returns it.
     pub fn release(&mut self, dag: &DagName) -> Option<Reservation> {
-        self.changes.count();
+        self.changes.increment();
         self.take(dag).map(|(_, reservation)| reservation)
     }
 
-    /// What `dag` holds.
+    /// The reservation of `dag`.
     pub fn held(&self, dag: &DagName) -> Option<&Reservation> {
         self.held.get(dag)
     }
 
-    /// All that is held, by DAG.
+    /// All reservations, by DAG.
     pub fn reservations(&self) -> impl Iterator<Item = (&DagName, &Reservation)> {
         self.held.iter().map(|(name, reservation)| (name.as_ref(), reservation))
     }
 
     /// The DAGs with a reservation in a region, by name.
     pub fn users(&self, region: RegionId) -> impl Iterator<Item = &DagName> {
-        self.regions.get(region.index()).into_iter().flat_map(|page| &page.users).map(AsRef::as_ref)
+        self.regions
+            .get(region.index())
+            .into_iter()
+            .flat_map(|entry| &entry.users)
+            .map(AsRef::as_ref)
     }
 
     /// Whether no DAG has a reservation in a region.
     pub fn is_unused(&self, region: RegionId) -> bool {
-        self.regions.get(region.index()).is_none_or(|page| page.users.is_empty())
+        self.regions.get(region.index()).is_none_or(|entry| entry.users.is_empty())
     }
 
-    /// What is reserved of the NT in a slot.
+    /// Bandwidth reserved on the NT in a slot.
     pub fn reserved(&self, region: RegionId, slot: Slot) -> Bandwidth {
         self.regions
             .get(region.index())
-            .and_then(|page| page.slots.get(slot.index()))
+            .and_then(|entry| entry.slots.get(slot.index()))
             .map_or(Bandwidth::ZERO, |slot| slot.bandwidth)
     }
 
-    /// What is left of the NT in a slot; zero where there is none.
+    /// Bandwidth left on the NT in a slot; zero if there is none.
     pub fn residual(&self, region: RegionId, slot: Slot) -> Bandwidth {
-        let max = self.regions.get(region.index()).map(|page| page.bandwidth_max(slot));
+        let max = self.regions.get(region.index()).map(|entry| entry.bandwidth_max(slot));
         max.unwrap_or_default().saturating_sub(self.reserved(region, slot))
     }
 
-    /// What is left of the ingress.
+    /// Bandwidth left at the ingress.
     pub fn ingress_residual(&self) -> Bandwidth {
         self.profile.ingress.saturating_sub(self.totals.ingress)
     }
 
-    /// What is left of the egress.
+    /// Bandwidth left at the egress.
     pub fn egress_residual(&self) -> Bandwidth {
         self.profile.egress.saturating_sub(self.totals.egress)
     }
@@ -325,27 +325,27 @@ impl Ledger {
         self.memory_max().saturating_sub(self.totals.memory)
     }
 
-    /// What is left of the tables.
+    /// Rows left in the tables.
     pub fn rows_residual(&self) -> TableRows {
         self.rows_max.zip(self.totals.rows, u32::saturating_sub)
     }
 
-    /// Every invariant, recomputed from scratch: sums, users and tenants follow from what is held,
-    /// and no sum passes its maximum. Time O(shares of all DAGs × log DAGs).
+    /// Checks all invariants by recomputation: sums, users and tenants follow from the reservations, and no
+    /// sum exceeds its maximum. Time O(shares of all DAGs × log DAGs).
     ///
     /// # Errors
     ///
-    /// The first invariant that does not hold, in words: a bug, never a consequence of input.
+    /// The first invariant that does not hold, as text. This is a bug, never a consequence of input.
     pub fn check(&self) -> Result<(), String> {
         let mut again = Self {
-            regions: vec![RegionPage::default(); self.regions.len()],
+            regions: vec![RegionEntry::default(); self.regions.len()],
             totals: Totals::default(),
             held: BTreeMap::new(),
             ..self.clone()
         };
-        for (page, old) in again.regions.iter_mut().zip(&self.regions) {
-            page.content.clone_from(&old.content);
-            (page.condition, page.kept) = (old.condition, old.kept);
+        for (entry, old) in again.regions.iter_mut().zip(&self.regions) {
+            entry.content.clone_from(&old.content);
+            (entry.condition, entry.kept) = (old.condition, old.kept);
         }
         for (name, reservation) in &self.held {
             again
@@ -355,7 +355,9 @@ impl Ledger {
         }
         for (region, (old, new)) in self.regions.iter().zip(&again.regions).enumerate() {
             if old != new {
-                return Err(format!("region {region} is booked as {old:?}, but holds {new:?}"));
+                return Err(format!(
+                    "region {region} is recorded as {old:?}, but its reservations give {new:?}"
+                ));
             }
         }
         if self.totals != again.totals {
@@ -368,15 +370,15 @@ impl Ledger {
         self.regions.len()
     }
 
-    pub(crate) fn chain(&self, region: RegionId) -> Option<&Chain> {
-        self.regions.get(region.index()).and_then(|page| page.content.as_deref())
+    pub(crate) fn chain(&self, region: RegionId) -> Option<&PhysicalChain> {
+        self.regions.get(region.index()).and_then(|entry| entry.content.as_deref())
     }
 
-    /// Whether `tenant` has paid the memory of an NT instance already.
+    /// Whether the memory of an NT instance is already allocated for `tenant`.
     pub(crate) fn is_memory_paid(&self, region: RegionId, slot: Slot, tenant: &TenantId) -> bool {
         self.regions
             .get(region.index())
-            .and_then(|page| page.slots.get(slot.index()))
+            .and_then(|entry| entry.slots.get(slot.index()))
             .is_some_and(|slot| slot.tenants.contains_key(tenant))
     }
 
@@ -385,14 +387,14 @@ impl Ledger {
         ByteSize::from_bytes(pages * PAGE_SIZE.get())
     }
 
-    /// Whether `reservation` fits beside what is held.
+    /// Checks that `reservation` fits beside all others.
     fn admit(&self, tenant: &TenantId, reservation: &Reservation) -> Result<(), Overbooked> {
         for share in &reservation.shares {
             let (required, available) = (share.bandwidth, self.residual(share.region, share.slot));
             let exists = self
                 .regions
                 .get(share.region.index())
-                .is_some_and(|page| page.chain_slot(share.slot).is_some());
+                .is_some_and(|entry| entry.chain_slot(share.slot).is_some());
             if required > available || !exists {
                 return Err(Overbooked {
                     resource: Resource::NtBandwidth,
@@ -403,43 +405,43 @@ impl Ledger {
                 });
             }
         }
-        let whole = |resource, required: u64, available: u64| {
+        let check_total = |resource, required: u64, available: u64| {
             let none = Overbooked { resource, region: None, slot: None, required, available };
             if required > available { Err(none) } else { Ok(()) }
         };
         let (ingress, egress) = (self.ingress_residual(), self.egress_residual());
-        whole(Resource::IngressBandwidth, reservation.ingress.get(), ingress.get())?;
-        whole(Resource::EgressBandwidth, reservation.egress.get(), egress.get())?;
+        check_total(Resource::IngressBandwidth, reservation.ingress.get(), ingress.get())?;
+        check_total(Resource::EgressBandwidth, reservation.egress.get(), egress.get())?;
         let memory: ByteSize =
             reservation.shares.iter().map(|share| self.memory_cost(share, tenant)).sum();
-        whole(Resource::Memory, memory.get(), self.memory_residual().get())?;
+        check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
-            whole(Resource::TableRows, required.into(), available.into())?;
+            check_total(Resource::TableRows, required.into(), available.into())?;
         }
         Ok(())
     }
 
-    /// What one more DAG of `tenant` on a slot adds.
-    fn memory_cost(&self, share: &Share, tenant: &TenantId) -> ByteSize {
+    /// Memory that one more DAG of `tenant` on a slot adds.
+    fn memory_cost(&self, share: &SlotShare, tenant: &TenantId) -> ByteSize {
         if self.is_memory_paid(share.region, share.slot, tenant) {
             return ByteSize::ZERO;
         }
         self.regions
             .get(share.region.index())
-            .map_or(ByteSize::ZERO, |page| page.memory(share.slot))
+            .map_or(ByteSize::ZERO, |entry| entry.memory(share.slot))
     }
 
     fn put(&mut self, name: Arc<DagName>, reservation: Reservation) {
         for share in &reservation.shares {
             self.totals.memory += self.memory_cost(share, &name.tenant);
-            let page = &mut self.regions[share.region.index()];
-            let slot = &mut page.slots[share.slot.index()];
+            let entry = &mut self.regions[share.region.index()];
+            let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth += share.bandwidth;
             match slot.tenants.get_mut(&name.tenant) {
                 Some(dags) => *dags += 1,
                 None => drop(slot.tenants.insert(name.tenant.clone(), 1)),
             }
-            page.users.insert(Arc::clone(&name));
+            entry.users.insert(Arc::clone(&name));
         }
         self.totals.ingress += reservation.ingress;
         self.totals.egress += reservation.egress;
@@ -450,8 +452,8 @@ impl Ledger {
     fn take(&mut self, dag: &DagName) -> Option<(Arc<DagName>, Reservation)> {
         let (name, reservation) = self.held.remove_entry(dag)?;
         for share in &reservation.shares {
-            let page = &mut self.regions[share.region.index()];
-            let slot = &mut page.slots[share.slot.index()];
+            let entry = &mut self.regions[share.region.index()];
+            let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth = slot.bandwidth - share.bandwidth;
             if let Some(dags) = slot.tenants.get_mut(&name.tenant) {
                 *dags -= 1;
@@ -459,7 +461,7 @@ impl Ledger {
                     slot.tenants.remove(&name.tenant);
                 }
             }
-            page.users.remove(&name);
+            entry.users.remove(&name);
             self.totals.memory = self.totals.memory - self.memory_cost(share, &name.tenant);
         }
         self.totals.ingress = self.totals.ingress - reservation.ingress;
@@ -502,7 +504,7 @@ mod tests {
 
     type Tamper = fn(&mut Ledger);
 
-    /// Every sum that the ledger keeps beside what is held: wrong by one, and `check` must see it.
+    /// `check` must notice every sum of the ledger that is wrong by one.
     #[test]
     fn check_notices_whichever_sum_is_wrong() {
         let name = DagName {

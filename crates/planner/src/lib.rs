@@ -1,17 +1,19 @@
-//! From a DAG to virtual chains to regions: the mapping, as a value with its explanation.
+//! Maps a DAG to virtual chains and these to regions: the mapping is a value with its explanation.
 //!
 //! Pure: no I/O, no clock, no randomness. [`plan()`] reads a [`Ledger`] and a [`Catalogue`] and
-//! changes neither; the caller carries the plan out and notes it in the ledger:
+//! changes neither; the caller carries the plan out and records it in the ledger:
 //!
 //! ```text
 //! DAG ── form ──> stages of virtual chains ── search ──> parts × instances + loads ──> Plan
 //!        16-cycle rule                        share, load, cut              ledger: set_content, hold
 //! ```
 //!
-//! The objective, in this order: admit; no reconfiguration that interrupts anyone; fewest new regions,
-//! fewest victims lost among them; fewest passes of the scheduler; least area unused; most headroom
-//! on the tightest NT; ties by id. So a loaded chain is shared before a region is loaded (SuperNIC,
-//! 4.1), a free region is loaded before a victim's, and a chain is cut where that spares a region.
+//! The objective, in this order: admit the DAG; interrupt no other DAG; fewest new regions; fewest victims
+//! replaced among them; fewest scheduler passes; least unused area; most headroom on the tightest NT;
+//! ties by id. So a loaded chain is shared before a region is loaded (SuperNIC, 4.1), a free region is
+//! loaded before a victim is replaced, and a chain is cut if that saves a region.
+
+#![warn(clippy::missing_errors_doc)]
 
 mod batch;
 mod candidates;
@@ -34,7 +36,7 @@ mod view;
 
 pub use batch::{Batch, plan_batch};
 pub use catalogue::Catalogue;
-pub use ledger::{Ledger, Overbooked, RegionCondition, Unfit};
+pub use ledger::{ContentMismatch, Ledger, Overbooked, RegionCondition};
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
 pub use plan::{Load, Plan, Request, plan};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};

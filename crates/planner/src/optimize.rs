@@ -1,16 +1,16 @@
-//! A better arrangement of what is deployed, and the way there: make before break.
+//! Consolidation: a better arrangement of the placed DAGs, and the moves to it, make before break.
 //!
 //! ```text
-//! for each round:    load nothing, or one bitstream into a region that nobody uses
+//! for each round:    load nothing, or one bitstream into an unused region
 //!   which regions could be emptied together, the least used first? (by sums, see `vacate`)
-//!   what promises most is tried, DAG by DAG, each moving once
-//! what frees most beyond the load is kept; rounds end when nothing frees a region
-//! then: DAGs that could do with fewer passes move
+//!   the most promising option is tried, DAG by DAG, each moving once
+//! the option that frees most beyond its load is kept; rounds end when none frees a region
+//! then: DAGs that need fewer passes elsewhere move
 //! ```
 //!
-//! Every move is a [`Plan`] that is good beside what the DAG holds until the tables flip: the new
-//! instances are loaded and reserved first, packets change over by one version flip, and what was
-//! left becomes a victim. So every state on the way is valid, and the way may end after any move.
+//! Every move is a [`Plan`] that fits beside what the DAG holds until the tables flip: the new instances
+//! are loaded and reserved first, one version flip moves the packets, and the old regions become victims.
+//! So every intermediate state is valid, and the sequence may stop after any move.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,65 +18,65 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::{Dag, DagName, Mapping, RegionId};
 
 use crate::candidates::fits_region;
-use crate::catalogue::Chain;
+use crate::catalogue::PhysicalChain;
 use crate::ledger::RegionCondition;
 use crate::plan::plan_on;
-use crate::vacate::{Sources, Vacated};
+use crate::vacate::{EmptiableRegions, OccupiedRegions};
 use crate::{Catalogue, Ledger, Plan, Request, Reservation};
 
-/// Loads that are tried in a round. Where what is promised is kept, the first or second is the last.
+/// Most loads that are tried in a round. Usually the first or second succeeds.
 const OPTIONS_MAX: usize = 8;
 
-/// A DAG that has a place. The ledger holds what its mapping reserves.
+/// A placed DAG. The ledger holds the reservation of its mapping.
 #[derive(Debug, Clone, Copy)]
 pub struct Resident<'a> {
     /// Its name.
     pub name: &'a DagName,
-    /// What it wants.
+    /// Its spec.
     pub dag: &'a Dag,
-    /// Where it is.
+    /// Its placement.
     pub mapping: &'a Mapping,
 }
 
-/// How much a consolidation may cost, and what it must bring.
+/// The most that a consolidation may cost, and the least that it must gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Most reconfigurations.
     pub reconfigurations: u32,
-    /// Fewest regions that must be freed, those taken anew subtracted; where fewer are, moves are
-    /// made for passes alone. At least 1.
+    /// Fewest regions that must be freed, minus newly used ones; with fewer, DAGs move only to save
+    /// passes. At least 1.
     pub regions: u32,
-    /// Fewest passes, of all DAGs together, for which DAGs move that free no region. At least 1.
+    /// Fewest passes, of all DAGs together, for which DAGs move without freeing a region. At least 1.
     pub passes: u32,
 }
 
-/// One DAG moves.
+/// The move of one DAG.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Move {
-    /// Which.
+    /// Its name.
     pub name: DagName,
-    /// Where to, and what has to be loaded first. Good for the state after the moves before it.
+    /// Its new placement, with the loads that come first. Valid in the state after the earlier moves.
     pub plan: Plan,
 }
 
-/// A better arrangement; no moves where there is none that is worth it.
+/// A better arrangement; no moves if none meets the budget.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Consolidation {
     /// In order.
     pub moves: Vec<Move>,
-    /// Regions that nobody uses any more.
+    /// Regions that are no longer used.
     pub freed: Vec<RegionId>,
-    /// Regions that were not in use before.
+    /// Regions that were unused before.
     pub taken: Vec<RegionId>,
     /// Regions to be loaded.
     pub reconfigurations: u32,
-    /// Passes of the scheduler, of all DAGs together, before.
+    /// Scheduler passes of all DAGs together, before the moves.
     pub passes_before: u64,
-    /// The same after the moves.
+    /// The same, after the moves.
     pub passes_after: u64,
 }
 
-/// Looks for an arrangement that takes fewer regions, then fewer passes; changes nothing.
+/// Searches for an arrangement with fewer regions, then with fewer passes; changes nothing.
 ///
 /// Time: O(bitstreams × regions × NTs) sums for each round, and a plan for each DAG that moves; plans
 /// for all of them again a few times where memory, rows or consent are short.
@@ -86,7 +86,7 @@ pub fn optimize(
     residents: &[Resident<'_>],
     budget: Budget,
 ) -> Consolidation {
-    let mut state = State::new(ledger, catalogue, residents);
+    let mut state = Optimizer::new(ledger, catalogue, residents);
     let passes_before = state.passes();
     let before = state.in_use();
     state.free_regions(budget.reconfigurations);
@@ -116,37 +116,37 @@ pub fn optimize(
     }
 }
 
-/// A bitstream that is loaded where a DAG needs it, and the region for it.
-type Pending<'a> = (RegionId, &'a Chain);
+/// A bitstream that is loaded if a DAG needs it, and the region for it.
+type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
 
-/// Which DAGs move where, in order.
+/// Moves in order: index of the DAG, and its new placement.
 type Moves = Vec<(usize, Plan)>;
 
-/// A move that was made, with what it takes to undo it.
-struct Step {
+/// A move that was made, with what is needed to undo it.
+struct AppliedMove {
     resident: usize,
     plan: Plan,
     mapping: Mapping,
     held: Option<Reservation>,
-    /// What the regions that it loads held before.
+    /// Previous contents of the regions that it loads.
     contents: Vec<(RegionId, Option<snic_domain::BitstreamId>)>,
 }
 
 /// The card after the moves so far.
-struct State<'a> {
+struct Optimizer<'a> {
     ledger: Ledger,
     catalogue: &'a Catalogue,
     residents: &'a [Resident<'a>],
     numbers: BTreeMap<&'a DagName, usize>,
     mappings: Vec<Mapping>,
-    done: Vec<Step>,
-    /// Regions into which something may be loaded or moved: usable when this began.
+    done: Vec<AppliedMove>,
+    /// Regions that were usable at the start: only these may be loaded or moved into.
     usable: Vec<RegionId>,
     /// Regions with DAGs that must not move.
     pinned: BTreeSet<RegionId>,
 }
 
-impl<'a> State<'a> {
+impl<'a> Optimizer<'a> {
     fn new(ledger: &Ledger, catalogue: &'a Catalogue, residents: &'a [Resident<'a>]) -> Self {
         let usable = |r: &RegionId| ledger.condition(*r) == RegionCondition::Usable;
         let numbers: BTreeMap<_, _> = (0..).zip(residents).map(|(i, r)| (r.name, i)).collect();
@@ -172,7 +172,7 @@ impl<'a> State<'a> {
         regions.filter(|region| !self.ledger.is_unused(*region)).collect()
     }
 
-    /// Nobody moves into what nobody uses: that would take a region for the one it frees.
+    /// Excludes unused regions: moving into one would use a region for the one it frees.
     fn close_unused(&mut self) {
         for region in self.usable.clone() {
             let condition = match self.ledger.is_unused(region) {
@@ -183,7 +183,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Rounds, until none frees a region more than it takes.
+    /// Runs rounds until none frees more regions than it uses.
     fn free_regions(&mut self, most: u32) {
         let mut left = most;
         loop {
@@ -197,17 +197,17 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The moves with the load, or with none, that free most regions beyond what they take.
+    /// The moves, with one load or none, that free most regions beyond those they use.
     fn best_round(&mut self, may_load: bool) -> Option<Moves> {
         let start = self.done.len();
         let before = self.in_use().len();
         let (mut most, mut best) = (0, None);
-        for (promised, load, vacated) in self.options(may_load).into_iter().take(OPTIONS_MAX) {
-            // A load must bring more than moves without one do; later ones promise no more.
+        for (promised, load, emptiable) in self.options(may_load).into_iter().take(OPTIONS_MAX) {
+            // A load must gain more than moves without one; later options promise no more.
             if promised <= most {
                 continue;
             }
-            self.empty_regions(load, &vacated.regions);
+            self.empty_regions(load, &emptiable.regions);
             let gain = before.saturating_sub(self.in_use().len());
             let moves = self.undo_to(start);
             self.close_unused();
@@ -218,32 +218,31 @@ impl<'a> State<'a> {
         best
     }
 
-    /// No load, then what could be loaded: what promises most first, and of those the one for which
-    /// the fewest DAGs move.
-    fn options(&self, may_load: bool) -> Vec<(usize, Option<Pending<'a>>, Vacated)> {
-        let sources = self.sources();
+    /// The options of a round: no load, then the possible loads, the most promising first, and of those
+    /// the one that moves the fewest DAGs.
+    fn options(&self, may_load: bool) -> Vec<(usize, Option<PendingLoad<'a>>, EmptiableRegions)> {
+        let occupied = self.occupied();
         let loads = if may_load { self.loads() } else { Vec::new() };
         let mut options: Vec<_> = loads
             .into_iter()
             .map(|load| {
-                let vacated = sources.vacated(Some(load.1));
-                (vacated.regions.len().saturating_sub(1), Some(load), vacated)
+                let emptiable = occupied.emptiable(Some(load.1));
+                (emptiable.regions.len().saturating_sub(1), Some(load), emptiable)
             })
             .collect();
-        options.sort_by_key(|(promised, _, vacated)| (Reverse(*promised), vacated.users));
-        let vacated = sources.vacated(None);
-        options.insert(0, (vacated.regions.len(), None, vacated));
+        options.sort_by_key(|(promised, _, emptiable)| (Reverse(*promised), emptiable.users));
+        let emptiable = occupied.emptiable(None);
+        options.insert(0, (emptiable.regions.len(), None, emptiable));
         options
     }
 
-    /// What could be loaded: each bitstream into the first region that nobody uses and it fits,
-    /// free ones first.
-    fn loads(&self) -> Vec<Pending<'a>> {
+    /// Possible loads: each bitstream into the first unused region that it fits, free ones first.
+    fn loads(&self) -> Vec<PendingLoad<'a>> {
         let ledger = &self.ledger;
         let mut unused: Vec<RegionId> =
             self.usable.iter().copied().filter(|r| ledger.is_replaceable(*r)).collect();
         unused.sort_by_key(|region| (ledger.chain(*region).is_some(), *region));
-        let place = |chain: &&'a Chain| {
+        let place = |chain: &&'a PhysicalChain| {
             let fits = |r: &&RegionId| {
                 ledger.profile().region(**r).is_some_and(|region| fits_region(region, chain))
             };
@@ -256,19 +255,19 @@ impl<'a> State<'a> {
             .collect()
     }
 
-    fn sources(&self) -> Sources {
-        Sources::of(&self.ledger, &self.usable, |region| !self.pinned.contains(&region))
+    fn occupied(&self) -> OccupiedRegions {
+        OccupiedRegions::of(&self.ledger, &self.usable, |region| !self.pinned.contains(&region))
     }
 
-    /// Moves all DAGs out of these regions, each once; where one has no place after all, out of
-    /// one region after the other.
-    fn empty_regions(&mut self, load: Option<Pending<'a>>, vacated: &[RegionId]) {
-        for region in vacated {
+    /// Moves all DAGs out of these regions, each once. If one has no placement elsewhere, empties one region
+    /// after the other instead.
+    fn empty_regions(&mut self, load: Option<PendingLoad<'a>>, emptiable: &[RegionId]) {
+        for region in emptiable {
             self.ledger.set_condition(*region, RegionCondition::Cordoned);
         }
-        for (at, region) in vacated.iter().enumerate() {
+        for (at, region) in emptiable.iter().enumerate() {
             if !self.empty(*region, load) {
-                for region in &vacated[at..] {
+                for region in &emptiable[at..] {
                     self.ledger.set_condition(*region, RegionCondition::Usable);
                 }
                 return self.empty_one_by_one(load);
@@ -276,10 +275,10 @@ impl<'a> State<'a> {
         }
     }
 
-    fn empty_one_by_one(&mut self, load: Option<Pending<'a>>) {
-        let regions: Vec<RegionId> = self.sources().regions().collect();
+    fn empty_one_by_one(&mut self, load: Option<PendingLoad<'a>>) {
+        let regions: Vec<RegionId> = self.occupied().regions().collect();
         for region in regions {
-            if self.sources().could_be_emptied(region, load.map(|(_, chain)| chain)) {
+            if self.occupied().could_be_emptied(region, load.map(|(_, chain)| chain)) {
                 self.ledger.set_condition(region, RegionCondition::Cordoned);
                 if !self.empty(region, load) {
                     self.ledger.set_condition(region, RegionCondition::Usable);
@@ -288,12 +287,12 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Moves all DAGs out of a region, or, where one has no place elsewhere, none.
-    fn empty(&mut self, region: RegionId, load: Option<Pending<'a>>) -> bool {
+    /// Moves all DAGs out of a region, or none if one of them has no placement elsewhere.
+    fn empty(&mut self, region: RegionId, load: Option<PendingLoad<'a>>) -> bool {
         let start = self.done.len();
         let numbers = self.ledger.users(region).filter_map(|name| self.numbers.get(name));
         let mut users: Vec<usize> = numbers.copied().collect();
-        // Whatever finds no place shows sooner with the widest first.
+        // The widest first: they are the most likely to fail.
         users.sort_by_key(|user| (Reverse(self.residents[*user].dag.bandwidth()), *user));
         let emptied = users.into_iter().all(|user| self.relocate(user, load));
         if !emptied {
@@ -302,8 +301,8 @@ impl<'a> State<'a> {
         emptied
     }
 
-    /// Moves one DAG to what is loaded, or to what `load` loads.
-    fn relocate(&mut self, resident: usize, load: Option<Pending<'a>>) -> bool {
+    /// Moves one DAG to loaded regions or to `load`.
+    fn relocate(&mut self, resident: usize, load: Option<PendingLoad<'a>>) -> bool {
         let Resident { name, dag, .. } = self.residents[resident];
         let request = Request { name, dag, previous: Some(&self.mappings[resident]) };
         let pending = load.filter(|(region, chain)| {
@@ -331,10 +330,10 @@ impl<'a> State<'a> {
         let fits = self.ledger.hold(name, plan.reservation.clone());
         debug_assert!(fits.is_ok(), "a plan never overbooks: {fits:?}");
         let mapping = std::mem::replace(&mut self.mappings[resident], plan.mapping.clone());
-        self.done.push(Step { resident, plan, mapping, held, contents });
+        self.done.push(AppliedMove { resident, plan, mapping, held, contents });
     }
 
-    /// Gives what was undone, in the order in which it was made.
+    /// Undoes all moves after the first `count`; returns them in the order in which they were made.
     fn undo_to(&mut self, count: usize) -> Moves {
         let mut undone = Moves::new();
         for step in self.done.split_off(count).into_iter().rev() {
@@ -357,7 +356,7 @@ impl<'a> State<'a> {
         undone
     }
 
-    /// Moves DAGs that would do with fewer passes through what is in use.
+    /// Moves DAGs that need fewer passes on the regions in use.
     fn spare_passes(&mut self) {
         self.close_unused();
         for resident in 0..self.residents.len() {
@@ -366,7 +365,7 @@ impl<'a> State<'a> {
             if before < 2 || !self.relocate(resident, None) {
                 continue;
             }
-            // A region that it left alone is freed, too; the others keep what they have.
+            // A region that only it used is freed, too; the others keep their DAGs.
             if self.mappings[resident].stages.len() >= before {
                 self.undo_to(start);
             }

@@ -1,4 +1,4 @@
-//! One DAG against one card: the request, the plan as a value, and the way from one to the other.
+//! Planning of one DAG on one card: from the request to the plan as a value.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,18 +8,18 @@ use snic_domain::{
 };
 
 use crate::candidates::{bitstreams, classes};
-use crate::catalogue::{Catalogue, Chain, NtKey};
+use crate::catalogue::{Catalogue, NtKey, PhysicalChain};
 use crate::form::{Graph, Nodes, PassCost, Staging};
-use crate::search::{Blocked, Part, Search, Solution};
+use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
 use crate::{Ledger, Reservation, TableRows, explain, infeasible};
 
-/// A DAG that wants a place.
+/// A DAG to be placed.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// Its name. What the ledger holds under it counts as released.
+    /// Its name. Its current reservation in the ledger counts as released.
     pub name: &'a DagName,
-    /// What it wants.
+    /// Its spec.
     pub dag: &'a Dag,
     /// The mapping on the card that an update replaces. The regions it uses keep their content
     /// until the tables flip, so this plan does not load them.
@@ -29,29 +29,29 @@ pub struct Request<'a> {
 /// A region to be loaded before the plan can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// The region; nobody uses it.
+    /// The region, which is unused.
     pub region: RegionId,
-    /// What it is to hold.
+    /// The bitstream to load.
     pub bitstream: BitstreamId,
-    /// The victim that it holds now.
+    /// The victim that it replaces, if any.
     pub replaces: Option<BitstreamId>,
 }
 
-/// A place for a DAG.
+/// A placement of a DAG.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Where it sits.
+    /// The placement.
     pub mapping: Mapping,
-    /// What has to be loaded first, by region.
+    /// Loads that must be made first, by region.
     pub loads: Vec<Load>,
-    /// What it takes, to be held in the ledger once the loads are set as contents. With a previous
-    /// mapping, the elementwise maximum with what that one holds fits, too.
+    /// Its reservation, to be held in the ledger once the loads are set as contents. With a previous mapping,
+    /// the elementwise maximum with that mapping's reservation fits, too.
     pub reservation: Reservation,
-    /// Why it sits there.
+    /// Why this placement was chosen.
     pub explanation: snic_domain::Explanation,
 }
 
-/// A request with what planning asks of it again and again.
+/// A request with the values that planning needs often.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) ledger: &'a Ledger,
@@ -62,15 +62,15 @@ pub(crate) struct Job<'a> {
     /// The bits of all keys.
     pub(crate) mask: u64,
     pub(crate) kbps: u64,
-    /// Memory is short: what takes less of it comes before what leaves more headroom.
+    /// Memory is short: less memory is preferred to more headroom.
     pub(crate) is_thrifty: bool,
-    /// Rows of the tables without what the DAG holds.
+    /// Rows left in the tables, including those that the DAG holds.
     pub(crate) rows_left: TableRows,
     held: Option<&'a Reservation>,
 }
 
 impl<'a> Job<'a> {
-    /// Refuses NTs that the tenant does not see; whether they exist is not told.
+    /// Rejects NTs that the tenant may not use; the error does not tell whether they exist.
     fn new(
         ledger: &'a Ledger,
         catalogue: &'a Catalogue,
@@ -105,7 +105,7 @@ impl<'a> Job<'a> {
         self.request.dag
     }
 
-    /// What the DAG itself holds of an NT instance.
+    /// Bandwidth that the DAG itself holds on an NT instance.
     pub(crate) fn own(&self, region: RegionId, slot: Slot) -> Bandwidth {
         let Some(held) = self.held else { return Bandwidth::ZERO };
         held.shares
@@ -144,15 +144,15 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Finds a place for one DAG, changing nothing. The same ledger, catalogue and request give the
-/// same plan on every machine.
+/// Plans one DAG; changes nothing. The same ledger, catalogue and request give the same plan on every
+/// machine.
 ///
-/// Time: O(regions × slots) for each step of a search whose steps are bounded (see `search`); no
-/// allocation grows with the DAGs on the card.
+/// Time: O(regions × slots) for each step of a search with a bounded number of steps (see `search`).
+/// Memory does not grow with the number of DAGs on the card.
 ///
 /// # Errors
 ///
-/// [`Infeasible`] with every shortage that was found, the hardest first.
+/// [`Infeasible`] with all shortages that were found, the hardest first.
 pub fn plan(
     ledger: &Ledger,
     catalogue: &Catalogue,
@@ -160,28 +160,28 @@ pub fn plan(
 ) -> Result<Plan, Infeasible> {
     let job = Job::new(ledger, catalogue, request)?;
     let mut view = View::new(&job);
-    infeasible::beforehand(&view)?;
+    infeasible::check_before_search(&view)?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     match choose(&graph, &mut view, None, &mut blocked) {
         Some((placed, form)) => Ok(finish(view, placed, form)),
-        None => Err(infeasible::of_the_search(&view, blocked)),
+        None => Err(infeasible::after_search(&view, blocked)),
     }
 }
 
-/// The same with no other loads than these.
+/// The same with these loads only.
 pub(crate) fn plan_on(
     ledger: &Ledger,
     catalogue: &Catalogue,
     request: &Request<'_>,
-    loads: &[(RegionId, &Chain)],
+    loads: &[(RegionId, &PhysicalChain)],
     is_thrifty: bool,
 ) -> Option<Plan> {
     let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request).ok()? };
     let mut view = View::new(&job);
     let before: Vec<_> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
-    infeasible::beforehand(&view).ok()?;
+    infeasible::check_before_search(&view).ok()?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
     let mut blocked = Blocked::default();
     let (placed, form) = choose(&graph, &mut view, Some(loads), &mut blocked)?;
@@ -189,7 +189,7 @@ pub(crate) fn plan_on(
     Some(finish(view, placed, form))
 }
 
-/// A staging with a place for all of it.
+/// A staging whose chains are all placed.
 pub(crate) struct Placed<'a> {
     pub(crate) form: Form,
     /// The staging's chains, stage by stage.
@@ -202,16 +202,16 @@ pub(crate) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    pub(crate) fn parts_of(&self, chain: usize) -> impl Iterator<Item = &Part> {
+    pub(crate) fn parts_of(&self, chain: usize) -> impl Iterator<Item = &ChainPart> {
         self.solution.parts.iter().filter(move |part| part.chain == chain)
     }
 
-    pub(crate) fn nodes(&self, part: &Part) -> &[u8] {
+    pub(crate) fn nodes(&self, part: &ChainPart) -> &[u8] {
         &self.chains[part.chain][part.start..part.end]
     }
 
     /// The stages of the mapping: the n-th parts of a stage's branches side by side.
-    pub(crate) fn passes(&self) -> impl Iterator<Item = SmallVec<[&Part; 4]>> {
+    pub(crate) fn passes(&self) -> impl Iterator<Item = SmallVec<[&ChainPart; 4]>> {
         self.stages.iter().flat_map(move |chains| {
             let longest = chains.clone().map(|c| self.parts_of(c).count()).max().unwrap_or(0);
             (0..longest).map(move |n| {
@@ -221,15 +221,15 @@ impl Placed<'_> {
     }
 }
 
-/// `loads` are those that the view has already; where they are given there are no others.
+/// `loads` are in the view already; if they are given, no others are made.
 fn place<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     (form, staging): (Form, &Staging),
-    loads: Option<&[(RegionId, &'a Chain)]>,
+    loads: Option<&[(RegionId, &'a PhysicalChain)]>,
     blocked: &mut Blocked,
 ) -> Option<Placed<'a>> {
-    let staging = follow_what_is_there(graph, view, staging.clone());
+    let staging = follow_available_chains(graph, view, staging.clone());
     let search = Search::new(view, &staging);
     let (solution, why) = match loads {
         Some(loads) => search.run_on(loads),
@@ -255,9 +255,9 @@ fn place<'a>(
     Some(placed)
 }
 
-/// A flattened branch may have several orders. The one that a loaded chain with enough bandwidth,
-/// or else a loadable bitstream, serves whole is better than the first one.
-fn follow_what_is_there(graph: &Graph, view: &View<'_>, mut staging: Staging) -> Staging {
+/// A flattened branch may have several orders. Prefers an order that a loaded chain with enough bandwidth
+/// serves as a whole, or else a loadable bitstream.
+fn follow_available_chains(graph: &Graph, view: &View<'_>, mut staging: Staging) -> Staging {
     let job = view.job;
     for branch in staging.stages.iter_mut().flatten() {
         let key = |n: u8| job.keys[usize::from(n)];
@@ -265,7 +265,7 @@ fn follow_what_is_there(graph: &Graph, view: &View<'_>, mut staging: Staging) ->
             continue;
         }
         let keys: SmallVec<[NtKey; 8]> = branch.iter().map(|n| key(*n)).collect();
-        let along = |chain: &Chain| {
+        let along = |chain: &PhysicalChain| {
             graph.order_along(branch, &chain.slots, |node, slot| key(node) == slot.key)
         };
         let shared = (0..view.regions.len()).find_map(|region| {
@@ -286,11 +286,11 @@ fn follow_what_is_there(graph: &Graph, view: &View<'_>, mut staging: Staging) ->
     staging
 }
 
-/// Sequential or parallel, with the better of the two placed.
+/// Places the sequential and the parallel form; returns the better one.
 fn choose<'a>(
     graph: &Graph,
     view: &mut View<'a>,
-    loads: Option<&[(RegionId, &'a Chain)]>,
+    loads: Option<&[(RegionId, &'a PhysicalChain)]>,
     blocked: &mut Blocked,
 ) -> Option<(Placed<'a>, FormChoice)> {
     let cost = view.job.cost();
@@ -311,7 +311,7 @@ fn choose<'a>(
         FormPreference::Parallel => None,
         _ => place(graph, view, (Form::Sequential, &sequential), loads, blocked),
     };
-    // Without a cut the parallel form is at its fastest: no need to place one that loses already.
+    // The parallel form is fastest without a cut: if that is slower already, it need not be placed.
     let is_hopeless = |s1: &Placed<'_>| {
         preference == FormPreference::Sequential || parallel.latency >= s1.latency
     };
@@ -352,21 +352,23 @@ fn form_reason(
 ) -> String {
     match (chosen.form, preference) {
         (Form::Sequential, FormPreference::Sequential)
-        | (Form::Parallel, FormPreference::Parallel) => "as the DAG asks for".to_owned(),
+        | (Form::Parallel, FormPreference::Parallel) => "as the DAG requests".to_owned(),
         (Form::Sequential, FormPreference::Parallel) => {
-            "the DAG asks for the parallel form, but only the sequential one has a place".to_owned()
+            "the DAG requests the parallel form, but only the sequential one is feasible".to_owned()
         }
         (Form::Sequential, FormPreference::Auto) if parallel >= sequential => {
-            format!("side by side would take {parallel} with its passes, in sequence {sequential}")
+            format!(
+                "parallel branches would take {parallel} with their passes, the sequence {sequential}"
+            )
         }
         (Form::Sequential, FormPreference::Auto) => {
-            "only the sequential form has a place".to_owned()
+            "only the sequential form is feasible".to_owned()
         }
         (Form::Parallel, FormPreference::Auto) if placed_both || parallel < sequential => {
             let saved = sequential.saturating_sub(parallel);
-            format!("side by side saves {saved} over the sequence, its passes included")
+            format!("parallel branches save {saved} over the sequence, their passes included")
         }
-        (Form::Parallel, _) => "only the parallel form has a place".to_owned(),
+        (Form::Parallel, _) => "only the parallel form is feasible".to_owned(),
     }
 }
 
@@ -378,7 +380,7 @@ fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan 
         let chain = planned.map(|load| load.chain).or_else(|| job.ledger.chain(RegionId(region)));
         chain.map(|chain| chain.bitstream.id.clone())
     };
-    let virtual_chain = |part: &Part| VirtualChain {
+    let virtual_chain = |part: &ChainPart| VirtualChain {
         nodes: job.node_ids(placed.nodes(part)),
         instances: part
             .paths

@@ -1,11 +1,11 @@
-//! Which bitstreams to load so that no NT is short of what many DAGs need of it: a covering problem
-//! over sums, whatever the number of DAGs.
+//! Chooses bitstreams to load so that every NT has the bandwidth that many DAGs need together: a covering
+//! problem over sums, independent of the number of DAGs.
 //!
-//! Depth first: while an NT is short, one of the loads that hold it must come; the most useful is
-//! tried first, and what was tried is not tried again beside others (loads are sets). A bound cuts
-//! what cannot do with the regions that are left. What a tenant does not share is served to it alone:
-//! its demand is met from that first, since nobody else could use it. What it shares serves all, but
-//! only its own DAGs have it loaded.
+//! Depth-first search: while an NT is short, one of the loads that contain it must come. The most useful
+//! is tried first, and a load that was tried is not tried again beside others, since loads form sets. A
+//! bound cuts branches that cannot succeed with the regions left. A bitstream that a tenant does not share
+//! serves only that tenant, so its demand uses that first. A shared bitstream serves everyone, but only
+//! DAGs of its owner may load it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
 use crate::candidates::fits_region;
-use crate::catalogue::{Chain, NtKey};
+use crate::catalogue::{NtKey, PhysicalChain};
 use crate::ledger::RegionCondition;
 use crate::plan::Request;
 use crate::view::kbps;
@@ -21,59 +21,59 @@ use crate::{Catalogue, Ledger};
 
 /// Steps of one search for loads; some milliseconds at most.
 const STEPS_MAX: u32 = 4_000;
-/// One region's worth of an NT, in the bounds: large enough that rounding does not matter.
+/// What one region serves of an NT, as a unit of the bounds: large enough that rounding does not matter.
 const UNIT: u64 = 1 << 20;
 
-/// What a DAG needs of each NT, in kbit/s.
+/// Bandwidth that a DAG needs on each NT, in kbit/s.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct NtDemand {
     pub(crate) tenant: TenantId,
     /// Its bandwidth at ingress and egress.
     pub(crate) kbps: u64,
     /// By number of the NT, each once.
     nts: Vec<(usize, u64)>,
-    /// Whether one of them keeps state on the card.
+    /// Whether one of its NTs keeps state in on-board memory.
     pub(crate) has_memory: bool,
 }
 
-/// A DAG that wants a place.
+/// A DAG to be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct PendingDag {
     pub(crate) index: usize,
-    pub(crate) demand: Demand,
+    pub(crate) demand: NtDemand,
     pub(crate) nodes: usize,
 }
 
-/// One load that is possible.
+/// A possible load.
 #[derive(Debug)]
-struct Item<'a> {
-    chain: &'a Chain,
+struct LoadOption<'a> {
+    chain: &'a PhysicalChain,
     place: usize,
-    /// Whose it is, if only they can use it.
+    /// The only tenant that can use it, if it is not shared.
     owner: Option<usize>,
-    /// Who can have it loaded, if not everybody.
+    /// The only tenant that may load it, if it has an owner.
     loader: Option<usize>,
-    /// What it serves, by number of the NT.
+    /// Bandwidth that it serves, by number of the NT.
     serves: Vec<(usize, u64)>,
 }
 
-/// Regions that are alike for a load.
+/// Regions that are interchangeable for a load.
 #[derive(Debug)]
-struct Place {
+struct RegionGroup {
     regions: Vec<RegionId>,
-    /// What a victim serves until it is replaced, and whose it is; then there is one region.
+    /// Bandwidth that a victim serves until it is replaced, and its owner; such a group has one region.
     loses: Vec<(usize, u64)>,
     owner: Option<usize>,
 }
 
-/// What there is of each NT: for all, and for single tenants.
+/// Bandwidth of each NT: shared by all tenants, and of single tenants.
 #[derive(Debug, Clone, Default)]
-struct Pool {
+struct NtCapacity {
     public: Vec<u64>,
     own: Vec<Vec<u64>>,
 }
 
-impl Pool {
+impl NtCapacity {
     fn of(&mut self, owner: Option<usize>) -> &mut Vec<u64> {
         match owner {
             Some(tenant) => &mut self.own[tenant],
@@ -98,19 +98,19 @@ pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
     catalogue: &'a Catalogue,
     keys: Vec<NtKey>,
-    /// Of each NT, what an instance keeps for a tenant, in bytes, and serves, in kbit/s.
+    /// By NT: memory of an instance for each tenant, in bytes, and its bandwidth, in kbit/s.
     states: Vec<(u64, u64)>,
-    /// Tenants with bitstreams that only they can use, or have loaded.
+    /// Tenants with bitstreams that only they can use or load.
     owners: Vec<TenantId>,
-    items: Vec<Item<'a>>,
-    /// The items that serve each NT.
+    options: Vec<LoadOption<'a>>,
+    /// By NT: the options that serve it.
     holders: Vec<Vec<usize>>,
-    /// The most that one item serves of each NT.
+    /// By NT: the most that one option serves.
     best: Vec<u64>,
-    places: Vec<Place>,
-    pool: Pool,
-    /// What the DAGs in question need: of all others than the owners, and of each owner.
-    needed: Pool,
+    places: Vec<RegionGroup>,
+    pool: NtCapacity,
+    /// Demand of the DAGs in question: of each owner, and of all other tenants together.
+    needed: NtCapacity,
     steps: u32,
 }
 
@@ -121,19 +121,19 @@ impl<'a> Provision<'a> {
             ledger,
             catalogue,
             owners: Vec::new(),
-            items: Vec::new(),
+            options: Vec::new(),
             holders: vec![Vec::new(); keys.len()],
             best: vec![0; keys.len()],
             places: Vec::new(),
-            pool: Pool { public: vec![0; keys.len()], own: Vec::new() },
-            needed: Pool::default(),
+            pool: NtCapacity { public: vec![0; keys.len()], own: Vec::new() },
+            needed: NtCapacity::default(),
             steps: 0,
             states: Vec::new(),
             keys,
         };
         provision.states = provision.keys.iter().map(|key| state_of(catalogue, *key)).collect();
-        provision.open_regions();
-        provision.open_items();
+        provision.add_regions();
+        provision.add_options();
         provision
     }
 
@@ -149,8 +149,8 @@ impl<'a> Provision<'a> {
         })
     }
 
-    /// Sums up what the slots of a chain serve.
-    fn serves(&self, chain: &Chain, free: impl Fn(usize) -> u64) -> Vec<(usize, u64)> {
+    /// Sums up the bandwidth of a chain's slots, by NT.
+    fn serves(&self, chain: &PhysicalChain, free: impl Fn(usize) -> u64) -> Vec<(usize, u64)> {
         let mut serves: BTreeMap<usize, u64> = BTreeMap::new();
         for (slot, held) in chain.slots.iter().enumerate() {
             if let Some(nt) = self.number(held.key) {
@@ -160,7 +160,7 @@ impl<'a> Provision<'a> {
         serves.into_iter().filter(|(_, kbps)| *kbps > 0).collect()
     }
 
-    fn open_regions(&mut self) {
+    fn add_regions(&mut self) {
         let ledger = self.ledger;
         for (region, _) in ledger.profile().regions().take(REGIONS_MAX) {
             if ledger.condition(region) != RegionCondition::Usable {
@@ -192,11 +192,11 @@ impl<'a> Provision<'a> {
         });
         match alike {
             Some(place) => place.regions.push(region),
-            None => self.places.push(Place { regions: vec![region], loses, owner }),
+            None => self.places.push(RegionGroup { regions: vec![region], loses, owner }),
         }
     }
 
-    fn open_items(&mut self) {
+    fn add_options(&mut self) {
         let (catalogue, ledger) = (self.catalogue, self.ledger);
         for chain in catalogue.chains() {
             let serves = self.serves(chain, |slot| kbps(chain.slots[slot].bandwidth_max));
@@ -212,17 +212,23 @@ impl<'a> Provision<'a> {
                 let region = ledger.profile().region(self.places[place].regions[0]);
                 if region.is_some_and(|region| fits_region(region, chain)) {
                     for (nt, kbps) in &serves {
-                        self.holders[*nt].push(self.items.len());
+                        self.holders[*nt].push(self.options.len());
                         self.best[*nt] = self.best[*nt].max(*kbps);
                     }
-                    self.items.push(Item { chain, place, owner, loader, serves: serves.clone() });
+                    self.options.push(LoadOption {
+                        chain,
+                        place,
+                        owner,
+                        loader,
+                        serves: serves.clone(),
+                    });
                 }
             }
         }
     }
 
-    /// What a request needs; `None` where its tenant may not use one of its NTs.
-    pub(crate) fn demand(&self, request: &Request<'_>) -> Option<Demand> {
+    /// Demand of a request; `None` if its tenant may not use one of its NTs.
+    pub(crate) fn demand(&self, request: &Request<'_>) -> Option<NtDemand> {
         let tenant = &request.name.tenant;
         let kbps = kbps(request.dag.bandwidth());
         let mut nts: BTreeMap<usize, u64> = BTreeMap::new();
@@ -233,28 +239,28 @@ impl<'a> Provision<'a> {
             *nts.entry(self.number(known.key)?).or_default() += kbps;
         }
         let nts = nts.into_iter().collect();
-        Some(Demand { tenant: tenant.clone(), kbps, nts, has_memory })
+        Some(NtDemand { tenant: tenant.clone(), kbps, nts, has_memory })
     }
 
-    /// Whether a tenant has bitstreams that nobody else can use: then it uses those.
-    pub(crate) fn has_own(&self, demand: &Demand) -> bool {
+    /// Whether the tenant has bitstreams that no other tenant can use; it uses these first.
+    pub(crate) fn has_own(&self, demand: &NtDemand) -> bool {
         let is_own = |owner: Option<usize>| owner.is_some_and(|o| self.owners[o] == demand.tenant);
-        self.items.iter().any(|item| is_own(item.owner))
+        self.options.iter().any(|item| is_own(item.owner))
             || self.places.iter().any(|place| is_own(place.owner))
     }
 
-    /// Whether a demand has a bitstream loaded that others share, but could not have loaded.
-    pub(crate) fn opens(&self, demand: &Demand, chain: &Chain) -> bool {
+    /// Whether the DAG may load `chain`, which other tenants may share but not load.
+    pub(crate) fn unlocks(&self, demand: &NtDemand, chain: &PhysicalChain) -> bool {
         chain.bitstream.shareable
             && chain.bitstream.id.is_owned_by(&demand.tenant)
             && demand.nts.iter().any(|(nt, _)| chain.holds(&[self.keys[*nt]]))
     }
 
-    /// The least memory that these take, in bytes: each tenant pays for as many instances of an NT as
-    /// serve its demand. Nothing for those that may have paid already.
-    pub(crate) fn memory_min(&self, wanted: &[&Wanted]) -> u64 {
+    /// Lower bound of the memory that these DAGs take, in bytes: each tenant needs as many instances of an NT
+    /// as serve its demand. Zero for tenants that may have instances already.
+    pub(crate) fn memory_min(&self, wanted: &[&PendingDag]) -> u64 {
         let mut demands: BTreeMap<(&TenantId, usize), u64> = BTreeMap::new();
-        for Wanted { demand, .. } in wanted.iter().filter(|wanted| wanted.demand.has_memory) {
+        for PendingDag { demand, .. } in wanted.iter().filter(|wanted| wanted.demand.has_memory) {
             for (nt, kbps) in &demand.nts {
                 *demands.entry((&demand.tenant, *nt)).or_default() += kbps;
             }
@@ -269,8 +275,8 @@ impl<'a> Provision<'a> {
         demands.into_iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// How much of the card a demand is worth, at least: by the loads that serve most of each NT.
-    pub(crate) fn weight(&self, demand: &Demand) -> u64 {
+    /// Lower bound of the regions that a demand takes, by the loads that serve most of each NT.
+    pub(crate) fn weight(&self, demand: &NtDemand) -> u64 {
         demand.nts.iter().map(|(nt, kbps)| self.worth(*nt, *kbps)).sum()
     }
 
@@ -283,18 +289,18 @@ impl<'a> Provision<'a> {
         self.places.iter().map(|place| place.regions.len()).sum()
     }
 
-    /// Whether some loads give all of these what they need.
-    pub(crate) fn is_enough(&mut self, wanted: &[&Wanted]) -> bool {
+    /// Whether some set of loads satisfies all of these DAGs.
+    pub(crate) fn has_place_for(&mut self, wanted: &[&PendingDag]) -> bool {
         self.need(wanted) && self.search(self.regions()).is_some()
     }
 
-    /// The fewest loads that were found for all of these, if they are at most `most`.
-    pub(crate) fn fewest(&mut self, wanted: &[&Wanted], most: Option<usize>) -> Option<usize> {
-        let enough = self.need(wanted).then(|| self.fewest_items(most)).flatten();
-        enough.map(|items| items.len())
+    /// The smallest number of loads found for all of these DAGs, if it is at most `most`.
+    pub(crate) fn fewest(&mut self, wanted: &[&PendingDag], most: Option<usize>) -> Option<usize> {
+        let enough = self.need(wanted).then(|| self.fewest_options(most)).flatten();
+        enough.map(|options| options.len())
     }
 
-    fn fewest_items(&mut self, most: Option<usize>) -> Option<Vec<usize>> {
+    fn fewest_options(&mut self, most: Option<usize>) -> Option<Vec<usize>> {
         let mut best = self.search(most.unwrap_or_else(|| self.regions()))?;
         while let Some(fewer) = best.len().checked_sub(1) {
             let Some(found) = self.search(fewer) else { break };
@@ -303,13 +309,13 @@ impl<'a> Provision<'a> {
         Some(best)
     }
 
-    /// The fewest loads that were found for all of these; none where there are none.
-    pub(crate) fn loads(&mut self, wanted: &[&Wanted]) -> Vec<(RegionId, &'a Chain)> {
-        let enough = self.need(wanted).then(|| self.fewest_items(None)).flatten();
+    /// The smallest set of loads found for all of these DAGs; empty if there is none.
+    pub(crate) fn loads(&mut self, wanted: &[&PendingDag]) -> Vec<(RegionId, &'a PhysicalChain)> {
+        let enough = self.need(wanted).then(|| self.fewest_options(None)).flatten();
         let best = enough.unwrap_or_default();
         let mut next = vec![0; self.places.len()];
         let region = |item: usize| {
-            let item = &self.items[item];
+            let item = &self.options[item];
             let at = &mut next[item.place];
             *at += 1;
             (self.places[item.place].regions[*at - 1], item.chain)
@@ -317,12 +323,13 @@ impl<'a> Provision<'a> {
         best.into_iter().map(region).collect()
     }
 
-    /// Sums up demands; `false` where ingress or egress are too small for them.
-    fn need(&mut self, wanted: &[&Wanted]) -> bool {
+    /// Sums up demands; `false` if the ingress or the egress is too small for them.
+    fn need(&mut self, wanted: &[&PendingDag]) -> bool {
         let none = || vec![0; self.keys.len()];
-        let mut needed = Pool { public: none(), own: self.owners.iter().map(|_| none()).collect() };
+        let mut needed =
+            NtCapacity { public: none(), own: self.owners.iter().map(|_| none()).collect() };
         let mut total = 0u64;
-        for Wanted { demand, .. } in wanted.iter().copied() {
+        for PendingDag { demand, .. } in wanted.iter().copied() {
             let owner = self.owners.iter().position(|owner| *owner == demand.tenant);
             needed.add(owner, &demand.nts);
             total = total.saturating_add(demand.kbps);
@@ -332,7 +339,7 @@ impl<'a> Provision<'a> {
         total <= kbps(ledger.ingress_residual()) && total <= kbps(ledger.egress_residual())
     }
 
-    /// What each NT is short of.
+    /// Missing bandwidth of each NT.
     fn shorts(&self) -> Vec<u64> {
         (0..self.keys.len())
             .map(|nt| {
@@ -347,7 +354,7 @@ impl<'a> Provision<'a> {
     fn search(&mut self, most: usize) -> Option<Vec<usize>> {
         self.steps = STEPS_MAX;
         let mut chosen = Vec::new();
-        let mut banned = vec![false; self.items.len()];
+        let mut banned = vec![false; self.options.len()];
         let mut left: Vec<usize> = self.places.iter().map(|place| place.regions.len()).collect();
         let found = self.extend(most, &mut chosen, &mut banned, &mut left);
         for item in chosen.iter().rev() {
@@ -371,11 +378,11 @@ impl<'a> Provision<'a> {
         if shorts.iter().all(|short| *short == 0) {
             return true;
         }
-        let Some(tries) = self.tries(&shorts, most - chosen.len(), banned, left) else {
+        let Some(branches) = self.branches(&shorts, most - chosen.len(), banned, left) else {
             return false;
         };
         let mut tried = Vec::new();
-        for item in tries {
+        for item in branches {
             self.take(item, left);
             chosen.push(item);
             if self.extend(most, chosen, banned, left) {
@@ -391,7 +398,7 @@ impl<'a> Provision<'a> {
     }
 
     fn take(&mut self, item: usize, left: &mut [usize]) {
-        let (item, pool) = (&self.items[item], &mut self.pool);
+        let (item, pool) = (&self.options[item], &mut self.pool);
         let place = &self.places[item.place];
         left[item.place] -= 1;
         pool.remove(place.owner, &place.loses);
@@ -399,22 +406,22 @@ impl<'a> Provision<'a> {
     }
 
     fn take_back(&mut self, item: usize, left: &mut [usize]) {
-        let (item, pool) = (&self.items[item], &mut self.pool);
+        let (item, pool) = (&self.options[item], &mut self.pool);
         let place = &self.places[item.place];
         left[item.place] += 1;
         pool.remove(item.owner, &item.serves);
         pool.add(place.owner, &place.loses);
     }
 
-    /// Whether a DAG that needs it may have it loaded.
-    fn may_be_loaded(&self, item: &Item<'_>) -> bool {
+    /// Whether some DAG that needs it may load it.
+    fn may_be_loaded(&self, item: &LoadOption<'_>) -> bool {
         let needs = |nt: usize, tenant: usize| self.needed.own[tenant][nt] > 0;
         item.loader.is_none_or(|tenant| item.serves.iter().any(|(nt, _)| needs(*nt, tenant)))
     }
 
-    /// The items that serve the NT with the fewest ways to serve it, the most useful first; `None`
-    /// where `regions` more loads cannot be enough.
-    fn tries(
+    /// The options for the NT that has the fewest, the most useful first; `None`
+    /// if `regions` more loads cannot suffice.
+    fn branches(
         &self,
         shorts: &[u64],
         regions: usize,
@@ -422,7 +429,7 @@ impl<'a> Provision<'a> {
         left: &[usize],
     ) -> Option<Vec<usize>> {
         let is_open = |item: &&usize| {
-            let of = &self.items[**item];
+            let of = &self.options[**item];
             !banned[**item] && left[of.place] > 0 && self.may_be_loaded(of)
         };
         let mut total = 0u64;
@@ -438,19 +445,19 @@ impl<'a> Provision<'a> {
             }
         }
         let (_, nt) = scarcest?;
-        let gain = |item: &Item<'_>| -> u64 {
+        let gain = |item: &LoadOption<'_>| -> u64 {
             item.serves.iter().map(|(nt, kbps)| self.worth(*nt, shorts[*nt].min(*kbps))).sum()
         };
-        let all = (0..self.items.len()).filter(|item| is_open(&item));
-        let most = all.map(|item| gain(&self.items[item])).max().unwrap_or(0);
+        let all = (0..self.options.len()).filter(|item| is_open(&item));
+        let most = all.map(|item| gain(&self.options[item])).max().unwrap_or(0);
         // Rounding down loses less than one for each NT.
         let slack = shorts.len() as u64;
         if total > (most + slack).saturating_mul(regions as u64) {
             return None;
         }
-        let mut tries: Vec<usize> = self.holders[nt].iter().filter(is_open).copied().collect();
-        tries.sort_by_key(|item| (std::cmp::Reverse(gain(&self.items[*item])), *item));
-        Some(tries)
+        let mut branches: Vec<usize> = self.holders[nt].iter().filter(is_open).copied().collect();
+        branches.sort_by_key(|item| (std::cmp::Reverse(gain(&self.options[*item])), *item));
+        Some(branches)
     }
 }
 

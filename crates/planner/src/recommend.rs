@@ -1,10 +1,8 @@
-//! Which bitstreams are worth building: sequences of NTs that do not exist yet, and what each would
-//! bring.
+//! Recommends bitstreams to build: sequences of NTs that do not exist yet, with the gain of each.
 //!
-//! Candidates come from what tenants ask for: the DAGs that were refused, the chains that are cut,
-//! and the chains of regions that are less than half full, two of them merged. Each is tried as if
-//! it existed: refused DAGs are planned again, and what is deployed is optimised once more. What it
-//! brings beyond what the catalogue does already is what the recommendation says.
+//! Candidates are the chains of rejected DAGs, chains that are cut, and merged pairs of chains in regions
+//! that are less than half full. Each is tried as if it existed: rejected DAGs are planned again, and the
+//! placed DAGs are consolidated again. The recommendation states the gain over the current catalogue.
 
 use std::collections::BTreeSet;
 
@@ -16,38 +14,38 @@ use snic_domain::{
 use crate::optimize::{Budget, Consolidation, Resident, optimize};
 use crate::{Catalogue, Ledger, Request, plan};
 
-/// A bitstream that fills less of its region than this is named, in thousandths (SuperNIC, 4.1).
+/// Bitstreams that fill less of their region than this are reported, in thousandths (SuperNIC, 4.1).
 const UNDERFILLED_PERMILLE: u32 = 500;
-/// Sequences that are tried: each is as much work as a consolidation.
+/// Most sequences that are tried; each costs as much as a consolidation.
 const CANDIDATES_MAX: usize = 24;
 
-/// A DAG that has no place.
+/// A DAG that was rejected because it is infeasible.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'a> {
     /// Its name.
     pub name: &'a DagName,
-    /// What it wants.
+    /// Its spec.
     pub dag: &'a Dag,
 }
 
-/// A sequence of NTs that is worth a bitstream.
+/// A sequence of NTs for which a bitstream is worth building.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recommendation {
     /// The NTs, in the order packets pass.
     pub nts: Vec<NtTypeId>,
-    /// For which regions.
+    /// The kind of region that it is for.
     pub region_kind: RegionKind,
-    /// What it takes of a region.
+    /// Its area.
     pub area: Area,
     /// The smallest region of the card that it fits.
     pub region_area: Area,
     /// Largest bitstream that such a region takes.
     pub bitstream_max: ByteSize,
-    /// DAGs that were refused and would have a place.
+    /// Rejected DAGs that it would make feasible.
     pub admits: Vec<DagName>,
-    /// Regions that it would free, beyond those that can be freed without it.
+    /// Regions that it would free beyond those that consolidation frees without it.
     pub regions_freed: u32,
-    /// Passes of the scheduler, of all DAGs together, that it would spare beyond the same.
+    /// Scheduler passes, of all DAGs together, that it would save beyond the same.
     pub passes_spared: u64,
 }
 
@@ -56,13 +54,13 @@ pub struct Recommendation {
 pub struct Underfilled {
     /// The region.
     pub region: RegionId,
-    /// What it holds.
+    /// Its content.
     pub bitstream: BitstreamId,
-    /// What of the region that fills, in thousandths.
+    /// Part of the region's area that the content fills, in thousandths.
     pub fill_permille: u32,
 }
 
-/// What is worth building for a card.
+/// Recommendations for a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recommendations {
     /// The most useful first.
@@ -71,7 +69,7 @@ pub struct Recommendations {
     pub underfilled: Vec<Underfilled>,
 }
 
-/// Names the sequences worth building; changes nothing.
+/// Recommends sequences to build; changes nothing.
 pub fn recommend(
     ledger: &Ledger,
     catalogue: &Catalogue,
@@ -79,7 +77,8 @@ pub fn recommend(
     refused: &[Refused<'_>],
 ) -> Recommendations {
     let underfilled = underfilled(ledger);
-    let outcome = |catalogue: &Catalogue| Outcome::of(ledger, catalogue, residents, refused);
+    let outcome =
+        |catalogue: &Catalogue| CatalogueResult::of(ledger, catalogue, residents, refused);
     let now = outcome(catalogue);
     let mut sequences: Vec<Recommendation> = candidates(ledger, residents, refused, &underfilled)
         .into_iter()
@@ -106,15 +105,15 @@ fn underfilled(ledger: &Ledger) -> Vec<Underfilled> {
     ledger.profile().regions().filter_map(of).collect()
 }
 
-/// What the card would do for its DAGs.
-struct Outcome {
+/// What the card achieves with a catalogue.
+struct CatalogueResult {
     admitted: BTreeSet<DagName>,
-    /// Regions freed, those taken anew subtracted.
+    /// Regions freed, minus newly used ones.
     freed: u32,
     passes: u64,
 }
 
-impl Outcome {
+impl CatalogueResult {
     fn of(
         ledger: &Ledger,
         catalogue: &Catalogue,
@@ -136,7 +135,7 @@ impl Outcome {
     }
 }
 
-/// Sequences that DAGs ask for, each once.
+/// Candidate sequences, each once.
 fn candidates(
     ledger: &Ledger,
     residents: &[Resident<'_>],
@@ -167,10 +166,10 @@ fn candidates(
     found
 }
 
-/// The shortest sequence that holds both in order; where there are several, the first's NTs come
+/// The shortest sequence that contains both in order; of several, the one that starts with the NTs of the
 /// first.
 fn merge(first: &[NtTypeId], second: &[NtTypeId]) -> Vec<NtTypeId> {
-    // length[i][j]: of the shortest that holds what follows i of the first and j of the second.
+    // length[i][j]: length of the shortest sequence for the suffixes from i and from j.
     let mut length = vec![vec![0usize; second.len() + 1]; first.len() + 1];
     for i in (0..=first.len()).rev() {
         for j in (0..=second.len()).rev() {
@@ -207,13 +206,13 @@ fn merge(first: &[NtTypeId], second: &[NtTypeId]) -> Vec<NtTypeId> {
     merged
 }
 
-/// What a bitstream of these NTs would bring; `None` where it fits no region, or brings nothing.
+/// The gain of a bitstream of these NTs; `None` if it fits no region or gains nothing.
 fn try_one(
     ledger: &Ledger,
     catalogue: &Catalogue,
     nts: Vec<NtTypeId>,
-    now: &Outcome,
-    outcome: impl Fn(&Catalogue) -> Outcome,
+    now: &CatalogueResult,
+    outcome: impl Fn(&Catalogue) -> CatalogueResult,
 ) -> Option<Recommendation> {
     let known: Option<Vec<_>> = nts.iter().map(|id| catalogue.nt(id)).collect();
     let area: Area = known?.into_iter().map(|nt| nt.area).sum();
@@ -224,7 +223,7 @@ fn try_one(
     let fitting = ledger.profile().regions.iter().filter(|r| r.kind == region_kind);
     let region = fitting.filter(|r| r.area.fits(area)).min_by_key(|r| r.area.lut)?;
     let name = nts.iter().map(NtTypeId::as_str).collect::<Vec<_>>().join("+");
-    // A tenant's NTs make a tenant's bitstream; several tenants' NTs make none.
+    // A bitstream with a tenant's NTs belongs to that tenant; NTs of several tenants cannot be combined.
     let owners: BTreeSet<_> = nts.iter().filter_map(NtTypeId::owner).collect();
     let owner = match owners.len() {
         0 => String::new(),
@@ -265,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_sequence_holds_both() {
+    fn merging_gives_the_shortest_common_sequence() {
         let ids = |text: &str| -> Vec<NtTypeId> {
             text.split(' ').map(|id| NtTypeId::new(id).expect("a label")).collect()
         };

@@ -1,4 +1,4 @@
-//! What a DAG takes of a card, as a value that can be held and released.
+//! Resources that a DAG takes of a card, as a value that a ledger holds and releases.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -22,7 +22,7 @@ pub struct TableRows {
 }
 
 impl TableRows {
-    /// What a card has (`snic_domain::limits`).
+    /// The rows of a card (`snic_domain::limits`).
     pub const CARD: Self = Self {
         dags: DAG_ROWS as u32,
         stages: STAGE_ROWS as u32,
@@ -30,11 +30,11 @@ impl TableRows {
         instances: INSTANCE_ROWS as u32,
     };
 
-    /// Rows without end: for measuring how planning grows beyond what a card's tables hold.
+    /// No limit: for measuring how planning scales beyond a card's tables.
     pub const UNLIMITED: Self =
         Self { dags: u32::MAX, stages: u32::MAX, chains: u32::MAX, instances: u32::MAX };
 
-    /// What `mapping` takes.
+    /// The rows that `mapping` takes.
     pub fn of(mapping: &Mapping) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self {
@@ -54,7 +54,7 @@ impl TableRows {
         }
     }
 
-    /// Each table with its name, ours first and then the other's.
+    /// By table: its name, and the rows of `self` and of `other`.
     pub(crate) const fn beside(self, other: Self) -> [(&'static str, u32, u32); 4] {
         [
             ("DAG", self.dags, other.dags),
@@ -65,46 +65,46 @@ impl TableRows {
     }
 }
 
-/// What a DAG takes of one NT instance.
+/// Bandwidth and memory that a DAG takes of one NT instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Share {
+pub(crate) struct SlotShare {
     pub(crate) region: RegionId,
     pub(crate) slot: Slot,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) memory: ByteSize,
 }
 
-impl Share {
+impl SlotShare {
     const fn place(&self) -> (RegionId, Slot) {
         (self.region, self.slot)
     }
 }
 
-/// What a DAG takes: bandwidth and memory by region and slot, ingress, egress, table rows.
+/// Resources that a DAG takes: bandwidth and memory by region and slot, ingress, egress, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// By region and slot, each once.
-    pub(crate) shares: SmallVec<[Share; 8]>,
+    pub(crate) shares: SmallVec<[SlotShare; 8]>,
     pub(crate) ingress: Bandwidth,
     pub(crate) egress: Bandwidth,
     pub(crate) rows: TableRows,
 }
 
 impl Reservation {
-    /// What `mapping` takes for `dag`. Memory of NTs that the catalogue does not know counts as
-    /// none; a ledger counts by what its regions hold.
+    /// The resources that `mapping` takes for `dag`. NTs that the catalogue does not know count as using no
+    /// memory; a ledger counts memory by the contents of its regions.
     pub fn of(mapping: &Mapping, dag: &Dag, catalogue: &Catalogue) -> Self {
-        let mut shares: SmallVec<[Share; 8]> = SmallVec::new();
+        let mut shares: SmallVec<[SlotShare; 8]> = SmallVec::new();
         for chain in mapping.chains() {
             for instance in &chain.instances {
                 for (node, slot) in chain.nodes.iter().zip(&instance.slots) {
                     let (region, bandwidth) = (instance.region, instance.bandwidth);
                     let memory = memory_of(node, dag, catalogue);
-                    shares.push(Share { region, slot: *slot, bandwidth, memory });
+                    shares.push(SlotShare { region, slot: *slot, bandwidth, memory });
                 }
             }
         }
-        shares.sort_by_key(Share::place);
+        shares.sort_by_key(SlotShare::place);
         shares.dedup_by(|next, sum| {
             let same = next.place() == sum.place();
             if same {
@@ -116,12 +116,12 @@ impl Reservation {
         Self { shares, ingress: bandwidth, egress: bandwidth, rows: TableRows::of(mapping) }
     }
 
-    /// Elementwise the larger of both. Held while an update is under way, it covers the old
-    /// mapping as well as the new one, whichever bank of the tables is active.
+    /// The elementwise maximum of both. Held during an update, it covers the old and the new mapping,
+    /// whichever bank of the tables is active.
     pub fn max(&self, other: &Self) -> Self {
         let mut shares = self.shares.clone();
         for share in &other.shares {
-            match shares.binary_search_by_key(&share.place(), Share::place) {
+            match shares.binary_search_by_key(&share.place(), SlotShare::place) {
                 Ok(at) => {
                     shares[at].bandwidth = shares[at].bandwidth.max(share.bandwidth);
                     shares[at].memory = shares[at].memory.max(share.memory);
@@ -137,7 +137,7 @@ impl Reservation {
         }
     }
 
-    /// The regions in which something is reserved, rising, each once.
+    /// The regions with reservations, in ascending order, each once.
     pub fn regions(&self) -> impl Iterator<Item = RegionId> {
         self.shares
             .iter()
@@ -161,8 +161,8 @@ impl Reservation {
         self.egress
     }
 
-    /// On-board memory of all NT instances it uses, in whole pages. DAGs of one tenant that use
-    /// the same NT instance share its memory, so a ledger may count less.
+    /// On-board memory of all NT instances that it uses, in whole pages. DAGs of one tenant share the memory
+    /// of an NT instance, so a ledger may count less.
     pub fn memory(&self) -> ByteSize {
         self.shares.iter().map(|share| share.memory).sum()
     }

@@ -1,25 +1,24 @@
-//! The search for a place: depth first over cuts, shares and loads, with bounds and a budget.
+//! The search for a placement: depth first over cuts, shared chains and loads, with bounds and a budget.
 //!
 //! ```text
-//! nothing is short                       what is loaded is enough: cut as often as that needs
-//! else                                   the fewest loads, then the fewest cuts
+//! no NT is short                         loaded chains suffice: as many cuts as necessary
+//! otherwise                              the fewest loads, then the fewest cuts
 //!   for cuts = fewest possible, …
 //!     for each chain, for each part of it  the longest part first
 //!       share: one region, widest first; else several, the fewest
-//!       load:  one candidate more, and share again, what was loaded included
-//!   fewer loads than that, if cuts make up for them
+//!       load:  one more candidate, then share again, the new load included
+//!   fewer loads, if cuts make up for them
 //! ```
 //!
-//! A load only makes a region shareable; so parts, branches and instances of one DAG use what was
-//! loaded for another without a special case. The first solution is usually the best, since every
-//! list is sorted by the objective; what remains is searched for a better one within a small
-//! budget, and cut off where the part that is placed is already no better than the best.
+//! A load only makes a region shareable, so parts, branches and instances of a DAG use loads made for each
+//! other without a special case. The first solution is usually the best, since every list is sorted by the
+//! objective. The rest of the tree is searched within a small budget, and branches that are already no
+//! better than the best solution are cut.
 //!
-//! What can be found at all: with every node a part of its own, a place is a matter of sums, one for
-//! each NT, and only the loads are to be chosen. That is what [`Search::cover`] does: while an NT is
-//! short, some load that holds it must be among those still to come. So it finds a set of loads
-//! where there is one, and where there is none no search for a better mapping is begun.
-//! All budgets count steps, never time: the same input gives the same plan everywhere.
+//! Completeness: if every node is a part of its own, a placement depends only on one sum for each NT, and
+//! only the loads must be chosen. [`Search::cover`] does this: while an NT is short, one of the remaining
+//! loads must contain it. So it finds a set of loads if one exists; if none exists, no further search
+//! starts. All budgets count steps, never time: the same input gives the same plan everywhere.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,45 +28,45 @@ use snic_domain::RegionId;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
 use crate::candidates::{Candidate, Class, area_of, candidates, classes, unused_permille};
-use crate::catalogue::{Chain, NtKey};
-use crate::cover::Cover;
+use crate::catalogue::{NtKey, PhysicalChain};
+use crate::cover::CoverResult;
 use crate::form::Staging;
 use crate::shares;
-use crate::view::{Path, View};
+use crate::view::{RegionPath, View};
 
-/// Steps of one round until a first solution; beyond them a solution with more cuts does.
+/// Steps of one round until a first solution; after that, a solution with more cuts is accepted.
 const STEPS_TO_FIND: u32 = 300;
-/// Steps to find loads with which every node could be a part of its own: enough for every set of
-/// loads of a few regions and bitstreams, and some milliseconds at most.
+/// Steps to find loads with which every node could be a part of its own: enough for all sets of loads of a
+/// few regions and bitstreams, at most some milliseconds.
 const STEPS_TO_COVER: u32 = 3_000;
 /// Steps after a first solution, to find a better one.
 const STEPS_TO_IMPROVE: u32 = 200;
-/// Rounds with more cuts than the fewest possible, before every node becomes a part.
+/// Rounds with more than the fewest possible cuts, before every node becomes a part of its own.
 const ROUNDS_MAX: usize = 6;
 
-/// Consecutive nodes of a chain, in one stage, with the ways that serve them.
+/// Consecutive nodes of a chain, in one stage, with the paths that serve them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ChainPart {
     /// Index among the staging's chains, stage by stage.
     pub(crate) chain: usize,
     /// First node, as an index into the chain.
     pub(crate) start: usize,
     /// One past the last.
     pub(crate) end: usize,
-    pub(crate) paths: SmallVec<[Path; 2]>,
+    pub(crate) paths: SmallVec<[RegionPath; 2]>,
 }
 
 /// A region to be loaded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedLoad<'a> {
     pub(crate) region: u8,
-    pub(crate) chain: &'a Chain,
+    pub(crate) chain: &'a PhysicalChain,
     pub(crate) victim: bool,
     pub(crate) unused: u32,
 }
 
-/// The objective, lower is better: regions that were not in use, victims lost, passes, area unused,
-/// and then as much headroom as possible. No plan interrupts anyone: what is in use is not loaded.
+/// The objective, lower is better: new regions, replaced victims, passes, unused area, then headroom (more is
+/// better). No plan interrupts a DAG, because regions in use are never loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
     pub(crate) loads: usize,
@@ -77,35 +76,35 @@ pub(crate) struct Score {
     pub(crate) headroom: std::cmp::Reverse<u64>,
 }
 
-/// A place for every part.
+/// A placement of every part.
 #[derive(Debug, Clone)]
 pub(crate) struct Solution<'a> {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<ChainPart>,
     pub(crate) loads: Vec<PlannedLoad<'a>>,
     pub(crate) score: Score,
 }
 
-/// What kept a search from a place beside bandwidth and regions, for the refusal.
+/// What made placements fail besides bandwidth and regions, for the error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// Least memory that would have been needed, in bytes.
+    /// Least memory that a placement would have needed, in bytes.
     pub(crate) memory: Option<u64>,
-    /// Whether a table was too full for a place that was found.
+    /// Rows of a placement that was found but does not fit the tables.
     pub(crate) rows: Option<crate::TableRows>,
 }
 
 /// One virtual chain to be placed.
 #[derive(Debug, Clone)]
-struct ChainJob {
+struct ChainTask {
     stage: usize,
     keys: SmallVec<[NtKey; 8]>,
-    /// Furthest end of a part that starts at each node: one bitstream or region must hold it.
+    /// By node: the furthest end of a part that starts there and that one bitstream or region contains.
     reach: SmallVec<[u8; 8]>,
-    /// Fewest parts from each node on.
+    /// By node: the fewest parts from there on.
     parts_min: SmallVec<[u8; 8]>,
 }
 
-impl ChainJob {
+impl ChainTask {
     /// Makes every node a part of its own.
     fn cut_everywhere(&mut self) {
         for (start, reach) in self.reach.iter_mut().enumerate() {
@@ -117,40 +116,40 @@ impl ChainJob {
     }
 }
 
-/// The state of one search. Everything is undone on the way back.
+/// The state of one search. Backtracking undoes every change.
 pub(crate) struct Search<'a, 'v> {
     pub(crate) view: &'v mut View<'a>,
     pub(crate) classes: SmallVec<[Class; 4]>,
-    chains: Vec<ChainJob>,
+    chains: Vec<ChainTask>,
     stages: usize,
-    parts: Vec<Part>,
+    parts: Vec<ChainPart>,
     pub(crate) loads: Vec<PlannedLoad<'a>>,
     headroom: u64,
     best: Option<Solution<'a>>,
     steps: u32,
-    /// How often a way took more memory than there was.
+    /// How often a path needed more memory than was left.
     memory_short: u32,
     pub(crate) cover_steps: u32,
     /// Most loads of a cover.
     pub(crate) cover_most: usize,
-    /// Whether a part may be given loads of its own.
+    /// Whether parts may have loads of their own.
     may_load: bool,
-    /// What could be loaded for a part (chain, start, end), once it was asked.
+    /// Cache of the possible loads for a part (chain, start, end).
     candidates: BTreeMap<(usize, usize, usize), Rc<[Candidate<'a>]>>,
     pub(crate) blocked: Blocked,
 }
 
-/// Where a part is being placed, and with which loads of its own.
+/// The part that is being placed, with the loads made for it.
 #[derive(Clone, Copy)]
-struct At {
+struct PartPlacement {
     chain: usize,
     start: usize,
     end: usize,
     /// Cuts that may still be made after this part.
     cuts: usize,
-    /// Regions loaded for this part, as bits: each of them must serve it.
+    /// Bit set of regions loaded for this part: each of them must serve it.
     forced: u32,
-    /// Candidates before this one were tried: loads are sets, not sequences.
+    /// Candidates before this one were tried already: loads form sets, not sequences.
     from: usize,
 }
 
@@ -177,27 +176,27 @@ impl<'a, 'v> Search<'a, 'v> {
         for (stage, branches) in staging.stages.iter().enumerate() {
             for nodes in branches {
                 let keys = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
-                let chain = search.chain_job(stage, keys);
+                let chain = search.chain_task(stage, keys);
                 search.chains.push(chain);
             }
         }
         search
     }
 
-    fn chain_job(&self, stage: usize, keys: SmallVec<[NtKey; 8]>) -> ChainJob {
+    fn chain_task(&self, stage: usize, keys: SmallVec<[NtKey; 8]>) -> ChainTask {
         let reach: SmallVec<[u8; 8]> =
             (0..keys.len()).map(|start| (start + self.reach(&keys[start..])) as u8).collect();
         let mut parts_min: SmallVec<[u8; 8]> = SmallVec::from_elem(0u8, keys.len() + 1);
         for start in (0..keys.len()).rev() {
             let end = usize::from(reach[start]);
-            // Nothing holds it: so many parts that no round allows them.
+            // Nothing contains it: a number of parts that no round allows.
             parts_min[start] =
                 if end == start { u8::MAX } else { parts_min[end].saturating_add(1) };
         }
-        ChainJob { stage, keys, reach, parts_min }
+        ChainTask { stage, keys, reach, parts_min }
     }
 
-    /// How many of `keys` some region or loadable bitstream holds in order.
+    /// How many of the first `keys` some region or loadable bitstream contains in order.
     fn reach(&self, keys: &[NtKey]) -> usize {
         let most = keys.len().min(CHAIN_SLOTS_MAX);
         let mut found = 0;
@@ -223,17 +222,19 @@ impl<'a, 'v> Search<'a, 'v> {
         found
     }
 
-    /// The best place that was found.
+    /// Runs the search; returns the best solution that was found.
     pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
         if !self.is_anything_short() {
-            self.on_what_is_loaded();
+            self.search_loaded_chains();
             if self.best.is_some() {
                 return (self.best, self.blocked);
             }
         }
-        // A load is needed, or memory or rows have no room for what needs none.
+        // A load is needed, or memory or rows do not suffice without one.
         let (fewest, most) = self.cuts();
-        if fewest > most || self.cover(STEPS_TO_COVER, usize::MAX, &mut |_| true) == Cover::None {
+        if fewest > most
+            || self.cover(STEPS_TO_COVER, usize::MAX, &mut |_| true) == CoverResult::None
+        {
             return (None, self.blocked);
         }
         for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
@@ -247,11 +248,10 @@ impl<'a, 'v> Search<'a, 'v> {
         (self.best, self.blocked)
     }
 
-    /// A place that loads nothing but these, which the view has already: they are to serve more
-    /// DAGs than this one.
+    /// Searches with exactly these loads, which are in the view already and serve other DAGs, too.
     pub(crate) fn run_on(
         mut self,
-        loads: &[(RegionId, &'a Chain)],
+        loads: &[(RegionId, &'a PhysicalChain)],
     ) -> (Option<Solution<'a>>, Blocked) {
         let job = self.view.job;
         for (region, chain) in loads {
@@ -260,7 +260,7 @@ impl<'a, 'v> Search<'a, 'v> {
             self.loads.push(PlannedLoad { region: region.0, chain, victim, unused });
         }
         if !self.is_anything_short() {
-            self.on_what_is_loaded();
+            self.search_loaded_chains();
         }
         self.drop_unused_loads();
         (self.best, self.blocked)
@@ -272,15 +272,15 @@ impl<'a, 'v> Search<'a, 'v> {
         (fewest.sum(), self.chains.iter().map(|c| c.keys.len() - 1).sum())
     }
 
-    /// Rounds with more and more cuts through what is loaded, in the view as it is, and through
-    /// that alone. Where no NT is short the last round finds a place, unless memory or rows lack.
-    fn on_what_is_loaded(&mut self) {
+    /// Rounds with more and more cuts on the chains that the view has loaded. If no NT is short, the last
+    /// round finds a placement unless memory or rows are short.
+    fn search_loaded_chains(&mut self) {
         let before = self.best.as_ref().map(|best| best.score);
         let is_better = |search: &Self| search.best.as_ref().map(|best| best.score) != before;
         self.may_load = false;
         let planned = std::mem::take(&mut self.chains);
         for chain in &planned {
-            let loaded = self.chain_job(chain.stage, chain.keys.clone());
+            let loaded = self.chain_task(chain.stage, chain.keys.clone());
             self.chains.push(loaded);
         }
         let (fewest, most) = self.cuts();
@@ -291,14 +291,14 @@ impl<'a, 'v> Search<'a, 'v> {
             }
         }
         if !is_better(self) && fewest <= most {
-            self.chains.iter_mut().for_each(ChainJob::cut_everywhere);
+            self.chains.iter_mut().for_each(ChainTask::cut_everywhere);
             self.round(most);
         }
         self.chains = planned;
         self.may_load = true;
     }
 
-    /// Whether fewer loads than the best place takes are enough, with cuts wherever they help.
+    /// Searches for a solution with fewer loads than the best one, with cuts wherever they help.
     fn with_fewer_loads(&mut self) {
         loop {
             let best = self.best.as_ref().map(|best| best.score.loads);
@@ -307,7 +307,7 @@ impl<'a, 'v> Search<'a, 'v> {
             }
             let most = best.map_or(usize::MAX, |loads| loads - 1);
             self.cover(STEPS_TO_IMPROVE, most, &mut |search| {
-                search.on_what_is_loaded();
+                search.search_loaded_chains();
                 search.best.as_ref().is_some_and(|found| found.score.loads <= most)
             });
             let found = self.best.as_ref().map(|best| best.score.loads);
@@ -317,7 +317,7 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 
-    /// Loads that covered an NT which then was shared elsewhere.
+    /// Drops loads whose NTs were shared elsewhere in the end.
     fn drop_unused_loads(&mut self) {
         let Some(best) = &mut self.best else { return };
         let parts = &best.parts;
@@ -331,7 +331,7 @@ impl<'a, 'v> Search<'a, 'v> {
         self.extend(0, 0, cuts);
     }
 
-    /// Places what is left from node `start` of chain `chain` on.
+    /// Places everything from node `start` of chain `chain` on.
     fn extend(&mut self, chain: usize, start: usize, cuts: usize) {
         let Some(job) = self.chains.get(chain) else { return self.solved() };
         let len = job.keys.len();
@@ -347,15 +347,15 @@ impl<'a, 'v> Search<'a, 'v> {
             }
             let cuts = cuts - usize::from(end < len);
             let (forced, from) = (0, 0);
-            self.place(At { chain, start, end, cuts, forced, from });
+            self.place(PartPlacement { chain, start, end, cuts, forced, from });
             if self.steps == 0 {
                 return;
             }
         }
     }
 
-    /// Places one part in every way that could still be better than the best.
-    fn place(&mut self, at: At) {
+    /// Tries all placements of one part that could be better than the best solution.
+    fn place(&mut self, at: PartPlacement) {
         if self.steps == 0 {
             return;
         }
@@ -363,7 +363,7 @@ impl<'a, 'v> Search<'a, 'v> {
         let job = &self.chains[at.chain];
         let keys: SmallVec<[NtKey; 8]> = SmallVec::from_slice(&job.keys[at.start..at.end]);
         self.share(at, &keys);
-        // A load is worth a try where sharing led nowhere, or to more loads than one.
+        // Try a load if sharing led to no solution, or to one with more than one load.
         if self.is_settled() || self.steps == 0 || !self.may_load {
             return;
         }
@@ -377,8 +377,8 @@ impl<'a, 'v> Search<'a, 'v> {
         self.load(at, &all);
     }
 
-    /// Serves a part by what is loaded or planned to be.
-    fn share(&mut self, at: At, keys: &[NtKey]) {
+    /// Serves a part by chains that are loaded or planned to be.
+    fn share(&mut self, at: PartPlacement, keys: &[NtKey]) {
         let job = self.view.job;
         let single = shares::single(self.view, keys, job.kbps, at.forced);
         let one_does = !single.is_empty();
@@ -388,13 +388,13 @@ impl<'a, 'v> Search<'a, 'v> {
             let Some(mut path) = self.widest_path(region, keys) else { continue };
             path.kbps = job.kbps;
             self.try_paths(at, SmallVec::from_iter([path]));
-            // The widest way led to a place without a further load: a narrower one leaves less.
+            // The widest path led to a solution without a further load: narrower ones leave less headroom.
             if self.steps == 0 || self.is_settled() {
                 return;
             }
         }
-        // Several where one would do only help where the one takes too much memory, or a victim
-        // that another part of the DAG must have for a load.
+        // If one region suffices, several only help if it takes too much memory, or is a victim that
+        // another part of the DAG needs for a load.
         if one_does && !takes_victim && self.memory_short == short_before {
             return;
         }
@@ -403,14 +403,14 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 
-    fn widest_path(&self, region: u8, keys: &[NtKey]) -> Option<Path> {
+    fn widest_path(&self, region: u8, keys: &[NtKey]) -> Option<RegionPath> {
         let region = usize::from(region);
         let widest = self.view.widest(region, keys, 0);
         self.view.path(region, keys, widest)
     }
 
-    /// Takes the paths, goes on with the rest, and undoes.
-    fn try_paths(&mut self, at: At, paths: SmallVec<[Path; 2]>) {
+    /// Takes the paths, places the rest, and undoes.
+    fn try_paths(&mut self, at: PartPlacement, paths: SmallVec<[RegionPath; 2]>) {
         let before = self.headroom;
         let mut taken = 0;
         let mut fits = true;
@@ -425,7 +425,7 @@ impl<'a, 'v> Search<'a, 'v> {
             taken += 1;
         }
         if fits && self.could_be_better() {
-            let part = Part { chain: at.chain, start: at.start, end: at.end, paths };
+            let part = ChainPart { chain: at.chain, start: at.start, end: at.end, paths };
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
             let part = self.parts.pop();
@@ -436,14 +436,14 @@ impl<'a, 'v> Search<'a, 'v> {
         self.headroom = before;
     }
 
-    fn undo(&mut self, paths: &[Path]) {
+    fn undo(&mut self, paths: &[RegionPath]) {
         for path in paths.iter().rev() {
             self.view.give_back(path);
         }
     }
 
-    /// Loads one candidate more for a part, and places it again.
-    fn load(&mut self, at: At, all: &[Candidate<'a>]) {
+    /// Loads one more candidate for a part and places the part again.
+    fn load(&mut self, at: PartPlacement, all: &[Candidate<'a>]) {
         for (index, candidate) in all.iter().enumerate().skip(at.from) {
             let regions = self.classes[candidate.class].regions & self.view.loadable_now();
             if regions == 0 || self.steps == 0 {
@@ -454,7 +454,7 @@ impl<'a, 'v> Search<'a, 'v> {
             self.loads.push(PlannedLoad { region, chain, victim, unused });
             if self.could_be_better() {
                 let old = self.view.load(region, chain);
-                self.place(At { forced: at.forced | 1 << region, from: index, ..at });
+                self.place(PartPlacement { forced: at.forced | 1 << region, from: index, ..at });
                 self.view.regions[usize::from(region)] = old;
             }
             self.loads.pop();
@@ -468,7 +468,7 @@ impl<'a, 'v> Search<'a, 'v> {
         self.blocked.memory = Some(self.blocked.memory.map_or(needed, |least| least.min(needed)));
     }
 
-    /// The score of what is placed so far: a bound for whatever comes of it.
+    /// The score of what is placed so far: a lower bound for every solution that extends it.
     fn bound(&self) -> Score {
         Score {
             loads: self.loads.len(),
@@ -479,7 +479,7 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 
-    /// Whether the best place needs no load beyond those that are made already.
+    /// Whether the best solution needs no more loads than those made so far.
     fn is_settled(&self) -> bool {
         self.best.as_ref().is_some_and(|best| best.score.loads <= self.loads.len())
     }
@@ -488,7 +488,7 @@ impl<'a, 'v> Search<'a, 'v> {
         self.best.as_ref().is_none_or(|best| self.bound() < best.score)
     }
 
-    /// Stages when every branch's parts are stages of their own, branch beside branch.
+    /// Scheduler passes: each part of a branch is a stage of its own, in parallel with the other branches.
     fn passes(&self) -> usize {
         let parts_of = |chain| self.parts.iter().filter(|part| part.chain == chain).count();
         (0..self.stages)

@@ -1,5 +1,5 @@
-//! How a part's bandwidth is spread over what is loaded: one instance where one suffices, else the
-//! fewest, each with as much left on its tightest NT as the others.
+//! Spreads the bandwidth of a part over loaded chains: one instance if one suffices, otherwise the fewest,
+//! with equal headroom on the tightest NT of each.
 
 use std::cmp::Reverse;
 
@@ -7,15 +7,14 @@ use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
 
 use crate::catalogue::NtKey;
-use crate::view::{Path, View};
+use crate::view::{RegionPath, View};
 
 fn mask_of(keys: &[NtKey]) -> u64 {
     keys.iter().fold(0, |mask, key| mask | key.bit())
 }
 
-/// Regions through which all of `kbps` fits one way, with what fits, the widest first. Where
-/// regions are forced, only one of them could do, and only if it is the only one. A thrifty plan
-/// has those first that take the least memory.
+/// Regions with a single path of at least `kbps`, with its width, the widest first. With forced regions,
+/// only a single forced region qualifies. A thrifty plan prefers regions that take the least memory.
 pub(crate) fn single(
     view: &View<'_>,
     keys: &[NtKey],
@@ -44,26 +43,25 @@ pub(crate) fn single(
     found
 }
 
-/// Sets of ways that together carry `kbps`: the fewest ways; where that uses victims, the fewest
-/// that leave victims alone; where it takes memory, the fewest that take the least of it. Every
-/// forced region is in.
+/// Sets of paths that together carry `kbps`: the fewest paths; if that uses victims, the fewest that avoid
+/// victims; if it takes memory, the fewest that take the least. Every forced region is used.
 pub(crate) fn several(
     view: &View<'_>,
     keys: &[NtKey],
     kbps: u64,
     forced: u32,
-) -> SmallVec<[SmallVec<[Path; 2]>; 3]> {
+) -> SmallVec<[SmallVec<[RegionPath; 2]>; 3]> {
     let mut all = Vec::new();
     let mask = mask_of(keys);
     for region in 0..REGIONS_MAX {
         view.paths(region, keys, mask, &mut all);
     }
-    let is_forced = |path: &Path| forced >> path.region & 1 == 1;
+    let is_forced = |path: &RegionPath| forced >> path.region & 1 == 1;
     let is_spared =
-        |path: &Path| view.loadable >> path.region & 1 == 1 && forced >> path.region & 1 == 0;
-    let memory = |path: &Path| view.memory_cost(path.region, &path.slots);
+        |path: &RegionPath| view.loadable >> path.region & 1 == 1 && forced >> path.region & 1 == 0;
+    let memory = |path: &RegionPath| view.memory_cost(path.region, &path.slots);
     all.sort_by_key(|path| (Reverse(is_forced(path)), Reverse(path.kbps), path.region));
-    let mut found: SmallVec<[SmallVec<[Path; 2]>; 3]> = SmallVec::new();
+    let mut found: SmallVec<[SmallVec<[RegionPath; 2]>; 3]> = SmallVec::new();
     if !view.job.is_thrifty {
         found.extend(fewest(&all, kbps, forced));
     }
@@ -78,10 +76,10 @@ pub(crate) fn several(
     found
 }
 
-/// The first of `all` that carry `kbps`, if every forced region is needed among them.
-fn fewest(all: &[Path], kbps: u64, forced: u32) -> Option<SmallVec<[Path; 2]>> {
+/// The first of `all` that together carry `kbps`, if every forced region is needed among them.
+fn fewest(all: &[RegionPath], kbps: u64, forced: u32) -> Option<SmallVec<[RegionPath; 2]>> {
     let mut sum = 0u64;
-    let mut chosen: SmallVec<[Path; 2]> = SmallVec::new();
+    let mut chosen: SmallVec<[RegionPath; 2]> = SmallVec::new();
     for path in all {
         if sum >= kbps {
             break;
@@ -92,7 +90,7 @@ fn fewest(all: &[Path], kbps: u64, forced: u32) -> Option<SmallVec<[Path; 2]>> {
     if sum < kbps {
         return None;
     }
-    // Something larger that came later may have made a smaller one unnecessary.
+    // A larger path that came later may have made a smaller one unnecessary.
     while let Some(at) = (0..chosen.len()).rev().find(|i| sum - chosen[*i].kbps >= kbps) {
         sum -= chosen.remove(at).kbps;
     }
@@ -105,16 +103,16 @@ fn fewest(all: &[Path], kbps: u64, forced: u32) -> Option<SmallVec<[Path; 2]>> {
     Some(chosen)
 }
 
-/// Lowers the ways by `surplus` in all, so that each keeps as much headroom as the others. None is
-/// lowered to nothing: each is needed, so the surplus is less than the smallest.
-fn level(chosen: &mut [Path], surplus: u64) {
+/// Lowers the paths by `surplus` in all, so that their headroom is equal. None drops to zero: each is
+/// needed, so the surplus is less than the smallest.
+fn level(chosen: &mut [RegionPath], surplus: u64) {
     let count = chosen.len() as u64;
     let (each, mut rest) = (surplus / count, surplus % count);
     chosen.sort_by_key(|path| (Reverse(path.kbps), path.region));
     for path in chosen.iter_mut() {
         path.kbps -= each;
     }
-    // What does not divide evenly: one each, and more only where others are down to one.
+    // The remainder: one for each path, and more only if other paths are down to one.
     for most in [1, u64::MAX] {
         for path in chosen.iter_mut() {
             let more = rest.min(most).min(path.kbps - 1);
@@ -122,5 +120,5 @@ fn level(chosen: &mut [Path], surplus: u64) {
             rest -= more;
         }
     }
-    debug_assert_eq!(rest, 0, "at least one kbit/s for each way was asked for");
+    debug_assert_eq!(rest, 0, "each path keeps at least one kbit/s");
 }

@@ -1,22 +1,22 @@
-//! The card as one DAG's search sees it: what is left, with what the search has tried on top.
+//! The card as the search for one DAG sees it: the residuals of the ledger, minus what the search has taken.
 //!
-//! A fixed array, filled once for a plan from the ledger and changed in place: trying and undoing
-//! allocate nothing. Bandwidths are in kbit/s here, rounded down, since shares are whole kbit/s.
+//! A fixed array, filled from the ledger once for each plan and changed in place, so trying and undoing do
+//! not allocate. Bandwidths are in kbit/s, rounded down, since reservations are whole kbit/s.
 
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{Bandwidth, RegionId, Slot};
 
-use crate::catalogue::{Chain, NtKey};
+use crate::catalogue::{NtKey, PhysicalChain};
 use crate::ledger::RegionCondition;
 use crate::plan::Job;
 
-/// Slots used in one region, rising.
+/// Slots used in one region, in ascending order.
 pub(crate) type Slots = SmallVec<[u8; CHAIN_SLOTS_MAX]>;
 
-/// A way through one region, with what fits through it in kbit/s.
+/// A path through one region, with its bandwidth in kbit/s.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path {
+pub(crate) struct RegionPath {
     pub(crate) region: u8,
     pub(crate) slots: Slots,
     pub(crate) kbps: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Path {
 
 /// One region.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RegionView<'a> {
-    /// What chains may be placed through: loaded with consent, or loaded by this plan.
-    pub(crate) chain: Option<&'a Chain>,
-    /// What is left by slot, in kbit/s.
+pub(crate) struct PlannedRegion<'a> {
+    /// The chain that this DAG may use: loaded and shared, or loaded by this plan.
+    pub(crate) chain: Option<&'a PhysicalChain>,
+    /// Bandwidth left, by slot, in kbit/s.
     pub(crate) free: [u64; CHAIN_SLOTS_MAX],
-    /// How often this plan uses each slot.
+    /// Number of uses by this plan, by slot.
     pub(crate) uses: [u16; CHAIN_SLOTS_MAX],
     /// Whether this plan loads it.
     pub(crate) planned: bool,
@@ -39,10 +39,10 @@ pub(crate) struct RegionView<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct View<'a> {
     pub(crate) job: &'a Job<'a>,
-    pub(crate) regions: [RegionView<'a>; REGIONS_MAX],
-    /// Regions that could be loaded, as bits; those that this plan uses or loads are still in.
+    pub(crate) regions: [PlannedRegion<'a>; REGIONS_MAX],
+    /// Bit set of regions that could be loaded, including those that this plan uses or loads.
     pub(crate) loadable: u32,
-    /// What of the on-board memory is left, in bytes.
+    /// On-board memory left, in bytes.
     pub(crate) memory: u64,
 }
 
@@ -54,14 +54,14 @@ pub(crate) const fn from_kbps(kbps: u64) -> Bandwidth {
     Bandwidth::from_bps(kbps.saturating_mul(Bandwidth::GRANULARITY.get()))
 }
 
-fn slots_of(chain: &Chain) -> impl Iterator<Item = (u8, NtKey)> {
+fn slots_of(chain: &PhysicalChain) -> impl Iterator<Item = (u8, NtKey)> {
     (0u8..).zip(chain.slots.iter().map(|slot| slot.key))
 }
 
 impl<'a> View<'a> {
-    /// What the ledger has left when what the DAG held before is taken out.
+    /// The residuals of the ledger, with the DAG's own reservation released.
     pub(crate) fn new(job: &'a Job<'a>) -> Self {
-        let none = RegionView {
+        let none = PlannedRegion {
             chain: None,
             free: [0; CHAIN_SLOTS_MAX],
             uses: [0; CHAIN_SLOTS_MAX],
@@ -99,21 +99,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Regions that can be loaded now: not used and not loaded by this plan.
+    /// Bit set of regions that can still be loaded: neither used nor loaded by this plan.
     pub(crate) fn loadable_now(&self) -> u32 {
         (0..REGIONS_MAX)
             .filter(|r| self.regions[*r].planned || self.regions[*r].uses != [0; CHAIN_SLOTS_MAX])
             .fold(self.loadable, |set, r| set & !(1 << r))
     }
 
-    /// What fits through the best single way of `keys` through a region, in kbit/s; 0 if none.
+    /// Bandwidth of the widest path of `keys` through a region, in kbit/s; 0 if there is none.
     pub(crate) fn widest(&self, region: usize, keys: &[NtKey], mask: u64) -> u64 {
         let view = &self.regions[region];
         let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return 0 };
         if keys.len() > chain.slots.len() {
             return 0;
         }
-        // best[n]: the widest way of the first n keys through the slots so far.
+        // best[n]: the widest path of the first n keys through the slots so far.
         let mut best = [0u64; CHAIN_SLOTS_MAX + 1];
         best[0] = u64::MAX;
         for (slot, key) in slots_of(chain) {
@@ -127,10 +127,10 @@ impl<'a> View<'a> {
         best[keys.len()]
     }
 
-    /// The first way through a region on which every NT has `kbps` left.
-    pub(crate) fn path(&self, region: usize, keys: &[NtKey], kbps: u64) -> Option<Path> {
+    /// The first path through a region on which every NT has `kbps` left.
+    pub(crate) fn path(&self, region: usize, keys: &[NtKey], kbps: u64) -> Option<RegionPath> {
         let view = &self.regions[region];
-        first_path(view.chain?, &view.free, keys, kbps).map(|slots| Path {
+        first_path(view.chain?, &view.free, keys, kbps).map(|slots| RegionPath {
             region: region as u8,
             slots,
             kbps,
@@ -139,11 +139,17 @@ impl<'a> View<'a> {
 
     /// All ways through a region at once, each with what it takes of what the ones before it
     /// left; together they carry the most that fits where no NT stands twice in `keys`.
-    pub(crate) fn paths(&self, region: usize, keys: &[NtKey], mask: u64, out: &mut Vec<Path>) {
+    pub(crate) fn paths(
+        &self,
+        region: usize,
+        keys: &[NtKey],
+        mask: u64,
+        out: &mut Vec<RegionPath>,
+    ) {
         let view = &self.regions[region];
         let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return };
         for_each_path(chain, view.free, keys, |slots, kbps| {
-            out.push(Path { region: region as u8, slots, kbps });
+            out.push(RegionPath { region: region as u8, slots, kbps });
         });
     }
 
@@ -156,12 +162,12 @@ impl<'a> View<'a> {
         alike.map(|(_, free)| free).sum()
     }
 
-    /// Pages, in bytes, that the job's tenant has to pay for a way through a region.
+    /// Memory that a path through a region adds for the job's tenant, in bytes (whole pages).
     pub(crate) fn memory_cost(&self, region: u8, slots: &[u8]) -> u64 {
         slots.iter().map(|slot| self.slot_memory_cost(region, *slot)).sum()
     }
 
-    /// An NT instance's memory is each tenant's own: paid once, by the first use.
+    /// The memory of an NT instance is allocated once for each tenant, by the first use.
     fn slot_memory_cost(&self, region: u8, slot: u8) -> u64 {
         let view = &self.regions[usize::from(region)];
         let Some(chain) = view.chain else { return 0 };
@@ -174,9 +180,9 @@ impl<'a> View<'a> {
         if paid { 0 } else { size }
     }
 
-    /// Takes what `path` needs, and returns what is left on its tightest NT, in kbit/s. The caller
-    /// has made sure that bandwidth and memory are there.
-    pub(crate) fn take(&mut self, path: &Path) -> u64 {
+    /// Takes what `path` needs; returns the headroom left on its tightest NT, in kbit/s. The caller ensures
+    /// that bandwidth and memory suffice.
+    pub(crate) fn take(&mut self, path: &RegionPath) -> u64 {
         let mut headroom = u64::MAX;
         for slot in &path.slots {
             self.memory -= self.slot_memory_cost(path.region, *slot);
@@ -189,7 +195,7 @@ impl<'a> View<'a> {
     }
 
     /// Undoes [`View::take`].
-    pub(crate) fn give_back(&mut self, path: &Path) {
+    pub(crate) fn give_back(&mut self, path: &RegionPath) {
         for slot in path.slots.iter().rev() {
             let view = &mut self.regions[usize::from(path.region)];
             view.free[usize::from(*slot)] += path.kbps;
@@ -198,9 +204,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Plans to load a region, and returns what it was before, for undoing.
-    pub(crate) fn load(&mut self, region: u8, chain: &'a Chain) -> RegionView<'a> {
-        let new = RegionView {
+    /// Plans to load a region; returns its previous state, for undoing.
+    pub(crate) fn load(&mut self, region: u8, chain: &'a PhysicalChain) -> PlannedRegion<'a> {
+        let new = PlannedRegion {
             chain: Some(chain),
             free: fresh(chain),
             uses: [0; CHAIN_SLOTS_MAX],
@@ -212,7 +218,7 @@ impl<'a> View<'a> {
 
 /// The first slots that hold `keys` in order with at least `kbps` left on each.
 fn first_path(
-    chain: &Chain,
+    chain: &PhysicalChain,
     free: &[u64; CHAIN_SLOTS_MAX],
     keys: &[NtKey],
     kbps: u64,
@@ -226,10 +232,10 @@ fn first_path(
     (slots.len() == keys.len()).then_some(slots)
 }
 
-/// First ways first, each as wide as it can be: taking the first slots leaves the later ones to
-/// those ways that can use no others.
+/// Visits paths in order, each as wide as possible. Taking the first slots leaves the later ones to paths
+/// that can use no others.
 fn for_each_path(
-    chain: &Chain,
+    chain: &PhysicalChain,
     mut free: [u64; CHAIN_SLOTS_MAX],
     keys: &[NtKey],
     mut visit: impl FnMut(Slots, u64),
@@ -243,15 +249,15 @@ fn for_each_path(
     }
 }
 
-/// What fits through a freshly loaded chain, over all ways of `keys`, in kbit/s.
-pub(crate) fn fresh_capacity(chain: &Chain, keys: &[NtKey]) -> u64 {
+/// Bandwidth of a freshly loaded chain, over all paths of `keys`, in kbit/s.
+pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey]) -> u64 {
     let mut sum = 0;
     for_each_path(chain, fresh(chain), keys, |_, kbps| sum += kbps);
     sum
 }
 
-/// What every slot of a freshly loaded chain has, in kbit/s.
-pub(crate) fn fresh(chain: &Chain) -> [u64; CHAIN_SLOTS_MAX] {
+/// Bandwidth of every slot of a freshly loaded chain, in kbit/s.
+pub(crate) fn fresh(chain: &PhysicalChain) -> [u64; CHAIN_SLOTS_MAX] {
     let mut free = [0; CHAIN_SLOTS_MAX];
     for (free, slot) in free.iter_mut().zip(&chain.slots) {
         *free = kbps(slot.bandwidth_max);

@@ -99,7 +99,7 @@ fn ingress_bounds_a_batch() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// No plan of a batch breaks a constraint, whatever was loaded before, and no fewer DAGs are
     /// admitted than one by one.

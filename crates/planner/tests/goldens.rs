@@ -15,7 +15,7 @@ fn with_d(background: u64) -> World {
     }
     let plan = world.add("t0/d", &chain(D, gbps(background))).expect("an empty card");
     assert_eq!(show(&plan.mapping), format!("0:0,1,2,3,4,5*{background}"));
-    assert_eq!(plan.explanation.chains[0].embeddings[0].way, EmbeddingKind::FreeRegion);
+    assert_eq!(plan.explanation.chains[0].embeddings[0].kind, EmbeddingKind::FreeRegion);
     world
 }
 
@@ -31,10 +31,10 @@ fn a_b_and_c_share_ds_chain_without_reconfiguration() {
         assert_eq!(show(&plan.mapping), format!("0:{slots}*10"));
         assert!(plan.loads.is_empty());
         let embedding = &plan.explanation.chains[0].embeddings[0];
-        assert_eq!((embedding.way, embedding.reconfigurations), (EmbeddingKind::Shared, 0));
+        assert_eq!((embedding.kind, embedding.reconfigurations), (EmbeddingKind::Shared, 0));
         assert_eq!(usize::from(embedding.skipped), 6 - nts.split_whitespace().count());
         let rejected = &plan.explanation.chains[0].rejected;
-        let why: Vec<_> = rejected.iter().map(|r| (r.way, r.shortage.resource)).collect();
+        let why: Vec<_> = rejected.iter().map(|r| (r.kind, r.shortage.resource)).collect();
         let expected = [
             (EmbeddingKind::FreeRegion, Resource::Regions),
             (EmbeddingKind::VictimRegion, Resource::Regions),
@@ -55,7 +55,7 @@ fn what_a_gets_beside_d_is_what_aes_has_left() {
     let more = with_d(15).add("t1/a", &a(16)).expect("a second AES");
     assert_eq!(more.loads.len(), 1);
     let rejected = &more.explanation.chains[0].rejected;
-    assert_eq!(rejected[0].way, EmbeddingKind::Shared);
+    assert_eq!(rejected[0].kind, EmbeddingKind::Shared);
     let short = &rejected[0].shortage;
     assert_eq!(short.resource, Resource::NtBandwidth);
     assert_eq!((short.required, short.available), (16_000_000_000, 15_000_000_000));

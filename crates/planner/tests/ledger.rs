@@ -5,7 +5,7 @@ mod support;
 use snic_domain::{
     Bandwidth, ByteSize, CardId, Instance, Mapping, RegionId, Resource, Slot, Stage, VirtualChain,
 };
-use snic_planner::{Ledger, Overbooked, RegionCondition, Reservation, TableRows, Unfit};
+use snic_planner::{ContentMismatch, Ledger, Overbooked, RegionCondition, Reservation, TableRows};
 use support::{World, bitstream, bitstream_id, chain, gbps, name, nt_id, profile, tenant};
 
 /// One region with `nat firewall`, loaded; each NT serves 10 Gbps.
@@ -108,7 +108,7 @@ fn a_region_in_use_takes_only_content_that_serves_its_users() {
     for content in [other.as_ref(), None] {
         let error = world.ledger.set_content(RegionId(0), content, &world.catalogue);
         assert!(
-            matches!(error, Err(Unfit::InUse { slot: Slot(1), dags: 1, .. })),
+            matches!(error, Err(ContentMismatch::InUse { slot: Slot(1), dags: 1, .. })),
             "{error:?} for {content:?}"
         );
     }
@@ -119,7 +119,7 @@ fn a_region_in_use_takes_only_content_that_serves_its_users() {
     world.ledger.release(&name("t0/a"));
     world.ledger.set_content(RegionId(0), None, &world.catalogue).expect("nobody uses it");
     let error = world.ledger.set_content(RegionId(2), None, &world.catalogue).expect_err("2 of 2");
-    assert_eq!(error.to_string(), "the card has no region 2; its last is 1");
+    assert_eq!(error.to_string(), "the card has no region 2; its regions are 0 to 1");
 }
 
 /// Memory is each tenant's own, shared by the tenant's DAGs, in whole pages of 2 MiB.

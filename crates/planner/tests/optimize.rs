@@ -136,7 +136,7 @@ fn a_sequence_that_would_admit_and_free_is_recommended() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// Every state on the way is valid; regions in use never become more, and a second pass over
     /// the result frees nothing that the budget would have allowed at once.

@@ -14,7 +14,7 @@ use snic_planner::RegionCondition;
 use support::random::{RandomDag, TENANTS, dags, worlds};
 use support::{World, name};
 
-/// What a region could be: as it is, or loaded anew.
+/// What a region could be: as it is, or loaded again.
 fn options(world: &World, region: RegionId, tenant: &TenantId) -> Vec<Option<Bitstream>> {
     let mut options = vec![None];
     let usable = world.ledger.condition(region) == RegionCondition::Usable;
@@ -146,9 +146,8 @@ fn distinct<T: Ord>(items: &[T]) -> bool {
     items.iter().collect::<std::collections::BTreeSet<_>>().len() == items.len()
 }
 
-/// A failing case prints its input; nothing is written beside the tests.
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases, ..ProptestConfig::default() }
 }
 
 proptest! {

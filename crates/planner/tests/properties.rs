@@ -64,9 +64,8 @@ fn after(world: &support::random::RandomWorld, events: &[Event]) -> World {
     world
 }
 
-/// A failing case prints its input; nothing is written beside the tests.
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases, ..ProptestConfig::default() }
 }
 
 proptest! {
@@ -123,7 +122,7 @@ proptest! {
         prop_assert_eq!(&world.ledger, &with);
     }
 
-    /// A DAG that has a place keeps one when it is planned anew: at worst, the one it has.
+    /// A DAG that has a place keeps one when it is planned again: at worst, the one it has.
     #[test]
     fn a_dag_that_has_a_place_finds_one_again(
         world in worlds(), events in events(6), dag in dags()
@@ -171,13 +170,13 @@ fn random_worlds_reach_every_way() {
             match world.plan(&name, &random.build()) {
                 Ok(plan) => {
                     for chain in &plan.explanation.chains {
-                        chain.embeddings.iter().for_each(|e| count(format!("{:?}", e.way)));
+                        chain.embeddings.iter().for_each(|e| count(format!("{:?}", e.kind)));
                         if chain.embeddings.len() > 1 {
                             count("several instances".into());
                         }
                         for rejection in &chain.rejected {
                             let resource = rejection.shortage.resource;
-                            count(format!("{:?} for {resource}", rejection.way));
+                            count(format!("{:?} for {resource}", rejection.kind));
                         }
                     }
                     count(format!("{:?}", plan.mapping.form));

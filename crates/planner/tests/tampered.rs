@@ -126,11 +126,12 @@ fn explanations_are_checked() {
         plan.explanation.chains[0].embeddings[0].headroom = gbps(4);
     });
     assert!(headroom.contains("headroom"), "{headroom}");
-    let way =
-        found(|_, plan| plan.explanation.chains[0].embeddings[0].way = EmbeddingKind::VictimRegion);
-    assert!(way.contains("VictimRegion"), "{way}");
+    let kind = found(|_, plan| {
+        plan.explanation.chains[0].embeddings[0].kind = EmbeddingKind::VictimRegion
+    });
+    assert!(kind.contains("VictimRegion"), "{kind}");
     let rejected = found(|_, plan| plan.explanation.chains[0].rejected.truncate(1));
-    assert!(rejected.contains("ruled out"), "{rejected}");
+    assert!(rejected.contains("were rejected"), "{rejected}");
     let enough = found(|_, plan| {
         plan.explanation.chains[0].rejected[0].shortage.available = 1;
     });

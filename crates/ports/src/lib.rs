@@ -4,6 +4,9 @@
 //! (`card-sim`, `card-xrt`, `store-sled`) provides it and passes the conformance suite that
 //! stands beside the port.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod card;
 pub mod driver;
+pub mod remote;
 pub mod store;

@@ -16,11 +16,12 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_autoscaler::{Chain, Monitor, decide};
 use snic_controller::{
-    Autoscaling, Engine, Fairness, Flow, SLOTS, TenantShape, Topology, area_per_bps, reference_step,
+    Autoscaling, Engine, Fairness, Flow, SLOTS, TenantShape, Topology, area_per_bps,
 };
 use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
+use snic_oracles::epoch;
 use snic_repro::{Axis, Outcome, Plot, Series};
 
 const SEED: u64 = 16;
@@ -144,7 +145,7 @@ impl Plain {
 
     fn run(&self) -> usize {
         let (topology, loads) = (black_box(&self.topology), black_box(&self.loads));
-        reference_step(topology, Fairness::default(), loads).expect("valid").grants.len()
+        epoch::step(topology, Fairness::default(), loads).expect("valid").grants.len()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
-use snic_repro::{Lab, Parameters, Setup, nt};
+use snic_repro::{Parameters, Setup, Testbed, nt};
 
 /// Packets of 64 bytes at 32 Gbit/s: one every four cycles.
 const NANOS_PER_PACKET: u64 = 16;
@@ -27,20 +27,21 @@ fn main() -> Result<()> {
     let (card, rate) = (parameters.core(), Bandwidth::from_gbps(100));
     let nts = ["a", "b", "c"].map(|name| nt(name, 8, rate)).into_iter().collect::<Result<_>>()?;
     let chains: Vec<&[&str]> = vec![&["a", "b", "c"]];
-    let mut lab = Lab::new(&Setup { card, options: Options::default(), nts, chains })?;
-    let dag = lab.chain("three", &["a", "b", "c"], rate)?;
-    lab.send(TrafficSource::of_dag(dag.uid, Bandwidth::from_gbps(32), Sizes::Fixed(64)))?;
-    lab.measure(Duration::ZERO, Duration::from_millis(16))?;
+    let mut testbed = Testbed::new(&Setup { card, options: Options::default(), nts, chains })?;
+    let dag = testbed.chain("three", &["a", "b", "c"], rate)?;
+    testbed.send(TrafficSource::of_dag(dag.uid, Bandwidth::from_gbps(32), Sizes::Fixed(64)))?;
+    testbed.measure(Duration::ZERO, Duration::from_millis(16))?;
     let before = resident_kb();
     let begin = Instant::now();
-    let measured = lab.measure(Duration::ZERO, Duration::from_nanos(wanted * NANOS_PER_PACKET))?;
+    let measured =
+        testbed.measure(Duration::ZERO, Duration::from_nanos(wanted * NANOS_PER_PACKET))?;
     let seconds = begin.elapsed().as_secs_f64();
     let packets = measured.dag(dag.uid.row()).context("they went through")?.counters.packets_out;
     println!(
         "{packets} packets in {seconds:.1} s: {:.2} million a second",
         packets as f64 / seconds / 1e6
     );
-    println!("at most {} on the card at once", lab.card.packets_in_flight_max());
+    println!("at most {} on the card at once", testbed.card.packets_in_flight_max());
     println!("memory: {before:?} kB after a million, {:?} kB after all", resident_kb());
     Ok(())
 }

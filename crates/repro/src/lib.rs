@@ -3,10 +3,11 @@
 //! A figure that is about mapping, scheduling or sharing goes the product's own way: its DAGs are
 //! given to the controller, which plans them and has the card's driver load regions and program
 //! tables through registers; then traffic meets the simulated card, and what is measured is held
-//! against what was published.
+//! against what was published. FlexPipe's run on models of its designs (`snic-offloads`), Fig. 18's on areas
+//! alone.
 //!
 //! ```text
-//!  figures/*.rs ──► Lab: controller ─► driver session ─► simulated card ◄─ traffic     lab.rs
+//!  figures/*.rs ──► Testbed: controller ─► driver session ─► simulated card ◄─ traffic     testbed.rs
 //!       │                                                     │
 //!       ▼                                                     ▼
 //!  Outcome: checks, data, plot ◄──────────────────────── measurements                  outcome.rs
@@ -14,22 +15,27 @@
 //!  CSV, SVG, report.html                                                     plot.rs, report.rs
 //! ```
 //!
-//! No figure has a constant of its own: what can be chosen is the workload that the paper names,
-//! and the parameters that stand once in [`Parameters`].
+//! What goes into a run stands once in [`Parameters`], with its source, and can be set for a run: names and
+//! orders of NTs are a figure's own, numbers are not. What comes out is held against the paper's numbers,
+//! each with what it is worth ([`Kind`]): predicted, derived or fitted. Every figure names parameters that
+//! take its cause away, and a test expects it to fail with them ([`figures::Break`]).
 
 pub mod figures;
-mod lab;
 mod outcome;
 mod parameters;
 mod plot;
 pub mod report;
+pub mod sweep;
+mod testbed;
 
 pub use figures::Figure;
-pub use lab::{Chain, Lab, Setup, nt};
-pub use outcome::{Axis, Bound, Check, Origin, Outcome, Plot, Series, Style, Table, number};
-pub use parameters::{Parameter, Parameters};
+pub use outcome::{
+    Axis, Bound, Check, Expected, Kind, Origin, Outcome, Plot, Score, Series, Style, Table, number,
+};
+pub use parameters::{Entry, InvalidParameter, Parameter, Parameters, Source, TABLE};
 pub use plot::svg;
 pub use report::Done;
+pub use testbed::{Chain, Setup, Testbed, nt};
 
 /// Regenerates one figure.
 pub fn regenerate(figure: &'static Figure, parameters: &Parameters) -> anyhow::Result<Done> {

@@ -5,20 +5,76 @@
 pub enum Origin {
     /// Printed in the paper's text or in a table.
     Published,
-    /// Read from the paper's plots, or computed from what the paper says.
-    Derived,
+    /// Read off the paper's plots.
+    Plot,
     /// The paper gives a curve without numbers: its order, knee or saturation is checked.
     Shape,
+    /// Computed by hand from what the paper says.
+    Computed,
 }
 
 impl Origin {
-    /// For people.
+    /// In a word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Published => "published",
-            Self::Derived => "derived",
+            Self::Plot => "plot",
             Self::Shape => "shape",
+            Self::Computed => "computed",
         }
+    }
+}
+
+/// What a number that is inside says about the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It comes out of a run, and nothing was chosen so that it does: it could have been wrong.
+    Predicted,
+    /// It follows from what was put in, by arithmetic that the run repeats: it shows that the parts fit.
+    Derived,
+    /// Something was chosen so that it comes out: it says nothing.
+    Fitted,
+}
+
+impl Kind {
+    /// All of them, in the order of what they say.
+    pub const ALL: [Self; 3] = [Self::Predicted, Self::Derived, Self::Fitted];
+
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Predicted => "predicted",
+            Self::Derived => "derived",
+            Self::Fitted => "fitted",
+        }
+    }
+}
+
+/// What a number should be, who says so, and what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// What it is worth.
+    pub kind: Kind,
+    /// Who says so.
+    pub origin: Origin,
+    /// What it should be.
+    pub bound: Bound,
+}
+
+impl Expected {
+    /// A number that nothing was chosen for.
+    pub const fn predicted(origin: Origin, bound: Bound) -> Self {
+        Self { kind: Kind::Predicted, origin, bound }
+    }
+
+    /// A number that follows from what was put in.
+    pub const fn derived(origin: Origin, bound: Bound) -> Self {
+        Self { kind: Kind::Derived, origin, bound }
+    }
+
+    /// A number that something was chosen for.
+    pub const fn fitted(origin: Origin, bound: Bound) -> Self {
+        Self { kind: Kind::Fitted, origin, bound }
     }
 }
 
@@ -59,6 +115,15 @@ impl Bound {
         }
     }
 
+    /// The number that ours is held against: the middle of a range.
+    pub fn reference(self) -> f64 {
+        match self {
+            Self::Exact(v) | Self::Share(v, _) | Self::Margin(v, _) => v,
+            Self::AtMost(v) | Self::AtLeast(v) => v,
+            Self::Between(low, high) => f64::midpoint(low, high),
+        }
+    }
+
     /// The expected value, for people.
     pub fn expected(self) -> String {
         match self {
@@ -94,10 +159,8 @@ pub struct Check {
     pub what: String,
     /// In which unit.
     pub unit: &'static str,
-    /// Who says what it should be.
-    pub origin: Origin,
     /// What it should be.
-    pub bound: Bound,
+    pub expected: Expected,
     /// What came out.
     pub ours: f64,
 }
@@ -105,7 +168,35 @@ pub struct Check {
 impl Check {
     /// Whether it is what it should be.
     pub fn is_inside(&self) -> bool {
-        self.bound.holds(self.ours)
+        self.expected.bound.holds(self.ours)
+    }
+}
+
+/// Of some numbers, how many are inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Score {
+    /// So many are inside.
+    pub inside: usize,
+    /// Of so many.
+    pub all: usize,
+}
+
+impl Score {
+    fn of(check: &Check) -> Self {
+        Self { inside: usize::from(check.is_inside()), all: 1 }
+    }
+}
+
+impl std::ops::Add for Score {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { inside: self.inside + other.inside, all: self.all + other.all }
+    }
+}
+
+impl std::fmt::Display for Score {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.inside, self.all)
     }
 }
 
@@ -193,10 +284,10 @@ impl Outcome {
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
-        (origin, bound): (Origin, Bound),
+        expected: Expected,
         ours: f64,
     ) {
-        self.checks.push(Check { what: what.into(), unit, origin, bound, ours });
+        self.checks.push(Check { what: what.into(), unit, expected, ours });
     }
 
     /// Adds a sentence.
@@ -207,6 +298,12 @@ impl Outcome {
     /// Numbers outside their tolerance.
     pub fn outside(&self) -> usize {
         self.checks.iter().filter(|check| !check.is_inside()).count()
+    }
+
+    /// How many numbers of a kind are inside, and how many there are.
+    pub fn score(&self, kind: Kind) -> Score {
+        let of_kind = self.checks.iter().filter(|check| check.expected.kind == kind);
+        of_kind.fold(Score::default(), |score, check| score + Score::of(check))
     }
 
     /// The data as comma-separated values.
@@ -260,6 +357,18 @@ mod tests {
         assert!(Bound::AtMost(1.0).holds(-3.0) && !Bound::AtMost(1.0).holds(1.1));
         assert!(Bound::AtLeast(1.0).holds(3.0) && !Bound::AtLeast(1.0).holds(0.9));
         assert!(!Bound::Between(1.0, 2.0).holds(f64::NAN), "no number is inside nothing");
+    }
+
+    #[test]
+    fn each_kind_of_number_is_counted_alone() {
+        let mut outcome = Outcome::default();
+        let one = Bound::Exact(1.0);
+        outcome.check("a", "", Expected::predicted(Origin::Published, one), 1.0);
+        outcome.check("b", "", Expected::predicted(Origin::Published, one), 2.0);
+        outcome.check("c", "", Expected::fitted(Origin::Plot, one), 1.0);
+        let scores = Kind::ALL.map(|kind| outcome.score(kind).to_string());
+        assert_eq!(scores, ["1 of 2", "0 of 0", "1 of 1"]);
+        assert_eq!(outcome.outside(), 1);
     }
 
     #[test]

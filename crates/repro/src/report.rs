@@ -1,9 +1,10 @@
 //! The page: every number beside what it should be, every plot, the parameters once.
 
 use std::fmt::Write;
+use std::ops::Add;
 
-use crate::figures::Figure;
-use crate::outcome::{Outcome, number};
+use crate::figures::{Break, Figure};
+use crate::outcome::{Expected, Kind, Outcome, Score, number};
 use crate::parameters::Parameter;
 
 /// A figure that was regenerated.
@@ -41,33 +42,52 @@ pub fn html(done: &[Done], parameters: &[Parameter]) -> String {
 }
 
 fn summary(page: &mut String, done: &[Done]) -> std::fmt::Result {
-    write!(page, "<table><tr><th>Figure<th>Numbers<th>Inside<th>Outside")?;
+    let scores = Kind::ALL.map(|kind| score(done, kind));
+    let [predicted, derived, fitted] = scores;
+    write!(page, "<p><b>{predicted} predicted numbers are inside their tolerance.</b> ")?;
+    write!(page, "Beside them, {derived} that follow from what was put in by arithmetic, and ")?;
+    write!(page, "{fitted} that something was fitted to, which say nothing about the model.</p>")?;
+    write!(page, "<table><tr><th>Figure<th>Predicted<th>Derived<th>Fitted<th>Outside")?;
     for Done { figure, outcome, .. } in done {
-        let (all, outside) = (outcome.checks.len(), outcome.outside());
+        let outside = outcome.outside();
         let class = if outside == 0 { "inside" } else { "outside" };
         write!(page, "<tr><td><a href=\"#{}\">{}</a>", figure.id, escape(figure.title))?;
-        write!(page, "<td class=n>{all}<td class=n>{}", all - outside)?;
+        for kind in Kind::ALL {
+            write!(page, "<td class=n>{}", outcome.score(kind))?;
+        }
         write!(page, "<td class=\"n {class}\">{outside}")?;
     }
     write!(page, "</table>")
 }
 
+/// How many numbers of a kind are inside, over all figures.
+pub fn score(done: &[Done], kind: Kind) -> Score {
+    done.iter().map(|one| one.outcome.score(kind)).fold(Score::default(), Score::add)
+}
+
 fn section(page: &mut String, Done { figure, outcome, svg }: &Done) -> std::fmt::Result {
     write!(page, "<h2 id=\"{}\">{}</h2>", figure.id, escape(figure.title))?;
     write!(page, "<p>{}</p>", escape(figure.source))?;
+    write!(page, "<p><b>Claim:</b> {}</p>", escape(figure.claim))?;
+    for Break { key, value, what } in figure.breaks {
+        let (what, key, value) = (escape(what), escape(key), escape(value));
+        write!(page, "<p>It fails with {what} (<code>--set {key}={value}</code>).</p>")?;
+    }
     for note in &outcome.notes {
         write!(page, "<p>{}</p>", escape(note))?;
     }
     if let Some(svg) = svg {
         write!(page, "{svg}")?;
     }
-    write!(page, "<table><tr><th>What<th>Origin<th>Expected<th>Ours<th>Unit<th>Tolerance<th>")?;
+    write!(page, "<table><tr><th>What<th>Kind<th>Origin<th>Expected<th>Ours<th>Unit")?;
+    write!(page, "<th>Tolerance<th>")?;
     for check in &outcome.checks {
         let inside = if check.is_inside() { "inside" } else { "outside" };
-        write!(page, "<tr><td>{}<td>{}", escape(&check.what), check.origin.name())?;
-        write!(page, "<td class=n>{}", check.bound.expected())?;
+        let Expected { kind, origin, bound } = check.expected;
+        write!(page, "<tr><td>{}<td>{}<td>{}", escape(&check.what), kind.name(), origin.name())?;
+        write!(page, "<td class=n>{}", bound.expected())?;
         write!(page, "<td class=n>{}<td>{}", number(check.ours), escape(check.unit))?;
-        write!(page, "<td>{}<td class={inside}>{inside}", check.bound.tolerance())?;
+        write!(page, "<td>{}<td class={inside}>{inside}", bound.tolerance())?;
     }
     write!(page, "</table>")?;
     if !outcome.table.columns.is_empty() {
@@ -85,9 +105,10 @@ fn section(page: &mut String, Done { figure, outcome, svg }: &Done) -> std::fmt:
 fn parameters_table(page: &mut String, parameters: &[Parameter]) -> std::fmt::Result {
     write!(page, "<h2>Parameters</h2><p>Each stands here once and counts for all figures.</p>")?;
     write!(page, "<table><tr><th>Parameter<th>Value<th>Source")?;
-    for Parameter { name, value, source } in parameters {
+    for Parameter { name, value, source, changed } in parameters {
         let (name, value, source) = (escape(name), escape(value), escape(source));
-        write!(page, "<tr><td>{name}<td class=n>{value}<td>{source}")?;
+        let changed = if *changed { " (set for this run)" } else { "" };
+        write!(page, "<tr><td>{name}<td class=n>{value}{changed}<td>{source}")?;
     }
     write!(page, "</table>")
 }
@@ -104,19 +125,25 @@ mod tests {
     #[test]
     fn the_page_says_for_every_number_whether_it_is_inside() {
         let mut outcome = Outcome::default();
-        let exact = |value| (Origin::Published, Bound::Exact(value));
+        let exact = |value| Expected::predicted(Origin::Published, Bound::Exact(value));
         outcome.check("2 NTs <b>", "ns", exact(388.0), 388.0);
         outcome.check("3 NTs", "ns", exact(452.0), 450.0);
         outcome.note("Measured & checked.");
         let figure = crate::figures::ALL.first().expect("there are figures");
         let svg = Some("<svg></svg>".into());
-        let parameter =
-            Parameter { name: "core".into(), value: "49".into(), source: "the paper".into() };
+        let parameter = Parameter {
+            name: "core".into(),
+            value: "49".into(),
+            source: "the paper".into(),
+            changed: true,
+        };
         let page = html(&[Done { figure, outcome, svg }], &[parameter]);
+        assert!(page.contains("<b>1 of 2 predicted numbers are inside"));
+        assert!(page.contains(figure.claim) && page.contains("--set"));
         assert!(
             page.contains("<td class=inside>inside") && page.contains("<td class=outside>outside")
         );
         assert!(page.contains("2 NTs &lt;b&gt;") && page.contains("Measured &amp; checked."));
-        assert!(page.contains("<td>core<td class=n>49<td>the paper"));
+        assert!(page.contains("<td>core<td class=n>49 (set for this run)<td>the paper"));
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_controller::{DagView, Settings};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
-use snic_repro::{Lab, Parameters, Setup, nt};
+use snic_repro::{Parameters, Setup, Testbed, nt};
 
 const STEP: Duration = Duration::from_micros(100);
 /// How long all send what they were promised before it counts, and how long it counts.
@@ -72,44 +72,44 @@ struct Seen {
 impl Scenario {
     /// What they get while the loud one sends so many times what it was promised.
     fn beside(&self, times: u64) -> Seen {
-        let mut lab = self.lab();
+        let mut testbed = self.testbed();
         let tenants = [self.quiet[0], self.quiet[1], self.loud];
         let names = ["quiet", "still", "loud"];
         let dags: Vec<DagView> = (0..3)
             .map(|i| {
-                lab.tenant(names[i], 1).expect("a tenant");
+                testbed.tenant(names[i], 1).expect("a tenant");
                 let nts = self.nts[i].iter().map(|nt| NtTypeId::new(nt).expect("a label"));
                 let nts: Vec<_> = nts.collect();
                 let spec = DagSpec::chain(&nts, gbps(tenants[i].promised));
-                lab.dag(names[i], "web", spec).expect("it fits")
+                testbed.dag(names[i], "web", spec).expect("it fits")
             })
             .collect();
-        let send = |lab: &mut Lab, i: usize, rate| {
+        let send = |testbed: &mut Testbed, i: usize, rate| {
             let source =
                 TrafficSource::of_dag(dags[i].uid, rate, Sizes::Fixed(tenants[i].bytes)).poisson();
-            lab.send(source).expect("a source")
+            testbed.send(source).expect("a source")
         };
         for (i, quiet) in self.quiet.iter().enumerate() {
-            send(&mut lab, i, gbps(quiet.sends));
+            send(&mut testbed, i, gbps(quiet.sends));
         }
-        let calm = send(&mut lab, 2, gbps(self.loud.sends));
-        lab.live(WARM_UP, STEP).expect("time passes");
-        lab.card.detach(calm);
-        lab.card.take_measurements();
+        let calm = send(&mut testbed, 2, gbps(self.loud.sends));
+        testbed.live(WARM_UP, STEP).expect("time passes");
+        testbed.card.detach(calm);
+        testbed.card.take_measurements();
         let burst = gbps(self.loud.promised * times).max(gbps(self.loud.sends));
         let each = self.rhythm.unwrap_or(COUNTS);
         let mut left = COUNTS;
         for turn in 0_u32.. {
             let rate = if turn.is_multiple_of(2) { burst } else { gbps(self.loud.sends) };
-            let source = send(&mut lab, 2, rate);
-            lab.live(each.min(left), STEP).expect("time passes");
-            lab.card.detach(source);
+            let source = send(&mut testbed, 2, rate);
+            testbed.live(each.min(left), STEP).expect("time passes");
+            testbed.card.detach(source);
             left = left.saturating_sub(each);
             if left.is_zero() {
                 break;
             }
         }
-        let measured = lab.card.take_measurements();
+        let measured = testbed.card.take_measurements();
         let dag = |i: usize| measured.dag(dags[i].uid.row()).expect("its packets went through");
         Seen {
             served: [0, 1, 2].map(|i| dag(i).served.gbps_f64()),
@@ -118,7 +118,7 @@ impl Scenario {
     }
 
     /// A card whose regions hold what they are to, and the policies that ship.
-    fn lab(&self) -> Lab {
+    fn testbed(&self) -> Testbed {
         let parameters = Parameters::load().expect("our own files");
         let mut names = self.regions.concat();
         names.sort_unstable();
@@ -128,9 +128,9 @@ impl Scenario {
         let nts = names.iter().map(|name| nt(name, 20, gbps(NT_GBPS)).expect("an NT")).collect();
         let chains = self.regions.to_vec();
         let setup = Setup { card, options: Options::default(), nts, chains };
-        let mut lab = Lab::new(&setup).expect("a bench");
-        lab.policies(Settings::default()).expect("policies");
-        lab
+        let mut testbed = Testbed::new(&setup).expect("a bench");
+        testbed.policies(Settings::default()).expect("policies");
+        testbed
     }
 
     /// What a packet of a quiet tenant may wait for packets of the burst that are in NTs already, in

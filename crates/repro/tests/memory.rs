@@ -8,29 +8,29 @@ use snic_card_sim::{MemoryAccess, Options, Sizes, TrafficSource};
 use snic_controller::{Caller, LogKind};
 use snic_domain::{Bandwidth, ByteSize, DagSpec, NtType, NtTypeId};
 use snic_ports::card::Registers;
-use snic_repro::{Lab, Parameters, Setup, nt};
+use snic_repro::{Parameters, Setup, Testbed, nt};
 use snic_tables::registers::active_row;
 use snic_tables::{DropCause, PageRow, RowCodec, RowKey, Table};
 
 const STEP: Duration = Duration::from_micros(100);
 
 /// The page rows that packets read.
-fn pages(lab: &mut Lab) -> Vec<PageRow> {
+fn pages(testbed: &mut Testbed) -> Vec<PageRow> {
     let keys = (0..Table::Page.rows() as u16).map(|row| RowKey { table: Table::Page, row });
     let mut read = |key: RowKey| {
         let mut words = vec![0; Table::Page.row_words()];
-        lab.card.read_block(active_row(key)?, &mut words).expect("the card answers");
+        testbed.card.read_block(active_row(key)?, &mut words).expect("the card answers");
         PageRow::decode(&words)
     };
     keys.filter_map(&mut read).collect()
 }
 
 /// Packets of each DAG that went out, and that met a fault, in 10 ms.
-fn seen(lab: &mut Lab, rows: [u16; 2]) -> [(u64, u64); 2] {
-    lab.live(Duration::from_millis(5), STEP).expect("time passes");
-    lab.card.take_measurements();
-    lab.live(Duration::from_millis(10), STEP).expect("time passes");
-    let measured = lab.card.take_measurements();
+fn seen(testbed: &mut Testbed, rows: [u16; 2]) -> [(u64, u64); 2] {
+    testbed.live(Duration::from_millis(5), STEP).expect("time passes");
+    testbed.card.take_measurements();
+    testbed.live(Duration::from_millis(10), STEP).expect("time passes");
+    let measured = testbed.card.take_measurements();
     assert_eq!(measured.errors(), 0, "{measured:?}");
     rows.map(|row| {
         let dag = measured.dag(row).expect("it sends");
@@ -50,32 +50,32 @@ fn tenants_that_share_an_nt_have_pages_of_their_own_and_reach_no_others() {
         nts: vec![NtType { memory, ..shared }],
         chains: vec![&["kv-cache"]],
     };
-    let mut lab = Lab::new(&setup).expect("a bench");
+    let mut testbed = Testbed::new(&setup).expect("a bench");
     let id = NtTypeId::new("kv-cache").expect("a label");
-    lab.card.set_memory_access(id.code().0, MemoryAccess { pages: 2, writes: true });
+    testbed.card.set_memory_access(id.code().0, MemoryAccess { pages: 2, writes: true });
     let mut rows = [0; 2];
     for (row, tenant) in rows.iter_mut().zip(["acme", "beta"]) {
-        lab.tenant(tenant, 1).expect("a tenant");
+        testbed.tenant(tenant, 1).expect("a tenant");
         let spec = DagSpec::chain(std::slice::from_ref(&id), gbps(5));
-        let dag = lab.dag(tenant, "web", spec).expect("it fits");
-        lab.send(TrafficSource::of_dag(dag.uid, gbps(4), Sizes::Fixed(256))).expect("a source");
+        let dag = testbed.dag(tenant, "web", spec).expect("it fits");
+        testbed.send(TrafficSource::of_dag(dag.uid, gbps(4), Sizes::Fixed(256))).expect("a source");
         *row = dag.uid.row();
     }
-    let all = pages(&mut lab);
+    let all = pages(&mut testbed);
     let physical: BTreeSet<u16> = all.iter().map(|page| page.physical_page).collect();
     let tenants: BTreeSet<u16> = all.iter().map(|page| page.tenant).collect();
     assert_eq!((all.len(), physical.len(), tenants.len()), (4, 4, 2), "{all:?}");
-    for (out, faults) in seen(&mut lab, rows) {
+    for (out, faults) in seen(&mut testbed, rows) {
         assert!(out > 10_000 && faults == 0, "{out} packets, {faults} faults");
     }
     // The NT now reaches for twice what it said it needs: half of its accesses are to nothing of
     // the tenant's, and so to nothing at all.
-    lab.card.set_memory_access(id.code().0, MemoryAccess { pages: 4, writes: true });
-    for (out, faults) in seen(&mut lab, rows) {
+    testbed.card.set_memory_access(id.code().0, MemoryAccess { pages: 4, writes: true });
+    for (out, faults) in seen(&mut testbed, rows) {
         let part = faults as f64 / (out + faults) as f64;
         assert!((0.45..0.55).contains(&part), "{out} packets, {faults} faults");
     }
     let operator = Caller::Operator("ada".into());
-    let log = lab.controller.log_before(&operator, None);
+    let log = testbed.controller.log_before(&operator, None);
     assert_eq!(log.filter(|entry| entry.kind == LogKind::MemoryFault).count(), 1);
 }

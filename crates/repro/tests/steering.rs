@@ -6,19 +6,21 @@ use std::time::Duration;
 use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_controller::{Autoscaling, Scheduling, Settings, Steering};
 use snic_domain::Bandwidth;
-use snic_repro::{Lab, Parameters, Setup, nt};
+use snic_repro::{Parameters, Setup, Testbed, nt};
 
 const STEP: Duration = Duration::from_micros(100);
 
 /// The mean latency in nanoseconds over 20 ms, after a policy had three epochs to take effect.
-fn latency(lab: &mut Lab, row: u16, steering: Steering) -> f64 {
+fn latency(testbed: &mut Testbed, row: u16, steering: Steering) -> f64 {
     let autoscaling = Autoscaling { enabled: false, ..Autoscaling::default() };
     let scheduling = Scheduling { steering, ..Scheduling::default() };
-    lab.policies(Settings { autoscaling, scheduling, ..Settings::default() }).expect("policies");
-    lab.live(Duration::from_millis(60), STEP).expect("time passes");
-    lab.card.take_measurements();
-    lab.live(Duration::from_millis(20), STEP).expect("time passes");
-    let measured = lab.card.take_measurements();
+    testbed
+        .policies(Settings { autoscaling, scheduling, ..Settings::default() })
+        .expect("policies");
+    testbed.live(Duration::from_millis(60), STEP).expect("time passes");
+    testbed.card.take_measurements();
+    testbed.live(Duration::from_millis(20), STEP).expect("time passes");
+    let measured = testbed.card.take_measurements();
     assert_eq!(measured.errors(), 0, "{measured:?}");
     measured.dag(row).expect("its packets went through").latency.mean
 }
@@ -33,14 +35,14 @@ fn packets_that_go_where_least_is_to_be_done_wait_less_and_back_again() {
         nts: vec![nt("aes", 20, gbps(10)).expect("an NT")],
         chains: vec![&["aes"]],
     };
-    let mut lab = Lab::new(&setup).expect("a bench");
-    let dag = lab.chain("web", &["aes"], gbps(40)).expect("four regions are free");
+    let mut testbed = Testbed::new(&setup).expect("a bench");
+    let dag = testbed.chain("web", &["aes"], gbps(40)).expect("four regions are free");
     let sizes = Sizes::UniformOver(vec![64, 1_500]);
-    lab.send(TrafficSource::of_dag(dag.uid, gbps(32), sizes).poisson()).expect("a source");
+    testbed.send(TrafficSource::of_dag(dag.uid, gbps(32), sizes).poisson()).expect("a source");
     let row = dag.uid.row();
-    let turns = latency(&mut lab, row, Steering::RoundRobin);
-    let by_load = latency(&mut lab, row, Steering::LeastLoaded);
-    let again = latency(&mut lab, row, Steering::RoundRobin);
+    let turns = latency(&mut testbed, row, Steering::RoundRobin);
+    let by_load = latency(&mut testbed, row, Steering::LeastLoaded);
+    let again = latency(&mut testbed, row, Steering::RoundRobin);
     assert!(by_load < turns * 0.8, "by load {by_load}, in turns {turns}");
     assert!((again / turns - 1.0).abs() < 0.1, "in turns {turns}, again {again}");
 }

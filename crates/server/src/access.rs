@@ -31,6 +31,8 @@ pub enum Span {
     Wait,
     /// Sends until the caller ends the stream.
     Stream,
+    /// Both sides send until the caller ends the stream.
+    Dialogue,
 }
 
 /// A method's row.
@@ -56,15 +58,15 @@ const fn change(path: &'static str, access: Access, span: Span) -> Row {
 }
 
 use Access::{Anyone, Identified, Open, Operator, Orchestrator};
-use Span::{Short, Stream, Wait};
+use Span::{Dialogue, Short, Stream, Wait};
 
 /// All methods of all services, sorted by path. Heartbeats are not audited: every host sends one every
 /// few seconds, and it only extends leases.
 pub const TABLE: &[Row] = &[
     row("/grpc.health.v1.Health/Check", Open, Short),
     row("/grpc.health.v1.Health/Watch", Identified, Stream),
-    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Identified, Stream),
-    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Identified, Stream),
+    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Identified, Dialogue),
+    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Identified, Dialogue),
     row("/snic.control.v1.AuditService/ListAuditEntries", Anyone, Short),
     change("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/GetBitstream", Anyone, Short),
@@ -125,6 +127,15 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.TenantService/ListTenants", Operator, Short),
     change("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
 ];
+
+impl Row {
+    /// Whether the method is a health check or a heartbeat: what others conclude that this server, or a
+    /// machine, is alive from.
+    pub fn is_health(&self) -> bool {
+        self.path.starts_with("/grpc.health.v1.")
+            || self.path == "/snic.control.v1.OrchestrationService/Heartbeat"
+    }
+}
 
 /// The row of a method. Time O(log methods).
 pub fn find(path: &str) -> Option<Row> {

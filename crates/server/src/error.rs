@@ -9,8 +9,9 @@ use snic_api::convert::explanation::shortage_to_wire;
 use snic_api::error::Failure;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, ControlError, FieldViolation, Work};
-use snic_domain::{Refusal, Resource};
+use snic_domain::{Infeasible, Resource};
 
+use crate::share::overloaded;
 use crate::shell::ShellError;
 
 /// Retry delay after a temporary failure.
@@ -39,6 +40,10 @@ pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -
             Failure::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
         ShellError::Stopped => shutting_down(),
+        ShellError::Overloaded { limit } => {
+            let text = format!("{error}; wait for some to end, or try again later");
+            overloaded(text, limit)
+        }
     }
 }
 
@@ -146,7 +151,7 @@ fn reason_of(violation: &FieldViolation, kind: OperationKind) -> ErrorReason {
 }
 
 /// A missing bitstream is a precondition: waiting for capacity would not help.
-fn refused(refusal: &Refusal) -> Failure {
+fn refused(refusal: &Infeasible) -> Failure {
     let first = refusal.shortages.first();
     if let Some(short) = first.filter(|short| short.resource == Resource::Bitstreams) {
         let text = refusal.to_string();
@@ -204,7 +209,7 @@ mod tests {
         let nodes = vec![NodeId::new("n").expect("valid")];
         let detail = "a detail".to_owned();
         let shortage = Shortage { resource, required: 9, available: 4, nodes, detail };
-        ControlError::Refused(Refusal { shortages: vec![shortage] })
+        ControlError::Refused(Infeasible { shortages: vec![shortage] })
     }
 
     #[rstest]

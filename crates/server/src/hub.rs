@@ -26,6 +26,7 @@ use snic_controller::{BindingView, Change, Controller, DagView, LogEntry, Region
 use snic_domain::{CardId, DagName, DagUid, OperationId, RegionId, TenantId, VmId};
 use tokio::sync::{OnceCell, broadcast, watch};
 
+use crate::share::{Flow, Level};
 use crate::shell::{ControlPlane, ShellError, wall_clock};
 
 /// Kind of a change.
@@ -62,6 +63,9 @@ pub(crate) enum ResourceView {
     Entry(LogEntry),
     Binding(BindingView),
 }
+
+/// Deleted tenants that a watch may lag behind before it has to start over.
+const DELETED_KEPT: usize = 256;
 
 /// The identity of a changed resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +133,14 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
+    /// The tenant that it is about, if it is about one.
+    pub const fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Dags(tenant) | Self::Bindings(tenant) | Self::Events(tenant) => tenant.as_ref(),
+            Self::Regions(_) | Self::Binding(_) | Self::Operation(_) | Self::Page => None,
+        }
+    }
+
     /// Calls `tell` with each topic of a change.
     fn each(change: &Change, tell: &mut dyn FnMut(Self)) {
         match change {
@@ -279,6 +291,8 @@ pub(crate) struct Hub {
     ring: Mutex<Ring>,
     /// The revision of the last change.
     latest: AtomicU64,
+    /// Tenants that were deleted: their watches end.
+    deleted: broadcast::Sender<TenantId>,
 }
 
 /// A watch's position: a topic and a revision.
@@ -297,7 +311,7 @@ impl Hub {
     /// The control plane has ended.
     pub async fn start(plane: &ControlPlane, kept: usize) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
-        let known = plane.read(KnownResources::of).await?;
+        let known = plane.read((Level::Watches, Flow::Server), KnownResources::of).await?;
         let hub = Arc::new(Self::new(known, now(), kept));
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
@@ -306,7 +320,8 @@ impl Hub {
     fn new(known: KnownResources, floor: u64, kept: usize) -> Self {
         let (changes, topics) = (VecDeque::new(), HashMap::new());
         let ring = Ring { floor, kept, changes, topics, known };
-        Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor) }
+        let deleted = broadcast::Sender::new(DELETED_KEPT);
+        Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor), deleted }
     }
 
     async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<Change>>) {
@@ -361,6 +376,17 @@ impl Hub {
         }
     }
 
+    /// Ends the watches of a tenant that was deleted: another tenant may get its name.
+    pub fn end_tenant(&self, tenant: TenantId) {
+        // Without a watch nobody is told.
+        let _ = self.deleted.send(tenant);
+    }
+
+    /// The tenants that are deleted from now on.
+    pub fn deleted(&self) -> broadcast::Receiver<TenantId> {
+        self.deleted.subscribe()
+    }
+
     /// The revision of the last change. State read from the control plane afterwards is at least as new.
     pub fn revision(&self) -> u64 {
         self.latest.load(Ordering::Acquire)
@@ -400,7 +426,10 @@ impl Hub {
             let view = match &*change.change {
                 Change::Dag(name, uid) => {
                     let (name, uid) = (name.clone(), *uid);
-                    let dag = plane.read(move |controller| controller.dag_view(&name)).await?;
+                    // A tenant that changes much delays only what is told of itself.
+                    let share = (Level::Watches, Flow::Tenant(name.tenant.clone()));
+                    let dag = plane.read(share, move |controller| controller.dag_view(&name));
+                    let dag = dag.await?;
                     dag.filter(|dag| dag.uid == uid).map(ResourceView::Dag)
                 }
                 Change::DagDeleted(dag) => Some(ResourceView::Dag(DagView::clone(dag))),
@@ -408,7 +437,8 @@ impl Hub {
                     let (card, region) = (card.clone(), *region);
                     let query =
                         move |controller: &Controller| controller.region_view(&card, region);
-                    plane.read(query).await?.map(ResourceView::Region)
+                    let share = (Level::Watches, Flow::Server);
+                    plane.read(share, query).await?.map(ResourceView::Region)
                 }
                 Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),
                 // A binding has few states, and each is reported.

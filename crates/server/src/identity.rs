@@ -1,17 +1,22 @@
-//! The caller's identity: from the client's certificate, or, where plain text is allowed, from a header.
+//! The caller's identity: from the client's certificate, or, on a Unix socket, from the user that opened it.
 //!
 //! A certificate must have exactly one URI among its subject alternative names, in this server's trust
 //! domain: `spiffe://<trust domain>/` followed by `tenant/<id>`, `operator/<name>` or
 //! `orchestrator/<name>`. Common names, DNS names and e-mail addresses are no identities. Two URIs would
 //! be two identities, so they are rejected.
+//!
+//! On a Unix socket the kernel names the peer's user, and a table of the settings says which identities
+//! that user has. One with several chooses among them by a header; no header adds any.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use snic_controller::Caller;
 use snic_domain::TenantId;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// The header with the caller's identity where plain text is allowed.
+/// The header by which a user of a Unix socket chooses among its identities.
 pub const IDENTITY_HEADER: &str = "snic-identity";
 /// Longest trust domain, in characters: SPIFFE's limit.
 const TRUST_DOMAIN_CHARS_MAX: usize = 255;
@@ -75,12 +80,27 @@ pub enum NoIdentity {
         /// This server's domain.
         domain: TrustDomain,
     },
+    /// The user of a Unix socket has no identity.
+    #[error(
+        "user {0} has no identity on this socket; an operator can give it one in listen.unix_peers"
+    )]
+    UnknownUser(u32),
     /// The header is missing, malformed or repeated.
     #[error(
-        "header {IDENTITY_HEADER} is missing, malformed or repeated (expected once over plain text: \
-         tenant/<id>, operator/<name> or orchestrator/<name>)"
+        "header {IDENTITY_HEADER} is missing, malformed or repeated (expected once: tenant/<id>, \
+         operator/<name> or orchestrator/<name>)"
     )]
     Header,
+    /// The header names an identity that the user does not have.
+    #[error(
+        "user {user} may not be {identity} on this socket; an operator can allow it in listen.unix_peers"
+    )]
+    NotAllowed {
+        /// The user's number.
+        user: u32,
+        /// The identity in the header.
+        identity: String,
+    },
 }
 
 fn forms(domain: &TrustDomain) -> String {
@@ -119,16 +139,109 @@ pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<Caller, NoIden
     })
 }
 
-/// The identity in the header, for connections where plain text is allowed.
-///
-/// # Errors
-/// [`NoIdentity::Header`].
-pub fn of_header(headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
-    let mut values = headers.get_all(IDENTITY_HEADER).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        return Err(NoIdentity::Header);
-    };
-    value.to_str().ok().and_then(of_path).ok_or(NoIdentity::Header)
+/// When a certificate (DER) ends; `None` where it cannot be parsed.
+pub fn end_of_certificate(der: &[u8]) -> Option<SystemTime> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// What a user of a Unix socket may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Allowed {
+    /// This identity.
+    One(Caller),
+    /// Every identity of the same kind.
+    Every(Caller),
+}
+
+/// An identity in the table of a Unix socket's users is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a valid identity (expected tenant/<id>, operator/<name> or orchestrator/<name>; the \
+     name may be * for every name)"
+)]
+pub struct InvalidIdentity(String);
+
+/// The users of a Unix socket, and the identities that each has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnixPeers(BTreeMap<u32, Vec<Allowed>>);
+
+impl UnixPeers {
+    /// Gives a user (by its number) these identities, in addition to those that it has. The first is its
+    /// identity where it does not choose, unless that is one with `*`.
+    ///
+    /// # Errors
+    /// [`InvalidIdentity`]; the ones before it are kept.
+    pub fn allow<I: AsRef<str>>(
+        &mut self,
+        user: u32,
+        identities: impl IntoIterator<Item = I>,
+    ) -> Result<(), InvalidIdentity> {
+        let all = self.0.entry(user).or_default();
+        for identity in identities {
+            let text = identity.as_ref();
+            let invalid = || InvalidIdentity(text.chars().take(80).collect());
+            all.push(match text.strip_suffix("/*") {
+                // Any valid name: only the kind counts.
+                Some(kind) => Allowed::Every(of_path(&format!("{kind}/any")).ok_or_else(invalid)?),
+                None => Allowed::One(of_path(text).ok_or_else(invalid)?),
+            });
+        }
+        Ok(())
+    }
+
+    /// A user.
+    pub(crate) fn user(&self, uid: u32) -> UnixUser {
+        UnixUser { uid, allowed: self.0.get(&uid).cloned().unwrap_or_default() }
+    }
+}
+
+/// The user at the other end of a Unix socket.
+#[derive(Debug)]
+pub(crate) struct UnixUser {
+    uid: u32,
+    allowed: Vec<Allowed>,
+}
+
+impl UnixUser {
+    /// The user's number.
+    pub const fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Its first identity. Of one with `*`, only the kind means something.
+    pub fn default_caller(&self) -> Option<Caller> {
+        self.allowed.first().map(|(Allowed::One(caller) | Allowed::Every(caller))| caller.clone())
+    }
+
+    /// The caller of a request with these headers.
+    ///
+    /// # Errors
+    /// [`NoIdentity`] where the user has no identity, not the one that the header names, or does not say
+    /// which one where it must.
+    pub fn caller(&self, headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
+        let first = self.allowed.first().ok_or(NoIdentity::UnknownUser(self.uid))?;
+        let mut values = headers.get_all(IDENTITY_HEADER).iter();
+        let value = match (values.next(), values.next()) {
+            (Some(value), None) => value,
+            (None, None) => match first {
+                Allowed::One(caller) => return Ok(caller.clone()),
+                Allowed::Every(_) => return Err(NoIdentity::Header),
+            },
+            _ => return Err(NoIdentity::Header),
+        };
+        let text = value.to_str().map_err(|_| NoIdentity::Header)?;
+        let caller = of_path(text).ok_or(NoIdentity::Header)?;
+        let is_allowed = self.allowed.iter().any(|allowed| match allowed {
+            Allowed::One(one) => *one == caller,
+            Allowed::Every(one) => std::mem::discriminant(one) == std::mem::discriminant(&caller),
+        });
+        if is_allowed {
+            return Ok(caller);
+        }
+        Err(NoIdentity::NotAllowed { user: self.uid, identity: text.chars().take(80).collect() })
+    }
 }
 
 /// Parses `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`; names follow the rules of ids.
@@ -181,6 +294,49 @@ mod tests {
         for bytes in [&b""[..], b"hello", &[0x30, 0x82, 0xFF, 0xFF]] {
             let error = of_certificate(bytes, &domain).expect_err("no certificate");
             assert!(matches!(error, NoIdentity::Unreadable(_)), "{error}");
+        }
+    }
+
+    fn headers(values: &[&str]) -> http::HeaderMap {
+        let name = http::HeaderName::from_static(IDENTITY_HEADER);
+        values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect()
+    }
+
+    #[test]
+    fn a_user_is_what_the_table_says_and_a_header_only_chooses() {
+        let mut peers = UnixPeers::default();
+        peers.allow(0, ["orchestrator/hook", "operator/root"]).expect("valid");
+        peers.allow(7, ["tenant/*"]).expect("valid");
+        let root = peers.user(0);
+        let hook = Caller::Orchestrator("hook".into());
+        let operator = Caller::Operator("root".into());
+        assert_eq!(root.caller(&headers(&[])), Ok(hook.clone()));
+        assert_eq!(root.caller(&headers(&["orchestrator/hook"])), Ok(hook));
+        assert_eq!(root.caller(&headers(&["operator/root"])), Ok(operator));
+        for other in ["operator/admin", "tenant/acme", "orchestrator/other"] {
+            let identity = other.to_owned();
+            let refused = Err(NoIdentity::NotAllowed { user: 0, identity });
+            assert_eq!(root.caller(&headers(&[other])), refused);
+        }
+        for wrong in [&["root"][..], &["operator/root", "operator/root"], &["operator/*"]] {
+            assert_eq!(root.caller(&headers(wrong)), Err(NoIdentity::Header), "{wrong:?}");
+        }
+        let tenants = peers.user(7);
+        let acme = Caller::Tenant(TenantId::new("acme").expect("valid"));
+        assert_eq!(tenants.caller(&headers(&["tenant/acme"])), Ok(acme));
+        assert_eq!(tenants.caller(&headers(&[])), Err(NoIdentity::Header));
+        assert!(tenants.caller(&headers(&["operator/root"])).is_err());
+        let stranger = peers.user(8);
+        for headers in [headers(&[]), headers(&["operator/root"])] {
+            assert_eq!(stranger.caller(&headers), Err(NoIdentity::UnknownUser(8)));
+        }
+    }
+
+    #[test]
+    fn invalid_identities_of_users_are_rejected() {
+        for wrong in ["", "root", "operator/", "operator/A", "*", "*/*", "admin/*", "tenant/a*"] {
+            let error = UnixPeers::default().allow(0, [wrong]).expect_err(wrong);
+            assert!(error.to_string().contains("expected tenant/<id>"), "{error}");
         }
     }
 }

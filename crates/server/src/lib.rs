@@ -20,10 +20,12 @@ pub mod observe;
 mod serve;
 mod services;
 pub mod settings;
+mod share;
 pub mod shell;
+mod tls;
 mod wire;
 
-pub use identity::{InvalidTrustDomain, TrustDomain};
+pub use identity::{InvalidIdentity, InvalidTrustDomain, TrustDomain, UnixPeers};
 pub use links::{CardLink, CardLinks};
 pub use listen::ListenError;
 pub use serve::{Bound, ServeError, bind, serve};
@@ -33,3 +35,4 @@ pub use settings::{
 };
 pub use snic_audit::{AuditLog, AuditSettings};
 pub use snic_web::PageKey;
+pub use tls::{InvalidTls, TlsReloader};

@@ -1,33 +1,53 @@
-//! Listeners, and what the server knows about a connection.
+//! Listeners: connections are limited and identified before they are served.
 //!
-//! In plain text the caller's identity is a header that anybody can write. It is therefore allowed only
-//! where every peer is trusted anyway, on loopback addresses and Unix sockets, and only if the settings
-//! say so.
+//! ```text
+//!  TCP  ──► place of its address ──► TLS handshake ──► place of its identity ──┐
+//!                                                                              ├──► served ──► closed when its
+//!  unix ──► the kernel tells the user ──► place of its identity ───────────────┘     certificate ends, or at age
+//! ```
+//!
+//! Before its identity is known a connection takes one of the few places for arriving ones, which
+//! addresses share fairly; so whoever opens many connections cannot keep others out. Where an address has its
+//! share, its oldest handshake is given up for the new one: those that take long are the idle ones.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use snic_api::error::Failure;
 use snic_controller::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::CertificateDer;
-use tonic::transport::server::{Connected, TlsConnectInfo};
+use tonic::transport::server::Connected;
 
 use crate::gate::{CallSlots, call_slots};
-use crate::identity::NoIdentity;
+use crate::identity::{self, NoIdentity, TrustDomain, UnixPeers, UnixUser};
 use crate::settings::{Limits, ServerSettings};
+use crate::share::{Flow, Level, Place, Places};
+use crate::tls::Credentials;
 
 /// Accepted connections that wait to be served: few are enough, as the kernel queues more.
 const ACCEPTED_MAX: usize = 16;
-/// Permissions of a Unix socket: owner only.
-const SOCKET_MODE: u32 = 0o600;
+/// Permissions of a Unix socket: its owner and group connect, and the kernel says who they are.
+const SOCKET_MODE: u32 = 0o660;
+/// Time limit of a TLS handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Pause after a failed accept, such as with too many open files.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// How often a connection's certificate is checked again: how late it is noticed that it expired.
+const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -35,18 +55,15 @@ pub enum ListenError {
     /// The settings name no address.
     #[error("no listener configured; set a TCP address or a Unix socket")]
     Nowhere,
-    /// Plain text without the flag.
-    #[error(
-        "{at} would be served in plain text; configure certificates, or allow plain text explicitly"
-    )]
+    /// TCP without certificates, or the page without certificates or a strong key.
+    #[error("{at} would be served in plain text; configure certificates")]
     PlainText {
-        /// The address or socket.
+        /// The address.
         at: String,
     },
-    /// Plain text where other machines can reach it.
+    /// The page in plain text where other machines can reach it.
     #[error(
-        "{at} is not a loopback address: plain text is allowed only on loopback and Unix sockets; \
-         configure certificates"
+        "{at} is not a loopback address: plain text is allowed only on loopback; configure certificates"
     )]
     NotLoopback {
         /// The address.
@@ -69,27 +86,6 @@ pub enum ListenError {
     },
 }
 
-/// Refuses settings that would serve in plain text where that is not allowed.
-pub(crate) fn check(settings: &ServerSettings) -> Result<(), ListenError> {
-    if settings.tcp.is_none() && settings.unix.is_none() {
-        return Err(ListenError::Nowhere);
-    }
-    if let Some(at) = settings.tcp.filter(|_| settings.tls.is_none()) {
-        if !settings.plain_text {
-            return Err(ListenError::PlainText { at: at.to_string() });
-        }
-        if !at.ip().is_loopback() {
-            return Err(ListenError::NotLoopback { at });
-        }
-    }
-    match &settings.unix {
-        Some(path) if !settings.plain_text => {
-            Err(ListenError::PlainText { at: path.display().to_string() })
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The bound listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -109,9 +105,14 @@ impl Drop for SocketFile {
 }
 
 pub(crate) async fn bind(settings: &ServerSettings) -> Result<Listeners, ListenError> {
-    check(settings)?;
+    if settings.tcp.is_none() && settings.unix.is_none() {
+        return Err(ListenError::Nowhere);
+    }
     let tcp = match settings.tcp {
         None => None,
+        Some(at) if settings.tls.is_none() => {
+            return Err(ListenError::PlainText { at: at.to_string() });
+        }
         Some(at) => {
             let bound = TcpListener::bind(at).await;
             Some(bound.map_err(|source| ListenError::Bind { at: at.to_string(), source })?)
@@ -141,37 +142,46 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
 /// The other end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// Whether a header may state its identity.
-    pub plain_text: bool,
+    who: Who,
+    /// Whose share its calls without an identity use.
+    pub flow: Flow,
     /// Permits for its calls.
     pub call_slots: CallSlots,
-    /// The identity in its certificate, once parsed.
-    pub identity: Arc<OnceLock<Result<Caller, NoIdentity>>>,
 }
 
-/// The client's certificates, its own first; empty if it sent none.
-pub(crate) type Certificates = Arc<Vec<CertificateDer<'static>>>;
+/// How callers on a connection are identified.
+#[derive(Debug, Clone)]
+enum Who {
+    /// By the certificate.
+    Certificate(Result<Caller, NoIdentity>),
+    /// By the user that opened the socket, who may choose among the identities that it has.
+    User(Arc<UnixUser>),
+}
 
-/// The peer of a request; `None` for the certificates means plain text.
-pub(crate) fn peer_of(extensions: &http::Extensions) -> Option<(&Peer, Option<Certificates>)> {
-    if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
-        return Some((info.get_ref(), info.peer_certs()));
+impl Peer {
+    /// The caller of a request.
+    pub fn caller(&self, headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
+        match &self.who {
+            Who::Certificate(found) => found.clone(),
+            Who::User(user) => user.caller(headers),
+        }
     }
-    extensions.get::<Peer>().map(|peer| (peer, None))
 }
 
 #[derive(Debug)]
 enum Io {
-    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
-/// A connection of either kind, with its permit.
+/// A connection of either kind, with its place.
 #[derive(Debug)]
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
-    _place: OwnedSemaphorePermit,
+    /// Told when its certificate is no longer valid.
+    cut: Option<oneshot::Receiver<()>>,
+    _place: Place,
 }
 
 impl Connected for Connection {
@@ -185,18 +195,39 @@ impl Connected for Connection {
 macro_rules! on_io {
     ($self:ident, $io:ident => $call:expr) => {
         match &mut $self.get_mut().io {
-            Io::Tcp($io) => $call,
+            Io::Tls($io) => $call,
             Io::Unix($io) => $call,
         }
     };
 }
 
+impl Connection {
+    /// Fails once its certificate is no longer valid.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(cut) = &mut self.cut else { return Ok(()) };
+        match Pin::new(cut).poll(cx) {
+            Poll::Ready(Ok(())) => {
+                let text = "the client's certificate is no longer valid";
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+            }
+            // The server is stopping, which ends connections by itself.
+            Poll::Ready(Err(_)) => {
+                self.cut = None;
+                Ok(())
+            }
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
 impl AsyncRead for Connection {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // The transport always reads, so this is where it learns that the connection ends.
+        self.check(cx)?;
         on_io!(self, io => Pin::new(io).poll_read(cx, buf))
     }
 }
@@ -227,68 +258,257 @@ impl AsyncWrite for Connection {
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
-    }
-}
-
-/// Accepts connections until the stream is dropped. Connections over the limit are closed at once, so
-/// that the client sees an error instead of a hang; a failed accept (too many open files) is retried.
-pub(crate) fn accept(
-    listener: Listener,
-    plain_text: bool,
-    places: Arc<Semaphore>,
-    limits: &Limits,
-) -> ReceiverStream<io::Result<Connection>> {
-    let (accepted, stream) = mpsc::channel(ACCEPTED_MAX);
-    let limits = limits.clone();
-    tokio::spawn(async move {
-        loop {
-            let io = tokio::select! {
-                () = accepted.closed() => return,
-                io = listener.accept() => io,
-            };
-            let io = match io {
-                Ok(io) => io,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::warn!(
-                    limit = limits.connections_max,
-                    "connection closed: too many connections"
-                );
-                continue;
-            };
-            let peer =
-                Peer { plain_text, call_slots: call_slots(&limits), identity: Arc::default() };
-            if accepted.send(Ok(Connection { io, peer, _place: place })).await.is_err() {
-                return;
-            }
+        match &self.io {
+            Io::Tls(io) => io.is_write_vectored(),
+            Io::Unix(io) => io.is_write_vectored(),
         }
-    });
-    ReceiverStream::new(stream)
+    }
 }
 
 /// One listener of either kind.
 pub(crate) enum Listener {
-    Tcp(TcpListener),
+    Tcp(TcpListener, watch::Receiver<Arc<Credentials>>),
     /// With its file, removed with the listener.
-    Unix(UnixListener, #[expect(dead_code, reason = "held only to be dropped")] SocketFile),
+    Unix(
+        UnixListener,
+        Arc<UnixPeers>,
+        #[expect(dead_code, reason = "held to be dropped")] SocketFile,
+    ),
+}
+
+/// A handshake under way.
+struct Handshake {
+    place: Place,
+    /// Dropped when it is given up.
+    _goes_on: oneshot::Sender<()>,
+}
+
+/// The handshakes under way of each address, by their number: the oldest first.
+#[derive(Default)]
+struct Handshakes {
+    of: BTreeMap<Flow, BTreeMap<u64, Handshake>>,
+    next: u64,
+}
+
+impl Handshakes {
+    /// Begins one, in a place of its own or in that of the oldest one of this address. Gives its number, and
+    /// what tells when it is given up.
+    fn begin(
+        &mut self,
+        places: &Places,
+        flow: &Flow,
+    ) -> Result<(u64, oneshot::Receiver<()>), Failure> {
+        let entered = places.enter(Level::Arriving, flow.clone());
+        let all = self.of.entry(flow.clone()).or_default();
+        let place = match entered {
+            Ok(place) => place,
+            Err(over) => match all.pop_first() {
+                Some((_, oldest)) => oldest.place,
+                None => {
+                    self.of.remove(flow);
+                    return Err(over);
+                }
+            },
+        };
+        let (goes_on, given_up) = oneshot::channel();
+        self.next += 1;
+        all.insert(self.next, Handshake { place, _goes_on: goes_on });
+        Ok((self.next, given_up))
+    }
+
+    /// Ends one. Gives its place, unless it was given up.
+    fn end(&mut self, flow: &Flow, number: u64) -> Option<Place> {
+        let all = self.of.get_mut(flow)?;
+        let ended = all.remove(&number);
+        if all.is_empty() {
+            self.of.remove(flow);
+        }
+        ended.map(|handshake| handshake.place)
+    }
+}
+
+/// What all connections need.
+#[derive(Clone)]
+pub(crate) struct Arrivals {
+    places: Places,
+    handshakes: Arc<Mutex<Handshakes>>,
+    limits: Arc<Limits>,
+    domain: TrustDomain,
+}
+
+type Accepted = mpsc::Sender<io::Result<Connection>>;
+
+/// A connection that has not been identified.
+enum Raw {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Io> {
+    async fn accept(&self) -> io::Result<Raw> {
         match self {
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+            Self::Tcp(listener, _) => {
+                let (stream, address) = listener.accept().await?;
                 // A reply is one small write that must not wait for another.
                 stream.set_nodelay(true)?;
-                Ok(Io::Tcp(stream))
+                Ok(Raw::Tcp(stream, address))
             }
-            Self::Unix(listener, _) => Ok(Io::Unix(listener.accept().await?.0)),
+            Self::Unix(listener, ..) => Ok(Raw::Unix(listener.accept().await?.0)),
         }
     }
+}
+
+impl Arrivals {
+    pub fn new(settings: &ServerSettings) -> Self {
+        let limits = &settings.limits;
+        let places = Places::connections(limits.connections_max, limits.connections_per_caller_max);
+        let domain = settings.trust_domain.clone();
+        let handshakes = Arc::default();
+        Self { places, handshakes, limits: Arc::new(limits.clone()), domain }
+    }
+
+    /// Accepts connections until the stream is dropped. One over its share is closed at once, so that the
+    /// client sees an error instead of a hang; a failed accept (too many open files) is retried.
+    pub fn accept(self, listener: Listener) -> ReceiverStream<io::Result<Connection>> {
+        let (accepted, stream) = mpsc::channel(ACCEPTED_MAX);
+        tokio::spawn(async move {
+            loop {
+                let raw = tokio::select! {
+                    () = accepted.closed() => return,
+                    raw = listener.accept() => raw,
+                };
+                match raw {
+                    Ok(raw) => self.arrive(raw, &listener, &accepted),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_RETRY).await;
+                    }
+                }
+            }
+        });
+        ReceiverStream::new(stream)
+    }
+
+    fn arrive(&self, raw: Raw, listener: &Listener, accepted: &Accepted) {
+        let (arrivals, accepted) = (self.clone(), accepted.clone());
+        match (raw, listener) {
+            (Raw::Tcp(io, address), Listener::Tcp(_, credentials)) => {
+                let flow = Flow::from(address.ip());
+                let begun = self.handshakes.lock().begin(&self.places, &flow);
+                let (number, given_up) = match begun {
+                    Ok(begun) => begun,
+                    Err(over) => {
+                        tracing::debug!(%address, ?over, "connection closed");
+                        return;
+                    }
+                };
+                let credentials = credentials.clone();
+                tokio::spawn(async move {
+                    let acceptor = TlsAcceptor::from(Arc::clone(&credentials.borrow().api));
+                    let ended = tokio::select! {
+                        _ = given_up => return,
+                        ended = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(io)) => ended,
+                    };
+                    let place = arrivals.handshakes.lock().end(&flow, number);
+                    // Who fails here is no client of this server, and has been told by TLS.
+                    if let (Ok(Ok(io)), Some(place)) = (ended, place) {
+                        arrivals.over_tls(io, (place, flow), credentials, accepted).await;
+                    }
+                });
+            }
+            (Raw::Unix(io), Listener::Unix(_, peers, _)) => {
+                let peers = Arc::clone(peers);
+                tokio::spawn(async move { arrivals.over_unix(io, &peers, accepted).await });
+            }
+            _ => {}
+        }
+    }
+
+    async fn over_tls(
+        self,
+        io: TlsStream<TcpStream>,
+        (place, address): (Place, Flow),
+        credentials: watch::Receiver<Arc<Credentials>>,
+        accepted: Accepted,
+    ) {
+        let certificates = io.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+        let found = match certificates.first() {
+            Some(own) => identity::of_certificate(own, &self.domain),
+            None => Err(NoIdentity::NoCertificate(self.domain.clone())),
+        };
+        let (level, flow) = match &found {
+            Ok(caller) => (Level::of(caller), Flow::from(caller)),
+            Err(_) => (Level::Unidentified, address),
+        };
+        let place = match place.change(level, flow.clone()) {
+            Ok(place) => place,
+            Err(over) => {
+                tracing::debug!(?flow, ?over, "connection closed");
+                return;
+            }
+        };
+        let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));
+        let peer =
+            Peer { who: Who::Certificate(found), flow, call_slots: call_slots(&self.limits) };
+        let connection = Connection { io: Io::Tls(Box::new(io)), peer, cut, _place: place };
+        // Where the server stops nobody serves it.
+        let _ = accepted.send(Ok(connection)).await;
+    }
+
+    async fn over_unix(self, io: UnixStream, peers: &UnixPeers, accepted: Accepted) {
+        let user = match io.peer_cred() {
+            Ok(credentials) => peers.user(credentials.uid()),
+            Err(error) => {
+                tracing::warn!(%error, "the kernel does not tell a socket's peer");
+                return;
+            }
+        };
+        let level = user.default_caller().map_or(Level::Unidentified, |caller| Level::of(&caller));
+        let flow = Flow::User(user.uid());
+        let place = match self.places.enter(level, flow.clone()) {
+            Ok(place) => place,
+            Err(over) => {
+                tracing::debug!(?flow, ?over, "connection closed");
+                return;
+            }
+        };
+        let peer =
+            Peer { who: Who::User(Arc::new(user)), flow, call_slots: call_slots(&self.limits) };
+        let connection = Connection { io: Io::Unix(io), peer, cut: None, _place: place };
+        // Where the server stops nobody serves it.
+        let _ = accepted.send(Ok(connection)).await;
+    }
+}
+
+/// Tells when the certificates of a connection are no longer valid: expired, or not accepted by those
+/// that were loaded since. Ends with the connection.
+fn watch_certificate(
+    certificates: Vec<CertificateDer<'static>>,
+    mut credentials: watch::Receiver<Arc<Credentials>>,
+) -> oneshot::Receiver<()> {
+    let (mut cut, told) = oneshot::channel();
+    tokio::spawn(async move {
+        let own = certificates.first();
+        let end = own.and_then(|own| identity::end_of_certificate(own));
+        loop {
+            tokio::select! {
+                () = cut.closed() => return,
+                () = tokio::time::sleep(CERTIFICATE_CHECK) => {
+                    if end.is_none_or(|end| end >= std::time::SystemTime::now()) {
+                        continue;
+                    }
+                }
+                changed = credentials.changed() => if changed.is_err() {
+                    return;
+                }
+            }
+            let current = Arc::clone(&credentials.borrow_and_update());
+            if !current.accept(&certificates) {
+                // The connection may have gone at this moment.
+                let _ = cut.send(());
+                return;
+            }
+        }
+    });
+    told
 }

@@ -7,6 +7,7 @@ use snic_controller::{CardHealth, CardView, Controller, DropCause};
 use snic_domain::CardId;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
 
+use crate::share::{Flow, Level};
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
 
@@ -15,7 +16,7 @@ use crate::wire::cause_word;
 /// # Errors
 /// The control plane has ended.
 pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
-    let mut all = plane.read(readings).await?;
+    let mut all = plane.read((Level::Health, Flow::Server), readings).await?;
     all.extend(QUEUES.readings());
     publish(all);
     Ok(())

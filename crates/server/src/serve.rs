@@ -8,22 +8,21 @@ use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::v1;
 use snic_controller::Caller;
 use snic_web::{Authorize, PageLimits};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tonic::service::Routes;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::gate::Gate;
 use crate::hub::Hub;
 use crate::identity::{self, TrustDomain};
-use crate::listen::{self, ListenError, Listener, Listeners};
+use crate::listen::{self, Arrivals, ListenError, Listener, Listeners};
 use crate::services::{CHUNK_BYTES_MAX, Services};
-use crate::settings::{ServerSettings, TlsSettings, WebSettings};
+use crate::settings::{ServerSettings, WebSettings};
 use crate::shell::{ControlPlane, ShellError};
+use crate::tls::{Credentials, InvalidTls, TlsReloader};
 
-/// Time limit of a TLS handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Interval of health checks of the control plane.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Encoding overhead of an upload's chunk.
@@ -35,12 +34,9 @@ pub enum ServeError {
     /// Listening failed.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Certificates or key are invalid.
-    #[error("the server's certificates or key are invalid; all three must be PEM")]
-    Tls(#[source] tonic::transport::Error),
-    /// The page's certificates or key are invalid.
-    #[error("the page's certificates or key are invalid: {0}; all three must be PEM")]
-    WebTls(String),
+    /// Certificates, key or revocation lists are invalid.
+    #[error(transparent)]
+    Tls(#[from] InvalidTls),
     /// The API's descriptors are invalid.
     #[error("the API's descriptors are invalid")]
     Reflection(#[source] tonic_reflection::server::Error),
@@ -57,7 +53,7 @@ pub enum ServeError {
 pub struct Bound {
     settings: ServerSettings,
     listeners: Listeners,
-    tls: Option<ServerTlsConfig>,
+    tls: Option<watch::Sender<Arc<Credentials>>>,
     web: Option<snic_web::Listening>,
 }
 
@@ -69,30 +65,36 @@ pub struct Bound {
 pub async fn bind(settings: ServerSettings) -> Result<Bound, ServeError> {
     // The only linked provider; another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let tls = settings.tls.as_ref().map(tls_config);
-    if let Some(tls) = &tls {
-        // Only the builder validates the certificates: better now than at the first connection.
-        Server::builder().tls_config(tls.clone()).map_err(ServeError::Tls)?;
-    }
+    let tls = settings.tls.as_ref().map(Credentials::new).transpose()?;
+    let tls = tls.map(|credentials| watch::Sender::new(Arc::new(credentials)));
     let listeners = listen::bind(&settings).await?;
-    let web = settings.web.as_ref().map(bind_page).transpose()?;
+    let web = settings.web.as_ref().map(|web| bind_page(web, tls.as_ref())).transpose()?;
     Ok(Bound { settings, listeners, tls, web })
 }
 
-fn bind_page(settings: &WebSettings) -> Result<snic_web::Listening, ServeError> {
-    let tls = settings.tls.as_ref().map(|tls| snic_web::TlsPem {
-        certificate: &tls.certificate,
-        key: &tls.key,
-        client_authority: &tls.client_authority,
-    });
-    let bound = snic_web::bind(settings.address, tls, settings.plain_text.clone());
+fn bind_page(
+    settings: &WebSettings,
+    tls: Option<&watch::Sender<Arc<Credentials>>>,
+) -> Result<snic_web::Listening, ServeError> {
+    let access = match (&settings.plain_text, tls) {
+        (Some(key), _) => snic_web::PageAccess::Key(key.clone()),
+        (None, Some(tls)) => {
+            let tls = tls.subscribe();
+            let current = move || Arc::clone(&tls.borrow().page);
+            snic_web::PageAccess::Tls(Arc::new(current))
+        }
+        (None, None) => {
+            let at = settings.address.to_string();
+            return Err(ListenError::PlainText { at }.into());
+        }
+    };
+    let bound = snic_web::bind(settings.address, access);
     bound.map_err(|error| match error {
         snic_web::BindError::PlainText(at) => ListenError::PlainText { at: at.to_string() }.into(),
         snic_web::BindError::NotLoopback(at) => ListenError::NotLoopback { at }.into(),
         snic_web::BindError::Listen { at, source } => {
             ListenError::Bind { at: at.to_string(), source }.into()
         }
-        snic_web::BindError::Tls(text) => ServeError::WebTls(text),
     })
 }
 
@@ -109,16 +111,6 @@ fn operators_only(domain: TrustDomain) -> Authorize {
             )),
         }
     })
-}
-
-/// Client certificates are optional, so that health checks need none and other callers get a helpful
-/// error; a certificate that is sent is always verified.
-fn tls_config(tls: &TlsSettings) -> ServerTlsConfig {
-    ServerTlsConfig::new()
-        .identity(Identity::from_pem(&tls.certificate, &tls.key))
-        .client_ca_root(Certificate::from_pem(&tls.client_authority))
-        .client_auth_optional(true)
-        .timeout(HANDSHAKE_MAX)
 }
 
 /// Binds, and serves until `shutdown`; see [`Bound::serve`].
@@ -142,6 +134,11 @@ impl Bound {
     /// The address of the page for browsers, with the assigned port.
     pub fn web_address(&self) -> Option<SocketAddr> {
         self.web.as_ref().and_then(snic_web::Listening::address)
+    }
+
+    /// Replaces the certificates while the server runs; `None` where it has none.
+    pub fn tls_reloader(&self) -> Option<TlsReloader> {
+        self.tls.clone().map(TlsReloader)
     }
 
     /// Serves until `shutdown`; then ends streams, waits for running calls for the configured time, and
@@ -188,6 +185,7 @@ impl Bound {
             browsers_max: limits.browsers_max,
             connections_max: limits.connections_max,
             unread_max: limits.unread_max,
+            age_max: limits.connection_age_max,
         };
         let authorize = operators_only(self.settings.trust_domain.clone());
         let (services, stopping) = (services.clone(), stopping.clone());
@@ -201,33 +199,31 @@ impl Bound {
         stopping: &watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), ServeError>> + use<> {
         let Self { settings, listeners, tls, .. } = self;
-        let places = Arc::new(Semaphore::new(settings.limits.connections_max));
+        let arrivals = Arrivals::new(&settings);
         let gate = Gate::new(&settings, stopping.clone());
-        let plain_tcp = tls.is_none();
-        let tcp = listeners.tcp.map(|listener| (Listener::Tcp(listener), tls, plain_tcp));
-        let unix =
-            listeners.unix.map(|(listener, file)| (Listener::Unix(listener, file), None, true));
+        let tcp = listeners.tcp.zip(tls.as_ref());
+        let tcp = tcp.map(|(listener, tls)| Listener::Tcp(listener, tls.subscribe()));
+        let peers = Arc::new(settings.unix_peers.clone());
+        let unix = listeners.unix.map(|(listener, file)| Listener::Unix(listener, peers, file));
         let servers = [tcp, unix].map(|listener| {
-            let (gate, routes, places) = (gate.clone(), routes.clone(), Arc::clone(&places));
+            let (gate, routes, arrivals) = (gate.clone(), routes.clone(), arrivals.clone());
             let (settings, mut stopping) = (settings.clone(), stopping.clone());
             async move {
-                let Some((listener, tls, plain_text)) = listener else { return Ok(()) };
-                let mut server = builder(&settings);
-                if let Some(tls) = tls {
-                    server = server.tls_config(tls).map_err(ServeError::Tls)?;
-                }
-                let connections = listen::accept(listener, plain_text, places, &settings.limits);
+                let Some(listener) = listener else { return Ok(()) };
                 let stopped = async move {
                     // Without a sender the server has stopped.
                     let _ = stopping.wait_for(|stopping| *stopping).await;
                 };
-                let router = server.layer(gate).add_routes(routes);
+                let connections = arrivals.accept(listener);
+                let router = builder(&settings).layer(gate).add_routes(routes);
                 let served = router.serve_with_incoming_shutdown(connections, stopped).await;
                 served.map_err(ServeError::Transport)
             }
         });
         let [tcp, unix] = servers;
         async move {
+            // Connections follow it to notice that their certificates end.
+            let _current = tls;
             tokio::try_join!(tcp, unix)?;
             Ok(())
         }
@@ -242,6 +238,8 @@ fn builder(settings: &ServerSettings) -> Server {
         .max_concurrent_streams(streams.unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(limits.keep_alive))
         .http2_keepalive_timeout(Some(limits.keep_alive_timeout))
+        .max_connection_age(limits.connection_age_max)
+        .max_connection_age_grace(limits.grace)
 }
 
 /// Runs until the end, or until `shutdown` and the grace period after it.
@@ -342,7 +340,7 @@ async fn watch_health(
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
-        let answers = plane.read(|_| ()).await.is_ok();
+        let answers = plane.answers().await;
         let stopped = *stopping.borrow_and_update();
         let status =
             if answers && !stopped { ServingStatus::Serving } else { ServingStatus::NotServing };

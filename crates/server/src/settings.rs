@@ -11,7 +11,7 @@ use snic_audit::AuditLog;
 use snic_domain::{Bitstream, NtType};
 use snic_web::PageKey;
 
-use crate::identity::TrustDomain;
+use crate::identity::{TrustDomain, UnixPeers};
 use crate::links::CardLinks;
 
 /// Longest wait of `WaitOperation`, whatever the caller asks for.
@@ -20,16 +20,15 @@ pub const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// The TCP address to listen on; port 0 picks a free port. With [`ServerSettings::tls`] over mutual
-    /// TLS, otherwise in plain text.
+    /// The TCP address to listen on, over mutual TLS; port 0 picks a free port. Needs
+    /// [`ServerSettings::tls`].
     pub tcp: Option<SocketAddr>,
-    /// Certificates of the TCP listener.
+    /// Certificates of the TCP listener and of the page.
     pub tls: Option<TlsSettings>,
-    /// A Unix socket to listen on, in plain text.
+    /// A Unix socket to listen on. The kernel identifies its peers.
     pub unix: Option<PathBuf>,
-    /// Allows plain text on loopback addresses and the Unix socket. Every peer there may then claim any
-    /// identity.
-    pub plain_text: bool,
+    /// The identities of the Unix socket's users.
+    pub unix_peers: UnixPeers,
     /// The page for browsers; not served if `None`.
     pub web: Option<WebSettings>,
     /// The domain that identities belong to.
@@ -53,7 +52,7 @@ impl ServerSettings {
             tcp: None,
             tls: None,
             unix: None,
-            plain_text: false,
+            unix_peers: UnixPeers::default(),
             web: None,
             trust_domain,
             limits: Limits::default(),
@@ -70,9 +69,8 @@ impl ServerSettings {
 pub struct WebSettings {
     /// The address to listen on; port 0 picks a free port.
     pub address: SocketAddr,
-    /// Certificates. Browsers need an operator's client certificate.
-    pub tls: Option<TlsSettings>,
-    /// Allows plain text on a loopback address to browsers with this key. A weak key is rejected.
+    /// Plain text on a loopback address, for browsers with this key; a weak one is rejected. `None` means
+    /// TLS with the server's certificates; browsers need an operator's client certificate.
     pub plain_text: Option<PageKey>,
 }
 
@@ -85,6 +83,9 @@ pub struct TlsSettings {
     pub key: String,
     /// The authority that signs clients' certificates.
     pub client_authority: String,
+    /// Lists of revoked certificates, of every authority that a client's chain may contain; nothing is
+    /// revoked if `None`. Lists are used also after their next update is due.
+    pub revoked: Option<String>,
 }
 
 impl fmt::Debug for TlsSettings {
@@ -97,8 +98,12 @@ impl fmt::Debug for TlsSettings {
 /// Limits of the server. Each bounds memory or time that a client could otherwise consume without end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; further ones are closed.
+    /// Connections at once; who is over its share of them is disconnected.
     pub connections_max: usize,
+    /// Connections of one identity, or of one address without an identity.
+    pub connections_per_caller_max: usize,
+    /// Age at which a connection is asked to end; calls may finish within [`Limits::grace`].
+    pub connection_age_max: Duration,
     /// Calls at once on one connection, streams included.
     pub calls_per_connection_max: usize,
     /// Short calls at once, in total.
@@ -113,6 +118,13 @@ pub struct Limits {
     pub unread_max: Duration,
     /// Uploads at once; each holds up to 16 MiB.
     pub uploads_max: usize,
+    /// Uploads of one caller.
+    pub uploads_per_caller_max: usize,
+    /// How long a request's message may take to arrive, in addition to the time for its bytes.
+    pub message_arrival: Duration,
+    /// Slowest rate of a request's message in bytes per second: after N bytes it may have taken
+    /// [`Limits::message_arrival`] and N divided by this.
+    pub message_bytes_per_second_min: u64,
     /// Largest message, in bytes; chunks of uploads have a limit of their own.
     pub message_bytes_max: usize,
     /// Deadline of a call without one.
@@ -136,13 +148,18 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
+            connections_per_caller_max: 128,
+            connection_age_max: Duration::from_secs(12 * 3_600),
             calls_per_connection_max: 256,
             calls_max: 1_024,
             streams_max: 1_024,
             streams_per_caller_max: 64,
             browsers_max: 64,
             unread_max: Duration::from_secs(10),
-            uploads_max: 4,
+            uploads_max: 8,
+            uploads_per_caller_max: 2,
+            message_arrival: Duration::from_secs(5),
+            message_bytes_per_second_min: 256 << 10,
             message_bytes_max: 1 << 20,
             deadline: Duration::from_secs(30),
             deadline_max: Duration::from_secs(300),

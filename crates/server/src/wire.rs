@@ -194,6 +194,8 @@ pub(crate) const fn cause_word(cause: DropCause) -> &'static str {
         DropCause::NoInstance => "NO_INSTANCE",
         DropCause::MixedVersions => "MIXED_VERSIONS",
         DropCause::MemoryFault => "MEMORY_FAULT",
+        DropCause::ByNt => "BY_NT",
+        DropCause::UsedUp => "USED_UP",
     }
 }
 

@@ -1,12 +1,12 @@
-//! The one thread that writes: it takes what has queued up as one group, makes it durable in the
-//! journal and in sled, and answers everyone in order.
+//! The only thread that writes: it commits all queued changes as one group, makes the group durable in the
+//! journal and in sled, and answers the callers in order.
 //!
-//! One group is one number, one journal entry, one batch of sled: after a crash it is there whole
-//! or not at all. While a group is being synced the next one queues up, which is all there is to
-//! group commit: the more callers, the larger the groups.
+//! A group is one number, one journal entry and one batch of sled: after a crash it is there completely or
+//! not at all. While a group is being synced, the next one queues up (group commit): the more callers, the
+//! larger the groups.
 //!
-//! After the first error nothing more is written. What is durable is unknown then, and only a new
-//! opening, which reads the files, can tell.
+//! After the first error nothing more is written. It is then unknown what is durable; only opening the
+//! store again, which reads the files, can tell.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use std::time::Instant;
 use snic_ports::store::snapshot::Snapshot;
 use snic_ports::store::{Batch, Done, StoreError, Write};
 
-use crate::engine::{Engine, panic_text};
+use crate::engine::{SledEngine, panic_text};
 use crate::history::History;
 use crate::store::Options;
 
@@ -51,12 +51,12 @@ impl Command {
 
 /// The state of the thread.
 pub(crate) struct Committer {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<SledEngine>,
     pub(crate) history: History,
     pub(crate) options: Options,
     /// The last group that is durable.
     pub(crate) sequence: u64,
-    /// Why nothing more is written.
+    /// The error after which nothing more is written.
     stopped: Option<StoreError>,
     last_checkpoint: Instant,
     /// Groups in the journal when a checkpoint was last tried: one that failed is tried again
@@ -66,7 +66,7 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub(crate) fn new(
-        engine: Arc<Engine>,
+        engine: Arc<SledEngine>,
         history: History,
         options: Options,
         sequence: u64,
@@ -97,7 +97,7 @@ impl Committer {
         self.checkpoint();
     }
 
-    /// Makes a group durable and answers it.
+    /// Makes a group durable and answers its callers.
     fn serve(&mut self, group: Vec<Command>) {
         let mut writes = Vec::new();
         let mut answers: Vec<(Done, Result<(), StoreError>)> = Vec::with_capacity(group.len());
@@ -176,15 +176,15 @@ impl Committer {
         })
     }
 
-    /// Whether the journal is so long that replaying it would keep an opening waiting.
+    /// Whether the journal is long enough for a new snapshot.
     fn is_full(&self) -> bool {
         let (groups, bytes) = self.history.pending();
         groups.saturating_sub(self.groups_tried) >= self.options.snapshot_groups
             || (bytes > self.options.journal_bytes_max && groups > self.groups_tried)
     }
 
-    /// Takes a snapshot and begins a new journal. A failure is no one's answer: the journal has it
-    /// all, and the next try comes with the next interval.
+    /// Takes a snapshot and begins a new journal. A failure is reported to no caller: the journal contains
+    /// everything, and the next interval tries again.
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
         let (groups, _) = self.history.pending();
@@ -203,7 +203,7 @@ impl Committer {
     }
 }
 
-/// Takes what has queued up behind the first command.
+/// Takes the commands that have queued up behind the first one.
 fn gather(first: Command, commands: &Receiver<Command>) -> Vec<Command> {
     let mut bytes = first.bytes();
     let mut group = vec![first];
@@ -234,13 +234,13 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::history::Past;
+    use crate::history::RecoveredLog;
 
     /// A committer over an empty folder; its journal is `journal`, or a real one.
     fn committer(folder: &Path, journal: Option<&Path>) -> Committer {
-        let engine = Engine::open(&folder.join("db"), 16 << 20).unwrap();
+        let engine = SledEngine::open(&folder.join("db"), 16 << 20).unwrap();
         let history = match journal {
-            Some(journal) => History::go_on(folder, &Past::read(folder).unwrap(), journal),
+            Some(journal) => History::resume(folder, &RecoveredLog::read(folder).unwrap(), journal),
             None => History::first(folder),
         };
         Committer::new(Arc::new(engine), history.unwrap(), Options::default(), 0)
@@ -269,7 +269,7 @@ mod tests {
     }
 
     /// Runs a committer over commands that have all queued up before it began.
-    fn run(committer: Committer, queued: Vec<Command>) -> Arc<Engine> {
+    fn run(committer: Committer, queued: Vec<Command>) -> Arc<SledEngine> {
         let engine = Arc::clone(&committer.engine);
         let (commands, queue) = mpsc::channel();
         queued.into_iter().for_each(|command| commands.send(command).unwrap());
@@ -369,8 +369,8 @@ mod tests {
         assert!(!committer.is_full());
         committer.serve(vec![answers.write(4, Batch::new().put(key(4), "1"))]);
         drop(run(committer, vec![]));
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!((past.begins_after(), past.last()), (5, 5));
-        assert!(past.unused_journal().is_some());
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!((log.begins_after(), log.last()), (5, 5));
+        assert!(log.unused_journal().is_some());
     }
 }

@@ -1,5 +1,5 @@
-//! sled with its hazards fenced in: one tree, one batch a group, flush and fdatasync, no panic
-//! passes, and a reader never sees half a group.
+//! sled behind a safe interface: one tree, one batch for each group, flush and fdatasync, panics become
+//! errors, and a reader never sees half a group.
 //!
 //! Records and the number of the last group share the tree, so that they change in one batch:
 //! `m` holds the number, `r<key>` the record of a key.
@@ -36,24 +36,24 @@ const RECORD_PREFIX: u8 = b'r';
 /// Why sled did not open.
 #[derive(Debug)]
 pub(crate) enum OpenFailure {
-    /// Its files are damaged; the text says how that showed.
+    /// Its files are damaged; the text says how this was noticed.
     Damaged(String),
-    /// Nothing is wrong with the files: another process has them, or the system refused.
+    /// The files are not damaged: another process uses them, or the system returned an error.
     Refused(StoreError),
 }
 
-/// An open sled.
+/// An open sled database.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct SledEngine {
     database: sled::Db,
-    /// sled's one file of records, for the fdatasync that sled leaves out.
+    /// sled's only file of records, for the fdatasync that sled omits.
     file: File,
     folder: PathBuf,
     /// Held for writing while a group is applied: sled's iterators may see half a batch.
     gate: RwLock<()>,
 }
 
-impl Engine {
+impl SledEngine {
     /// Opens the folder, or makes it; `cache_bytes` bounds sled's page cache.
     pub(crate) fn open(folder: &Path, cache_bytes: u64) -> Result<Self, OpenFailure> {
         let refused = |error| {
@@ -98,7 +98,7 @@ impl Engine {
         found.into_iter().map(record).collect()
     }
 
-    /// Applies a group as one batch; [`Engine::sync`] makes it durable.
+    /// Applies a group as one batch; [`SledEngine::sync`] makes it durable.
     pub(crate) fn apply(&self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
         let mut batch = sled::Batch::default();
         for write in writes {
@@ -112,14 +112,14 @@ impl Engine {
         self.guarded("write to", || self.database.apply_batch(batch))
     }
 
-    /// Makes durable all that was applied: blocking flush, then the fdatasync that sled leaves out.
+    /// Makes durable all that was applied: blocking flush, then the fdatasync that sled omits.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.guarded("flush", || self.database.flush())?;
         let synced = self.file.sync_data();
         synced.map_err(|error| StoreError::io(format!("sync {}", self.folder.display()), error))
     }
 
-    /// Calls sled; its errors and its panics become ours.
+    /// Calls sled and turns its errors and panics into [`StoreError`]s.
     fn guarded<T>(
         &self,
         action: &str,
@@ -195,7 +195,7 @@ fn is_of_the_system(error: &io::Error) -> bool {
     kind || error.raw_os_error().is_some_and(|code| FILE_TABLE_FULL.contains(&code))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use snic_ports::store::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
 
-    fn open(folder: &Path) -> Engine {
-        Engine::open(folder, 16 << 20).unwrap()
+    fn open(folder: &Path) -> SledEngine {
+        SledEngine::open(folder, 16 << 20).unwrap()
     }
 
     fn put(key: &str, value: Vec<u8>) -> Write {
@@ -253,7 +253,7 @@ mod tests {
         let first = open(&path);
         let late = thread::spawn({
             let path = path.clone();
-            move || Engine::open(&path, 16 << 20).map(drop)
+            move || SledEngine::open(&path, 16 << 20).map(drop)
         });
         thread::sleep(LOCK_POLL * 5);
         drop(first);

@@ -1,6 +1,6 @@
-//! Snapshots and journals by generation: what every acknowledged change can be had from again.
+//! Snapshots and journals by generation, from which every acknowledged change can be recovered.
 //!
-//! A generation begins with an empty journal, then gets its snapshot, and then the journal takes
+//! A generation begins with an empty journal, then gets its snapshot, and then the journal receives
 //! the groups after it. The two newest snapshots are kept, with every journal that the older one
 //! needs, so that one damaged snapshot loses nothing:
 //!
@@ -9,9 +9,9 @@
 //!  older          └ also replayed if 4.snapshot is damaged
 //! ```
 //!
-//! Groups are numbered without gaps, so the reader needs no other bookkeeping: it begins at the
-//! newest snapshot that can be read (or at nothing, which is the state after group 0), takes the
-//! groups that follow, and says where they end too early.
+//! Groups are numbered without gaps, so the reader needs no other bookkeeping: it starts at the newest
+//! readable snapshot (or at the empty state after group 0), reads the groups that follow, and reports
+//! where groups are missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,30 +39,30 @@ pub(crate) fn apply_to(records: &mut Records, writes: &[Write]) {
     }
 }
 
-/// What the folder gives again.
+/// The log of changes recovered from the folder: a base and the groups after it.
 #[derive(Debug)]
-pub(crate) struct Past {
-    /// Where it begins: a snapshot, or nothing.
+pub(crate) struct RecoveredLog {
+    /// The snapshot at which it begins; `None` for the empty state.
     base: Option<Snapshot>,
     /// The groups after the base, without gaps.
     groups: Vec<Group>,
-    /// What is damaged or missing, in words; empty when the past is whole as far as it can tell.
+    /// What is damaged or missing, as text; empty if no damage was found.
     pub(crate) faults: Vec<String>,
     /// The highest generation of any file; 0 in an empty folder.
     newest: u64,
-    /// The newest journal if it has no groups, so that it can be gone on with.
+    /// The newest journal if it has no groups and can be resumed.
     unused: Option<PathBuf>,
-    /// Bytes at the end of the newest journal that are no whole group.
+    /// Bytes at the end of the newest journal that do not form a complete group.
     pub(crate) trailing_bytes: usize,
-    /// The last group that left a trace, readable or not.
+    /// The highest group number found, readable or not.
     pub(crate) furthest: u64,
 }
 
-impl Past {
-    /// Reads the folder. Damaged snapshots are renamed, so that they are no one's base again.
+impl RecoveredLog {
+    /// Reads the folder. Damaged snapshots are renamed, so that they are never used as a base again.
     pub(crate) fn read(folder: &Path) -> Result<Self, StoreError> {
         let files = Files::list(folder)?;
-        let mut past = Self {
+        let mut log = Self {
             base: None,
             groups: Vec::new(),
             faults: Vec::new(),
@@ -71,23 +71,23 @@ impl Past {
             trailing_bytes: 0,
             furthest: 0,
         };
-        past.read_base(&files)?;
+        log.read_base(&files)?;
         for (generation, path) in &files.journals {
-            past.unused = None;
+            log.unused = None;
             let Some(contents) = Contents::read(path)? else {
-                past.note_unreadable(path)?;
+                log.note_unreadable(path)?;
                 continue;
             };
-            if contents.is_unused() && *generation == past.newest {
-                past.unused = Some(path.clone());
+            if contents.is_unused() && *generation == log.newest {
+                log.unused = Some(path.clone());
             }
-            past.extend(path, contents);
+            log.extend(path, contents);
         }
-        past.furthest = past.furthest.max(past.last());
-        Ok(past)
+        log.furthest = log.furthest.max(log.last());
+        Ok(log)
     }
 
-    /// Takes the newest snapshot that can be read.
+    /// Reads the newest readable snapshot.
     fn read_base(&mut self, files: &Files) -> Result<(), StoreError> {
         for (_, path) in files.snapshots.iter().rev() {
             match Snapshot::read(path) {
@@ -105,8 +105,8 @@ impl Past {
         Ok(())
     }
 
-    /// A journal without its header is left by a crash while it was made, unless it has groups:
-    /// the header is durable before the first.
+    /// A journal without a header was left by a crash during its creation, unless it has groups: the
+    /// header is durable before the first group.
     fn note_unreadable(&mut self, path: &Path) -> Result<(), StoreError> {
         let failed = |error| StoreError::io(format!("read {}", path.display()), error);
         if fs::metadata(path).map_err(failed)?.len() > HEADER_BYTES as u64 {
@@ -115,7 +115,7 @@ impl Past {
         Ok(())
     }
 
-    /// Takes the groups of the next journal that are not known yet.
+    /// Appends the groups of the next journal that are not known yet.
     fn extend(&mut self, path: &Path, contents: Contents) {
         let ends = contents.groups.last().map_or(contents.after, |group| group.sequence);
         self.furthest = self.furthest.max(ends);
@@ -171,7 +171,7 @@ impl Past {
         records
     }
 
-    /// The journal to go on with if nothing has to be written down anew.
+    /// The journal to resume, if nothing has to be written again.
     pub(crate) fn unused_journal(&self) -> Option<&Path> {
         let whole = self.faults.is_empty() && self.groups.is_empty();
         self.unused.as_deref().filter(|_| whole)
@@ -188,10 +188,14 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Goes on with the unused journal of a past that needs nothing written down anew.
-    pub(crate) fn go_on(folder: &Path, past: &Past, unused: &Path) -> Result<Self, StoreError> {
+    /// Resumes the unused journal of a log that needs no repair.
+    pub(crate) fn resume(
+        folder: &Path,
+        log: &RecoveredLog,
+        unused: &Path,
+    ) -> Result<Self, StoreError> {
         let journal = Journal::reuse(unused.to_owned())?;
-        Ok(Self { folder: folder.to_owned(), newest: past.newest, journal })
+        Ok(Self { folder: folder.to_owned(), newest: log.newest, journal })
     }
 
     /// The first generation of an empty folder: a journal from group 0, without a snapshot.
@@ -203,10 +207,10 @@ impl History {
     /// A new generation after what was read.
     pub(crate) fn begin(
         folder: &Path,
-        past: &Past,
+        log: &RecoveredLog,
         snapshot: &Snapshot,
     ) -> Result<Self, StoreError> {
-        let newest = past.newest + 1;
+        let newest = log.newest + 1;
         let journal = new_generation(folder, newest, snapshot)?;
         let history = Self { folder: folder.to_owned(), newest, journal };
         history.prune()?;
@@ -228,14 +232,14 @@ impl History {
         (self.journal.groups, self.journal.bytes)
     }
 
-    /// Begins a new generation. After an error the current journal goes on as before.
+    /// Begins a new generation. After an error the current journal stays in use.
     pub(crate) fn checkpoint(&mut self, snapshot: &Snapshot) -> Result<(), StoreError> {
         self.newest += 1;
         self.journal = new_generation(&self.folder, self.newest, snapshot)?;
         self.prune()
     }
 
-    /// Removes what the snapshots that are kept do not need.
+    /// Removes all files that the kept snapshots do not need.
     fn prune(&self) -> Result<(), StoreError> {
         let files = Files::list(&self.folder)?;
         let Some((oldest_kept, _)) = files.snapshots.iter().rev().nth(SNAPSHOTS_KEPT - 1) else {
@@ -250,7 +254,7 @@ impl History {
     }
 }
 
-/// The journal comes before the snapshot: a snapshot that exists has a journal to go on with.
+/// The journal is created before the snapshot, so that every snapshot has a journal after it.
 fn new_generation(folder: &Path, number: u64, snapshot: &Snapshot) -> Result<Journal, StoreError> {
     let journal = Journal::create(file(folder, number, "journal"), snapshot.sequence)?;
     snapshot.write(&file(folder, number, "snapshot"))?;
@@ -361,29 +365,29 @@ mod tests {
     #[test]
     fn an_empty_folder_is_an_empty_past() {
         let folder = tempfile::tempdir().unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert!(past.is_empty() && past.faults.is_empty());
-        assert_eq!((past.last(), past.records_at(0)), (0, Records::new()));
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert!(log.is_empty() && log.faults.is_empty());
+        assert_eq!((log.last(), log.records_at(0)), (0, Records::new()));
         History::first(folder.path()).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert!(!past.is_empty() && past.faults.is_empty());
-        let unused = past.unused_journal().unwrap();
-        History::go_on(folder.path(), &past, unused).unwrap().append(1, &put("a", "1")).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!(past.last(), 1);
-        assert_eq!(past.unused_journal(), None);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert!(!log.is_empty() && log.faults.is_empty());
+        let unused = log.unused_journal().unwrap();
+        History::resume(folder.path(), &log, unused).unwrap().append(1, &put("a", "1")).unwrap();
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!(log.last(), 1);
+        assert_eq!(log.unused_journal(), None);
     }
 
     #[test]
     fn the_newest_snapshot_and_its_journal_give_the_records() {
         let folder = tempfile::tempdir().unwrap();
         let records = example(folder.path());
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!(past.faults, Vec::<String>::new());
-        assert_eq!((past.begins_after(), past.last()), (4, 6));
-        assert_eq!(past.records_at(6), records);
-        assert_eq!(past.records_at(5)["k"], b"5");
-        assert_eq!(past.groups_after(5).count(), 1);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!(log.faults, Vec::<String>::new());
+        assert_eq!((log.begins_after(), log.last()), (4, 6));
+        assert_eq!(log.records_at(6), records);
+        assert_eq!(log.records_at(5)["k"], b"5");
+        assert_eq!(log.groups_after(5).count(), 1);
     }
 
     #[test]
@@ -399,13 +403,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let records = example(folder.path());
         damage(&file(folder.path(), 3, "snapshot"));
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!(past.faults.len(), 1, "{:?}", past.faults);
-        assert!(past.faults[0].contains("000000000003.snapshot"), "{:?}", past.faults);
-        assert_eq!((past.begins_after(), past.last()), (2, 6));
-        assert_eq!(past.records_at(6), records);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!(log.faults.len(), 1, "{:?}", log.faults);
+        assert!(log.faults[0].contains("000000000003.snapshot"), "{:?}", log.faults);
+        assert_eq!((log.begins_after(), log.last()), (2, 6));
+        assert_eq!(log.records_at(6), records);
         // The next generation is numbered after the one set aside, and prunes it in time.
-        let mut history = History::begin(folder.path(), &past, &Snapshot::now(6, vec![])).unwrap();
+        let mut history = History::begin(folder.path(), &log, &Snapshot::now(6, vec![])).unwrap();
         history.checkpoint(&Snapshot::now(6, vec![])).unwrap();
         let expected = ["4.journal", "4.snapshot", "5.journal", "5.snapshot"];
         assert_eq!(names(folder.path()), expected.map(|name| format!("{:0>11}{name}", "")));
@@ -417,9 +421,9 @@ mod tests {
         example(folder.path());
         damage(&file(folder.path(), 2, "snapshot"));
         damage(&file(folder.path(), 3, "snapshot"));
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!(past.last(), 0);
-        assert!(past.faults.iter().any(|fault| fault.contains("changes 1 to 2")), "{past:?}");
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!(log.last(), 0);
+        assert!(log.faults.iter().any(|fault| fault.contains("changes 1 to 2")), "{log:?}");
     }
 
     #[test]
@@ -430,10 +434,10 @@ mod tests {
         let journal = file(folder.path(), 2, "journal");
         let bytes = fs::read(&journal).unwrap();
         fs::write(&journal, &bytes[..bytes.len() - 1]).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!(past.last(), 3);
-        assert!(past.faults.iter().any(|fault| fault.contains("changes 4 to 4")), "{past:?}");
-        assert_eq!(past.unused_journal(), None);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!(log.last(), 3);
+        assert!(log.faults.iter().any(|fault| fault.contains("changes 4 to 4")), "{log:?}");
+        assert_eq!(log.unused_journal(), None);
     }
 
     #[test]
@@ -443,9 +447,9 @@ mod tests {
         let journal = file(folder.path(), 3, "journal");
         let bytes = fs::read(&journal).unwrap();
         fs::write(&journal, &bytes[..bytes.len() - 1]).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!((past.last(), past.faults.len()), (5, 0));
-        assert_eq!(past.unused_journal(), None);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!((log.last(), log.faults.len()), (5, 0));
+        assert_eq!(log.unused_journal(), None);
     }
 
     #[test]
@@ -453,14 +457,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let records = example(folder.path());
         Journal::create(file(folder.path(), 4, "journal"), 6).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!((past.last(), past.faults.len()), (6, 0));
-        assert_eq!(past.records_at(6), records);
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!((log.last(), log.faults.len()), (6, 0));
+        assert_eq!(log.records_at(6), records);
         // And one whose header did not get to the disk.
         fs::write(file(folder.path(), 5, "journal"), [0; 30]).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!((past.last(), past.faults.len()), (6, 0));
-        assert_eq!((past.newest, past.unused_journal()), (5, None));
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!((log.last(), log.faults.len()), (6, 0));
+        assert_eq!((log.newest, log.unused_journal()), (5, None));
     }
 
     #[test]
@@ -474,8 +478,8 @@ mod tests {
         history.checkpoint(&snapshot).unwrap_err();
         fs::remove_dir(file(folder.path(), 2, "snapshot")).unwrap();
         history.append(2, &put("a", "2")).unwrap();
-        let past = Past::read(folder.path()).unwrap();
-        assert_eq!((past.last(), past.faults.len()), (2, 0));
+        let log = RecoveredLog::read(folder.path()).unwrap();
+        assert_eq!((log.last(), log.faults.len()), (2, 0));
         history.checkpoint(&snapshot).unwrap();
         assert_eq!(history.newest, 3);
     }

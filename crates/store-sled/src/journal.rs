@@ -8,7 +8,7 @@
 //!
 //! Groups are numbered from 1 through the life of the store; `after` is the last group before this
 //! file. So a reader knows whether groups are missing between two files, and a cut or damaged group
-//! ends the file: nothing behind it is believed.
+//! ends the file: nothing after it is used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -66,7 +66,7 @@ impl Journal {
         }
     }
 
-    /// Goes on with a journal that [`Contents::is_unused`].
+    /// Resumes a journal that [`Contents::is_unused`].
     pub(crate) fn reuse(path: PathBuf) -> Result<Self, StoreError> {
         match OpenOptions::new().append(true).open(&path) {
             Ok(file) => Ok(Self { file, path, groups: 0, bytes: HEADER_BYTES as u64 }),
@@ -117,7 +117,7 @@ fn encode(sequence: u64, writes: &[Write]) -> Vec<u8> {
     bytes
 }
 
-/// What a journal file holds up to the first damage.
+/// Contents of a journal file up to the first damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contents {
     /// The last group before this file.

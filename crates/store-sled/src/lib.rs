@@ -2,7 +2,7 @@
 //!
 //! sled answers reads and keeps the records; it does not sync by itself, deadlocks under
 //! concurrent asynchronous flushes, and may not open after a power cut. So every change takes one
-//! path, and is written down twice before it is acknowledged:
+//! path, and is written twice before it is acknowledged:
 //!
 //! ```text
 //!  submit ─┐                   ┌──────────── committer (one thread) ───────────────┐
@@ -13,18 +13,20 @@
 //!                              └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The newest snapshot and the journals after it give every acknowledged change again, so at
-//! opening they are what sled is checked against ([`SledStore::open`]): what it misses is replayed,
-//! and a sled that does not open, or holds something else, is moved aside and built anew.
+//! Every acknowledged change is in the newest snapshot or in the journals after it. Opening compares sled
+//! with them ([`SledStore::open`]): missing changes are replayed, and a sled that does not open or has
+//! other records is moved aside and rebuilt.
 //!
 //! ```text
 //!  <folder>/lock                      held while the store is open
 //!  <folder>/db/                       sled's own
-//!  <folder>/db.damaged-<n>/           a sled that was replaced, for whoever wants to look
+//!  <folder>/db.damaged-<n>/           a replaced sled, kept for inspection
 //!  <folder>/history/<n>.snapshot      all records; the two newest are kept
 //!  <folder>/history/<n>.journal       the groups after it
 //!  <folder>/blobs/<sha256>            bitstreams
 //! ```
+
+#![warn(clippy::missing_errors_doc)]
 
 mod blobs;
 mod committer;

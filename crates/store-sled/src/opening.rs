@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   sled's last group is …                      what is done
-//!   before the history's base                   sled lost changes: built anew from the history
+//!   before the history's base                   sled lost changes: rebuilt from the history
 //!   within the history, records as they were    the groups after it are replayed (after a crash)
-//!   within the history, records differ          built anew
+//!   within the history, records differ          rebuilt
 //!   one after the history's end                 the power failed between the two syncs of a group
-//!                                               that was not acknowledged: sled's records are taken
-//!   further after it                            the history lost changes: sled's records are taken
-//!   unknown: it does not open, or panics        built anew
-//!   none, and the history is damaged too        refused: nothing is overwritten
+//!                                               that was not acknowledged: sled's records are used
+//!   further after it                            the history lost changes: sled's records are used
+//!   unknown: it does not open, or panics        rebuilt
+//!   none, and the history is damaged too        an error: nothing is overwritten
 //! ```
 //!
 //! A sled that is replaced is moved aside, never removed.
@@ -27,33 +27,31 @@ use snic_ports::store::{StoreError, Write};
 
 use crate::blobs::Blobs;
 use crate::committer::Committer;
-use crate::engine::{Engine, OpenFailure};
-use crate::history::{History, Past, Records, sweep_temporaries};
+use crate::engine::{OpenFailure, SledEngine};
+use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
 use crate::store::{Options, SledStore};
 
-/// How long a second process is let wait for the lock: a process that was killed may take a moment
-/// to be gone.
+/// How long to wait for the lock: a process that was killed may take a moment to exit.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Records of one batch while sled is built anew: bounds its memory.
+/// Records in one batch while sled is rebuilt: bounds its memory.
 const REBUILD_RECORDS: usize = 256;
 
-/// What [`SledStore::open`] gives.
+/// The result of [`SledStore::open`].
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: SledStore,
-    /// What had to be repaired, if anything.
+    /// The repairs that were made, if any.
     pub recovered: Option<Recovery>,
 }
 
-/// What was damaged and how the store was opened nevertheless. `Display` is the message for the
-/// operator.
+/// What was damaged and how the store was repaired. `Display` is the message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// What was found, in words; at least one.
+    /// The damage, as text; at least one entry.
     pub faults: Vec<String>,
     /// Where the damaged database was moved, if it was replaced.
     pub moved_to: Option<PathBuf>,
@@ -62,8 +60,8 @@ pub struct Recovery {
     pub snapshot_age: Option<Duration>,
     /// Groups of changes that were replayed after the snapshot.
     pub replayed_groups: u64,
-    /// Whether every acknowledged change is there. If not, changes after the last one restored may
-    /// be lost.
+    /// Whether every acknowledged change was recovered. If not, changes after the last restored one may be
+    /// lost.
     pub complete: bool,
 }
 
@@ -74,7 +72,7 @@ impl fmt::Display for Recovery {
             let groups = self.replayed_groups;
             write!(f, ". It was restored from ")?;
             if let Some(age) = self.snapshot_age {
-                write!(f, "a snapshot {} old and ", Age(age))?;
+                write!(f, "a snapshot {} old and ", HumanDuration(age))?;
             }
             write!(f, "{groups} journaled groups of changes")?;
             write!(f, "; the damaged database is kept in {}", moved_to.display())?;
@@ -90,10 +88,10 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// A duration in the unit an operator thinks in.
-struct Age(Duration);
+/// A duration in seconds, minutes or hours.
+struct HumanDuration(Duration);
 
-impl fmt::Display for Age {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
             seconds @ 0..120 => write!(f, "{seconds} s"),
@@ -109,35 +107,35 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<Opened, StoreError
     let blobs = Blobs::open(folder.join("blobs"))?;
     let history_folder = folder.join("history");
     sweep_temporaries(&history_folder)?;
-    let mut past = Past::read(&history_folder)?;
+    let mut log = RecoveredLog::read(&history_folder)?;
     let database = folder.join("db");
-    let is_new = past.is_empty() && !database.exists();
-    if past.is_empty() && database.exists() {
-        past.faults.push(format!("{} is empty", history_folder.display()));
+    let is_new = log.is_empty() && !database.exists();
+    if log.is_empty() && database.exists() {
+        log.faults.push(format!("{} is empty", history_folder.display()));
     }
     // The journal comes before sled, so that a sled without a history is known to be damaged.
     let first = if is_new { Some(History::first(&history_folder)?) } else { None };
-    let found = match Engine::open(&database, options.cache_bytes) {
-        Ok(engine) => check(engine, &past)?,
-        Err(OpenFailure::Damaged(reason)) => Found::Damaged(reason),
+    let found = match SledEngine::open(&database, options.cache_bytes) {
+        Ok(engine) => check(engine, &log)?,
+        Err(OpenFailure::Damaged(reason)) => SledState::Damaged(reason),
         Err(OpenFailure::Refused(error)) => return Err(error),
     };
     let (engine, recovered) = match found {
-        Found::Sound { engine, faults } => take(engine, &past, faults)?,
-        Found::Damaged(reason) => rebuild(folder, options, &past, reason)?,
+        SledState::Intact { engine, faults } => take(engine, &log, faults)?,
+        SledState::Damaged(reason) => rebuild(folder, options, &log, reason)?,
     };
     if let Some(recovery) = &recovered {
         tracing::warn!(%recovery, "the store was repaired");
     }
     let sequence = engine.sequence()?;
-    let history = match (first, past.unused_journal()) {
+    let history = match (first, log.unused_journal()) {
         (Some(first), _) => first,
-        (None, Some(unused)) if recovered.is_none() && sequence == past.last() => {
-            History::go_on(&history_folder, &past, unused)?
+        (None, Some(unused)) if recovered.is_none() && sequence == log.last() => {
+            History::resume(&history_folder, &log, unused)?
         }
         _ => {
             let snapshot = Snapshot::now(sequence, engine.scan("")?);
-            History::begin(&history_folder, &past, &snapshot)?
+            History::begin(&history_folder, &log, &snapshot)?
         }
     };
     let committer = Committer::new(Arc::new(engine), history, options, sequence);
@@ -175,112 +173,116 @@ fn lock_waiting(folder: &Path, lock: &File) -> Result<(), StoreError> {
     }
 }
 
-/// What sled turned out to be.
-enum Found {
+/// State of sled's database, compared with the history.
+enum SledState {
     /// Its records are those of the history, or newer; the faults are the history's.
-    Sound { engine: Engine, faults: Vec<String> },
-    /// It lost something; the text says what.
+    Intact { engine: SledEngine, faults: Vec<String> },
+    /// It lost changes; the text says which.
     Damaged(String),
 }
 
 /// Compares sled with the history.
-fn check(engine: Engine, past: &Past) -> Result<Found, StoreError> {
+fn check(engine: SledEngine, log: &RecoveredLog) -> Result<SledState, StoreError> {
     let read = engine.sequence().and_then(|sequence| Ok((sequence, engine.scan("")?)));
     let (sequence, records) = match read {
         Ok(read) => read,
-        Err(StoreError::Damaged { reason, .. }) => return Ok(Found::Damaged(reason)),
+        Err(StoreError::Damaged { reason, .. }) => return Ok(SledState::Damaged(reason)),
         Err(error) => return Err(error),
     };
-    if sequence == 0 && past.last() == 0 && !past.faults.is_empty() {
+    if sequence == 0 && log.last() == 0 && !log.faults.is_empty() {
         // sled takes a file that is all garbage for a new one.
-        return Ok(Found::Damaged("the database is empty".to_owned()));
+        return Ok(SledState::Damaged("the database is empty".to_owned()));
     }
-    if sequence < past.begins_after() {
-        let begins_after = past.begins_after();
-        return Ok(Found::Damaged(format!(
+    if sequence < log.begins_after() {
+        let begins_after = log.begins_after();
+        return Ok(SledState::Damaged(format!(
             "the database has changes up to {sequence} only; the newest snapshot has {begins_after}"
         )));
     }
-    let mut faults = past.faults.clone();
-    let last = past.last();
+    let mut faults = log.faults.clone();
+    let last = log.last();
     if sequence == last + 1 {
-        return Ok(Found::Sound { engine, faults });
+        return Ok(SledState::Intact { engine, faults });
     }
     if sequence > last {
         faults.push(format!("the journal ends after change {last}, the database has {sequence}"));
-        return Ok(Found::Sound { engine, faults });
+        return Ok(SledState::Intact { engine, faults });
     }
     let records: Records = records.into_iter().collect();
-    if records != past.records_at(sequence) {
-        return Ok(Found::Damaged(format!(
+    if records != log.records_at(sequence) {
+        return Ok(SledState::Damaged(format!(
             "the database's records are not those of the history after change {sequence}"
         )));
     }
-    Ok(Found::Sound { engine, faults })
+    Ok(SledState::Intact { engine, faults })
 }
 
 /// Takes sled as it is and replays what it misses.
 fn take(
-    engine: Engine,
-    past: &Past,
+    engine: SledEngine,
+    log: &RecoveredLog,
     faults: Vec<String>,
-) -> Result<(Engine, Option<Recovery>), StoreError> {
+) -> Result<(SledEngine, Option<Recovery>), StoreError> {
     let sequence = engine.sequence()?;
     let mut replayed_groups = 0;
-    for group in past.groups_after(sequence) {
+    for group in log.groups_after(sequence) {
         engine.apply(group.sequence, &group.writes)?;
         replayed_groups += 1;
     }
     if replayed_groups > 0 {
         engine.sync()?;
     }
-    let complete = sequence.max(past.last()) >= past.furthest;
+    let complete = sequence.max(log.last()) >= log.furthest;
     let (moved_to, snapshot_age) = (None, None);
     let recovery = Recovery { faults, moved_to, snapshot_age, replayed_groups, complete };
     let recovered = (!recovery.faults.is_empty()).then_some(recovery);
     Ok((engine, recovered))
 }
 
-/// Moves sled aside and builds it anew from the history.
+/// Moves sled aside and builds it again from the history.
 fn rebuild(
     folder: &Path,
     options: Options,
-    past: &Past,
+    log: &RecoveredLog,
     reason: String,
-) -> Result<(Engine, Option<Recovery>), StoreError> {
-    if past.last() == 0 && !past.faults.is_empty() {
+) -> Result<(SledEngine, Option<Recovery>), StoreError> {
+    if log.last() == 0 && !log.faults.is_empty() {
         let path = folder.display().to_string();
-        let reason = format!("{reason}; nor can its history be used: {}", past.faults.join("; "));
+        let reason = format!("{reason}; nor can its history be used: {}", log.faults.join("; "));
         return Err(StoreError::Damaged { path, reason });
     }
     let moved_to = move_aside(folder)?;
-    let engine = Engine::open(&folder.join("db"), options.cache_bytes).map_err(|failure| {
+    let engine = SledEngine::open(&folder.join("db"), options.cache_bytes).map_err(|failure| {
         let path = folder.display().to_string();
         match failure {
             OpenFailure::Damaged(reason) => StoreError::Damaged { path, reason },
             OpenFailure::Refused(error) => error,
         }
     })?;
-    fill(&engine, past.records_at(past.last()), past.last())?;
+    fill(&engine, log.records_at(log.last()), log.last())?;
     let mut faults = vec![reason];
-    faults.extend(past.faults.iter().cloned());
-    if past.trailing_bytes > 0 {
+    faults.extend(log.faults.iter().cloned());
+    if log.trailing_bytes > 0 {
         // Cut by the same crash, most likely, and never acknowledged; but sled cannot tell now.
-        faults.push(format!("the journal ends in {} bytes of a cut group", past.trailing_bytes));
+        faults.push(format!("the journal ends in {} bytes of a cut group", log.trailing_bytes));
     }
     let recovery = Recovery {
         faults,
         moved_to: Some(moved_to),
-        snapshot_age: past.snapshot_age(),
-        replayed_groups: past.groups_after(past.begins_after()).count() as u64,
-        complete: past.last() >= past.furthest && past.trailing_bytes == 0,
+        snapshot_age: log.snapshot_age(),
+        replayed_groups: log.groups_after(log.begins_after()).count() as u64,
+        complete: log.last() >= log.furthest && log.trailing_bytes == 0,
     };
     Ok((engine, Some(recovery)))
 }
 
 /// Fills a new sled. Its number comes last: a crash before that leaves a sled that is behind its
-/// history, and is built anew again.
-fn fill(engine: &Engine, records: BTreeMap<String, Vec<u8>>, last: u64) -> Result<(), StoreError> {
+/// history, and is built again again.
+fn fill(
+    engine: &SledEngine,
+    records: BTreeMap<String, Vec<u8>>,
+    last: u64,
+) -> Result<(), StoreError> {
     let writes: Vec<Write> =
         records.into_iter().map(|(key, value)| Write { key, value: Some(value) }).collect();
     for some in writes.chunks(REBUILD_RECORDS) {
@@ -338,7 +340,7 @@ mod tests {
         for (seconds, text) in
             [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h")]
         {
-            assert_eq!(Age(Duration::from_secs(seconds)).to_string(), text);
+            assert_eq!(HumanDuration(Duration::from_secs(seconds)).to_string(), text);
         }
     }
 }

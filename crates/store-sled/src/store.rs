@@ -1,4 +1,4 @@
-//! The handle: reads go to sled, changes to the committer.
+//! The handle: reads go to sled, changes go to the committer.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
 
 use crate::blobs::Blobs;
 use crate::committer::{Command, Committer};
-use crate::engine::Engine;
+use crate::engine::SledEngine;
 use crate::opening::{self, Opened};
 
 /// How the store is run. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
@@ -49,7 +49,7 @@ pub struct SledStore {
     commands: Option<mpsc::Sender<Command>>,
     committer: Option<JoinHandle<()>>,
     // The order of these two matters: sled closes before the lock is released.
-    engine: Arc<Engine>,
+    engine: Arc<SledEngine>,
     _lock: File,
     blobs: Blobs,
     folder: PathBuf,
@@ -60,8 +60,8 @@ impl SledStore {
     ///
     /// sled's records are checked against the snapshots and journals. What sled misses is
     /// replayed. When sled does not open, panics, or holds something else, its folder is moved
-    /// aside and it is built anew; [`Opened::recovered`] then says what was done and whether
-    /// anything acknowledged may be lost. Reads every record once.
+    /// aside and it is rebuilt; [`Opened::recovered`] then says what was done and whether
+    /// an acknowledged change may be lost. Reads every record once.
     ///
     /// # Errors
     /// [`StoreError::InUse`] if another process has the store, [`StoreError::Damaged`] if neither

@@ -59,7 +59,7 @@ pub enum CardCommand {
         /// Its name in the report.
         ticket: Ticket,
     },
-    /// Closes the card and opens it anew with the role that is set for it. Every region is empty
+    /// Closes the card and opens it again with the role that is set for it. Every region is empty
     /// afterwards, and all tables are, where the role is another one or the load is forced.
     LoadRole {
         /// Its name in the report.
@@ -102,7 +102,7 @@ pub enum StateOrder {
         /// CRC-32C that it had when it was saved.
         check: u32,
     },
-    /// Empty it: the DAG begins anew there.
+    /// Empty it: the DAG begins again there.
     Clear {
         /// Whose.
         uid: DagUid,
@@ -177,7 +177,7 @@ pub enum CardReport {
         counters: Box<CardCounters>,
     },
     /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions: it is closed
-    /// and opened anew. Ends all commands under way, as [`CardReport::Lost`] does.
+    /// and opened again. Ends all commands under way, as [`CardReport::Lost`] does.
     Released {
         /// Which command.
         ticket: Ticket,
@@ -326,11 +326,15 @@ pub enum DropCause {
     MixedVersions,
     /// An NT's memory access was outside its pages.
     MemoryFault,
+    /// An NT dropped it, as its configuration says.
+    ByNt,
+    /// An NT used it up, such as an acknowledgement: nothing is lost.
+    UsedUp,
 }
 
 impl DropCause {
     /// All causes, in the order of the counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Unclassified,
         Self::StaleUid,
         Self::RateLimited,
@@ -339,6 +343,8 @@ impl DropCause {
         Self::NoInstance,
         Self::MixedVersions,
         Self::MemoryFault,
+        Self::ByNt,
+        Self::UsedUp,
     ];
 
     /// Whether it is a fault of the control plane, which must never happen.

@@ -14,6 +14,8 @@
 //! bank they began with, and then copies the changed rows, so that both banks are the same again
 //! whenever no commit is under way. Only differences are ever written.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod command;
 mod image;
 mod layout;

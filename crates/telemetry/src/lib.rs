@@ -3,6 +3,8 @@
 //! Every program of the project logs to standard error, one line per event, as text or JSON; standard
 //! output is for results.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod export;
 mod logs;
 pub mod metrics;

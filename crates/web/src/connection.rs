@@ -13,9 +13,6 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -23,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::source::Source;
-use crate::{Admission, BindError, TlsPem, Web, routes};
+use crate::{Admission, CurrentTls, Web, routes};
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -35,32 +32,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Pause after a failed accept, such as with too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// A client certificate is verified if there is one; clients without one are told what they need.
-pub(crate) fn tls(tls: TlsPem<'_>) -> Result<Arc<rustls::ServerConfig>, BindError> {
-    let wrong = |error: &dyn std::error::Error| BindError::Tls(error.to_string());
-    let read = |pem: &str| {
-        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        certificates.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(&error))
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in read(tls.client_authority)? {
-        roots.add(certificate).map_err(|error| wrong(&error))?;
-    }
-    let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated();
-    let verifier = verifier.build().map_err(|error| wrong(&error))?;
-    let key = PrivateKeyDer::from_pem_slice(tls.key.as_bytes()).map_err(|error| wrong(&error))?;
-    let mut config = rustls::ServerConfig::builder()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(read(tls.certificate)?, key)
-        .map_err(|error| wrong(&error))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
-
 /// Accepts and serves until `stopping`.
 pub(crate) async fn accept<S: Source>(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<CurrentTls>,
     web: Arc<Web<S>>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -88,6 +63,7 @@ pub(crate) async fn accept<S: Source>(
             tokio::select! {
                 // The page only reads, so nothing needs to be finished.
                 _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = tokio::time::sleep(web.limits.age_max) => {}
                 result = serve(io, tls, &web) => if let Err(error) = result {
                     tracing::info!(error = &*error, "browser connection ended");
                 }
@@ -101,7 +77,7 @@ type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn serve<S: Source>(
     io: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<CurrentTls>,
     web: &Arc<Web<S>>,
 ) -> Result<(), ConnectionError> {
     io.set_nodelay(true)?;
@@ -110,6 +86,7 @@ async fn serve<S: Source>(
         // The page's key decides.
         return http(io, web, Ok(())).await;
     };
+    let tls = TlsAcceptor::from(tls());
     let io = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(io)).await??;
     let certificates = io.get_ref().1.peer_certificates();
     let own = certificates.and_then(|all| all.first()).map(|own| own.as_ref());

@@ -17,6 +17,7 @@ mod key;
 mod routes;
 mod source;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,7 +26,6 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
 
 use feed::Feed;
 pub use key::PageKey;
@@ -36,15 +36,16 @@ const SEND_BUFFER_BYTES: u32 = 64 << 10;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// PEM texts of the page's TLS.
-#[derive(Clone, Copy)]
-pub struct TlsPem<'a> {
-    /// The server's certificate chain, its own first.
-    pub certificate: &'a str,
-    /// Its private key.
-    pub key: &'a str,
-    /// The authority that signs clients' certificates.
-    pub client_authority: &'a str,
+/// The current certificates of the page, for each new connection: client certificates must be optional, so
+/// that browsers without one are told what they need.
+pub type CurrentTls = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
+/// How the page is protected.
+pub enum PageAccess {
+    /// Over TLS, for browsers whose certificate is authorized.
+    Tls(CurrentTls),
+    /// In plain text on a loopback address, for holders of the key.
+    Key(PageKey),
 }
 
 /// Why the page cannot be served.
@@ -65,9 +66,6 @@ pub enum BindError {
         #[source]
         source: std::io::Error,
     },
-    /// Certificates or key are unusable.
-    #[error("certificates or key cannot be used: {0}; all three must be PEM")]
-    Tls(String),
 }
 
 /// Decides from a client's certificate (DER), if it has one, whether it may see the page.
@@ -84,36 +82,38 @@ pub struct PageLimits {
     pub connections_max: usize,
     /// How long a browser may read nothing while data waits for it.
     pub unread_max: Duration,
+    /// Age at which a connection is closed. Browsers connect again, and are authorized again.
+    pub age_max: Duration,
 }
 
 /// The bound listener of the page.
-#[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
-    key: Option<PageKey>,
+    access: PageAccess,
 }
 
-/// Binds the page's address: over TLS, or in plain text on a loopback address for holders of the key.
+impl fmt::Debug for Listening {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+/// Binds the page's address.
 ///
 /// # Errors
 /// [`BindError`]; nothing is bound then.
-pub fn bind(
-    at: SocketAddr,
-    tls: Option<TlsPem<'_>>,
-    key: Option<PageKey>,
-) -> Result<Listening, BindError> {
-    if tls.is_none() {
-        if !key.as_ref().is_some_and(PageKey::is_strong) {
+pub fn bind(at: SocketAddr, access: PageAccess) -> Result<Listening, BindError> {
+    if let PageAccess::Key(key) = &access {
+        if !key.is_strong() {
             return Err(BindError::PlainText(at));
         }
         if !at.ip().is_loopback() {
             return Err(BindError::NotLoopback(at));
         }
     }
-    let tls = tls.map(connection::tls).transpose()?;
     let listener = listen(at).map_err(|source| BindError::Listen { at, source })?;
-    Ok(Listening { listener, key: key.filter(|_| tls.is_none()), tls })
+    Ok(Listening { listener, access })
 }
 
 fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -139,15 +139,18 @@ impl Listening {
         limits: PageLimits,
         stopping: watch::Receiver<bool>,
     ) {
+        let (tls, key) = match self.access {
+            PageAccess::Tls(tls) => (Some(tls), None),
+            PageAccess::Key(key) => (None, Some(key)),
+        };
         let web = Arc::new(Web {
             source,
             authorize,
             limits,
             feed: Mutex::default(),
             browsers: Arc::new(Semaphore::new(limits.browsers_max)),
-            key: self.key,
+            key,
         });
-        let tls = self.tls.map(TlsAcceptor::from);
         connection::accept(self.listener, tls, web, stopping).await;
     }
 }

@@ -3,9 +3,12 @@
 //! All steps use one profile and one set of features, so that nothing is built twice except for clippy
 //! and rustdoc.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
+use cargo_metadata::Message;
 
 use crate::command::{self, cargo};
 use crate::packages;
@@ -66,7 +69,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "fresh seed",
         kind: Kind::Tests,
-        shown: "PROPTEST_RNG_SEED=… cargo test, the pure crates; does not fail the run",
+        shown: "PROPTEST_RNG_SEED=… and the test programs of the pure crates; does not fail the run",
         run: fresh_seed,
     },
     Step {
@@ -150,27 +153,75 @@ fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
 
 /// Property tests of the pure crates with cases that no run has tried before. What fails is printed
 /// with the seed that repeats it and counted as nothing: a red run must be about its commit.
+///
+/// It runs the programs of the step before: `cargo test -p …` would build them again, with fewer features.
 fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = since_epoch.as_nanos() as u32;
-    let packages: Vec<&str> = FRESHLY_SEEDED.iter().flat_map(|name| ["-p", name]).collect();
-    let mut command = cargo(&workspace.root, &["test", "--no-fail-fast"]);
-    command.args(&packages).env("CARGO_TERM_COLOR", "never");
-    command.env("PROPTEST_RNG_SEED", seed.to_string());
     let mut transcript = Transcript::default();
-    let status = command::streamed(&mut command, &mut std::io::stdout(), |line| {
-        transcript.line(line);
-    })?;
-    let summary = transcript.finish(status.success());
-    let packages = packages.join(" ");
+    let mut all_passed = true;
+    for program in test_programs(workspace)? {
+        // As cargo says it, for the transcript.
+        let line = format!("     Running {} ({})", program.target, program.path.display());
+        println!("{line}");
+        transcript.line(&line);
+        let mut command = Command::new(&program.path);
+        command.current_dir(&program.folder).env("PROPTEST_RNG_SEED", seed.to_string());
+        let status = command::streamed(&mut command, &mut std::io::stdout(), |line| {
+            transcript.line(line);
+        })?;
+        all_passed &= status.success();
+    }
+    let summary = transcript.finish(all_passed);
     println!("fresh seed {seed}: {}", words(&summary.total));
     for failure in &summary.failures {
         println!("found with a fresh seed, not counted: {failure}");
     }
     if summary.total.failed > 0 {
-        println!("repeat it with: PROPTEST_RNG_SEED={seed} cargo test {packages}");
+        println!("repeat one with: PROPTEST_RNG_SEED={seed} cargo test -p PACKAGE");
     }
     Ok(Tally { failed: 0, ..summary.total })
+}
+
+/// A built test program.
+struct TestProgram {
+    path: PathBuf,
+    /// Where tests of its package run.
+    folder: PathBuf,
+    /// The target's name.
+    target: String,
+}
+
+/// The test programs of the crates in [`FRESHLY_SEEDED`].
+fn test_programs(workspace: &Workspace) -> anyhow::Result<Vec<TestProgram>> {
+    let arguments = ["test", "--workspace", "--no-run", "--message-format=json"];
+    let built = cargo(&workspace.root, &arguments).stderr(Stdio::null()).output()?;
+    if !built.status.success() {
+        bail!("the tests do not build; the step before says why");
+    }
+    let is_pure = |folder: &Path| {
+        let mut members = workspace.members.iter();
+        members.any(|member| {
+            FRESHLY_SEEDED.contains(&member.name.as_str())
+                && workspace.root.join(&member.manifest).parent() == Some(folder)
+        })
+    };
+    let mut programs = Vec::new();
+    for message in Message::parse_stream(built.stdout.as_slice()) {
+        let Message::CompilerArtifact(artifact) = message? else { continue };
+        let folder = artifact.manifest_path.parent().map(|folder| folder.as_std_path());
+        if let (Some(path), Some(folder), true) =
+            (artifact.executable, folder, artifact.profile.test)
+            && is_pure(folder)
+        {
+            let target = artifact.target.name;
+            programs.push(TestProgram { path: path.into(), folder: folder.into(), target });
+        }
+    }
+    if programs.is_empty() {
+        bail!("none of {} has a test program", FRESHLY_SEEDED.join(", "));
+    }
+    Ok(programs)
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {

@@ -125,7 +125,7 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let domain = TrustDomain::new("snic.local").expect("a domain");
     let settings = ServerSettings {
         unix: Some(socket.clone()),
-        plain_text: true,
+        unix_peers: snic_integration::everybody(),
         ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)))
     };
     let clients = runtime.block_on(async {

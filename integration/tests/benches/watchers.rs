@@ -61,7 +61,7 @@ async fn serve(folder: &std::path::Path) -> (Client, shell::Running) {
     };
     let settings = ServerSettings {
         unix: Some(socket.clone()),
-        plain_text: true,
+        unix_peers: snic_integration::everybody(),
         limits,
         ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)))
     };

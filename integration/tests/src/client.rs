@@ -7,6 +7,7 @@ use snic_api::convert;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::classification_service_client::ClassificationServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
@@ -195,6 +196,20 @@ impl Client {
             request_id: String::new(),
         };
         self.dags().create_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Leads the packets of a virtual function to a DAG.
+    pub async fn lead_function(&self, function: u32, dag: &DagName) -> Result<(), Status> {
+        let matches =
+            v1::PacketMatch { virtual_function: Some(function), ..v1::PacketMatch::default() };
+        let rule = v1::Rule { r#match: Some(matches), dag: dag.to_string(), ..v1::Rule::default() };
+        let request = v1::CreateRuleRequest {
+            rule_id: format!("function-{function}"),
+            rule: Some(rule),
+            request_id: String::new(),
+        };
+        let mut client = ClassificationServiceClient::new(self.transport.clone());
+        client.create_rule(request).await.map(|_| ())
     }
 
     /// Deletes a DAG.

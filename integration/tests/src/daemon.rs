@@ -62,12 +62,44 @@ impl Home {
 
     /// Writes the settings, with more behind them.
     pub fn write_settings(&self, more: &str) {
+        self.write_settings_for("sim", more);
+    }
+
+    /// Writes the settings for a software card with these ports, as in the table `cards.soft`.
+    pub fn write_soft_settings(&self, ports: &str) {
+        self.write_settings_for("soft", &format!("[cards.soft]\n{ports}\n"));
+    }
+
+    /// The folder of the software card.
+    pub fn card_folder(&self) -> PathBuf {
+        self.path().join("store/cards/card0")
+    }
+
+    /// The process id of the software card, if there is one.
+    pub fn card_pid(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(self.card_folder().join("card.pid")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// `kill -9` of the software card: a power loss.
+    pub fn kill_card(&self) {
+        let pid = self.card_pid().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
+        if let Some(pid) = pid {
+            // It may have ended already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    fn write_settings_for(&self, driver: &str, more: &str) {
         let (store, socket) = (self.path().join("store"), self.socket());
+        let user = rustix::process::geteuid().as_raw();
         let text = format!(
             "data_dir = {store:?}\n\
-             [listen]\nunix = {socket:?}\ninsecure_plaintext = true\n\
+             [listen]\nunix = {socket:?}\n\
+             [[listen.unix_peers]]\nuser = {user}\n\
+             identities = [\"operator/*\", \"tenant/*\", \"orchestrator/*\"]\n\
              [log]\nfilter = \"info\"\n\
-             [[cards]]\nid = \"card0\"\ndriver = \"sim\"\nmodel = \"sim-16\"\n\
+             [[cards]]\nid = \"card0\"\ndriver = {driver:?}\nmodel = \"sim-16\"\n\
              functions = {{ physical_function = \"0000:3b:00.0\", count = 8, first_offset = 1, \
              stride = 1 }}\n{more}\n\
              [signatures]\nallow_unsigned = true\n"
@@ -106,6 +138,13 @@ impl Home {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         daemon
+    }
+}
+
+impl Drop for Home {
+    /// A software card outlives its daemon, and would outlive the test.
+    fn drop(&mut self) {
+        self.kill_card();
     }
 }
 

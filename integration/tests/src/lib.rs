@@ -10,3 +10,15 @@ pub mod fake_daemon;
 pub use client::{Client, PARENT, TRACE, create_in_trace, furnished};
 pub use collector::{Collector, attribute, hex};
 pub use daemon::{Daemon, Home, program};
+
+/// The user of this process as everybody on a unix socket: tests act as many callers.
+///
+/// # Panics
+/// Never: the identities are valid.
+pub fn everybody() -> snic_server::UnixPeers {
+    let mut peers = snic_server::UnixPeers::default();
+    let user = rustix::process::geteuid().as_raw();
+    let all = ["operator/*", "tenant/*", "orchestrator/*"];
+    peers.allow(user, all).expect("valid identities");
+    peers
+}

@@ -11,7 +11,7 @@ fn a_damaged_settings_file_is_refused_with_line_and_key() {
     home.write_settings("colour = \"red\"");
     let (status, log) = home.run_to_end();
     assert!(!status.success());
-    assert!(log.contains("snicd.toml:12:") && log.contains("colour"), "{log}");
+    assert!(log.contains("snicd.toml:14:") && log.contains("colour"), "{log}");
 }
 
 #[test]
@@ -24,14 +24,14 @@ fn an_unknown_card_model_names_those_there_are() {
 }
 
 #[test]
-fn plain_text_is_refused_anywhere_but_on_loopback() {
+fn tcp_needs_certificates() {
     let home = Home::new();
     let text = std::fs::read_to_string(home.settings()).expect("settings");
-    let text = text.replace("[listen]", "[listen]\ntcp = \"0.0.0.0:0\"");
+    let text = text.replace("[listen]", "[listen]\ntcp = \"127.0.0.1:0\"");
     std::fs::write(home.settings(), text).expect("settings");
     let (status, log) = home.run_to_end();
     assert!(!status.success());
-    assert!(log.contains("0.0.0.0") && log.contains("loopback"), "{log}");
+    assert!(log.contains("tls.certificate: read /etc/snic/pki/server.pem"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

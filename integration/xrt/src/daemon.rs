@@ -9,6 +9,7 @@ use snic_integration::{Home, program};
 
 use crate::control::{Ask, Report, ask};
 use crate::emulation::Emulation;
+use crate::serve::{Failure, Trap};
 
 /// How long a device may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,6 +83,17 @@ impl XrtCardProcess {
     pub fn ask(&self, question: &Ask) -> Report {
         ask(&self.control(), question).expect("the device answers")
     }
+
+    /// Sets what is to go wrong next.
+    ///
+    /// # Panics
+    /// Where the device does not answer, unless it is to die: it may do so before it answers,
+    /// because the daemon writes rows again by itself.
+    pub fn trap(&self, trap: Trap) {
+        let is_deadly = trap.failure == Failure::Die;
+        let answer = ask(&self.control(), &Ask::Trap(Some(trap)));
+        assert!(is_deadly || answer.is_ok(), "the device does not answer: {answer:?}");
+    }
 }
 
 impl Drop for XrtCardProcess {
@@ -97,9 +109,12 @@ impl Drop for XrtCardProcess {
 /// Where they cannot be written.
 pub fn write_settings(home: &Home, cards: &[&Emulation], shim: &str, more: &str) {
     let (store, socket) = (home.path().join("store"), home.socket());
+    let user = rustix::process::geteuid().as_raw();
     let mut text = format!(
         "data_dir = {store:?}\n\
-         [listen]\nunix = {socket:?}\ninsecure_plaintext = true\n\
+         [listen]\nunix = {socket:?}\n\
+             [[listen.unix_peers]]\nuser = {user}\n\
+             identities = [\"operator/*\", \"tenant/*\", \"orchestrator/*\"]\n\
          [log]\nfilter = \"info\"\n\
          [signatures]\nallow_unsigned = true\n"
     );

@@ -60,7 +60,7 @@ impl Embedded {
         let domain = TrustDomain::new("snic.test").expect("a domain");
         let settings = ServerSettings {
             unix: Some(folder.path().join("snicd.sock")),
-            plain_text: true,
+            unix_peers: snic_integration::everybody(),
             ..ServerSettings::new(domain, check)
         };
         let bound = snic_server::bind(settings).await.expect("it listens");

@@ -69,7 +69,7 @@ impl Rig {
     }
 
     fn trap(&self, at: Address, write: bool, failure: Failure) {
-        self.card.ask(&Ask::Trap(Some(Trap { at, write, failure })));
+        self.card.trap(Trap { at, write, failure });
     }
 
     /// Every DAG that was acknowledged is ready, and daemon and card agree on every region.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_domain::{BindingSpec, BindingState, Chains, DagName, VmId};
+use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, VmId};
 
 use super::{FieldProblem, Problems, name};
 use crate::error::Failure;
@@ -77,17 +77,17 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, Failure> {
     spec().ok_or_else(|| Failure::required("chains"))
 }
 
-fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<Chains> {
+fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<BindingTarget> {
     match wire {
         None => problems.keep(Err(FieldProblem::required("dags"))),
         Some(Wire::Template(text)) => {
-            problems.keep(name::dag("template", text)).map(Chains::Template)
+            problems.keep(name::dag("template", text)).map(BindingTarget::Template)
         }
         Some(Wire::Dags(dags)) => {
             let mut dag =
                 |(i, text): (usize, &String)| problems.keep(name::dag(&format!("dags[{i}]"), text));
             let names: Option<Vec<DagName>> = dags.names.iter().enumerate().map(&mut dag).collect();
-            names.map(Chains::Dags)
+            names.map(BindingTarget::Dags)
         }
     }
 }
@@ -145,7 +145,7 @@ mod tests {
         let chains = Some(Wire::Template("tenants/acme/dags/web".into()));
         let own = super::spec(&v1::BindVmRequest { chains, ..request() }).expect("valid");
         assert_eq!(own.functions, 1);
-        assert!(matches!(own.chains, Chains::Template(_)));
+        assert!(matches!(own.chains, BindingTarget::Template(_)));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use prost_types::FieldMask;
 use snic_domain::{
-    Bandwidth, BitstreamId, Condition, ConditionType, DagPatch, DagSpec, DagState, Edge, Form,
-    FormPreference, Instance, Mapping, Node, NtTypeId, TenantId, Truth,
+    Bandwidth, BitstreamId, Condition, ConditionStatus, ConditionType, DagPatch, DagSpec, DagState,
+    Edge, Form, FormPreference, Instance, Mapping, Node, NtTypeId, TenantId,
 };
 
 use super::mask::Mask;
@@ -136,9 +136,9 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
         ConditionType::Ready => "Ready",
     };
     let status = match condition.status {
-        Truth::True => v1::condition::Status::True,
-        Truth::False => v1::condition::Status::False,
-        Truth::Unknown => v1::condition::Status::Unknown,
+        ConditionStatus::True => v1::condition::Status::True,
+        ConditionStatus::False => v1::condition::Status::False,
+        ConditionStatus::Unknown => v1::condition::Status::Unknown,
     };
     v1::Condition {
         r#type: kind.to_owned(),

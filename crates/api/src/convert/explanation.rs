@@ -4,7 +4,7 @@
 //! what they share with others.
 
 use snic_domain::{
-    CardId, ChainExplanation, Embedding, Explanation, Rejection, Resource, Shortage, Way,
+    CardId, ChainExplanation, Embedding, EmbeddingKind, Explanation, Rejection, Resource, Shortage,
 };
 
 use super::dag::{Reader, form_to_wire};
@@ -34,21 +34,21 @@ pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
     }
 }
 
-const fn way_to_wire(way: Way) -> v1::EmbeddingWay {
-    match way {
-        Way::Shared => v1::EmbeddingWay::Shared,
-        Way::FreeRegion => v1::EmbeddingWay::FreeRegion,
-        Way::VictimRegion => v1::EmbeddingWay::VictimRegion,
-        Way::Split => v1::EmbeddingWay::Split,
+const fn kind_to_wire(kind: EmbeddingKind) -> v1::EmbeddingWay {
+    match kind {
+        EmbeddingKind::Shared => v1::EmbeddingWay::Shared,
+        EmbeddingKind::FreeRegion => v1::EmbeddingWay::FreeRegion,
+        EmbeddingKind::VictimRegion => v1::EmbeddingWay::VictimRegion,
+        EmbeddingKind::Split => v1::EmbeddingWay::Split,
     }
 }
 
-const fn way_text(way: Way) -> &'static str {
-    match way {
-        Way::Shared => "shared",
-        Way::FreeRegion => "free region",
-        Way::VictimRegion => "victim region",
-        Way::Split => "split",
+const fn kind_text(kind: EmbeddingKind) -> &'static str {
+    match kind {
+        EmbeddingKind::Shared => "shared",
+        EmbeddingKind::FreeRegion => "free region",
+        EmbeddingKind::VictimRegion => "victim region",
+        EmbeddingKind::Split => "split",
     }
 }
 
@@ -69,13 +69,13 @@ fn embedding_to_wire(
         term("passes", embedding.passes.into(), "passes", false),
     ];
     // Of what is shared, the rest would tell what others loaded and reserve.
-    if embedding.way != Way::Shared || reader == Reader::Operator {
+    if embedding.kind != EmbeddingKind::Shared || reader == Reader::Operator {
         let unused = embedding.unused_permille.into();
         score_terms.push(term("unused_area", unused, "permille", false));
         score_terms.push(term("headroom", embedding.headroom.get(), "bit/s", true));
     }
     v1::Embedding {
-        way: way_to_wire(embedding.way).into(),
+        way: kind_to_wire(embedding.kind).into(),
         region: card.map(|card| name::of_region(card, embedding.region)).unwrap_or_default(),
         bitstream: reader.bitstream(&embedding.bitstream),
         bandwidth_bps: embedding.bandwidth.get(),
@@ -85,7 +85,7 @@ fn embedding_to_wire(
 
 fn rejection_to_wire(rejection: &Rejection) -> v1::RejectedAlternative {
     v1::RejectedAlternative {
-        way: way_to_wire(rejection.way).into(),
+        way: kind_to_wire(rejection.kind).into(),
         shortage: Some(shortage_to_wire(&rejection.shortage)),
     }
 }
@@ -128,11 +128,9 @@ fn lines(explanation: &Explanation, card: Option<&CardId>, reader: Reader<'_>) -
         let nodes = chain.nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
         lines.push(nodes.join(" -> "));
         lines.extend(chain.embeddings.iter().map(|e| embedding_line(e, card, reader)));
-        lines.extend(
-            chain.rejected.iter().map(|rejection| {
-                format!("  not {}: {}", way_text(rejection.way), rejection.shortage)
-            }),
-        );
+        lines.extend(chain.rejected.iter().map(|rejection| {
+            format!("  not {}: {}", kind_text(rejection.kind), rejection.shortage)
+        }));
     }
     lines
 }
@@ -150,6 +148,6 @@ fn embedding_line(embedding: &Embedding, card: Option<&CardId>, reader: Reader<'
         name if name.is_empty() => String::new(),
         name => format!(" with {name}"),
     };
-    let (way, bandwidth) = (way_text(embedding.way), embedding.bandwidth);
-    format!("  {way}: {bandwidth} in {region}{with}{skipped}")
+    let (kind, bandwidth) = (kind_text(embedding.kind), embedding.bandwidth);
+    format!("  {kind}: {bandwidth} in {region}{with}{skipped}")
 }

@@ -317,9 +317,9 @@ fn a_tenant_does_not_see_what_it_skips_nor_whose_it_is() {
     assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![shown, used]));
 }
 
-fn explained(way: snic_domain::Way) -> snic_domain::Explanation {
+fn explained(kind: snic_domain::EmbeddingKind) -> snic_domain::Explanation {
     let embedding = snic_domain::Embedding {
-        way,
+        kind,
         region: RegionId(3),
         bitstream: BitstreamId::new("acme.x").expect("valid"),
         bandwidth: Bandwidth::from_gbps(1),
@@ -342,7 +342,10 @@ fn explained(way: snic_domain::Way) -> snic_domain::Explanation {
         nodes: vec![NodeId::new("n").expect("valid")],
         nts: vec![NtTypeId::new("nat").expect("valid")],
         embeddings: vec![embedding],
-        rejected: vec![snic_domain::Rejection { way: snic_domain::Way::Shared, shortage }],
+        rejected: vec![snic_domain::Rejection {
+            kind: snic_domain::EmbeddingKind::Shared,
+            shortage,
+        }],
     };
     snic_domain::Explanation {
         form: snic_domain::FormChoice {
@@ -358,7 +361,7 @@ fn explained(way: snic_domain::Way) -> snic_domain::Explanation {
 #[test]
 fn an_explanation_is_told_whole_to_operators() {
     let card = CardId::new("c0").expect("valid");
-    let why = explained(snic_domain::Way::FreeRegion);
+    let why = explained(snic_domain::EmbeddingKind::FreeRegion);
     let wire = explanation::explanation_to_wire(&why, Some(&card), Reader::Operator);
     assert_eq!(wire.form(), v1::dag::Form::Parallel);
     assert_eq!((wire.sequential_latency_cycles, wire.parallel_latency_cycles), (100, Some(90)));
@@ -391,17 +394,17 @@ fn an_explanation_is_told_whole_to_operators() {
 }
 
 #[rstest]
-#[case(snic_domain::Way::Shared, "acme", "bitstreams/acme.x", 3)]
-#[case(snic_domain::Way::Shared, "globex", "", 3)]
-#[case(snic_domain::Way::VictimRegion, "acme", "bitstreams/acme.x", 5)]
+#[case(snic_domain::EmbeddingKind::Shared, "acme", "bitstreams/acme.x", 3)]
+#[case(snic_domain::EmbeddingKind::Shared, "globex", "", 3)]
+#[case(snic_domain::EmbeddingKind::VictimRegion, "acme", "bitstreams/acme.x", 5)]
 fn an_explanation_leaves_out_for_tenants_what_tells_of_others(
-    #[case] way: snic_domain::Way,
+    #[case] kind: snic_domain::EmbeddingKind,
     #[case] tenant: &str,
     #[case] bitstream: &str,
     #[case] terms: usize,
 ) {
     let tenant = tenant_id(tenant);
-    let wire = explanation::explanation_to_wire(&explained(way), None, Reader::Tenant(&tenant));
+    let wire = explanation::explanation_to_wire(&explained(kind), None, Reader::Tenant(&tenant));
     let chosen = &wire.chains[0].chosen[0];
     assert_eq!((&*chosen.bitstream, chosen.score_terms.len()), (bitstream, terms));
     let named = wire.lines.iter().any(|line| line.contains("acme"));

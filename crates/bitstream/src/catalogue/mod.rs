@@ -85,6 +85,10 @@ pub struct SampleDag {
 impl Chain {
     /// The id of its bitstream for a card model: `aes-sim-16`. The model is part of it, since a
     /// bitstream is for one model and a daemon may own cards of several.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidId`] if the id would be too long.
     pub fn bitstream_id(&self, model: &CardModel) -> Result<BitstreamId, InvalidId> {
         BitstreamId::new(&format!("{}-{model}", self.id))
     }
@@ -119,6 +123,10 @@ pub enum NoTestBitstream {
 
 impl Catalogue {
     /// Parses and checks the files of a catalogue. The first mistake is the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidCatalogue`] with the first mistake, its file and its line.
     pub fn parse(files: &Files<'_>) -> Result<Self, InvalidCatalogue> {
         let (cards, floor_plans) = check::cards(files.cards)?;
         let nt_types = check::nt_types(files.nt_types, &cards)?;
@@ -149,6 +157,10 @@ impl Catalogue {
 
     /// Builds the test image of a chain for a card, as large as the card's regions take, and the
     /// record that goes with it. Region bitstreams of real cards have the size of the region too.
+    ///
+    /// # Errors
+    ///
+    /// [`NoTestBitstream`] if its id is invalid or the image cannot be built.
     pub fn test_bitstream(
         &self,
         chain: &Chain,
@@ -208,6 +220,10 @@ pub const BUILTIN: Files<'static> = Files {
 };
 
 /// The catalogue that is compiled in. A test holds that it is valid.
+///
+/// # Errors
+///
+/// [`InvalidCatalogue`] if the compiled-in files are invalid, which a test rules out.
 pub fn builtin() -> Result<Catalogue, InvalidCatalogue> {
     Catalogue::parse(&BUILTIN)
 }

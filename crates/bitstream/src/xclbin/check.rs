@@ -79,6 +79,10 @@ pub enum WrongRole {
 /// Reads a role and holds it against the card. Its bitstream configures the whole role, by the
 /// provider's word (the signature): it is held against the part, and its packets are not walked
 /// beyond the part's id.
+///
+/// # Errors
+///
+/// [`WrongRole`] if the container is invalid, or is not for this card and interface.
 pub fn check_role<'a>(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Xclbin<'a>, WrongRole> {
     let role = Xclbin::parse(bytes)?;
     if let Some(interface) = expected.interface.filter(|interface| *interface != role.interface) {

@@ -93,6 +93,10 @@ pub struct Xclbin<'a> {
 
 impl<'a> Xclbin<'a> {
     /// Reads a container. Any bytes give a value or an error.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidXclbin`] with the first part of the container that is invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, InvalidXclbin> {
         let header = Header::parse(bytes)?;
         let sections = sections(bytes, header.sections)?;

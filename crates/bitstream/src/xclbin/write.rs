@@ -29,6 +29,10 @@ pub struct TestRole<'a> {
 
 impl TestRole<'_> {
     /// The container, for the part of `card`. The same arguments always give the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHeader`] if the name of the part cannot be written in a `.bit` header.
     pub fn build(&self, card: &CardProfile) -> Result<Vec<u8>, InvalidHeader> {
         Ok(self.container(1, &self.sections(role_bit(card)?)))
     }

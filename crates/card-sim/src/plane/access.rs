@@ -3,10 +3,11 @@
 //! dropped and counted, and nothing is read or written.
 //!
 //! What an NT does with its memory is in its netlist, which a simulated card does not have: whoever
-//! simulates says it ([`MemoryAccess`]). The time of an access is part of the NT's latency.
+//! simulates says it ([`MemoryAccess`]). When a packet's head is through the NT's pipeline, the access
+//! waits for those before it (one memory serves all NTs, at its bandwidth), and the packet goes on when
+//! the answer is back. Until then it keeps the NT's credit.
 
 use snic_domain::limits::PAGE_SIZE;
-use snic_tables::DropCause;
 
 use super::{Plane, bank_index};
 use crate::decoded::Decoded;
@@ -16,7 +17,8 @@ const READ: u8 = 0b001;
 /// Writing is allowed: bit 1.
 const WRITE: u8 = 0b010;
 
-/// What an NT does with memory for every packet: one access, to pages that packets spread over.
+/// What an NT does with memory for every packet: one access of a beat, to pages that packets spread
+/// over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAccess {
     /// Pages of its own space that it uses, from page zero on; none is no access.
@@ -39,6 +41,16 @@ impl MemoryAccess {
     }
 }
 
+/// What comes of the access of an NT for a packet.
+pub(super) enum Access {
+    /// It makes none.
+    None,
+    /// The answer is there at this cycle.
+    Answered(u64),
+    /// It is to a page that it may not reach.
+    Fault,
+}
+
 /// Where a page of a tenant's NT lies, if it may be accessed so.
 fn translate(rows: &Decoded, key: (u16, u32, u16), rights: u8) -> Option<u16> {
     let (physical, granted) = rows.page(key)?;
@@ -55,12 +67,13 @@ impl Plane {
         }
     }
 
-    /// Whether the memory access of the NT that a copy is in is one it may not make.
-    pub(super) fn faults(&self, at: u32) -> Option<DropCause> {
+    /// Makes the memory access of the NT that a copy is in.
+    pub(super) fn access(&mut self, at: u32) -> Access {
         let copy = &self.copies[at];
         let slot = copy.rest.trailing_zeros() as usize;
-        let code = self.regions[usize::from(copy.region)].nts[slot].as_ref()?.code;
-        let access = self.accesses.get(&code)?;
+        let nt = self.regions[usize::from(copy.region)].nts[slot].as_ref();
+        let Some(code) = nt.map(|nt| nt.code) else { return Access::None };
+        let Some(access) = self.accesses.get(&code) else { return Access::None };
         let packet = &self.packets[copy.packet];
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows(bank);
@@ -70,7 +83,11 @@ impl Plane {
             tenant.and_then(|tenant| translate(rows, (tenant, code, page), access.rights()));
         // A page that the card does not have is none.
         let inside = physical.is_some_and(|page| u64::from(page) < self.memory_pages);
-        (!inside).then_some(DropCause::MemoryFault)
+        if !inside {
+            return Access::Fault;
+        }
+        let bits = u64::from(self.timing.beat_bytes) * 8;
+        Access::Answered(self.memory.serve(self.now, bits).end + self.timing.memory)
     }
 }
 

@@ -11,6 +11,8 @@
 
 use snic_tables::{DropCause, Table};
 
+use super::access::Access;
+use super::outside::After;
 use super::{NIL, Options, PacketCopy, Plane, Queue, bank_index, key};
 use crate::context::Counted;
 use crate::region::NEVER;
@@ -31,9 +33,6 @@ impl Plane {
     /// The scheduler's pass is over.
     pub(super) fn dispatch(&mut self, at: u32) {
         let PacketCopy { region, instance, packet, .. } = self.copies[at];
-        if self.fair.is_some() {
-            return self.wait_fairly(at);
-        }
         self.copies[at].waits_since = self.now;
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
@@ -85,9 +84,6 @@ impl Plane {
 
     /// Lets copies that wait for a region enter it, until none can.
     pub(super) fn serve(&mut self, region: u8) {
-        if self.fair.is_some() {
-            return self.serve_fairly();
-        }
         // Those within their promises first; where they lack credits, those beyond may have them.
         if self.take_turns(region, false) {
             self.take_turns(region, true);
@@ -184,29 +180,41 @@ impl Plane {
         };
         let served = nt.meter.serve(self.now, copy.bits);
         let leaves = served.start + nt.latency;
-        if served.end > leaves && copy.held != 0 {
-            // The NT takes longer to swallow it than its head to get through.
-            copy.held &= !(1 << slot);
-            self.wheel.at(served.end, Event::Credit { region: copy.region, slot });
-        }
+        copy.swallowed_at = served.end;
         self.wheel.at(leaves, Event::Leave { copy: at });
     }
 
-    /// The copy's head is through an NT.
+    /// The copy's head is through an NT's pipeline; where the NT accesses memory, it waits for that.
     pub(super) fn leave(&mut self, at: u32) {
-        if !self.accesses.is_empty()
-            && let Some(cause) = self.faults(at)
-        {
-            let region = self.copies[at].region;
-            self.lose(at, cause);
-            return self.serve(region);
+        if self.accesses.is_empty() {
+            return self.pass_on(at);
         }
+        match self.access(at) {
+            Access::None => self.pass_on(at),
+            Access::Answered(cycle) => self.wheel.at(cycle, Event::Answer { copy: at }),
+            Access::Fault => {
+                let region = self.copies[at].region;
+                self.lose(at, DropCause::MemoryFault);
+                self.serve(region);
+            }
+        }
+    }
+
+    /// The copy's head leaves the NT it is in.
+    pub(super) fn pass_on(&mut self, at: u32) {
         let copy = &mut self.copies[at];
         let number = copy.region;
         let region = &mut self.regions[usize::from(number)];
         if !region.is_usable() || region.epoch != copy.epoch {
             return self.lose(at, DropCause::RegionUnavailable);
         }
+        if self.frames.is_some()
+            && let After::Ended = self.pass_frame(at)
+        {
+            return;
+        }
+        let copy = &mut self.copies[at];
+        let region = &mut self.regions[usize::from(number)];
         let slot = copy.rest.trailing_zeros();
         let bit = 1u8 << slot;
         region.load[slot as usize].served += copy.bits / 8;
@@ -216,9 +224,14 @@ impl Plane {
             region.contexts.count(slot, Counted { uid, flow: packet.source, bytes });
             *self.counted.entry(uid).or_default() += 1;
         }
-        let returned = copy.held & bit;
+        let mut returned = copy.held & bit;
         copy.held &= !bit;
         copy.rest &= !bit;
+        if copy.swallowed_at > self.now && returned != 0 {
+            // The NT takes longer to swallow it than its head to get through.
+            returned = 0;
+            self.wheel.at(copy.swallowed_at, Event::Credit { region: number, slot: slot as u8 });
+        }
         let (more, back) = (copy.rest != 0, copy.rest & copy.leg == 0);
         if returned != 0 {
             region.send_back(self.now + self.options.credit_cycles.get(), returned);
@@ -245,7 +258,7 @@ impl Plane {
     /// Who waits for credits of a region is called when the next one is back.
     #[inline]
     pub(super) fn call(&mut self, region: u8) {
-        let waits = !self.lanes[usize::from(region)].is_empty() || self.fair.is_some();
+        let waits = !self.lanes[usize::from(region)].is_empty();
         let region = &mut self.regions[usize::from(region)];
         if !waits {
             region.calls_at = NEVER;

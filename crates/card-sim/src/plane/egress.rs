@@ -3,7 +3,7 @@
 use snic_tables::DropCause;
 
 use super::{Packet, Plane, bank_index};
-use crate::trace::{Fate, Record};
+use crate::trace::{PacketOutcome, Record};
 use crate::wheel::Event;
 
 impl Plane {
@@ -20,7 +20,11 @@ impl Plane {
     pub(super) fn depart(&mut self, at: u32) {
         let Packet { uid, bytes, arrived, .. } = self.packets[at];
         self.stats.served(uid.row(), bytes, self.now - arrived);
-        self.record(at, Fate::Served);
+        self.record(at, PacketOutcome::Served);
+        let packet = &self.packets[at];
+        if let (Some(frame), Some(frames)) = (packet.frame(), &mut self.frames) {
+            frames.out(frame, packet.back);
+        }
         self.in_flight -= 1;
         self.let_go(at);
     }
@@ -30,12 +34,15 @@ impl Plane {
         let uid = self.packets[at].uid;
         let nobody = matches!(cause, DropCause::Unclassified | DropCause::StaleUid);
         self.stats.dropped((!nobody).then_some(uid.row()), cause);
-        self.record(at, Fate::Dropped(cause));
+        self.record(at, PacketOutcome::Dropped(cause));
+        if let (Some(frame), Some(frames)) = (self.packets[at].frame(), &mut self.frames) {
+            frames.gone(frame, cause);
+        }
         self.in_flight -= 1;
         self.let_go(at);
     }
 
-    fn record(&mut self, at: u32, fate: Fate) {
+    fn record(&mut self, at: u32, outcome: PacketOutcome) {
         let packet = &self.packets[at];
         let record = Record {
             source: packet.source,
@@ -45,7 +52,7 @@ impl Plane {
             version: packet.version,
             arrived: packet.arrived,
             ended: self.now,
-            fate,
+            outcome,
         };
         self.stats.mix(record.words());
         self.trace.push(record);
@@ -58,9 +65,9 @@ impl Plane {
         if packet.holders > 0 {
             return;
         }
-        let Packet { bank, bytes, .. } = self.packets.remove(at);
+        let Packet { bank, bytes, stored, .. } = self.packets.remove(at);
+        self.cells_free += u64::from(self.timing.beats(bytes)) * u64::from(stored);
         if let Some(bank) = bank {
-            self.cells_free += u64::from(self.timing.beats(bytes));
             self.banks.end(bank_index(bank));
         }
     }

@@ -8,6 +8,10 @@ use crate::shaper::Verdict;
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
 
+/// Packets that wait at token buckets may fill 1 / `WAITING_PART` of the packet store; the rest is
+/// for those that may pass, so that waiting takes no room from them.
+const WAITING_PART: u64 = 2;
+
 impl Plane {
     /// Gives a source a place; says which.
     pub(crate) fn attach(&mut self, generator: Generator) -> u32 {
@@ -71,13 +75,19 @@ impl Plane {
         // Who waits comes before this source's next packet.
         self.arm_ingress();
         self.schedule_source(source, self.ingress.port.free_at());
-        self.arrive(source, sequence, bytes);
+        let uid = self.classify(source);
+        self.arrive((source, sequence), bytes, uid);
     }
 
-    fn arrive(&mut self, source: u32, sequence: u32, bytes: u32) {
+    /// A packet is on the wire; which one, and whose.
+    pub(super) fn arrive(
+        &mut self,
+        (source, sequence): (u32, u32),
+        bytes: u32,
+        uid: Option<DagUid>,
+    ) {
         self.stats.packets_in += 1;
         self.in_flight += 1;
-        let uid = self.classify(source);
         let packet = Packet {
             arrived: self.now,
             source,
@@ -94,8 +104,10 @@ impl Plane {
             next_stage: NONE,
             joining: 0,
             synchronised: false,
+            stored: false,
             holders: 1,
             failed: None,
+            back: false,
         };
         let at = self.packets.insert(packet);
         match uid {
@@ -113,13 +125,19 @@ impl Plane {
         {
             return uid;
         }
-        let header = generator.header();
-        let uid = header.dag.or_else(|| {
-            let mut rows = self.banks.current().classifier.iter();
-            rows.find(|row| matches(row, header)).map(|row| DagUid::from_raw(row.dag_uid))
-        });
+        let header = *generator.header();
+        let uid = self.find_dag(&header);
+        let generator = self.sources[source as usize].generator.as_mut()?;
         generator.classified = Some((version, uid));
         uid
+    }
+
+    /// The DAG of packets with this header.
+    pub(super) fn find_dag(&self, header: &Header) -> Option<DagUid> {
+        header.dag.or_else(|| {
+            let mut rows = self.banks.current().classifier.iter();
+            rows.find(|row| matches(row, header)).map(|row| DagUid::from_raw(row.dag_uid))
+        })
     }
 
     /// Counts the packet for its DAG and asks the DAG's token bucket.
@@ -129,10 +147,14 @@ impl Plane {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         self.stats.intended(uid.row(), bytes);
-        if row.rate_limiter == NONE {
+        if row.rate_limiter == NONE || !self.options.rate_limits {
             return self.begin(at);
         }
-        let room = self.options.shaper_queue.get();
+        // A queue grows as long as it is shorter than what all of them leave free: however many
+        // senders send too much, one more still finds room (dynamic queue length thresholds,
+        // Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998).
+        let free = (self.cells / WAITING_PART).saturating_sub(self.cells_waiting);
+        let room = (free * u64::from(self.timing.beat_bytes)).min(self.options.shaper_queue.get());
         let Some(limiter) = self.limiters.get_mut(usize::from(row.rate_limiter)) else {
             return self.drop_packet(at, DropCause::RateLimited);
         };
@@ -141,6 +163,11 @@ impl Plane {
             Verdict::Drop => self.drop_packet(at, DropCause::RateLimited),
             Verdict::Wait(until) => {
                 let generation = limiter.generation;
+                if !self.store(at, bytes) {
+                    return self.drop_packet(at, DropCause::StoreFull);
+                }
+                self.cells_waiting += u64::from(self.timing.beats(bytes));
+                let limiter = &mut self.limiters[usize::from(row.rate_limiter)];
                 if let Some(before) = limiter.push(at, bytes) {
                     self.packets[before].next = at;
                 }
@@ -160,8 +187,21 @@ impl Plane {
         };
         let Packet { bytes, next, .. } = self.packets[at];
         limiter.pop(self.now, bytes, next);
+        self.cells_waiting -= u64::from(self.timing.beats(bytes));
         self.arm_limiter(number);
         self.begin(at);
+    }
+
+    /// Puts a packet into the packet store, where it is not there yet; `false` where there is no room.
+    fn store(&mut self, at: u32, bytes: u32) -> bool {
+        let cells = u64::from(self.timing.beats(bytes));
+        let packet = &mut self.packets[at];
+        if packet.stored {
+            return true;
+        }
+        packet.stored = cells <= self.cells_free;
+        self.cells_free -= cells * u64::from(packet.stored);
+        packet.stored
     }
 
     fn arm_limiter(&mut self, number: u16) {
@@ -185,6 +225,7 @@ impl Plane {
         while let Some(at) = self.limiters[usize::from(number)].first() {
             let Packet { bytes, next, .. } = self.packets[at];
             self.limiters[usize::from(number)].drop_first(bytes, next);
+            self.cells_waiting -= u64::from(self.timing.beats(bytes));
             self.drop_packet(at, DropCause::RateLimited);
         }
     }
@@ -197,14 +238,13 @@ impl Plane {
         let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
-        let cells = u64::from(self.timing.beats(bytes));
-        if cells > self.cells_free {
+        if !self.store(at, bytes) {
             return self.drop_packet(at, DropCause::StoreFull);
         }
-        self.cells_free -= cells;
         let (bank, version) = self.banks.begin();
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
-        let beyond = limiter.is_some_and(|limiter| limiter.is_beyond(self.now, bytes));
+        let beyond = self.options.rate_limits
+            && limiter.is_some_and(|limiter| limiter.is_beyond(self.now, bytes));
         self.paces |= beyond;
         let packet = &mut self.packets[at];
         packet.bank = Some(bank as u8);

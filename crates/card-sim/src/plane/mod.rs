@@ -22,31 +22,31 @@
 mod access;
 mod chain;
 mod egress;
-mod fair;
 mod ingress;
+mod outside;
 mod pace;
 mod stage;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::SYNC_ROWS;
 use snic_domain::{ByteSize, CardProfile, DagUid};
 use snic_tables::{DropCause, NONE, RowKey, Table};
 
 use crate::banks::{Bank, Banks};
+use crate::frames::Frames;
 use crate::measurement::Stats;
 use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
 use crate::spread::Spread;
-use crate::time::{Clock, Meter};
+use crate::time::{Clock, Meter, Rate};
 use crate::trace::Trace;
 use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
-pub use snic_fairness::drfq::Charging;
 
 /// No packet, in a link.
 const NIL: u32 = u32::MAX;
@@ -57,23 +57,53 @@ pub struct Options {
     /// Whether packets need credits. Without, regions take whatever the scheduler sends, and
     /// packets wait at the NTs (as in SuperNIC's Figures 9, 12, 13 and 14).
     pub credits: bool,
+    /// Whether token buckets hold packets back. Without, what a DAG requested says where it is placed and
+    /// no more, and NTs get all that is sent: SuperNIC's own data plane has no rates in its measurements of
+    /// throughput (5), for its fairness policy runs in software only.
+    pub rate_limits: bool,
     /// Beats of the descriptor that crosses the crossbar with every packet. 1: SuperNIC's parser
     /// attaches it to the header (3.2), and its largest packets stay that much under the 128 Gbit/s of
     /// the data path (Fig. 7).
     pub descriptor_beats: u8,
     /// From where an NT is done to where the scheduler has its credit again, in cycles.
     pub credit_cycles: NonZeroU64,
-    /// Packets a second that the scheduler hands to one region at most.
-    pub region_packets_per_second: NonZeroU64,
-    /// Whose packet enters a region next.
-    pub scheduling: Scheduling,
-    /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes.
+    /// How fast the scheduler hands packets to one region at most.
+    pub region_pace: RegionPace,
+    /// From an NT's access to on-board memory to the answer on an idle memory, in nanoseconds. The
+    /// bandwidth of the memory, which all NTs share, comes on top.
+    pub memory_latency_nanos: u32,
+    /// What the on-board memory moves for NTs, in bytes per second. How fast a wrapper copies state to
+    /// and from it is another matter, and the profile's.
+    pub memory_bytes_per_second: NonZeroU64,
+    /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes. They
+    /// wait in the packet store, of which all token buckets together have half.
     pub shaper_queue: ByteSize,
 }
 
-/// SuperNIC, Fig. 7: with eight credits packets of 64 and of 128 bytes come to 51 and 99 Gbit/s, both 100
-/// million packets a second, less than the beats of either take.
-const REGION_PACKETS_PER_SECOND: NonZeroU64 = NonZeroU64::new(100_000_000).expect("not zero");
+/// At most `packets` packets in `cycles` cycles. It is the scheduler's logic that limits them, so the
+/// limit moves with the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionPace {
+    /// Packets.
+    pub packets: NonZeroU32,
+    /// Cycles of the data path.
+    pub cycles: NonZeroU32,
+}
+
+/// SuperNIC, Fig. 7: with eight credits packets of 64 and of 128 bytes come to 51 and 99 Gbit/s at
+/// 250 MHz, both one packet in two and a half cycles, more than the beats of either take.
+const REGION_PACE: RegionPace = RegionPace {
+    packets: NonZeroU32::new(2).expect("not zero"),
+    cycles: NonZeroU32::new(5).expect("not zero"),
+};
+
+/// DDR4 behind an FPGA's memory controller, a page miss on an idle memory: 106.6 ns (Wang and others,
+/// Benchmarking High Bandwidth Memory on FPGAs, FCCM 2020). Packets' accesses are spread, so a page that
+/// is open is seldom the right one.
+const MEMORY_LATENCY_NANOS: u32 = 107;
+
+/// One channel of DDR4-2400: 2400 MT/s, 8 bytes each.
+const MEMORY_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(19_200_000_000).expect("not zero");
 
 /// SuperNIC, Fig. 3: credits have wires of their own. Fig. 7: with one credit, packets of up to 256 bytes come to
 /// one in 11 to 12 cycles, of 512 bytes in 13; the first is a dummy NT's 10 cycles (5.3) and the way
@@ -85,23 +115,15 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             credits: true,
+            rate_limits: true,
             descriptor_beats: 1,
             credit_cycles: CREDIT_CYCLES,
-            region_packets_per_second: REGION_PACKETS_PER_SECOND,
-            scheduling: Scheduling::Turns,
+            region_pace: REGION_PACE,
+            memory_latency_nanos: MEMORY_LATENCY_NANOS,
+            memory_bytes_per_second: MEMORY_BYTES_PER_SECOND,
             shaper_queue: ByteSize::from_bytes(64 << 10),
         }
     }
-}
-
-/// Whose packet enters a region next, of those that wait for credits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheduling {
-    /// Instances take turns (SuperNIC, 4.4), packets within what was promised before those beyond it.
-    Turns,
-    /// By virtual start times, tenants by their weights: Dominant Resource Fair Queueing, which
-    /// SuperNIC's ingress rates stand for (4.5).
-    Drfq(Charging),
 }
 
 /// What came to an end that is not the data plane's.
@@ -125,18 +147,22 @@ struct Timing {
     back: u64,
     /// Bytes of a beat, and of a cell of the packet store.
     beat_bytes: u32,
+    /// From an access to on-board memory that is not in anybody's way to its answer.
+    memory: u64,
 }
 
 impl Timing {
-    fn of(profile: &CardProfile) -> Self {
+    fn of(profile: &CardProfile, options: Options) -> Self {
         let pass = profile.scheduler_pass.get();
         let around = profile.core.get() - pass;
+        let clock = Clock::new(profile.clock_hz);
         Self {
-            clock: Clock::new(profile.clock_hz),
+            clock,
             front: around.div_ceil(2),
             pass,
             back: around / 2,
             beat_bytes: profile.width_bits / 8,
+            memory: clock.cycles_for(options.memory_latency_nanos.into(), 1_000_000_000),
         }
     }
 
@@ -170,9 +196,13 @@ struct Packet {
     joining: u8,
     /// Whether it holds an entry of the synchronisation buffer.
     synchronised: bool,
+    /// Whether it lies in the packet store.
+    stored: bool,
     /// What keeps its place: itself while it is on the card, and copies nobody waits for.
     holders: u8,
     failed: Option<DropCause>,
+    /// An NT sends it back to where it came from: it leaves after the stage it is in.
+    back: bool,
 }
 
 /// A packet's copy on its way through one region.
@@ -184,6 +214,8 @@ struct PacketCopy {
     /// Since when it is the first of its queue.
     waits_since: u64,
     bits: u64,
+    /// When the NT it is in has taken all of it in.
+    swallowed_at: u64,
     instance: u16,
     epoch: u16,
     region: u8,
@@ -238,6 +270,8 @@ pub(crate) struct Plane {
     limiters: Vec<Limiter>,
     cells_free: u64,
     cells: u64,
+    /// Cells of packets that wait at token buckets.
+    cells_waiting: u64,
     spread: Spread,
     /// Copies that wait for credits, by bank and instance.
     queues: Vec<Queue>,
@@ -245,8 +279,6 @@ pub(crate) struct Plane {
     lanes: Vec<VecDeque<u16>>,
     /// Whether packets beyond their promises came: what regions have ahead counts from then on.
     paces: bool,
-    /// Copies that wait, where their order is by virtual start times.
-    fair: Option<fair::Fair>,
     /// The first cycle at which a credit is back that somebody waits for.
     calls_at: u64,
     sync_free: u16,
@@ -255,21 +287,26 @@ pub(crate) struct Plane {
     /// What NTs do with memory, by code.
     accesses: BTreeMap<u32, MemoryAccess>,
     memory_pages: u64,
+    /// The on-board memory's port: one access after the other.
+    memory: Meter,
     /// Packets that NTs with state counted, by UID, since power-up: what all contexts sum up to.
     pub(crate) counted: BTreeMap<u32, u64>,
+    /// Who holds the bytes of packets that have bytes.
+    frames: Option<Box<dyn Frames>>,
 }
 
 impl Plane {
     /// An empty card at cycle `now`. The profile was checked.
     pub(crate) fn new(profile: &CardProfile, options: Options, now: u64) -> Self {
-        let timing = Timing::of(profile);
+        let timing = Timing::of(profile, options);
         // Data path and crossbar move a beat a cycle; the ports may be slower.
         let port = |bps: u64| {
             Meter::new(timing.clock.rate(bps).expect("the profile was checked to have no zero"))
         };
         // A region's port counts packets; what takes more beats than that is its beats.
-        let packets = options.region_packets_per_second.get();
-        let region = |_| Region::new(port(packets), profile.credits_initial);
+        let RegionPace { packets, cycles } = options.region_pace;
+        let pace = Meter::new(Rate::per_cycles(packets, cycles));
+        let region = |_| Region::new(pace, profile.credits_initial);
         let cells = profile.packet_store.get() / u64::from(timing.beat_bytes);
         let mut wheel = Wheel::default();
         wheel.skip_to(now);
@@ -296,18 +333,20 @@ impl Plane {
             limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),
             cells_free: cells,
             cells,
+            cells_waiting: 0,
             spread: Spread::default(),
             queues: vec![Queue { head: NIL, tail: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
             paces: false,
-            fair: fair::Fair::new(options.scheduling, profile.regions.len()),
             calls_at: NEVER,
             sync_free: SYNC_ROWS as u16,
             sync_waiting: VecDeque::new(),
             sync_serving: false,
             accesses: BTreeMap::new(),
             memory_pages: access::pages(profile.memory),
+            memory: port(options.memory_bytes_per_second.get().saturating_mul(8)),
             counted: BTreeMap::new(),
+            frames: None,
         }
     }
 
@@ -319,6 +358,10 @@ impl Plane {
         fresh.trace = std::mem::take(&mut self.trace);
         // What netlists do does not change with the power.
         fresh.accesses = std::mem::take(&mut self.accesses);
+        fresh.frames = std::mem::take(&mut self.frames);
+        if let Some(frames) = &mut fresh.frames {
+            frames.power_lost();
+        }
         *self = fresh;
         for source in 0..self.sources.len() as u32 {
             if let Some(generator) = &mut self.sources[source as usize].generator {
@@ -350,6 +393,7 @@ impl Plane {
                 Event::Dispatch { copy } => self.dispatch(copy),
                 Event::Reach { copy } => self.reach(copy),
                 Event::Leave { copy } => self.leave(copy),
+                Event::Answer { copy } => self.pass_on(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Room { region } => self.serve(region),
                 Event::Depart { packet } => self.depart(packet),
@@ -408,8 +452,9 @@ impl Plane {
     /// lost or given twice. Tests and simulations call it after every step.
     pub(crate) fn check(&self) -> Result<(), String> {
         let gone = self.stats.packets_out + self.stats.drops.iter().sum::<u64>();
-        ensure(self.stats.packets_in == gone + self.in_flight, || {
-            let (came, here) = (self.stats.packets_in, self.in_flight);
+        let came = self.stats.packets_in + self.stats.packets_made;
+        ensure(came == gone + self.in_flight, || {
+            let here = self.in_flight;
             format!("{came} packets came, {gone} went, {here} are here")
         })?;
         let copies: u32 = self.regions.iter().map(|region| region.in_flight).sum();
@@ -417,7 +462,12 @@ impl Plane {
             format!("{copies} copies are in regions, {} have a place", self.copies.len())
         })?;
         ensure(self.cells_free <= self.cells, || "more cells are free than there are".into())?;
+        ensure(self.cells_waiting <= self.cells - self.cells_free, || {
+            "more wait at token buckets than the packet store holds".into()
+        })?;
         for (number, region) in self.regions.iter().enumerate() {
+            let full = region.contexts.is_over_full();
+            ensure(!full, || format!("an NT of region {number} keeps more than it has room for"))?;
             let over = self.options.credits
                 && region.credits_held.iter().any(|held| *held > CREDITS_HELD_MAX);
             ensure(!over, || format!("region {number} gave more credits than a row can name"))?;

@@ -27,7 +27,7 @@ impl Plane {
     pub(super) fn must_pace(&mut self, at: u32) -> bool {
         let copy = &self.copies[at];
         let waited = self.now - copy.waits_since;
-        if !self.options.credits || self.fair.is_some() || waited > PATIENCE_CYCLES {
+        if !self.options.credits || waited > PATIENCE_CYCLES {
             return false;
         }
         let number = copy.region;

@@ -148,6 +148,7 @@ impl Plane {
             next: NIL,
             waits_since: 0,
             bits: u64::from(bytes) * 8,
+            swallowed_at: 0,
             instance,
             epoch: 0,
             region: row.region,
@@ -169,9 +170,9 @@ impl Plane {
         if packet.joining > 0 {
             return;
         }
-        let Packet { failed, next_stage, .. } = *packet;
+        let Packet { failed, next_stage, back, .. } = *packet;
         self.leave_buffer(at);
-        match (failed, named(next_stage)) {
+        match (failed, named(next_stage).filter(|_| !back)) {
             (Some(cause), _) => self.drop_packet(at, cause),
             (None, None) => self.go_out(at),
             (None, Some(next)) => {

@@ -1,5 +1,5 @@
 //! A second card, written from what a card does and not from the model: slowly, one cycle after the
-//! other, every queue a list, every decision looked up anew.
+//! other, every queue a list, every decision looked up again.
 //!
 //! What two things do in one and the same cycle is done in the order in which it was settled that
 //! they would: a packet that came to an NT first leaves it first.
@@ -29,8 +29,8 @@ pub struct NaiveDag {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub profile: CardProfile,
-    /// By region and slot: cycles, bits per second.
-    pub regions: Vec<Vec<(u64, u64)>>,
+    /// By region and slot: cycles, bits per second, whether it reads memory for every packet.
+    pub regions: Vec<Vec<(u64, u64, bool)>>,
     pub dags: Vec<NaiveDag>,
     pub credits: bool,
     /// Whether a packet enters with the credits of the first NTs only.
@@ -39,8 +39,12 @@ pub struct Setup {
     pub least_loaded: bool,
     /// How long a credit is on its way back.
     pub credit_cycles: u64,
-    /// How many packets a region takes at most.
-    pub packets_per_second: u64,
+    /// A region takes so many packets at most, in so many cycles.
+    pub pace: (u32, u32),
+    /// From an access to memory to its answer, beside what the memory's bandwidth costs.
+    pub memory_nanos: u64,
+    /// What memory serves.
+    pub memory_bytes_per_second: u64,
 }
 
 /// A packet that waits for the port from cycle `due` on. The DAG's number is its sender's, too.
@@ -74,12 +78,27 @@ pub struct Visit {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Offer { packet: usize },
+    Offer {
+        packet: usize,
+    },
     PortFree,
-    Ask { copy: usize },
-    Come { copy: usize },
-    Leave { copy: usize },
-    GiveBack { region: u8, slot: u8 },
+    Ask {
+        copy: usize,
+    },
+    Come {
+        copy: usize,
+    },
+    Leave {
+        copy: usize,
+    },
+    /// Memory has answered the NT.
+    Answer {
+        copy: usize,
+    },
+    GiveBack {
+        region: u8,
+        slot: u8,
+    },
 }
 
 /// Something with a rate: a port, an NT. Time is counted so finely that a cycle has as many parts
@@ -107,6 +126,7 @@ impl Unit {
 #[derive(Debug)]
 struct NaiveNt {
     latency: u64,
+    reads_memory: bool,
     unit: Unit,
     waiting: VecDeque<usize>,
     held: u8,
@@ -115,7 +135,7 @@ struct NaiveNt {
 #[derive(Debug)]
 struct NaiveRegion {
     nts: Vec<NaiveNt>,
-    /// Its rate is one of packets.
+    /// Counts packets.
     port: Unit,
     /// The ways whose packets wait, in the order of their turns.
     turns: VecDeque<WayId>,
@@ -138,6 +158,8 @@ struct Copy {
     /// The number with which its leaving the NT was settled.
     settled: u64,
     came: u64,
+    /// When the NT it is in has all of it.
+    swallowed: u64,
     joined: bool,
 }
 
@@ -165,6 +187,7 @@ pub struct NaiveCard<'a> {
     owed: BTreeMap<WayId, i128>,
     ingress: Unit,
     egress: Unit,
+    memory: Unit,
     seen: Vec<Seen>,
 }
 
@@ -185,13 +208,13 @@ pub fn run(setup: &Setup, packets: &[Offered], from: u64) -> Vec<Seen> {
 impl<'a> NaiveCard<'a> {
     fn new(setup: &'a Setup, packets: &'a [Offered]) -> Self {
         let unit = |bps: u64| Unit { parts_a_cycle: bps.into(), free: 0 };
-        let nt = |&(latency, bps): &(u64, u64)| {
+        let nt = |&(latency, bps, reads_memory): &(u64, u64, bool)| {
             let waiting = VecDeque::new();
-            NaiveNt { latency, unit: unit(bps), waiting, held: 0 }
+            NaiveNt { latency, reads_memory, unit: unit(bps), waiting, held: 0 }
         };
-        let region = |nts: &Vec<(u64, u64)>| {
+        let region = |nts: &Vec<(u64, u64, bool)>| {
             let nts = nts.iter().map(nt).collect();
-            let port = unit(setup.packets_per_second);
+            let port = unit(setup.pace.0.into());
             NaiveRegion { nts, port, turns: VecDeque::new(), bits: 0 }
         };
         Self {
@@ -210,6 +233,7 @@ impl<'a> NaiveCard<'a> {
             owed: BTreeMap::new(),
             ingress: unit(setup.profile.ingress.get()),
             egress: unit(setup.profile.egress.get()),
+            memory: unit(setup.memory_bytes_per_second * 8),
             seen: vec![Seen::default(); packets.len()],
         }
     }
@@ -307,6 +331,7 @@ impl<'a> NaiveCard<'a> {
                 Step::Ask { copy } => self.ask(copy),
                 Step::Come { copy } => self.come(copy),
                 Step::Leave { copy } => self.leave(copy),
+                Step::Answer { copy } => self.goes_on(copy),
                 Step::GiveBack { .. } => unreachable!("none is back in the cycle in which it goes"),
             }
         }
@@ -347,6 +372,7 @@ impl<'a> NaiveCard<'a> {
                 first_since: 0,
                 settled: 0,
                 came: 0,
+                swallowed: 0,
                 joined: *joined || awaited == 0,
             });
             let copy = self.copies.len() - 1;
@@ -448,7 +474,7 @@ impl<'a> NaiveCard<'a> {
         let region = &mut self.regions[usize::from(self.copies[number].region)];
         let begins = region.port.free_cycle().max(self.now);
         let beats = u128::from(beats) * region.port.parts_a_cycle;
-        region.port.begin(begins, beats.max(self.setup.profile.clock_hz.into()));
+        region.port.begin(begins, beats.max(self.setup.pace.1.into()));
         if begins > self.now {
             self.settle(begins, Step::Come { copy: number });
         } else {
@@ -480,18 +506,29 @@ impl<'a> NaiveCard<'a> {
             let copy = &mut self.copies[number];
             let bits = u128::from(self.packets[copy.packet].bytes) * 8;
             nt.unit.begin(self.now, bits * u128::from(self.setup.profile.clock_hz));
-            let (leaves, swallowed) = (self.now + nt.latency, nt.unit.free_cycle());
-            if swallowed > leaves && copy.credits.contains(&slot) {
-                copy.credits.retain(|held| *held != slot);
-                let back = swallowed + self.setup.credit_cycles;
-                self.to_do.push((back, copy.settled, Step::GiveBack { region, slot }));
-            }
+            let leaves = self.now + nt.latency;
+            copy.swallowed = nt.unit.free_cycle();
             self.to_do.push((leaves, copy.settled + 1, Step::Leave { copy: number }));
         }
     }
 
-    /// A copy's head is through the NT.
-    fn leave(&mut self, number: usize) {
+    /// A copy's head is through the NT's pipeline.
+    fn leave(&mut self, copy: usize) {
+        let (region, slot) = (self.copies[copy].region, self.copies[copy].rest[0]);
+        if !self.regions[usize::from(region)].nts[usize::from(slot)].reads_memory {
+            return self.goes_on(copy);
+        }
+        // One access after the other, each of a beat.
+        let begins = self.memory.free_cycle().max(self.now);
+        let profile = &self.setup.profile;
+        self.memory.begin(begins, u128::from(profile.width_bits) * u128::from(profile.clock_hz));
+        let nanos = u128::from(self.setup.memory_nanos) * u128::from(profile.clock_hz);
+        let latency = u64::try_from(nanos.div_ceil(1_000_000_000)).expect("a short time").max(1);
+        self.settle(self.memory.free_cycle() + latency, Step::Answer { copy });
+    }
+
+    /// A copy's head leaves the NT.
+    fn goes_on(&mut self, number: usize) {
         let copy = &mut self.copies[number];
         let slot = copy.rest.remove(0);
         let (region, packet, (_, stage, branch, _)) = (copy.region, copy.packet, copy.way);
@@ -499,9 +536,10 @@ impl<'a> NaiveCard<'a> {
         self.seen[packet].visits.push(visit);
         let returns = copy.credits.contains(&slot);
         copy.credits.retain(|held| *held != slot);
-        let settled = copy.settled;
+        let (settled, swallowed) = (copy.settled, copy.swallowed);
         if returns {
-            let back = self.now + self.setup.credit_cycles;
+            // Not before the NT has the whole packet.
+            let back = self.now.max(swallowed) + self.setup.credit_cycles;
             self.to_do.push((back, settled, Step::GiveBack { region, slot }));
         }
         let copy = &self.copies[number];

@@ -9,27 +9,39 @@
 //!   └──────────────────── lost ─────────────────────────┘
 //! ```
 
+mod booking;
+mod cards;
+mod contents;
+mod contexts;
+mod pages;
 mod regions;
 mod tables;
 
-use snic_domain::{Bitstream, CardId, CardProfile, DagName, RegionId, Timestamp};
-use snic_planner::{Catalogue, Ledger, Plan, Reservation};
-use snic_tables::{CardCounters, Ticket};
+use std::collections::BTreeSet;
 
-use crate::admission::rows_short;
-use crate::epoch::Loop;
-use crate::pages::Pages;
-use crate::protocol::ControlError;
-use crate::records::Placement;
-use crate::rows::{FirstRows, RowPool};
+use snic_domain::{
+    BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, OperationId, RegionId, RegionState,
+    Timestamp,
+};
+use snic_planner::Ledger;
+use snic_tables::{
+    CardCommand, CardCounters, CardSnapshot, ClassifierRow, ProgramFailure, RateLimiterRow, RowKey,
+    Table, Ticket,
+};
+
+use crate::protocol::Settings;
+use crate::records::{CardRecord, Placement, Record, regions_of};
+use crate::rows::{DagColumns, RowPool};
+use crate::tx::Tx;
+
+pub(crate) use booking::Booking;
+pub(crate) use cards::Cards;
+pub(crate) use contents::Environment;
+pub use contexts::StateFigures;
+pub(crate) use contexts::{ContextCommand, Contexts, PlaceTaken};
+pub(crate) use pages::{PageNeed, Pages, PagesInUse, SpaceKey};
 pub(crate) use regions::{LoadEnded, Loading, ObservedContent, Region, Regions};
 pub(crate) use tables::{Committed, Due, Ended, Tables};
-
-use crate::states::States;
-
-/// Why a card is there: reports and commands that name another one are refused at the door, and no card
-/// is ever forgotten.
-pub(crate) const KNOWN: &str = "cards that are not known were refused, and none is forgotten";
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,89 +54,106 @@ pub(crate) enum ConnectionState {
     Ready,
 }
 
-/// What is to be booked on a card.
-#[derive(Debug)]
-pub(crate) struct Booking<'a> {
-    pub name: &'a DagName,
-    pub plan: &'a Plan,
-    /// What the plan takes, and what serves meanwhile has.
-    pub reservation: Reservation,
-    /// A placement whose rows may be given to the plan.
-    pub withdrawn: Option<&'a Placement>,
+/// Whether a card is the one that was known under its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// It is.
+    Same,
+    /// It is, and its save area is another one than it was.
+    OtherSaveArea,
+    /// It has another profile: DAGs were planned for another card.
+    Other,
+}
+
+/// What came of asking a card what it holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Adopted {
+    /// It was asked again since.
+    Stale,
+    /// It is another card than its profile says, for this reason.
+    Wrong(String),
+    /// What it holds is known.
+    Ready,
 }
 
 /// One card.
 #[derive(Debug)]
-pub(crate) struct CardState {
-    pub profile: CardProfile,
-    pub ledger: Ledger,
-    pub connection: ConnectionState,
-    pub regions: Regions,
-    pub rows: RowPool,
+pub(crate) struct CardMachine {
+    id: CardId,
+    profile: CardProfile,
+    connection: ConnectionState,
+    ledger: Ledger,
+    regions: Regions,
+    rows: RowPool,
     /// The spaces of tenants' NTs in its memory.
-    pub pages: Pages,
-    pub tables: Tables,
-    /// As last read.
-    pub counters: CardCounters,
-    /// The loop that keeps it fair and elastic.
-    pub epoch: Loop,
+    pages: Pages,
+    tables: Tables,
     /// What its chains keep.
-    pub states: States,
+    contexts: Contexts,
+    /// As last read.
+    counters: CardCounters,
 }
 
-impl CardState {
+/// What is known of it.
+impl CardMachine {
     pub fn new(id: CardId, profile: CardProfile) -> Self {
+        let tables = Tables::default();
         Self {
-            ledger: Ledger::new(id, profile.clone()),
+            ledger: Ledger::new(id.clone(), profile.clone()),
             regions: Regions::new(profile.regions.len()),
-            profile,
             connection: ConnectionState::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
-            pages: Pages::default(),
-            tables: Tables::default(),
+            pages: Pages::of(&profile, tables.active()),
+            tables,
+            contexts: Contexts::new(id.clone()),
             counters: CardCounters::default(),
-            epoch: Loop::default(),
-            states: States::default(),
+            profile,
+            id,
         }
     }
 
-    /// Books a plan on paper: contents, reservation and table rows, in place of what the DAG held.
-    ///
-    /// # Errors
-    /// Where rows or capacity are short of it; nothing has changed then.
-    pub fn book(
-        &mut self,
-        booking: Booking<'_>,
-        catalogue: &Catalogue,
-    ) -> Result<FirstRows, ControlError> {
-        let Booking { name, plan, reservation, withdrawn } = booking;
-        let mut rows = self.rows.clone();
-        let own = |placement: &&Placement| placement.mapping.card == *self.ledger.card();
-        if let Some(withdrawn) = withdrawn.filter(own) {
-            rows.give(withdrawn);
-        }
-        let first = rows.take(&plan.mapping).map_err(|table| rows_short(table, &plan.mapping))?;
-        let before: Vec<(RegionId, Option<Bitstream>)> = plan
-            .loads
-            .iter()
-            .map(|load| (load.region, self.ledger.content(load.region).cloned()))
-            .collect();
-        let set = plan.loads.iter().try_for_each(|load| {
-            let content = catalogue.bitstream(&load.bitstream);
-            self.ledger.set_content(load.region, content, catalogue).map_err(|e| e.to_string())
-        });
-        let held =
-            set.and_then(|()| self.ledger.hold(name, reservation).map_err(|e| e.to_string()));
-        if let Err(why) = held {
-            for (region, content) in before {
-                self.ledger
-                    .set_content(region, content.as_ref(), catalogue)
-                    .expect("nobody uses a region that was to be loaded");
-            }
-            return Err(ControlError::precondition(name, why));
-        }
-        self.rows = rows;
-        Ok(first)
+    pub const fn profile(&self) -> &CardProfile {
+        &self.profile
+    }
+
+    pub const fn connection(&self) -> &ConnectionState {
+        &self.connection
+    }
+
+    /// Whether what it holds is known.
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.connection, ConnectionState::Ready)
+    }
+
+    /// What is reserved on it.
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The table rows that are free.
+    pub const fn rows(&self) -> &RowPool {
+        &self.rows
+    }
+
+    pub const fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    pub const fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    pub const fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    pub const fn contexts(&self) -> &Contexts {
+        &self.contexts
+    }
+
+    /// Its counters, as last read.
+    pub const fn counters(&self) -> &CardCounters {
+        &self.counters
     }
 
     pub fn region(&self, region: RegionId) -> Option<&Region> {
@@ -135,90 +164,274 @@ impl CardState {
         self.regions.ids()
     }
 
+    /// How a region is, in one word.
+    pub fn region_state(&self, region: RegionId) -> RegionState {
+        self.regions.state(region, self.ledger.is_unused(region))
+    }
+
+    /// Whether every region of a placement holds what it needs.
+    pub fn is_loaded(&self, placement: &Placement) -> bool {
+        placement.mapping.instances().all(|instance| {
+            self.region(instance.region).is_some_and(|region| {
+                region.is_loaded() && region.bitstream() == Some(&instance.bitstream)
+            })
+        })
+    }
+
+    /// How many of a placement's regions hold what they are to hold.
+    pub fn count_loaded(&self, placement: &Placement) -> usize {
+        let regions = regions_of(placement).into_iter();
+        regions.filter(|region| self.region(*region).is_some_and(Region::is_loaded)).count()
+    }
+
+    /// What a packet that waits nowhere takes, where its NTs take `nts`: the core, and another pass for
+    /// each further stage.
+    pub fn latency(&self, placement: &Placement, nts: Cycles) -> Cycles {
+        let passes = placement.mapping.stages.len().saturating_sub(1) as u64;
+        let passes = Cycles::new(self.profile.scheduler_pass.get().saturating_mul(passes));
+        self.profile.core + passes + nts
+    }
+
+    /// Whether any row of a DAG, its pages' rows included, may differ from what the card has.
+    pub fn differs(&self, name: &DagName, keys: impl Iterator<Item = RowKey>) -> bool {
+        self.tables.differs(keys.chain(self.pages.rows_of(name)))
+    }
+
     /// When a wait of this card ends.
     pub fn next_wake_up(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.connection != ConnectionState::Ready {
+        if !self.is_ready() {
             return None;
         }
-        let states = self.states.next_wake_up();
-        let times = self.regions.deadlines().chain(self.tables.next_deadline()).chain(states);
+        let contexts = self.contexts.next_deadline();
+        let times = self.regions.deadlines().chain(self.tables.next_deadline()).chain(contexts);
         times.filter(|&at| at > now).min()
+    }
+
+    /// Every invariant that concerns this card alone, recomputed from scratch; says which is broken.
+    pub fn check(&self) -> Result<(), String> {
+        self.ledger.check().map_err(|broken| broken.to_string())?;
+        self.tables.check()?;
+        for (region, entry) in self.regions.iter() {
+            let content = self.ledger.content(region).map(|content| &content.id);
+            if content != entry.bitstream() {
+                return Err(format!(
+                    "region {region}: the ledger says {content:?}, the record {:?}",
+                    entry.bitstream()
+                ));
+            }
+            if entry.fault().is_some() && !self.ledger.is_unused(region) {
+                return Err(format!("region {region} is faulty and in use"));
+            }
+        }
+        self.pages.check(self.tables.target())?;
+        self.contexts.check(self.profile.save_area)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use snic_planner::{Request, plan};
-
-    use super::*;
-    use crate::fixtures::{catalogue, dag, gbps, name, profile};
-
-    fn card() -> CardState {
-        CardState::new(CardId::new("card0").expect("a label"), profile(4))
+/// Connection.
+impl CardMachine {
+    /// Whether a card that was opened under this id is this one.
+    pub fn identify(&self, profile: &CardProfile) -> Identity {
+        // The save area is no part of any plan.
+        let planned_for = CardProfile { save_area: profile.save_area, ..self.profile.clone() };
+        match planned_for == *profile {
+            false => Identity::Other,
+            true if self.profile.save_area == profile.save_area => Identity::Same,
+            true => Identity::OtherSaveArea,
+        }
     }
 
-    fn planned(card: &CardState, of: &str, nt: &str, bandwidth: u64) -> Plan {
-        let (name, dag) = (name(of), dag(nt, gbps(bandwidth)));
-        let request = Request { name: &name, dag: &dag, previous: None };
-        plan(&card.ledger, &catalogue(), &request).expect("there is room")
+    /// Its save area is another one than it was.
+    pub fn set_save_area(&mut self, tx: &mut Tx, profile: CardProfile) {
+        self.profile.save_area = profile.save_area;
+        tx.put(Record::Card(self.id.clone(), CardRecord { profile }));
     }
 
-    fn book(card: &mut CardState, of: &str, plan: &Plan) -> Result<FirstRows, ControlError> {
-        let (name, reservation) = (name(of), plan.reservation.clone());
-        let booking = Booking { name: &name, plan, reservation, withdrawn: None };
-        card.book(booking, &catalogue())
+    /// Asks it what it holds; until it answers nothing else is asked.
+    pub fn read_back(&mut self, tx: &mut Tx, ticket: Ticket) {
+        self.forget();
+        self.connection = ConnectionState::Adopting(ticket);
+        tx.card(self.id.clone(), CardCommand::ReadBack { ticket });
     }
 
-    /// Books a plan that does not fit (any more): everything is as it was then.
-    fn is_refused_whole(card: &mut CardState, of: &str, plan: &Plan) -> ControlError {
-        let before = (card.ledger.clone(), card.rows.clone());
-        let error = book(card, of, plan).expect_err("it does not fit");
-        assert_eq!(before, (card.ledger.clone(), card.rows.clone()));
-        error
+    /// It does not answer.
+    pub fn lose(&mut self, reason: String) {
+        self.forget();
+        self.connection = ConnectionState::Absent(reason);
     }
 
-    #[test]
-    fn what_is_overbooked_leaves_contents_reservations_and_rows() {
-        let mut card = card();
-        let late = planned(&card, "late", "lb", 30);
-        assert_eq!(late.loads.len(), 3, "it changes the contents of regions");
-        let first = planned(&card, "first", "aes", 20);
-        book(&mut card, "first", &first).expect("there is room");
-        // The regions of `late` have another content by now, or what it loads is not enough.
-        is_refused_whole(&mut card, "late", &late);
-        let mut wide = planned(&card, "wide", "lb", 20);
-        wide.reservation = wide.reservation.max(&first.reservation);
-        is_refused_whole(&mut card, "wide", &wide);
+    /// Forgets what was known of it and what was under way.
+    fn forget(&mut self) {
+        self.tables.forget();
+        self.regions.forget();
+        self.contexts.forget();
     }
 
-    #[test]
-    fn what_has_no_rows_leaves_contents_and_reservations() {
-        let mut card = card();
-        let plan = planned(&card, "new", "lb", 30);
-        while card.rows.take(&plan.mapping).is_ok() {}
-        let error = is_refused_whole(&mut card, "new", &plan);
-        assert!(matches!(error, ControlError::Refused(_)), "{error:?}");
+    /// It said what it holds: the target tables begin empty, and contents and contexts are as they
+    /// are. What should be in the tables is written next, then [`CardMachine::compare_tables`] is due.
+    pub fn adopt(&mut self, ticket: Ticket, snapshot: &CardSnapshot) -> Adopted {
+        if self.connection != ConnectionState::Adopting(ticket) {
+            return Adopted::Stale;
+        }
+        if snapshot.idcode != self.profile.idcode || snapshot.regions.len() != self.regions.len() {
+            return Adopted::Wrong(format!(
+                "the card has IDCODE {:#010x} and {} regions; its profile says {:#010x} and {}",
+                snapshot.idcode,
+                snapshot.regions.len(),
+                self.profile.idcode,
+                self.regions.len()
+            ));
+        }
+        self.connection = ConnectionState::Ready;
+        self.tables.adopt(snapshot.version, snapshot.tables.clone());
+        self.regions.adopt(&snapshot.regions);
+        self.contexts.adopt(snapshot.boot_id);
+        Adopted::Ready
     }
 
-    #[test]
-    fn rows_of_what_is_withdrawn_are_given_to_what_replaces_it() {
-        let mut card = card();
-        let plan = planned(&card, "new", "lb", 30);
-        let rows = book(&mut card, "new", &plan).expect("there is room");
-        while card.rows.take(&plan.mapping).is_ok() {}
-        let placement = Placement {
-            serial: 1,
-            generation: 1,
-            spec: dag("lb", gbps(30)).spec().clone(),
-            burst: None,
-            mapping: plan.mapping.clone(),
-            stage_row: rows.stage,
-            chain_row: rows.chain,
-            instance_row: rows.instance,
-        };
-        let (name, reservation) = (name("new"), plan.reservation.clone());
-        let booking =
-            Booking { name: &name, plan: &plan, reservation, withdrawn: Some(&placement) };
-        assert_eq!(card.book(booking, &catalogue()), Ok(rows));
+    /// It said its counters; gives those before.
+    pub fn count(&mut self, counters: CardCounters) -> CardCounters {
+        std::mem::replace(&mut self.counters, counters)
     }
+}
+
+/// What its tables are to hold.
+impl CardMachine {
+    /// A DAG gets the pages that it needs, and gives those back that it does not need any more.
+    ///
+    /// # Errors
+    /// Pages are not free yet; nothing has changed then, and [`CardMachine::take_waiting`] tells of
+    /// the DAG when it is time to try again.
+    pub fn hold_pages(
+        &mut self,
+        name: &DagName,
+        needs: &BTreeSet<PageNeed>,
+    ) -> Result<(), PagesInUse> {
+        self.pages.hold(&mut self.tables, name, needs)
+    }
+
+    /// A DAG needs no pages any more.
+    pub fn let_go_of_pages(&mut self, name: &DagName) {
+        self.pages.let_go(&mut self.tables, name, &BTreeSet::new());
+    }
+
+    /// A commit is done: the DAGs that wait for pages which may be free now.
+    pub fn take_waiting(&mut self) -> BTreeSet<DagName> {
+        self.pages.take_waiting()
+    }
+
+    /// The rows of a DAG's placement are to be in the tables.
+    pub fn put_dag(&mut self, name: &DagName, columns: &DagColumns, placement: &Placement) {
+        self.tables.put_dag(name, columns, placement);
+    }
+
+    /// The rows of a DAG's placement are not to be in the tables.
+    pub fn clear_dag(&mut self, name: &DagName, uid: DagUid, placement: &Placement) {
+        self.tables.clear_dag(name, uid, placement);
+    }
+
+    /// A DAG has to be told of with the next commit, though its rows may be as they were.
+    pub fn touch(&mut self, name: &DagName) {
+        self.tables.touch(name);
+    }
+
+    /// What a DAG's token bucket is to say.
+    pub fn put_bucket(&mut self, row: u16, bucket: &RateLimiterRow) {
+        self.tables.put(row, bucket);
+    }
+
+    /// A rule of the classifier is to be in the tables.
+    pub fn put_rule(&mut self, row: u16, rule: &ClassifierRow) {
+        self.tables.put(row, rule);
+    }
+
+    /// A row of the classifier is to be empty.
+    pub fn clear_rule(&mut self, row: u16) {
+        self.tables.clear([RowKey { table: Table::Classifier, row }]);
+    }
+
+    /// An operation ends when the card has no row any more that the target has not.
+    pub fn wait_for_removal(&mut self, operation: OperationId) {
+        self.tables.wait_for_removal(operation);
+    }
+
+    /// After [`CardMachine::adopt`]: the pages that the card's tables name are taken up as they are.
+    pub fn adopt_pages(&mut self) {
+        self.pages = Pages::of(&self.profile, self.tables.active());
+    }
+
+    /// After [`CardMachine::adopt`]: nothing that is right already is written again.
+    pub fn compare_tables(&mut self) {
+        self.tables.compare();
+    }
+
+    /// Begins a commit of all that differs, if none is under way and it is time for it. `serial_of`
+    /// says which placement of a DAG the target has.
+    pub fn begin_commit(
+        &mut self,
+        now: Timestamp,
+        new_ticket: impl FnOnce() -> Ticket,
+        serial_of: impl Fn(&DagName) -> Option<u64>,
+    ) -> Due {
+        self.tables.begin(now, new_ticket, serial_of)
+    }
+
+    /// It answered to a commit.
+    pub fn commit_ended(
+        &mut self,
+        now: Timestamp,
+        ticket: Ticket,
+        result: Result<u32, ProgramFailure>,
+        settings: &Settings,
+    ) -> Ended {
+        self.tables.ended(now, ticket, result, |failures| settings.wait(failures))
+    }
+}
+
+/// What its chains keep.
+impl CardMachine {
+    /// The contexts of its chains, to be changed by their own verbs. Who changes which contexts are
+    /// where calls [`CardMachine::refresh_kept`] after it.
+    pub const fn contexts_mut(&mut self) -> &mut Contexts {
+        &mut self.contexts
+    }
+
+    /// Tells the ledger whether a region must stay what it is, for what is kept in it has nowhere to
+    /// go; says whether it need not any more.
+    pub fn refresh_kept(
+        &mut self,
+        region: RegionId,
+        length_of: impl Fn(&BitstreamId) -> u32,
+    ) -> Kept {
+        let kept = self.contexts.must_stay(region, self.profile.save_area, length_of);
+        let before = self.ledger.is_kept(region);
+        self.ledger.set_kept(region, kept);
+        if before && !kept { Kept::NoMore } else { Kept::AsBefore }
+    }
+
+    /// Forgets what was to be erased in regions that hold something else by now.
+    pub fn settle_departed(&mut self, tx: &mut Tx) {
+        self.contexts.settle_departed(tx, &self.regions);
+    }
+
+    /// Has the wrapper of a region do something with a context.
+    pub fn begin_step(
+        &mut self,
+        tx: &mut Tx,
+        ticket: Ticket,
+        region: RegionId,
+        command: ContextCommand,
+    ) {
+        let order = self.contexts.begin(ticket, region, command);
+        tx.card(self.id.clone(), CardCommand::State { ticket, region, order });
+    }
+}
+
+/// Whether a region must stay what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It must and did not, or nothing has changed.
+    AsBefore,
+    /// It need not any more: it may be planned with again.
+    NoMore,
 }

@@ -354,7 +354,7 @@ impl Regions {
 
     /// How a region is, in one word.
     pub fn state(&self, region: RegionId, is_unused: bool) -> RegionState {
-        let Some(entry) = self.get(region) else { return RegionState::Unknown };
+        let entry = self.get(region).expect("a caller's region was looked up before");
         match entry {
             _ if entry.record.faulty.is_some() => RegionState::Faulty,
             _ if self.is_loading(region) => RegionState::Reconfiguring,

@@ -1,317 +1,248 @@
 //! DAGs: what each one asks for, where it is, and which of its placements the card serves.
 //!
-//! [`Place`] says where a DAG is placed and where it is going; beside it stand two serials: of the
-//! placement whose rows the target tables hold, and of the one whose rows the card, read back, holds.
-//! A DAG is ready when both are the desired one's.
+//! [`Place`](place::Place) says where a DAG is placed and where it is going; beside it stand two serials:
+//! of the placement whose rows the target tables hold, and of the one whose rows the card, read back,
+//! holds. A DAG is ready when both are the desired one's.
 
-mod commands;
+mod entry;
 mod place;
+mod uids;
 
-use snic_domain::{
-    Bandwidth, CardId, Condition, DagName, DagSpec, DagUid, Explanation, OperationId, Refusal,
-    Timestamp,
-};
+#[cfg(test)]
+mod tests;
 
-use place::Place;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use crate::epoch::Meter;
-use crate::records::{DagRecord, Placement};
+use snic_domain::{CardId, DagId, DagName, DagUid, Explanation, TenantId};
 
-/// A placement that a DAG has no more: its rows and its reservation are to be given back.
-#[derive(Debug)]
-pub(crate) struct Left {
-    pub placement: Placement,
-    /// The target tables still have its rows.
-    pub in_target: bool,
+use crate::protocol::Change;
+use crate::records::{DagRecord, InvalidRecord, Key, Record};
+use crate::tx::Tx;
+
+pub(crate) use entry::{DagEntry, Left};
+use uids::Uids;
+
+/// All DAGs, and which of them have to be looked at again.
+#[derive(Debug, Default)]
+pub(crate) struct Dags {
+    entries: BTreeMap<DagName, DagEntry>,
+    uids: Uids,
+    /// DAGs whose rows or status may have to change.
+    touched: BTreeSet<DagName>,
+    /// DAGs without a place, to be tried again when something was freed.
+    unscheduled: BTreeSet<DagName>,
 }
 
-/// A DAG with what is known of it at run time.
-#[derive(Debug, Clone)]
-pub(crate) struct DagEntry {
-    name: DagName,
-    uid: DagUid,
-    spec: DagSpec,
-    generation: u64,
-    place: Place,
-    created: Timestamp,
-    updated: Timestamp,
-    /// Serial of the placement whose rows the target tables hold.
-    target: Option<u64>,
-    /// Serial of the placement whose rows the card's tables hold, as read back.
-    active: Option<u64>,
-    /// The generation that those rows are of; zero where there are none.
-    observed: u64,
-    /// Since when no rows lead it anywhere, for its state is moved.
-    stopped: Option<Timestamp>,
-    /// The operation that waits for it; its own record says for which DAG.
-    pub operation: Option<OperationId>,
-    pub explanation: Option<Explanation>,
-    pub conditions: Vec<Condition>,
-    /// Its traffic.
-    pub meter: Meter,
-}
-
-impl DagEntry {
-    /// A new DAG, nowhere yet.
-    pub fn new(name: DagName, uid: DagUid, spec: DagSpec, now: Timestamp) -> Self {
-        let (placement, previous) = (None, None);
-        let (created, updated, generation) = (now, now, 1);
-        let record =
-            DagRecord { name, uid, spec, generation, placement, previous, created, updated };
-        Self::restore(record, None)
+impl Dags {
+    /// A row of the DAG table was given out before, as the store has it.
+    ///
+    /// # Errors
+    /// There is no such row.
+    pub fn restore_uid(&mut self, row: u16, incarnation: u32) -> Result<(), InvalidRecord> {
+        self.uids.restore(row, incarnation)
     }
 
-    /// From the store; which rows the card has is not known.
-    pub fn restore(record: DagRecord, explanation: Option<Explanation>) -> Self {
-        Self {
-            name: record.name,
-            uid: record.uid,
-            spec: record.spec,
-            generation: record.generation,
-            place: Place::stored(record.placement, record.previous),
-            created: record.created,
-            updated: record.updated,
-            target: None,
-            active: None,
-            observed: 0,
-            stopped: None,
-            operation: None,
-            explanation,
-            conditions: Vec::new(),
-            meter: Meter::default(),
+    /// A DAG, as the store has it.
+    ///
+    /// # Errors
+    /// Its spec is no DAG.
+    pub fn restore(
+        &mut self,
+        record: DagRecord,
+        explanation: Option<Explanation>,
+    ) -> Result<&DagEntry, InvalidRecord> {
+        let name = record.name.clone();
+        snic_domain::Dag::new(record.spec.clone()).map_err(|error| {
+            InvalidRecord::contradiction(Key::Dag(name.clone()), error.to_string())
+        })?;
+        self.uids.restore_taken(record.uid);
+        if record.placement.is_none() {
+            self.unscheduled.insert(name.clone());
         }
+        self.touched.insert(name.clone());
+        let entry = DagEntry::restore(record, explanation);
+        Ok(self.entries.entry(name).insert_entry(entry).into_mut())
     }
 
-    /// What is stored of it.
-    pub fn record(&self) -> DagRecord {
-        DagRecord {
-            name: self.name.clone(),
-            uid: self.uid,
-            spec: self.spec.clone(),
-            generation: self.generation,
-            placement: self.place.desired().cloned(),
-            previous: self.place.previous().cloned(),
-            created: self.created,
-            updated: self.updated,
-        }
+    /// The UID that the next DAG gets, if a row is free.
+    pub fn next_uid(&self) -> Option<DagUid> {
+        self.uids.peek()
     }
 
-    pub const fn name(&self) -> &DagName {
-        &self.name
+    /// A new DAG, with the UID that is next.
+    pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
+        let uid = entry.uid();
+        self.uids.take(uid);
+        tx.put(Record::Uid(uid.row(), uid.incarnation()));
+        let before = self.entries.insert(entry.name().clone(), entry);
+        assert!(before.is_none(), "a name that is taken was refused");
     }
 
-    /// What packets carry.
-    pub const fn uid(&self) -> DagUid {
-        self.uid
+    /// A DAG goes; its UID's row is free.
+    pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
+        let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
+        self.uids.give(entry.uid());
+        self.unscheduled.remove(name);
+        self.touched.remove(name);
+        tx.delete(Key::Dag(name.clone()));
+        tx.delete(Key::Explanation(name.clone()));
+        entry
     }
 
-    /// What is asked for now.
-    pub const fn spec(&self) -> &DagSpec {
-        &self.spec
+    /// A DAG that a caller named, if there is one.
+    pub fn get(&self, name: &DagName) -> Option<&DagEntry> {
+        self.entries.get(name)
     }
 
-    /// Counts changes of the spec.
-    pub const fn generation(&self) -> u64 {
-        self.generation
+    /// A DAG that a caller named, if there is one.
+    pub fn get_mut(&mut self, name: &DagName) -> Option<&mut DagEntry> {
+        self.entries.get_mut(name)
     }
 
-    /// The generation that the card serves; zero where it serves none.
-    pub const fn observed_generation(&self) -> u64 {
-        self.observed
+    /// A DAG that is known to exist.
+    pub fn known(&self, name: &DagName) -> &DagEntry {
+        self.entries.get(name).expect(KNOWN)
     }
 
-    pub const fn created(&self) -> Timestamp {
-        self.created
+    /// A DAG that is known to exist.
+    pub fn known_mut(&mut self, name: &DagName) -> &mut DagEntry {
+        self.entries.get_mut(name).expect(KNOWN)
     }
 
-    pub const fn updated(&self) -> Timestamp {
-        self.updated
+    pub fn contains(&self, name: &DagName) -> bool {
+        self.entries.contains_key(name)
     }
 
-    /// The next generation of it; gives what was asked for before.
-    pub fn change_spec(&mut self, spec: DagSpec, now: Timestamp) -> DagSpec {
-        self.generation += 1;
-        self.updated = now;
-        std::mem::replace(&mut self.spec, spec)
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
-    /// The desired placement, if one is known.
-    pub const fn desired(&self) -> Option<&Placement> {
-        self.place.desired()
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &DagEntry> {
+        self.entries.values()
     }
 
-    /// The placement that it leaves, which serves until the card has another one.
-    pub const fn previous(&self) -> Option<&Placement> {
-        self.place.previous()
+    /// All of them, by name.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut DagEntry> {
+        self.entries.values_mut()
     }
 
-    /// Its placements: the desired one first.
-    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
-        self.place.placements()
+    /// The DAGs of a tenant, by id. Time O(log DAGs + its DAGs).
+    pub fn of_tenant<'a>(&'a self, id: &'a TenantId) -> impl Iterator<Item = &'a DagEntry> {
+        let range = self.entries.range(first_of(id)..);
+        range.take_while(move |(name, _)| name.tenant == *id).map(|(_, entry)| entry)
     }
 
-    /// The placement with this serial.
-    pub fn placement(&self, serial: u64) -> Option<&Placement> {
-        self.place.placement(serial)
+    /// The DAGs on a card, by name. Time O(DAGs).
+    pub fn on_card<'a>(&'a self, id: &'a CardId) -> impl Iterator<Item = &'a DagEntry> {
+        self.iter().filter(move |entry| entry.card() == Some(id))
     }
 
-    /// The card it is on, or is to be on.
-    pub fn card(&self) -> Option<&CardId> {
-        self.place.card()
+    /// The DAGs on a card, by name. Time O(DAGs).
+    pub fn on_card_mut<'a>(&'a mut self, id: &'a CardId) -> impl Iterator<Item = &'a mut DagEntry> {
+        self.iter_mut().filter(move |entry| entry.card() == Some(id))
     }
 
-    /// Why it has no place, where that is known.
-    pub const fn why_unplaced(&self) -> Option<&Refusal> {
-        self.place.why()
-    }
-
-    /// The placement that serves until one that replaces the desired one does.
-    pub fn serves_meanwhile(&self) -> Option<&Placement> {
-        let serves = |placement: &&Placement| self.active == Some(placement.serial);
-        self.previous().or(self.desired().filter(serves))
-    }
-
-    /// The desired placement, where one that replaces it takes its room at once: it never served, or
-    /// another one does meanwhile.
-    pub fn gives_way(&self) -> Option<&Placement> {
-        let serves = |placement: &&Placement| self.active == Some(placement.serial);
-        self.desired().filter(|placement| self.previous().is_some() || !serves(placement))
-    }
-
-    /// The serial of the next placement.
-    pub fn next_serial(&self) -> u64 {
-        let known = self.placements().map(|placement| placement.serial).chain(self.active);
-        known.max().unwrap_or(0) + 1
-    }
-
-    /// It gets a place; what is there serves until the card has the new one.
-    pub fn begin(&mut self, next: Placement) {
-        self.place.begin(next);
-    }
-
-    /// The card has the desired placement: gives what served until now.
-    pub fn arrived(&mut self) -> Option<Left> {
-        debug_assert!(self.is_ready(), "{}: what arrives is what the card has", self.name);
-        let placement = self.place.arrived()?;
-        Some(self.left(placement))
-    }
-
-    /// Nothing is desired any more; what serves meanwhile stays.
-    pub fn withdraw(&mut self) -> Option<Left> {
-        let placement = self.place.withdraw()?;
-        Some(self.left(placement))
-    }
-
-    /// What serves meanwhile serves no more.
-    pub fn leave(&mut self) -> Option<Left> {
-        let placement = self.place.leave()?;
-        Some(self.left(placement))
-    }
-
-    /// What serves is desired again, as a placement of the generation of now; what was desired
-    /// instead must have been withdrawn.
-    pub fn abort(&mut self) {
-        let next = self.place.abort(self.generation);
-        debug_assert!(next.is_none(), "{}: rows and reservation are lost", self.name);
-    }
-
-    /// A place was looked for and not found.
-    pub fn refused(&mut self, why: Option<Refusal>) {
-        self.place.refused(why);
-    }
-
-    fn left(&mut self, placement: Placement) -> Left {
-        let in_target = self.target.take_if(|target| *target == placement.serial).is_some();
-        Left { placement, in_target }
-    }
-
-    /// How it would be with a placement, on a card that does not know of it.
-    pub fn planned_at(mut self, placement: Placement) -> Self {
-        self.place = Place::stored(Some(placement), None);
-        self.conditions.clear();
-        self.forget_rows();
-        self
-    }
-
-    /// The placement whose rows the target tables hold.
-    pub fn targeted(&self) -> Option<&Placement> {
-        let serial = self.target?;
-        let placement = self.placement(serial);
-        debug_assert!(placement.is_some(), "{}: placement {serial} is gone", self.name);
-        placement
-    }
-
-    /// Serial of the placement whose rows the target tables hold.
-    pub const fn target(&self) -> Option<u64> {
-        self.target
-    }
-
-    /// The target tables hold the rows of this placement from now on.
-    pub fn set_target(&mut self, serial: Option<u64>) {
-        debug_assert!(
-            serial.is_none_or(|serial| self.placement(serial).is_some()),
-            "{}: rows of placement {serial:?}, which it has not",
-            self.name
-        );
-        self.target = serial;
-    }
-
-    /// Serial of the placement whose rows the card's tables hold, as read back.
-    pub const fn active(&self) -> Option<u64> {
-        self.active
-    }
-
-    /// The card's tables, as read back, hold the rows of this placement; gives since when the DAG was
-    /// stopped, if it was and is no more.
-    pub fn set_active(&mut self, serial: Option<u64>) -> Option<Timestamp> {
-        self.active = serial;
-        let placement = serial.and_then(|serial| self.placement(serial));
-        self.observed = placement.map_or(0, |placement| placement.generation);
-        self.stopped.take_if(|_| serial.is_some())
-    }
-
-    /// No rows lead it anywhere from now on, until its state has been moved.
-    pub fn stop(&mut self, now: Timestamp) {
-        self.stopped = Some(now);
-    }
-
-    /// Which rows the tables hold is not known any more.
-    pub fn forget_rows(&mut self) {
-        self.target = None;
-        self.active = None;
-        self.observed = 0;
-    }
-
-    /// Whether it is at rest: what is desired is what serves, and nothing is under way.
-    pub fn is_at_rest(&self) -> bool {
-        self.previous().is_none() && self.operation.is_none() && self.is_ready()
-    }
-
-    /// The placement that tells how the DAG is: while another one of the same generation is on its
-    /// way, the one that serves.
-    pub fn shown(&self) -> Option<&Placement> {
-        let serves = |p: &&Placement| {
-            self.active == Some(p.serial)
-                && self.target == self.active
-                && p.generation == self.generation
+    /// The DAGs behind this one, of one tenant or of all, by name. Time O(log DAGs) before the first.
+    pub fn after(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<&DagName>,
+    ) -> impl Iterator<Item = &DagEntry> {
+        let first = tenant.map(first_of);
+        let start = match (after, &first) {
+            (Some(after), Some(first)) if after < first => Bound::Included(first),
+            (Some(after), _) => Bound::Excluded(after),
+            (None, Some(first)) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
         };
-        self.previous().filter(serves).or(self.desired())
+        let range = self.entries.range::<DagName, _>((start, Bound::Unbounded));
+        range
+            .take_while(move |(name, _)| tenant.is_none_or(|tenant| name.tenant == *tenant))
+            .map(|(_, entry)| entry)
     }
 
-    /// What its token bucket lets in where so much was promised.
-    pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
-        self.meter.rate.unwrap_or(promised).max(promised)
+    /// The rows or the status of a DAG may have to change.
+    pub fn touch(&mut self, name: &DagName) {
+        self.touched.insert(name.clone());
     }
 
-    /// Whether the card, read back, serves the spec that is asked for now.
-    pub fn is_served(&self) -> bool {
-        let shown = self.shown().map(|p| p.serial);
-        shown.is_some() && shown == self.active && shown == self.target
+    /// The rows or the status of these DAGs may have to change.
+    pub fn touch_all(&mut self, mut names: BTreeSet<DagName>) {
+        self.touched.append(&mut names);
     }
 
-    /// Whether the card, read back, has the placement that is wanted now.
-    pub fn is_ready(&self) -> bool {
-        let desired = self.desired().map(|p| p.serial);
-        desired.is_some() && desired == self.active && desired == self.target
+    /// The rows or the status of the DAGs on a card may have to change.
+    pub fn touch_card(&mut self, id: &CardId) {
+        let Self { entries, touched, .. } = self;
+        let on_card = entries.values().filter(|entry| entry.card() == Some(id));
+        touched.extend(on_card.map(|entry| entry.name().clone()));
     }
+
+    /// The next DAG whose rows or status may have to change.
+    pub fn pop_touched(&mut self) -> Option<DagName> {
+        self.touched.pop_first()
+    }
+
+    /// Whether there is none.
+    pub fn is_settled(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// A DAG has no place, and is to be tried again when something was freed.
+    pub fn set_unscheduled(&mut self, name: &DagName) {
+        self.unscheduled.insert(name.clone());
+    }
+
+    /// A DAG has a place, or goes.
+    pub fn set_scheduled(&mut self, name: &DagName) {
+        self.unscheduled.remove(name);
+    }
+
+    /// The DAGs that have no place, by name.
+    pub fn unscheduled(&self) -> impl Iterator<Item = &DagEntry> {
+        self.unscheduled.iter().map(|name| self.known(name))
+    }
+
+    /// Stores a DAG as it is.
+    pub fn store(&self, tx: &mut Tx, name: &DagName) {
+        tx.put(Record::Dag(Box::new(self.known(name).record())));
+    }
+
+    /// Tells those who watch that a DAG has changed.
+    pub fn emit(&self, tx: &mut Tx, name: &DagName) {
+        tx.emit(Change::Dag(name.clone(), self.known(name).uid()));
+    }
+
+    /// Every invariant that concerns DAGs alone, recomputed from scratch; says which is broken.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, entry) in &self.entries {
+            if entry.desired().is_none() && !self.unscheduled.contains(name) {
+                return Err(format!("{name}: it has no place and does not wait for one"));
+            }
+            if self.uids.is_free(entry.uid()) {
+                return Err(format!("{name}: its UID's row is free"));
+            }
+            if let Some(serial) = entry.target()
+                && entry.placement(serial).is_none()
+            {
+                return Err(format!("{name}: its rows are of placement {serial}, which is gone"));
+            }
+        }
+        let mut waiting = self.unscheduled.iter().chain(&self.touched);
+        match waiting.find(|name| !self.contains(name)) {
+            Some(name) => Err(format!("{name} is gone and is to be looked at")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a DAG is there: requests that name another one were refused, and what goes with a DAG is gone
+/// before it is.
+const KNOWN: &str = "a name that no DAG has was refused";
+
+/// The name before those of all DAGs of a tenant.
+fn first_of(tenant: &TenantId) -> DagName {
+    DagName { tenant: tenant.clone(), dag: DagId::new("a").expect("the smallest label") }
 }

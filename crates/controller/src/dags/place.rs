@@ -14,7 +14,7 @@
 //! `Stranded` when what it was moving to is gone and nothing else was found: the old placement serves on.
 //! The store has a placement as a pair, the desired one and the one before; see [`Place::stored`].
 
-use snic_domain::{CardId, Refusal};
+use snic_domain::{CardId, Infeasible};
 
 use crate::records::Placement;
 
@@ -22,7 +22,7 @@ use crate::records::Placement;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Place {
     /// Nowhere. If one was looked for, why none was found.
-    Unplaced(Option<Refusal>),
+    Unplaced(Option<Infeasible>),
     /// There, or to be there: the card may not have it yet.
     At(Placement),
     /// On its way from one to the other.
@@ -37,7 +37,7 @@ pub(crate) enum Place {
         /// Serves what was desired before.
         serving: Placement,
         /// If a place was looked for, why none was found.
-        why: Option<Refusal>,
+        why: Option<Infeasible>,
     },
 }
 
@@ -90,7 +90,7 @@ impl Place {
     }
 
     /// Why no place was found.
-    pub const fn why(&self) -> Option<&Refusal> {
+    pub const fn why(&self) -> Option<&Infeasible> {
         match self {
             Self::Unplaced(why) | Self::Stranded { why, .. } => why.as_ref(),
             Self::At(_) | Self::Moving { .. } => None,
@@ -180,7 +180,7 @@ impl Place {
     }
 
     /// A place was looked for and not found.
-    pub fn refused(&mut self, refusal: Option<Refusal>) {
+    pub fn refused(&mut self, refusal: Option<Infeasible>) {
         match self {
             Self::Unplaced(why) | Self::Stranded { why, .. } => *why = refusal,
             Self::At(_) | Self::Moving { .. } => {

@@ -168,7 +168,9 @@ impl Engine {
 
     /// Rates by the fluid limit of DRFQ, and what they leave.
     fn time(&mut self, scheme: Scheme) {
-        let Ok(rates) = self.solver.solve(&self.demands) else { return };
+        let Ok(rates) = self.solver.solve(&self.demands) else {
+            return; // Amounts far over what a card has: all keep the rates of the step before.
+        };
         self.outcome.rates.clone_from(&rates.rates);
         self.outcome.guaranteed = rates.guaranteed;
         let limit = |limit: &Limit| match limit {

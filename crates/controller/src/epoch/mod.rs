@@ -14,22 +14,17 @@
 //! What was promised is held by reservation, always; the loop moves only what is beyond. So no
 //! decision of it can take from anybody what admission gave.
 
+mod card_loop;
 mod engine;
-mod meter;
-mod reference;
 mod room;
-mod run;
-mod scaling;
 mod space;
-mod spare;
 mod topology;
 mod view;
 
+pub use card_loop::LoopFigures;
+pub(crate) use card_loop::{Answered, Flows, Loop, Loops, Reading, of_engine};
 pub use engine::{
     AREA_UNITS, Engine, Flow, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
-pub(crate) use meter::Meter;
-pub use reference::reference_step;
-pub(crate) use run::Loop;
-pub use run::LoopFigures;
+pub(crate) use topology::OnCard;
 pub use view::{DagFairness, FairnessPoint, FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter};

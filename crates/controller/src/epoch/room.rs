@@ -45,7 +45,7 @@ impl Use {
 
 /// What is left for one flow, in bits per second; `u64::MAX` where nothing limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct Slack {
     /// Of the narrowest slot.
     pub slots: u64,
     /// Of the narrowest resource if all who pass it take an equal part.
@@ -265,7 +265,7 @@ impl Room {
     }
 
     /// What is left for each flow, in their order.
-    pub fn left(&mut self) -> impl Iterator<Item = Left> {
+    pub fn left(&mut self) -> impl Iterator<Item = Slack> {
         let Self { passage, left, rates, least, slots, .. } = self;
         let common = || passage.common.iter().map(|k| *k as usize);
         let common_slots = common().filter(|k| *k < SLOTS).map(|k| left[k][0]).min();
@@ -293,7 +293,7 @@ impl Room {
                 }
             }
         }
-        slots.iter().zip(&*least).map(|(slots, part)| Left { slots: *slots, part: *part })
+        slots.iter().zip(&*least).map(|(slots, part)| Slack { slots: *slots, part: *part })
     }
 }
 

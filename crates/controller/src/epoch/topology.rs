@@ -8,10 +8,10 @@ use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 
 use super::engine::{AREA_UNITS, Flow, SLOTS, TenantShape, Topology, area_per_bps};
-use crate::card::CardState;
-use crate::dags::DagEntry;
+use crate::card::CardMachine;
+use crate::dags::{DagEntry, Dags};
 use crate::records::Placement;
-use crate::state::Controller;
+use crate::registry::Registry;
 
 const INGRESS: usize = SLOTS;
 const EGRESS: usize = SLOTS + 1;
@@ -40,7 +40,8 @@ pub(super) fn resource_name(resource: usize) -> String {
 }
 
 /// What is on a card, with the names of tenants and DAGs in their order.
-pub(super) struct Named {
+#[derive(Debug)]
+pub(crate) struct Named {
     pub topology: Topology,
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
@@ -48,14 +49,22 @@ pub(super) struct Named {
     pub units: Vec<Bandwidth>,
 }
 
-impl Controller {
-    /// What is, or is about to be, in a card's tables. Time O(DAGs × NTs).
-    pub(super) fn topology(&self, id: &CardId) -> Option<Named> {
-        let card = self.cards.get(id)?;
+/// What a topology is made from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnCard<'a> {
+    pub id: &'a CardId,
+    pub card: &'a CardMachine,
+    pub registry: &'a Registry,
+}
+
+impl OnCard<'_> {
+    /// What is, or is about to be, in the card's tables. Time O(DAGs × NTs).
+    pub fn topology(&self, dags: &Dags) -> Named {
+        let profile = self.card.profile();
         let mut named = Named {
             topology: Topology {
-                capacities: self.capacities(card),
-                memory: card.profile.memory.get() / PAGE_SIZE.get(),
+                capacities: self.capacities(),
+                memory: profile.memory.get() / PAGE_SIZE.get(),
                 ..Topology::default()
             },
             tenants: Vec::new(),
@@ -63,24 +72,22 @@ impl Controller {
             units: Vec::new(),
         };
         // DAGs come by name, so the DAGs of a tenant follow each other.
-        for (name, entry) in &self.dags {
-            let Some(placement) = entry.targeted() else {
-                continue;
+        for entry in dags.iter() {
+            let served = entry.targeted().filter(|placement| placement.mapping.card == *self.id);
+            let Some(placement) = served else {
+                continue; // It is not in the tables, or in another card's.
             };
-            if placement.mapping.card != *id {
-                continue;
-            }
+            let name = entry.name();
             if named.tenants.last() != Some(&name.tenant) {
                 named.tenants.push(name.tenant.clone());
                 named.topology.tenants.push(self.tenant_shape(&name.tenant));
             }
             let tenant = u32::try_from(named.tenants.len() - 1).unwrap_or(u32::MAX);
-            let flow = self.flow(card, entry, placement, tenant);
-            named.topology.flows.push(flow);
+            named.topology.flows.push(self.flow(entry, placement, tenant));
             named.dags.push(name.clone());
             named.units.push(self.unit(entry));
         }
-        Some(named)
+        named
     }
 
     fn tenant_shape(&self, id: &TenantId) -> TenantShape {
@@ -91,22 +98,22 @@ impl Controller {
         }
     }
 
-    fn capacities(&self, card: &CardState) -> Vec<u64> {
+    fn capacities(&self) -> Vec<u64> {
         let mut capacities = vec![0; RESOURCES];
-        for region in card.region_ids().take(REGIONS_MAX) {
-            let nts = card.ledger.content(region).map_or(&[][..], |content| &content.nts);
+        for region in self.card.region_ids().take(REGIONS_MAX) {
+            let nts = self.card.ledger().content(region).map_or(&[][..], |content| &content.nts);
             for (number, nt) in (0..).map(Slot).zip(nts).take(CHAIN_SLOTS_MAX) {
                 let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
                 capacities[slot(region, number)] = serves;
             }
         }
-        capacities[INGRESS] = card.profile.ingress.get();
-        capacities[EGRESS] = card.profile.egress.get();
-        capacities[STORE] = store_capacity(&card.profile);
+        capacities[INGRESS] = self.card.profile().ingress.get();
+        capacities[EGRESS] = self.card.profile().egress.get();
+        capacities[STORE] = store_capacity(self.card.profile());
         capacities
     }
 
-    fn flow(&self, card: &CardState, entry: &DagEntry, placement: &Placement, tenant: u32) -> Flow {
+    fn flow(&self, entry: &DagEntry, placement: &Placement, tenant: u32) -> Flow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
         for chain in placement.mapping.chains() {
             let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
@@ -120,19 +127,22 @@ impl Controller {
         }
         costs.insert(INGRESS, Cost::ONE.raw());
         costs.insert(EGRESS, Cost::ONE.raw());
-        costs.insert(STORE, self.stay(card, placement).raw());
+        costs.insert(STORE, self.stay(placement).raw());
         Flow {
             tenant,
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
-            area_per_bps: self.area_per_bps(card, placement),
+            area_per_bps: self.area_per_bps(placement),
             memory: self.registry.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
         }
     }
 
     /// How long packets of a DAG stay in the packet store, beside [`STORE_STAY_NANOS`].
-    fn stay(&self, card: &CardState, placement: &Placement) -> Cost {
-        let latency = self.latency(placement).duration(card.profile.clock_hz);
+    fn stay(&self, placement: &Placement) -> Cost {
+        let latency = self
+            .card
+            .latency(placement, self.registry.latency(placement))
+            .duration(self.card.profile().clock_hz);
         let nanos = u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX);
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
     }
@@ -140,15 +150,17 @@ impl Controller {
     /// Of all regions together, what one bit per second takes: of each slot that it passes the part
     /// of the NT's bandwidth. What the NTs in use leave of their region counts as theirs, for nobody
     /// else has it.
-    fn area_per_bps(&self, card: &CardState, placement: &Placement) -> u64 {
-        let regions = u64::try_from(card.profile.regions.len().max(1)).unwrap_or(u64::MAX);
+    fn area_per_bps(&self, placement: &Placement) -> u64 {
+        let regions = u64::try_from(self.card.profile().regions.len().max(1)).unwrap_or(u64::MAX);
         let mut sum = 0_u64;
         for chain in placement.mapping.chains() {
             let all: u64 = chain.instances.iter().map(|i| u64::from(i.bandwidth.kbps())).sum();
             for instance in &chain.instances {
-                let Some(content) = card.ledger.content(instance.region) else { continue };
-                let used =
-                    |at: u8| card.ledger.reserved(instance.region, Slot(at)) > Bandwidth::ZERO;
+                let content = self.card.ledger().content(instance.region);
+                let content = content.expect("rows only lead to regions that hold a chain");
+                let used = |at: u8| {
+                    self.card.ledger().reserved(instance.region, Slot(at)) > Bandwidth::ZERO
+                };
                 let weight = |(at, nt)| if used(at) { self.weight_of(nt) } else { 0 };
                 let weights: Vec<u64> = (0..).zip(&content.nts).map(weight).collect();
                 let of_region = AREA_UNITS / regions;

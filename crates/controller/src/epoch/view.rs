@@ -10,10 +10,10 @@ use snic_domain::{Bandwidth, ByteSize, CardId, DagName, TenantId, Timestamp};
 use snic_fairness::drf::{self, Share};
 use snic_fairness::regions;
 
+use super::card_loop::Loop;
 use super::engine::{AREA_UNITS, Engine};
-use super::run::{Loop, LoopFigures};
 use super::topology::resource_name;
-use crate::state::Controller;
+use crate::dags::Dags;
 
 /// How far two points of a history are apart.
 pub const HISTORY_STEP: Duration = Duration::from_secs(1);
@@ -149,39 +149,22 @@ fn flows_of(engine: &Engine, at: usize) -> Range<usize> {
     first(at)..first(at + 1)
 }
 
-impl Controller {
-    /// What a tenant has on every card that it has DAGs on.
-    pub fn fairness(&self, tenant: &TenantId) -> Vec<FairnessView> {
-        let views = self.cards.iter().map(|(id, card)| (id, &card.epoch));
-        views.filter_map(|(id, epoch)| self.fairness_view(id, epoch, tenant)).collect()
-    }
-
-    /// The shares of tenants with DAGs on a card as last written to their histories, in millionths:
-    /// of its dominant resource in space, and in time. Time O(tenants).
-    pub fn dominant_shares(&self, card: &CardId) -> impl Iterator<Item = (&TenantId, u32, u32)> {
-        let epoch = self.cards.get(card).map(|card| &card.epoch);
-        let tenants = epoch.into_iter().flat_map(|epoch| {
-            epoch.tenants.iter().filter_map(|tenant| Some((tenant, epoch.history.get(tenant)?)))
-        });
-        tenants.filter_map(|(tenant, history)| {
-            history.back().map(|point| (tenant, point.space_ppm, point.time_ppm))
-        })
-    }
-
-    /// What the loop of a card did.
-    pub fn loop_figures(&self, card: &CardId) -> Option<LoopFigures> {
-        self.cards.get(card).map(|card| card.epoch.figures)
-    }
-
-    fn fairness_view(&self, id: &CardId, epoch: &Loop, tenant: &TenantId) -> Option<FairnessView> {
-        let engine = epoch.engine.as_ref()?;
-        let at = epoch.tenants.binary_search(tenant).ok()?;
+impl Loop {
+    /// What a tenant has on the card `id` of so many regions; `None` where it has nothing there.
+    pub fn fairness(
+        &self,
+        id: &CardId,
+        regions: usize,
+        dags: &Dags,
+        tenant: &TenantId,
+    ) -> Option<FairnessView> {
+        let engine = self.engine.as_ref()?;
+        let at = self.tenants.binary_search(tenant).ok()?;
         let outcome = engine.outcome().tenants.get(at)?;
-        let regions = self.cards.get(id)?.profile.regions.len();
         let shares: Vec<Share> = engine.outcome().tenants.iter().map(|t| t.space.share).collect();
         let whole = regions::divide(&shares, u32::try_from(regions).unwrap_or(u32::MAX)).ok();
         let whole = whole.as_ref().and_then(|whole| whole.get(at));
-        let dags = flows_of(engine, at).zip(&epoch.dags[flows_of(engine, at)]);
+        let own = flows_of(engine, at).zip(&self.dags[flows_of(engine, at)]);
         let dominant = outcome.space.dominant;
         Some(FairnessView {
             tenant: tenant.clone(),
@@ -195,44 +178,56 @@ impl Controller {
             regions_own: whole.map_or(0, |w| w.own),
             regions_shared_millis: whole.map_or(0, |w| ppm(w.shared) / 1_000),
             busiest: busiest(engine, flows_of(engine, at)).map(|(k, ppm)| (resource_name(k), ppm)),
-            dags: dags.filter_map(|(flow, name)| self.dag_fairness(epoch, flow, name)).collect(),
-            history: epoch.history.get(tenant).into_iter().flatten().copied().collect(),
+            dags: own.filter_map(|(flow, name)| self.dag_fairness(dags, flow, name)).collect(),
+            history: self.history.get(tenant).into_iter().flatten().copied().collect(),
         })
     }
 
-    fn dag_fairness(&self, epoch: &Loop, flow: usize, name: &DagName) -> Option<DagFairness> {
-        let entry = self.dags.get(name)?;
-        let outcome = epoch.engine.as_ref()?.outcome();
+    fn dag_fairness(&self, dags: &Dags, flow: usize, name: &DagName) -> Option<DagFairness> {
+        let entry = dags.get(name)?;
+        let outcome = self.engine.as_ref()?.outcome();
         let admitted = entry.spec().bandwidth;
         let fair = *outcome.fair.get(flow)?;
-        let load = entry.meter.load;
+        let load = entry.meter().load;
         Some(DagFairness {
             dag: name.clone(),
             admitted,
             load,
-            served: entry.meter.served,
-            rate: entry.meter.rate.unwrap_or(admitted).max(admitted),
+            served: entry.meter().served,
+            rate: entry.meter().rate.unwrap_or(admitted).max(admitted),
             holds: entry.desired().map_or(Bandwidth::ZERO, |p| p.holds()),
             fair,
-            target_millis: target_millis(load.unwrap_or(admitted), fair, *epoch.units.get(flow)?),
+            target_millis: target_millis(load.unwrap_or(admitted), fair, *self.units.get(flow)?),
             limited_by: (*outcome.limits.get(flow)?).map(resource_name),
         })
     }
 
-    /// Adds a point to the history of every tenant of a card, when it is time.
-    pub(super) fn write_history(&mut self, id: &CardId) {
-        let now = self.now;
-        let Some(card) = self.cards.get_mut(id) else { return };
-        let epoch = &mut card.epoch;
-        let Some(engine) = &epoch.engine else { return };
-        if now.since(epoch.written) < HISTORY_STEP {
+    /// The shares of tenants with DAGs on the card as last written to their histories, in millionths:
+    /// of its dominant resource in space, and in time. Time O(tenants).
+    pub fn dominant_shares(&self) -> impl Iterator<Item = (&TenantId, u32, u32)> {
+        let last = |tenant| Some((tenant, self.history.get(tenant)?.back()?));
+        let points = self.tenants.iter().filter_map(last);
+        points.map(|(tenant, point)| (tenant, point.space_ppm, point.time_ppm))
+    }
+
+    /// Adds a point to the history of every tenant of the card, when it is time; forgets those of
+    /// tenants that are gone.
+    pub fn write_history(
+        &mut self,
+        now: Timestamp,
+        dags: &Dags,
+        is_tenant: impl Fn(&TenantId) -> bool,
+    ) {
+        let Some(engine) = &self.engine else {
+            return; // Too much for an engine: there is nothing to say of shares.
+        };
+        if now.since(self.written) < HISTORY_STEP {
             return;
         }
-        epoch.written = now;
-        let tenants = &self.registry;
-        epoch.history.retain(|tenant, _| tenants.tenant(tenant).is_some());
-        for (at, tenant) in epoch.tenants.iter().enumerate() {
-            let Some(outcome) = engine.outcome().tenants.get(at) else { continue };
+        self.written = now;
+        self.history.retain(|tenant, _| is_tenant(tenant));
+        for (at, tenant) in self.tenants.iter().enumerate() {
+            let outcome = &engine.outcome().tenants[at];
             let mut point = FairnessPoint {
                 at: now,
                 space_ppm: ppm(outcome.space.share),
@@ -240,12 +235,12 @@ impl Controller {
                 load: Bandwidth::ZERO,
                 served: Bandwidth::ZERO,
             };
-            let names = &epoch.dags[flows_of(engine, at)];
-            for entry in names.iter().filter_map(|name| self.dags.get(name)) {
-                point.load += entry.meter.load.unwrap_or_default();
-                point.served += entry.meter.served;
+            let names = &self.dags[flows_of(engine, at)];
+            for entry in names.iter().filter_map(|name| dags.get(name)) {
+                point.load += entry.meter().load.unwrap_or_default();
+                point.served += entry.meter().served;
             }
-            let history: &mut VecDeque<_> = epoch.history.entry(tenant.clone()).or_default();
+            let history: &mut VecDeque<_> = self.history.entry(tenant.clone()).or_default();
             history.push_back(point);
             if history.len() > HISTORY_KEPT {
                 history.pop_front();

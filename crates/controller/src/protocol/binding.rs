@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    BindingSpec, BindingState, BoundFunction, Chains, DagName, DagState, DagUid, Timestamp,
+    BindingSpec, BindingState, BindingTarget, BoundFunction, DagName, DagState, DagUid, Timestamp,
 };
 
 /// A binding.
@@ -43,8 +43,8 @@ impl BindingRecord {
     /// Where its packets go: what was named, or what was made for it.
     pub fn dags(&self) -> &[DagName] {
         match &self.spec.chains {
-            Chains::Dags(dags) => dags,
-            Chains::Template(_) => self.own.as_slice(),
+            BindingTarget::Dags(dags) => dags,
+            BindingTarget::Template(_) => self.own.as_slice(),
         }
     }
 }

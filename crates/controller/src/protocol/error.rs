@@ -3,7 +3,7 @@
 //! The texts are for the caller: none holds a name that the caller may not know.
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{InvalidDag, Refusal};
+use snic_domain::{Infeasible, InvalidDag};
 
 /// One wrong field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub enum ControlError {
     },
     /// The card has no room.
     #[error(transparent)]
-    Refused(Refusal),
+    Refused(Infeasible),
     /// No card was ever seen.
     #[error("no card: {0}")]
     NoCard(String),
@@ -149,8 +149,8 @@ impl From<InvalidDag> for ControlError {
     }
 }
 
-impl From<Refusal> for ControlError {
-    fn from(refusal: Refusal) -> Self {
+impl From<Infeasible> for ControlError {
+    fn from(refusal: Infeasible) -> Self {
         Self::Refused(refusal)
     }
 }

@@ -244,3 +244,11 @@ pub struct PendingErase {
     /// The digest of what its region held.
     pub digest: Digest,
 }
+
+/// The regions of a placement, each once.
+pub(crate) fn regions_of(placement: &Placement) -> Vec<RegionId> {
+    let mut regions: Vec<_> = placement.mapping.instances().map(|i| i.region).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions
+}

@@ -38,7 +38,7 @@ use snic_domain::{CardId, DagName, Explanation, RegionId};
 pub(crate) use key::{Key, RequestKey};
 pub(crate) use kinds::{
     BitstreamRecord, CardRecord, DagRecord, Made, Meta, NtRecord, Placement, RegionRecord,
-    RequestRecord, RuleRecord, TenantRecord,
+    RequestRecord, RuleRecord, TenantRecord, regions_of,
 };
 pub use kinds::{Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, StateRecord};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::{
-    BindingSpec, Chains, DagSpec, Form, Mapping, NtTypeId, OperationId, Quota, Rule, RuleId,
+    BindingSpec, BindingTarget, DagSpec, Form, Mapping, NtTypeId, OperationId, Quota, Rule, RuleId,
     Tenant, TenantId, Timestamp, VmId,
 };
 
@@ -65,7 +65,7 @@ fn binding() -> BindingRecord {
     let spec = BindingSpec {
         vm,
         tenant: name().tenant,
-        chains: Chains::Dags(vec![name()]),
+        chains: BindingTarget::Dags(vec![name()]),
         functions: 1,
         ready_within: Duration::from_secs(5),
         lease: None,

@@ -6,6 +6,7 @@
 //! bitstreams and the DAGs that were charged to it.
 
 mod bitstreams;
+mod needs;
 mod nts;
 mod tenants;
 mod usage;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use snic_controller::{Command, ControlError, Effect, LogKind, Reply};
 use snic_domain::{
-    Bandwidth, BindingSpec, Chains, DagName, DagSpec, Match, OperationId, Quota, RegionId,
+    Bandwidth, BindingSpec, BindingTarget, DagName, DagSpec, Match, OperationId, Quota, RegionId,
     Resource, Rule, RuleId, VmId,
 };
 
@@ -134,8 +134,11 @@ fn binding() -> impl Strategy<Value = Command> {
     let vm = |n: u8| VmId::new(&format!("{n:08x}-0000-4000-8000-000000000000")).expect("a UUID");
     (0u8..3, name(), any::<bool>(), 1u16..12).prop_map(move |(number, name, own, functions)| {
         let name: DagName = dag(name);
-        let chains =
-            if own { Chains::Template(name.clone()) } else { Chains::Dags(vec![name.clone()]) };
+        let chains = if own {
+            BindingTarget::Template(name.clone())
+        } else {
+            BindingTarget::Dags(vec![name.clone()])
+        };
         Command::BindVm(BindingSpec {
             vm: vm(number),
             tenant: name.tenant,

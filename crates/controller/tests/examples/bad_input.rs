@@ -304,7 +304,7 @@ fn odd() -> impl Strategy<Value = Odd> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_comes_what_is_on_the_card_is_sound(

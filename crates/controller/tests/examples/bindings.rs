@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use snic_controller::{BindingView, Change, Command, ControlError, Reply};
-use snic_domain::{BindingSpec, BindingState, Chains, DagState, RegionId, VirtualFunctions, VmId};
+use snic_domain::{
+    BindingSpec, BindingState, BindingTarget, DagState, RegionId, VirtualFunctions, VmId,
+};
 use snic_tables::{ClassifierRow, LoadFailure, Table};
 
 use crate::support::things::{
@@ -22,7 +24,7 @@ fn wish(number: u32) -> BindingSpec {
     BindingSpec {
         vm: vm(number),
         tenant: tenant_id("acme"),
-        chains: Chains::Dags(vec![dag("acme/web")]),
+        chains: BindingTarget::Dags(vec![dag("acme/web")]),
         functions: 1,
         ready_within: 10 * SECOND,
         lease: None,
@@ -30,7 +32,7 @@ fn wish(number: u32) -> BindingSpec {
 }
 
 fn template(number: u32) -> BindingSpec {
-    BindingSpec { chains: Chains::Template(dag("acme/web")), ..wish(number) }
+    BindingSpec { chains: BindingTarget::Template(dag("acme/web")), ..wish(number) }
 }
 
 fn bind(spec: BindingSpec) -> Command {
@@ -105,7 +107,7 @@ fn a_machine_gets_a_function_with_its_addresses() {
 fn functions_take_turns_with_the_dags() {
     let mut world = deployed();
     world.deploy("acme/mail", "lb", 1);
-    let chains = Chains::Dags(vec![dag("acme/web"), dag("acme/mail")]);
+    let chains = BindingTarget::Dags(vec![dag("acme/web"), dag("acme/mail")]);
     world.ask(bind(BindingSpec { chains, functions: 3, ..wish(1) })).expect("there is room");
     world.settle();
     let (web, mail) = (world.view("acme/web").uid.raw(), world.view("acme/mail").uid.raw());
@@ -126,7 +128,7 @@ fn binding_twice_is_binding_once() {
     assert_eq!(resource, format!("vmBindings/{}", vm(1)));
     assert!(text.contains("unbind"), "{text}");
     world.deploy("beta/web", "lb", 1);
-    let chains = Chains::Dags(vec![dag("beta/web")]);
+    let chains = BindingTarget::Dags(vec![dag("beta/web")]);
     let theirs = BindingSpec { tenant: tenant_id("beta"), chains, ..wish(1) };
     let (_, text) = precondition(world.ask(bind(theirs)));
     assert!(text.contains("tenants/acme"), "{text}");
@@ -177,6 +179,18 @@ fn a_template_gives_a_dag_that_goes_with_the_machine() {
     world.settle();
     assert_eq!(world.controller.dag_view(&dag(&own)), None);
     assert_eq!(world.tenant("acme").usage.dags, 1);
+}
+
+#[test]
+fn a_tenant_goes_with_its_machines_own_dags() {
+    let mut world = deployed();
+    world.ask(bind(template(1))).expect("there is room");
+    world.settle();
+    let delete = Command::DeleteTenant { id: tenant_id("acme"), force: true, etag: None };
+    world.ask(delete).expect("nobody else uses what it has");
+    world.settle();
+    assert!(world.controller.dags(None).is_empty());
+    assert_eq!(state(&world, 1), BindingState::Unbound);
 }
 
 #[test]
@@ -339,7 +353,7 @@ fn the_daemon_dies_at_any_batch_of_a_bind() {
 fn what_is_wrong_with_a_wish_is_named() {
     let mut world = deployed();
     world.deploy("beta/web", "lb", 1);
-    let dags = |names: &[&str]| Chains::Dags(names.iter().map(|name| dag(name)).collect());
+    let dags = |names: &[&str]| BindingTarget::Dags(names.iter().map(|name| dag(name)).collect());
     let cases = [
         (BindingSpec { functions: 0, ..wish(1) }, "functions"),
         (BindingSpec { functions: 33, ..wish(1) }, "functions"),
@@ -354,8 +368,8 @@ fn what_is_wrong_with_a_wish_is_named() {
             BindingSpec { chains: dags(&["acme/web", "acme/web"]), functions: 2, ..wish(1) },
             "dags[1]",
         ),
-        (BindingSpec { chains: Chains::Template(dag("beta/web")), ..wish(1) }, "template"),
-        (BindingSpec { chains: Chains::Template(dag("acme/no")), ..wish(1) }, "template"),
+        (BindingSpec { chains: BindingTarget::Template(dag("beta/web")), ..wish(1) }, "template"),
+        (BindingSpec { chains: BindingTarget::Template(dag("acme/no")), ..wish(1) }, "template"),
     ];
     for (spec, field) in cases {
         assert_eq!(wrong_field(world.ask(bind(spec))), field);

@@ -2,8 +2,8 @@
 
 use snic_controller::{Command, ControlError, Reply};
 use snic_domain::{
-    Bandwidth, ByteSize, ConditionType, DagSpec, DagState, Edge, NodeId, NtType, Quota,
-    RegionState, Resource, Traffic, Truth,
+    Bandwidth, ByteSize, ConditionStatus, ConditionType, DagSpec, DagState, Edge, NodeId, NtType,
+    Quota, RegionState, Resource, Traffic,
 };
 use snic_tables::{CardCommand, DagRow, InstanceRow, RateLimiterRow, Table};
 
@@ -36,19 +36,26 @@ fn a_dag_is_ready_when_the_card_was_read_back_and_not_before() {
         assert_eq!(world.state("acme/web"), DagState::Provisioning);
         assert_eq!(world.view("acme/web").observed_generation, 0);
         assert_eq!(world.ended(&id), None);
-        assert_eq!(world.condition("acme/web", ConditionType::Ready).status, Truth::False);
+        assert_eq!(
+            world.condition("acme/web", ConditionType::Ready).status,
+            ConditionStatus::False
+        );
     };
     not_ready(&world);
     assert!(matches!(world.answer_one(), Some(CardCommand::Load { .. })));
     not_ready(&world);
     let loaded = world.condition("acme/web", ConditionType::RegionsLoaded);
-    assert_eq!((loaded.status, &*loaded.reason), (Truth::True, "LOADED"));
+    assert_eq!((loaded.status, &*loaded.reason), (ConditionStatus::True, "LOADED"));
     assert!(matches!(world.answer_one(), Some(CardCommand::Program { .. })));
     assert_eq!(world.state("acme/web"), DagState::Ready);
     assert_eq!(world.ended(&id), Some(Ok(())));
     let view = world.view("acme/web");
     assert_eq!((view.generation, view.observed_generation), (1, 1));
-    assert!(view.conditions.iter().all(|c| c.status == Truth::True), "{:?}", view.conditions);
+    assert!(
+        view.conditions.iter().all(|c| c.status == ConditionStatus::True),
+        "{:?}",
+        view.conditions
+    );
     assert!(world.asked.is_empty());
 }
 

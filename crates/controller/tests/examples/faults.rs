@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use snic_controller::{CardHealth, CardReport, ControlError, DagView, Event, Settings};
-use snic_domain::{CardId, ConditionType, DagState, RegionId, RegionState, Timestamp, Truth};
+use snic_domain::{
+    CardId, ConditionStatus, ConditionType, DagState, RegionId, RegionState, Timestamp,
+};
 use snic_tables::{CardCommand, LoadFailure, ProgramFailure};
 
 use crate::support::card::TinyCard;
@@ -55,11 +57,11 @@ fn the_condition_says_that_a_load_fails_and_why() {
     world.ask(create("acme/web", spec("lb", 5))).expect("there is room");
     world.run();
     let condition = world.condition("acme/web", ConditionType::RegionsLoaded);
-    assert_eq!((condition.status, &*condition.reason), (Truth::False, "LOAD_FAILING"));
+    assert_eq!((condition.status, &*condition.reason), (ConditionStatus::False, "LOAD_FAILING"));
     assert!(condition.message.contains("failed 1 times"), "{}", condition.message);
     assert!(condition.message.contains("error 9"), "{}", condition.message);
     let ready = world.condition("acme/web", ConditionType::Ready);
-    assert_eq!((ready.status, ready.reason), (Truth::False, condition.reason));
+    assert_eq!((ready.status, ready.reason), (ConditionStatus::False, condition.reason));
     assert_eq!(world.region(0).failures, 1);
     assert_eq!(world.region(0).last_error_at, Some(world.now));
     world.card().bad_regions.clear();
@@ -84,7 +86,7 @@ fn where_nothing_is_left_the_operation_fails_and_the_dag_waits() {
     assert!(matches!(ended, Some(Err(ControlError::Refused(_)))), "{ended:?}");
     assert_eq!(world.state("acme/web"), DagState::Failed);
     let ready = world.condition("acme/web", ConditionType::Ready);
-    assert_eq!((ready.status, &*ready.reason), (Truth::False, "NO_PLACE"));
+    assert_eq!((ready.status, &*ready.reason), (ConditionStatus::False, "NO_PLACE"));
     world.ask(delete("acme/b")).expect("it exists");
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready, "it was tried again");
@@ -162,7 +164,7 @@ fn after_a_load_without_an_end_the_card_is_asked() {
     assert!(matches!(world.answer_one(), Some(CardCommand::Load { .. })));
     assert_eq!(world.region_states()[0], RegionState::Unknown);
     let ready = world.condition("acme/web", ConditionType::Ready);
-    assert_eq!((ready.status, &*ready.reason), (Truth::Unknown, "CARD_ADOPTING"));
+    assert_eq!((ready.status, &*ready.reason), (ConditionStatus::Unknown, "CARD_ADOPTING"));
     assert!(matches!(world.answer_one(), Some(CardCommand::ReadBack { .. })));
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);
@@ -283,14 +285,17 @@ fn a_lost_card_makes_all_unknown_until_it_is_back_as_it_was() {
             [ConditionType::RegionsLoaded, ConditionType::TablesProgrammed, ConditionType::Ready]
         {
             let condition = world.condition(name, kind);
-            assert_eq!((condition.status, &*condition.reason), (Truth::Unknown, "CARD_LOST"));
+            assert_eq!(
+                (condition.status, &*condition.reason),
+                (ConditionStatus::Unknown, "CARD_LOST")
+            );
         }
     }
     assert!(world.region_states().iter().all(|state| *state == RegionState::Unknown));
     let (loads, words) = (world.card().loads.len(), world.card().words_written);
     world.appear(&card_id());
     let ready = world.condition("acme/web", ConditionType::Ready);
-    assert_eq!((ready.status, &*ready.reason), (Truth::Unknown, "CARD_ADOPTING"));
+    assert_eq!((ready.status, &*ready.reason), (ConditionStatus::Unknown, "CARD_ADOPTING"));
     world.settle();
     let after = world.view("acme/web");
     assert_eq!((after.state, after.mapping), (DagState::Ready, before.mapping));
@@ -394,7 +399,7 @@ fn a_card_with_another_profile_is_refused() {
     let health = world.controller.card_view(&card_id()).expect("seen").health;
     let CardHealth::Lost(reason) = health else { panic!("{health:?}") };
     assert!(reason.contains("another profile"), "{reason}");
-    assert_eq!(world.condition("acme/web", ConditionType::Ready).status, Truth::Unknown);
+    assert_eq!(world.condition("acme/web", ConditionType::Ready).status, ConditionStatus::Unknown);
     world.appear(&card_id());
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);

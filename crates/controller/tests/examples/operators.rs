@@ -102,9 +102,17 @@ fn maintenance_takes_in_nothing_new_serves_what_is_there_and_survives_a_restart(
     let maintain = |reason: Option<&str>| Command::Maintain { reason: reason.map(str::to_owned) };
     assert_eq!(world.ask(maintain(Some("new firmware"))), Ok(Reply::Done));
     let refused = |world: &mut World| {
-        let error = world.ask(create("acme/b", spec("vpn", 5))).expect_err("maintenance");
-        assert_eq!(error, ControlError::Maintenance { reason: "new firmware".into() });
-        assert!(error.to_string().ends_with("nothing new: new firmware"), "{error}");
+        let Command::CreateDag { name, spec, .. } = create("acme/b", spec("vpn", 5)) else {
+            panic!("it creates a DAG")
+        };
+        // A dry run says what the request would get.
+        for validate_only in [false, true] {
+            let (name, spec) = (name.clone(), spec.clone());
+            let create = Command::CreateDag { name, spec, validate_only };
+            let error = world.ask(create).expect_err("maintenance");
+            assert_eq!(error, ControlError::Maintenance { reason: "new firmware".into() });
+            assert!(error.to_string().ends_with("nothing new: new firmware"), "{error}");
+        }
     };
     refused(&mut world);
     world.restart();

@@ -1,7 +1,7 @@
 //! Updates: the old place serves until the new one does.
 
 use snic_controller::{ControlError, DagView};
-use snic_domain::{Bandwidth, ConditionType, DagState, RegionId, RegionState, Truth};
+use snic_domain::{Bandwidth, ConditionStatus, ConditionType, DagState, RegionId, RegionState};
 use snic_tables::{CardCommand, DagRow, LoadFailure, RateLimiterRow};
 
 use crate::support::things::{cancel, create, dag, delete, digest, spec, update};
@@ -249,7 +249,7 @@ fn an_update_whose_load_fails_everywhere_keeps_what_serves() {
     let view = world.view("acme/web");
     assert_eq!((view.state, view.observed_generation), (DagState::Failed, 1));
     let ready = world.condition("acme/web", ConditionType::Ready);
-    assert_eq!((ready.status, &*ready.reason), (Truth::False, "NO_PLACE"));
+    assert_eq!((ready.status, &*ready.reason), (ConditionStatus::False, "NO_PLACE"));
     assert!(world.card().routed().contains(&old), "the old generation still serves");
     operation(world.ask(update("acme/web", spec("nat", 5))));
     world.settle();

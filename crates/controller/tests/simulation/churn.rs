@@ -287,7 +287,7 @@ impl Churn {
             member.load_until = now;
             member.uid = self.controller.dag_view(&name).filter(|_| ok).map(|dag| dag.uid);
             if let Some(uid) = member.uid {
-                // A new DAG's counters begin anew only with the card: they go on from its row's.
+                // A new DAG's counters begin again only with the card: they go on from its row's.
                 self.card.counted.entry(uid.row()).or_default();
             }
         }

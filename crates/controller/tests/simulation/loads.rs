@@ -54,7 +54,7 @@ impl Loads {
             let bytes = u128::from(sender.rate.get()) * time.as_nanos() / 8 / 1_000_000_000;
             sender.counted = sender.counted.saturating_add(bytes as u64);
             if !self.silent && self.fixed.is_empty() && rng.random_ratio(1, 200) {
-                // It began anew, or jumped.
+                // It began again, or jumped.
                 sender.counted = if rng.random_ratio(1, 2) { 0 } else { u64::MAX - 7 };
             }
             let seen = DagCounters { bytes_intended: sender.counted, ..DagCounters::default() };

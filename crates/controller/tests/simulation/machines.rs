@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use snic_controller::{BindingView, CallId, Command, ControlError, Reply};
-use snic_domain::{BindingSpec, BindingState, Chains, DagName, DagState, VmId};
+use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, DagState, VmId};
 use snic_tables::{ClassifierRow, Table};
 
 use crate::world::World;
@@ -58,9 +58,9 @@ impl Machines {
             dags.iter().filter(|dag| dag.tenant == first.tenant).cloned().collect();
         let count = own.len().min(functions.into());
         let chains = if world.chance(25) {
-            Chains::Template(first.clone())
+            BindingTarget::Template(first.clone())
         } else {
-            Chains::Dags(own.into_iter().take(count).collect())
+            BindingTarget::Dags(own.into_iter().take(count).collect())
         };
         Command::BindVm(BindingSpec {
             vm,

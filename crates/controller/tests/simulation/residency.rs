@@ -93,7 +93,7 @@ impl Residency {
         self.policy = self.next.take().unwrap_or(self.policy);
     }
 
-    /// The daemon began anew, with these policies: it does not know when it decided what.
+    /// The daemon began again, with these policies: it does not know when it decided what.
     pub fn begin(&mut self, settings: &Settings) {
         *self = Self { policy: *settings, followed: self.followed, ..Self::default() };
     }

@@ -155,7 +155,8 @@ fn state_follows_its_dag_from_region_to_region() {
     assert!(restored > SEEDS / 2 && undisturbed >= SEEDS / 8, "{restored}, {undisturbed}");
 }
 
-/// With a residency longer than any load takes, so that only the policy keeps what a region holds.
+/// With a residency longer than any load takes, so that only the policy keeps what a region holds; and
+/// with spares, which are given up for what is needed.
 #[test]
 fn a_region_keeps_what_it_was_given_as_long_as_the_policy_says() {
     let switched: u64 = (0..12)
@@ -164,6 +165,7 @@ fn a_region_keeps_what_it_was_given_as_long_as_the_policy_says() {
             set_up(&mut world);
             let mut settings = world.settings;
             settings.autoscaling.residency_periods = 8;
+            settings.autoscaling.spare = true;
             world.handle(Event::Settings(Box::new(settings)));
             go_on(&mut world, Duration::from_millis(40), false);
             for phase in 0..24 {

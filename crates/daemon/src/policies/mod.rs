@@ -7,7 +7,7 @@ mod keys;
 mod reload;
 mod source;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use snic_controller::{Scheme, Settings};
 
@@ -47,20 +47,113 @@ pub enum InvalidPolicy {
     },
 }
 
+/// The policy files of the settings, and the texts of them that were last accepted.
+///
+/// A file that is invalid does not take effect, and does not keep the others from it: the text that was
+/// accepted last stays in force, also over a restart; without one, what ships.
+pub struct Policies {
+    folder: Option<PathBuf>,
+    accepted: PathBuf,
+}
+
+impl Policies {
+    /// Those of the settings.
+    pub fn new(settings: &crate::settings::Settings) -> Self {
+        let accepted = settings.data_dir.join("policies");
+        Self { folder: settings.policies_dir.clone(), accepted }
+    }
+
+    /// Reads all files. Gives the policies in force, and why files were rejected.
+    pub fn read(&self) -> (Settings, Vec<String>) {
+        let Some(folder) = &self.folder else { return (Settings::default(), Vec::new()) };
+        let mut rejected = Vec::new();
+        let mut texts = SHIPPED.map(|(name, shipped)| {
+            let text = read(&folder.join(name), name, shipped).and_then(|text| {
+                alone(name, &text)?;
+                Ok(text)
+            });
+            text.unwrap_or_else(|error| {
+                rejected.push(self.reject(name, &error));
+                self.last(name, shipped)
+            })
+        });
+        let settings = parse_texts(&texts).or_else(|error| {
+            // Each is valid, but two contradict each other: neither of them takes effect.
+            rejected.push(self.reject("fairness.toml and autoscaling.toml", &error));
+            for (at, (name, shipped)) in SHIPPED.into_iter().enumerate() {
+                if ["fairness.toml", "autoscaling.toml"].contains(&name) {
+                    texts[at] = self.last(name, shipped);
+                }
+            }
+            parse_texts(&texts)
+        });
+        match settings {
+            Ok(settings) => {
+                self.accept(&texts);
+                (settings, rejected)
+            }
+            // What was accepted contradicts what is there now.
+            Err(error) => {
+                rejected.push(self.reject("all files", &error));
+                (Settings::default(), rejected)
+            }
+        }
+    }
+
+    fn reject(&self, name: &str, error: &InvalidPolicy) -> String {
+        tracing::error!(%error, "{name} rejected; what was accepted last stays in force");
+        format!("{error}; what was accepted last stays in force")
+    }
+
+    /// The text of a file that was accepted last, or what ships.
+    fn last(&self, name: &str, shipped: &str) -> (String, String) {
+        let path = self.accepted.join(name);
+        let kept = std::fs::read_to_string(&path).ok();
+        let kept = kept.map(|text| (path.display().to_string(), text));
+        let kept = kept.filter(|text| alone(name, text).is_ok());
+        kept.unwrap_or_else(|| (format!("policies/{name}"), shipped.to_owned()))
+    }
+
+    fn accept(&self, texts: &[(String, String); SHIPPED.len()]) {
+        let kept = std::fs::create_dir_all(&self.accepted).map_err(anyhow::Error::from);
+        let kept = kept.and_then(|()| {
+            SHIPPED.iter().zip(texts).try_for_each(|((name, _), (_, text))| {
+                let path = self.accepted.join(name);
+                if std::fs::read_to_string(&path).is_ok_and(|kept| kept == *text) {
+                    return Ok(());
+                }
+                crate::pki::write(&path, text.as_bytes(), 0o600)
+            })
+        });
+        if let Err(error) = kept {
+            let error = format!("{error:#}");
+            tracing::warn!(error, "the accepted policies cannot be kept for the next start");
+        }
+    }
+}
+
+/// Checks one file, beside others that are empty.
+fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicy> {
+    let texts = SHIPPED.map(|(other, _)| match other == name {
+        true => text.clone(),
+        false => (other.to_owned(), String::new()),
+    });
+    parse_texts(&texts).map(|_| ())
+}
+
+fn parse_texts(texts: &[(String, String); SHIPPED.len()]) -> Result<Settings, InvalidPolicy> {
+    parse(&texts.each_ref().map(|(path, text)| Source { path: path.clone(), text }))
+}
+
 /// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
 /// policies.
 pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
-    let mut texts = Vec::new();
-    for (name, shipped) in SHIPPED {
-        texts.push(match folder {
-            Some(folder) => read(&folder.join(name), name, shipped)?,
-            None => (format!("policies/{name}"), shipped.to_owned()),
-        });
+    let Some(folder) = folder else { return Ok(Settings::default()) };
+    let mut texts = SHIPPED.map(|(name, _)| (name.to_owned(), String::new()));
+    for (text, (name, shipped)) in texts.iter_mut().zip(SHIPPED) {
+        *text = read(&folder.join(name), name, shipped)?;
     }
-    let sources: Vec<Source<'_>> =
-        texts.iter().map(|(path, text)| Source { path: path.clone(), text }).collect();
-    let sources = sources.as_array().expect("one source was made for each file");
-    parse(sources)
+    parse_texts(&texts)
 }
 
 /// A file's name for errors, and its text.
@@ -122,7 +215,8 @@ mod tests {
 
     #[test]
     fn the_files_that_ship_say_what_empty_ones_mean() {
-        let shipped = load(None).expect("they ship");
+        let shipped = SHIPPED.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let shipped = parse_texts(&shipped).expect("they ship");
         assert_eq!(Ok(shipped), with(&[]));
         assert_eq!(shipped, Settings::default());
     }
@@ -228,5 +322,39 @@ mod tests {
         assert!(error.to_string().contains("/nonexistent/placement.toml"), "{error}");
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(load(Some(folder.path())).expect("what ships"), Settings::default());
+    }
+
+    #[test]
+    fn a_bad_file_blocks_no_other_and_what_was_accepted_stays_over_a_restart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("policies");
+        std::fs::create_dir(&at).expect("a folder");
+        let settings = crate::settings::Settings {
+            data_dir: folder.path().join("store"),
+            policies_dir: Some(at.clone()),
+            ..Default::default()
+        };
+        let write = |name: &str, text: &str| std::fs::write(at.join(name), text).expect("written");
+        // Each time as after a start.
+        let read = || Policies::new(&settings).read();
+        write("fairness.toml", "[epoch]\nlength_ms = 40");
+        let (now, rejected) = read();
+        assert_eq!((now.fairness.epoch.as_millis(), rejected), (40, Vec::new()));
+        write("fairness.toml", "[epoch]\nlength_ms = 0");
+        write("placement.toml", "[reconfiguration]\nattempts = 9");
+        let (now, rejected) = read();
+        assert_eq!((now.fairness.epoch.as_millis(), now.load_attempts), (40, 9));
+        let [why] = &rejected[..] else { panic!("{rejected:?}") };
+        assert!(why.contains("fairness.toml:2: epoch.length_ms = 0"), "{why}");
+        assert!(why.contains("stays in force"), "{why}");
+        // Two that contradict each other: neither takes effect.
+        write("fairness.toml", "[sharing]\nscheme = \"static\"\n[epoch]\nlength_ms = 50");
+        write("autoscaling.toml", "enabled = true");
+        let (now, rejected) = read();
+        assert_eq!((now.fairness.epoch.as_millis(), rejected.len()), (40, 1), "{rejected:?}");
+        std::fs::remove_dir_all(&at).expect("removed");
+        let (now, rejected) = read();
+        assert_eq!((now.fairness.epoch.as_millis(), now.load_attempts), (40, 9));
+        assert_eq!(rejected.len(), SHIPPED.len(), "{rejected:?}");
     }
 }

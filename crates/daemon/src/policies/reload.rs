@@ -5,14 +5,11 @@
 //! as a change, or the reload would never end.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
-use snic_controller::Settings;
-
-use super::{InvalidPolicy, load};
 
 /// How long the folder must be quiet. Editors have finished saving by then.
 const QUIET: Duration = Duration::from_millis(50);
@@ -20,26 +17,30 @@ const QUIET: Duration = Duration::from_millis(50);
 /// Watches a folder until it is stopped.
 pub struct Reloader {
     watcher: RecommendedWatcher,
+    changed: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Reloader {
+    /// Acts as if a file had changed.
+    pub fn reload(&self) {
+        // An error means that the thread has stopped.
+        let _ = self.changed.send(());
+    }
+
     /// Stops watching.
     pub fn stop(self) {
-        drop(self.watcher);
+        drop((self.watcher, self.changed));
         if self.thread.join().is_err() {
             tracing::error!("the thread that reads policies panicked");
         }
     }
 }
 
-/// Calls `changed` with all policies, or with the reason for their rejection, whenever a file of the
-/// folder has changed.
-pub fn watch(
-    folder: &Path,
-    changed: impl Fn(Result<Settings, InvalidPolicy>) + Send + 'static,
-) -> notify::Result<Reloader> {
+/// Calls `changed` whenever a file of the folder has changed.
+pub fn watch(folder: &Path, changed: impl Fn() + Send + 'static) -> notify::Result<Reloader> {
     let (sender, events) = channel();
+    let by_hand = sender.clone();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let counts = match &event {
             Ok(event) => !matches!(event.kind, EventKind::Access(_)),
@@ -52,18 +53,17 @@ pub fn watch(
         }
     })?;
     watcher.watch(folder, RecursiveMode::NonRecursive)?;
-    let folder = folder.to_owned();
     let thread = std::thread::Builder::new()
         .name("policies".into())
-        .spawn(move || run(&folder, &events, changed))
+        .spawn(move || run(&events, changed))
         .map_err(notify::Error::io)?;
-    Ok(Reloader { watcher, thread })
+    Ok(Reloader { watcher, changed: by_hand, thread })
 }
 
-fn run(folder: &Path, events: &Receiver<()>, changed: impl Fn(Result<Settings, InvalidPolicy>)) {
+fn run(events: &Receiver<()>, changed: impl Fn()) {
     while events.recv().is_ok() {
         while events.recv_timeout(QUIET).is_ok() {}
-        changed(load(Some(folder)));
+        changed();
     }
 }
 
@@ -78,31 +78,31 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn a_change_is_read_once_and_a_bad_file_is_refused_with_its_line() {
+    fn a_change_is_told_once_and_so_is_a_request() {
         let folder = tempfile::tempdir().expect("a folder");
         let (sender, heard) = channel();
-        let reloader = watch(folder.path(), move |policies| {
-            sender.send(policies.map_err(|error| error.to_string())).expect("the test listens");
+        let file = folder.path().join("fairness.toml");
+        let read = file.clone();
+        let reloader = watch(folder.path(), move || {
+            // Reading is no change.
+            let text = fs::read_to_string(&read).unwrap_or_default();
+            sender.send(text).expect("the test listens");
         })
         .expect("it is watched");
-        let file = folder.path().join("fairness.toml");
         fs::write(&file, "[epoch]\nlength_ms = 40").expect("it is written");
-        let good = heard.recv_timeout(LONG).expect("it is noticed").expect("it is good");
-        assert_eq!(good.fairness.epoch, Duration::from_millis(40));
-        assert_eq!(
-            heard.recv_timeout(4 * QUIET),
-            Err(RecvTimeoutError::Timeout),
-            "reading is no change"
-        );
+        let text = heard.recv_timeout(LONG).expect("it is noticed");
+        assert_eq!(text, "[epoch]\nlength_ms = 40");
+        assert_eq!(heard.recv_timeout(4 * QUIET), Err(RecvTimeoutError::Timeout));
         let other = folder.path().join("new");
-        fs::write(&other, "[epoch]\nlength_ms = 0").expect("it is written");
+        fs::write(&other, "new").expect("it is written");
         fs::rename(&other, &file).expect("it replaces the file");
         let mut last = heard.recv_timeout(LONG).expect("it is noticed");
         while let Ok(next) = heard.recv_timeout(4 * QUIET) {
             last = next;
         }
-        let error = last.expect_err("it is refused");
-        assert!(error.contains("fairness.toml:2: epoch.length_ms = 0"), "{error}");
+        assert_eq!(last, "new");
+        reloader.reload();
+        assert_eq!(heard.recv_timeout(LONG).expect("asked for"), "new");
         reloader.stop();
     }
 }

@@ -18,9 +18,9 @@ use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::TenantId;
 
-use crate::pki::{DevelopmentCa, Pair, write};
+use crate::pki::{self, Pair, write};
 use crate::serving;
-use crate::settings::{Listen, Settings, Signatures, Tls, Web};
+use crate::settings::{Card, Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
 use client::Client;
 
@@ -80,16 +80,18 @@ pub async fn run(options: Options) -> Result<()> {
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut settings = Settings {
         data_dir: dir.join("store"),
-        listen: Listen { tcp: Some(options.listen), unix: None, insecure_plaintext: false },
+        listen: Listen { tcp: Some(options.listen), ..Listen::default() },
+        cards: vec![Card::simulated()],
         // Browsers have no certificate yet, so the page uses a key.
         web: Web { listen: Some(options.web), insecure_plaintext: true },
         // The test images below are not signed.
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
-    let identities = make_identities(&dir, &mut settings, &catalogue)?;
     say!("snic quick start in {}", dir.display());
+    // First, because it fails where another quick start uses the folder: its certificates must stay.
     let daemon = Daemon::start(&settings)?;
+    let identities = identities(&dir, &mut settings, &catalogue)?;
     let server = serving::start(&settings, &daemon, Default::default()).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
@@ -124,20 +126,18 @@ pub async fn run(options: Options) -> Result<()> {
     daemon.stop()
 }
 
-fn make_identities(
-    dir: &Path,
-    settings: &mut Settings,
-    catalogue: &Catalogue,
-) -> Result<Identities> {
-    let ca = DevelopmentCa::create(&dir.join("pki"), &settings.trust_domain)?;
-    let server = ca.issue_server()?;
-    settings.tls = Tls { ca: ca.certificate(), certificate: server.certificate, key: server.key };
-    let mut tenants = BTreeMap::new();
-    for tenant in &catalogue.tenants {
-        tenants.insert(tenant.id.clone(), ca.issue_client(&format!("tenant/{}", tenant.id))?);
-    }
-    let operator = ca.issue_client("operator/admin")?;
-    Ok(Identities { ca: ca.certificate(), operator, tenants })
+/// The certificates of an earlier start, or new ones where some are missing or end soon.
+fn identities(dir: &Path, settings: &mut Settings, catalogue: &Catalogue) -> Result<Identities> {
+    let names = catalogue.tenants.iter().map(|tenant| format!("tenant/{}", tenant.id));
+    let names: Vec<String> = names.chain(["operator/admin".to_owned()]).collect();
+    let issued = pki::issue(&dir.join("pki"), &settings.trust_domain, &names)?;
+    let pki::Issued { ca, server, clients } = issued;
+    settings.tls =
+        Tls { ca: ca.clone(), certificate: server.certificate, key: server.key, crl: None };
+    let ids = catalogue.tenants.iter().map(|tenant| tenant.id.clone());
+    let tenants = ids.zip(clients.clone()).collect();
+    let operator = clients.into_iter().next_back().context("the operator is the last one")?;
+    Ok(Identities { ca, operator, tenants })
 }
 
 /// Contexts for `snicctl`, one for each identity.
@@ -208,8 +208,7 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
         operator.create_tenant(tenant).await?;
         say!("tenant {}: identity spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
     }
-    let settings = Settings::default();
-    let model = &settings.cards[0].model;
+    let model = &Card::simulated().model;
     let profile = catalogue.card(model).context("the default card is in the catalogue")?;
     let mut bytes_in_all = 0;
     let mut count = 0;

@@ -1,16 +1,16 @@
-//! What is asked of DRF: checked once, so that the solvers cannot overflow.
+//! The input of DRF, checked once so that the solvers cannot overflow.
 
 use smallvec::SmallVec;
 
 use crate::Weight;
 
 /// Largest capacity, demand, quota, numerator or denominator: 2^48. Products of two of them and a
-/// weight stay below 2^106, which leaves 128-bit sums over all users their room.
+/// weight stay below 2^106, so 128-bit sums over all users do not overflow.
 pub const AMOUNT_MAX: u64 = 1 << 48;
-/// Most users of one problem: 2^17. More would let the sum of the rates pass 127 bits.
+/// Most users of one problem: 2^17. With more, the sum of the rates could exceed 127 bits.
 pub const USERS_MAX: usize = 1 << 17;
-/// Most resources of one problem; FPGA area and on-board memory are two. Every resource costs a
-/// pass over all users when it fills up.
+/// Most resources of one problem; FPGA area and on-board memory are two. Each resource costs one pass
+/// over all users when it fills up.
 pub const RESOURCES_MAX: usize = 32;
 
 /// One amount for each resource.
@@ -23,16 +23,16 @@ pub struct Fraction {
     denominator: u64,
 }
 
-/// Two numbers that make no [`Fraction`].
+/// Two numbers that do not form a [`Fraction`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{numerator}/{denominator} is no cap: the denominator must be 1 to {AMOUNT_MAX}, \
+    "{numerator}/{denominator} is not a valid cap: the denominator must be 1 to {AMOUNT_MAX}, \
      the numerator 0 to {AMOUNT_MAX}"
 )]
 pub struct InvalidFraction {
-    /// Above the line.
+    /// The numerator.
     pub numerator: u64,
-    /// Below it.
+    /// The denominator.
     pub denominator: u64,
 }
 
@@ -41,7 +41,7 @@ impl Fraction {
     ///
     /// # Errors
     ///
-    /// [`InvalidFraction`] where either number is over [`AMOUNT_MAX`] or the denominator is zero.
+    /// [`InvalidFraction`] if either number is over [`AMOUNT_MAX`] or the denominator is zero.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self, InvalidFraction> {
         if numerator > AMOUNT_MAX || !(1..=AMOUNT_MAX).contains(&denominator) {
             return Err(InvalidFraction { numerator, denominator });
@@ -49,12 +49,12 @@ impl Fraction {
         Ok(Self { numerator, denominator })
     }
 
-    /// Above the line.
+    /// The numerator.
     pub const fn numerator(self) -> u64 {
         self.numerator
     }
 
-    /// Below the line; never zero.
+    /// The denominator; never zero.
     pub const fn denominator(self) -> u64 {
         self.denominator
     }
@@ -70,12 +70,12 @@ impl Fraction {
 pub struct User {
     /// Its weight.
     pub weight: Weight,
-    /// What one task takes of each resource, in the units of the capacities.
+    /// Demand of one task on each resource, in the units of the capacities.
     pub demand: Amounts,
-    /// Most tasks it can use; `None`: as many as there are. Not necessarily whole: half the
-    /// requested bandwidth is half a task.
+    /// Most tasks that it can use; `None` for no limit. Not necessarily whole: half the requested
+    /// bandwidth is half a task.
     pub tasks_max: Option<Fraction>,
-    /// Most it may have of each resource; empty: no quota on any.
+    /// Most that it may have of each resource; empty for no quotas.
     pub quota: SmallVec<[Option<u64>; 4]>,
 }
 
@@ -100,8 +100,8 @@ impl User {
         Self { quota: quota.into(), ..self }
     }
 
-    /// The tighter of cap and quotas as tasks, and which it is; the cap wins a tie, then the first
-    /// resource.
+    /// The tightest of the cap and the quotas, in tasks, and which one it is. On a tie the cap wins,
+    /// then the first resource.
     #[inline]
     pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
         let mut tightest = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
@@ -116,16 +116,16 @@ impl User {
     }
 }
 
-/// What kept a user from more.
+/// What limits a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit {
-    /// This resource is full (or the card has none of it).
+    /// This resource, which is full or has no capacity.
     Capacity(usize),
-    /// It has all it can use.
+    /// Its own cap: it has all that it can use.
     OwnCap,
     /// Its quota on this resource.
     Quota(usize),
-    /// Its demand is zero everywhere: it holds nothing and its share is zero.
+    /// Its demand, which is zero everywhere: it holds nothing and its share is zero.
     AsksNothing,
 }
 
@@ -136,51 +136,51 @@ pub struct Problem {
     users: Vec<User>,
 }
 
-/// Why a problem cannot be solved as it was given.
+/// Why a problem is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidProblem {
     /// Too many users.
-    #[error("{count} users are more than the {USERS_MAX} that one problem can have")]
+    #[error("{count} users exceed the limit of {USERS_MAX}")]
     TooManyUsers {
-        /// How many there are.
+        /// The number given.
         count: usize,
     },
     /// Too many resources.
-    #[error("{count} resources are more than the {RESOURCES_MAX} that one problem can have")]
+    #[error("{count} resources exceed the limit of {RESOURCES_MAX}")]
     TooManyResources {
-        /// How many there are.
+        /// The number given.
         count: usize,
     },
-    /// A demand or quota for another number of resources.
-    #[error("user {user} gives {given} {what} for {resources} resources; give one for each")]
+    /// The number of demands or quotas differs from the number of resources.
+    #[error("user {user} has {given} {what} for {resources} resources; expected one for each")]
     WrongLength {
-        /// Position of the user.
+        /// Index of the user.
         user: usize,
         /// "demands" or "quotas".
         what: &'static str,
-        /// How many it gives.
+        /// The number given.
         given: usize,
-        /// How many resources there are.
+        /// Number of resources.
         resources: usize,
     },
     /// A capacity that could overflow.
     #[error(
-        "capacity {amount} of resource {resource} is over {AMOUNT_MAX}; choose a larger unit for it"
+        "capacity {amount} of resource {resource} exceeds {AMOUNT_MAX}; choose a larger unit for it"
     )]
     CapacityTooLarge {
-        /// Position of the resource.
+        /// Index of the resource.
         resource: usize,
         /// The capacity.
         amount: u64,
     },
     /// A demand or quota that could overflow.
     #[error(
-        "user {user}: {amount} of resource {resource} is over {AMOUNT_MAX}; choose a larger unit"
+        "user {user}: {amount} of resource {resource} exceeds {AMOUNT_MAX}; choose a larger unit"
     )]
     AmountTooLarge {
-        /// Position of the user.
+        /// Index of the user.
         user: usize,
-        /// Position of the resource.
+        /// Index of the resource.
         resource: usize,
         /// The demand or quota.
         amount: u64,
@@ -188,13 +188,12 @@ pub enum InvalidProblem {
 }
 
 impl Problem {
-    /// Checks lengths and sizes. No users, no resources, zero capacities and zero demands are
-    /// all fine: they have answers.
+    /// Checks lengths and sizes. No users, no resources, zero capacities and zero demands are all
+    /// valid.
     ///
     /// # Errors
     ///
-    /// [`InvalidProblem`] names the first limit that is exceeded, or the first list of a wrong
-    /// length.
+    /// [`InvalidProblem`] with the first limit that is exceeded, or the first list of a wrong length.
     pub fn new(capacities: &[u64], users: Vec<User>) -> Result<Self, InvalidProblem> {
         if users.len() > USERS_MAX {
             return Err(InvalidProblem::TooManyUsers { count: users.len() });
@@ -212,13 +211,13 @@ impl Problem {
         Ok(Self { capacities: capacities.into(), users })
     }
 
-    /// Has `user` demand something else; its weight, cap and quotas stay. The demand must be
-    /// checked as that of a new problem is, and a user beyond the last is none.
+    /// Replaces the demand of `user`; its weight, cap and quotas stay. The demand is checked as in
+    /// [`Self::new`]; a user beyond the last is ignored.
     ///
     /// # Errors
     ///
-    /// [`InvalidProblem`] where `demand` has a wrong length or an amount over [`AMOUNT_MAX`];
-    /// nothing is changed then.
+    /// [`InvalidProblem`] if `demand` has a wrong length or an amount over [`AMOUNT_MAX`]. Nothing has
+    /// changed then.
     pub fn set_demand(&mut self, user: usize, demand: &[u64]) -> Result<(), InvalidProblem> {
         let resources = self.capacities.len();
         if demand.len() != resources {
@@ -235,7 +234,7 @@ impl Problem {
         Ok(())
     }
 
-    /// What there is of each resource.
+    /// Capacity of each resource.
     pub fn capacities(&self) -> &[u64] {
         &self.capacities
     }
@@ -245,8 +244,8 @@ impl Problem {
         &self.users
     }
 
-    /// The resource of which one task of `user` takes the largest fraction; the first of equals;
-    /// `None` where it asks for nothing. A resource the card has none of dominates.
+    /// The dominant resource of `user`: the one of which a task takes the largest fraction; the first
+    /// of equals, `None` if it demands nothing. A resource without capacity dominates.
     pub fn dominant(&self, user: usize) -> Option<usize> {
         dominant_of(&self.users[user].demand, &self.capacities)
     }
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_the_card_has_none_of_dominates() {
+    fn a_resource_without_capacity_dominates() {
         let users = vec![User::new(&[5, 1, 1]), User::new(&[5, 0, 0])];
         let problem = Problem::new(&[5, 0, 0], users).expect("valid");
         assert_eq!((problem.dominant(0), problem.dominant(1)), (Some(1), Some(0)));
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_culprit_and_what_to_do() {
+    fn errors_name_the_user_and_what_to_do() {
         let over = AMOUNT_MAX + 1;
         let text = |capacities: &[u64], user: User| {
             Problem::new(capacities, vec![User::new(&vec![1; capacities.len()]), user])
@@ -332,11 +331,11 @@ mod tests {
         };
         assert_eq!(
             text(&[1, 2], User::new(&[1])),
-            "user 1 gives 1 demands for 2 resources; give one for each"
+            "user 1 has 1 demands for 2 resources; expected one for each"
         );
         assert_eq!(
             text(&[1], User::new(&[1]).with_quota(&[None, None])),
-            "user 1 gives 2 quotas for 1 resources; give one for each"
+            "user 1 has 2 quotas for 1 resources; expected one for each"
         );
         assert!(text(&[over], User::new(&[1])).starts_with("capacity 281474976710657"));
         assert!(text(&[1], User::new(&[over])).starts_with("user 1: 281474976710657"));
@@ -347,7 +346,9 @@ mod tests {
             Err(InvalidProblem::TooManyUsers { count: USERS_MAX + 1 })
         );
         assert!(Problem::new(&[1; RESOURCES_MAX + 1], vec![]).is_err());
-        assert!(Fraction::new(1, 0).expect_err("no").to_string().starts_with("1/0 is no cap"));
+        assert!(
+            Fraction::new(1, 0).expect_err("no").to_string().starts_with("1/0 is not a valid cap")
+        );
         assert!(Fraction::new(over, 1).is_err() && Fraction::new(1, over).is_err());
     }
 }

@@ -1,85 +1,85 @@
 //! One water-filling, fast.
 //!
 //! The level t rises from zero. While a tenant rises, each of its flows takes a·(t - start) of a
-//! resource, a constant; so a resource's use is A·t + B, and a start, a stop or a change of
-//! speed adds to A and B and needs no look at the time in between:
+//! resource, for a constant a. So the use of a resource is A·t + B, and a start, a stop or a change
+//! of speed adds to A and B without a look at the time in between:
 //!
 //! ```text
 //!   starts at t:  A += a, B -= a·t          stops at t:  A -= a, B += a·t
 //! ```
 //!
-//! Starts and ends stand in a queue. When a resource fills is only bounded from below, as if
-//! everybody who will ever start had started; the bounds sit in a heap, and one is looked at again
-//! when the level reaches it. Only resources that could not serve all loads are followed at all, and
-//! what is used of them is listed anew each time, tenant after tenant. Once a resource is full that
-//! everybody uses, like a port, the level stops; where that is the first to be full, [`super::trunk`]
-//! finds it without any of this.
+//! Starts and ends are events in a queue. The level at which a resource fills up only has a lower
+//! bound, computed as if every tenant that will ever start had started. The bounds are in a heap, and a
+//! bound is refined when the level reaches it. Only contended resources, which cannot serve all loads,
+//! are tracked. Their uses are listed again for each filling, tenant by tenant. Once a resource that
+//! every flow uses is full, such as a port, the level stops; if that is the first resource to fill
+//! up, [`super::bottleneck`] finds the level without any of this.
 //!
-//! Levels are floats: a tie or an order decided by noise moves a rate by the noise and no more,
-//! since rates depend continuously on levels. Rates are rounded down to whole bits per second and
-//! then checked against the capacities in integers.
+//! Levels are floats: if noise decides a tie or an order, a rate moves by that noise and no more, since
+//! rates depend continuously on levels. Rates are rounded down to whole bits per second and then
+//! checked against the capacities in integers.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use super::bottleneck::{self, RateSegment};
 use super::network::Network;
-use super::queue::Queue;
-use super::round::{NEARLY, Round, compare, take_back, taken};
+use super::queue::EventQueue;
+use super::round::{NEARLY, Round, compare, reduce, usage_of};
 use super::solver::{Limit, Spare};
-use super::standing::{Live, Phase, Resource, Standing, Tenant, key};
-use super::trunk::{self, Rise};
+use super::state::{ActiveUse, Phase, ResourceState, TenantState, UseLine, key};
 
-/// The scratch space of water-fillings over one network. Nothing in it outlives a filling.
+/// Scratch space of the water-fillings over one network. Nothing in it outlives a filling.
 #[derive(Debug, Clone)]
-pub(super) struct Fill {
-    tenants: Vec<Tenant>,
-    resources: Vec<Resource>,
-    standings: Vec<Standing>,
-    /// By place: what the flow misses while it rises or waits, else zero.
+pub(super) struct WaterFiller {
+    tenants: Vec<TenantState>,
+    lines: Vec<UseLine>,
+    states: Vec<ResourceState>,
+    /// By position: the rate that the flow misses while it rises or waits, else zero.
     missing: Vec<f64>,
-    /// What is used of resources that are followed and not full when the level is zero, by place.
-    live: Vec<Live>,
-    /// By position among all decisive uses: how many before it are live.
-    live_before: Vec<u32>,
-    /// Starts (even) and ends (odd) of tenants: as much of the level's key as there is room for
-    /// beside the tenant, which stands in the lowest bits. Levels that agree in 2^-31 of themselves
-    /// may come in any order.
-    events: Queue,
-    /// How many bits those are.
+    /// Uses of resources that are contended and not full at level zero, by position.
+    active_uses: Vec<ActiveUse>,
+    /// By index of the bottleneck use: how many before it are active.
+    active_before: Vec<u32>,
+    /// Starts (even) and ends (odd) of tenants: the leading bits of the level's key, then the
+    /// tenant in the lowest bits. Levels that differ by less than a fraction of 2^-31 may come in
+    /// any order.
+    events: EventQueue,
+    /// Number of those lowest bits.
     event_bits: u32,
-    /// Ends that changed: level, tenant, version.
+    /// Changed ends: level, tenant, version.
     new_ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bounds: BinaryHeap<Reverse<(u64, u32)>>,
     changed: Vec<u32>,
-    /// How tenants rise in a trunk.
-    rises: Vec<Rise>,
-    /// By place: what a flow has at a level, or how fast it rises at first.
+    /// Growth of the tenants in a shared bottleneck.
+    segments: Vec<RateSegment>,
+    /// By position: the rate of a flow at a level, or its initial growth.
     reached: Vec<f64>,
-    /// By resource: what of it is taken at the last level.
+    /// By resource: the fraction in use at the last level.
     used: Vec<f64>,
-    /// Some resource is full before anybody rises.
+    /// Some resource is full before any tenant rises.
     full_at_start: bool,
 }
 
-impl Fill {
+impl WaterFiller {
     pub fn new(network: &Network) -> Self {
         let tenant =
-            Tenant { phase: Phase::Done, version: 0, since: 0.0, progress: 0.0, speed: 0.0 };
-        let (flows, uses) = (network.flow_count(), network.decisive.items().len());
+            TenantState { phase: Phase::Done, version: 0, since: 0.0, progress: 0.0, speed: 0.0 };
+        let (flows, uses) = (network.flow_count(), network.bottleneck_uses.items().len());
         Self {
             tenants: vec![tenant; network.weights.len()],
-            resources: vec![Resource::default(); network.capacities.len()],
-            standings: vec![Standing::default(); network.capacities.len()],
+            lines: vec![UseLine::default(); network.capacities.len()],
+            states: vec![ResourceState::default(); network.capacities.len()],
             missing: vec![0.0; flows],
-            live: vec![Live::default(); uses],
-            live_before: vec![0; uses + 1],
-            events: Queue::default(),
+            active_uses: vec![ActiveUse::default(); uses],
+            active_before: vec![0; uses + 1],
+            events: EventQueue::default(),
             event_bits: (2 * network.weights.len() as u64 + 1).ilog2() + 1,
             new_ends: BinaryHeap::new(),
             bounds: BinaryHeap::new(),
             changed: Vec::new(),
-            rises: Vec::new(),
+            segments: Vec::new(),
             reached: vec![0.0; flows],
             used: vec![0.0; network.capacities.len()],
             full_at_start: false,
@@ -91,117 +91,118 @@ impl Fill {
         round.got.clone_from(&round.want);
         round.limits.clear();
         round.limits.resize(round.want.len(), Limit::Load);
-        if self.enter_resources(network, round) {
+        if self.init_resources(network, round) {
             Sweep { fill: self, network, round, level: 0.0 }.run(spare);
             self.trim(network, round);
         }
     }
 
-    /// Sets the resources up; whether any of them can be short.
-    fn enter_resources(&mut self, network: &Network, round: &Round) -> bool {
+    /// Initialises the resources; returns whether any of them is contended.
+    fn init_resources(&mut self, network: &Network, round: &Round) -> bool {
         self.bounds.clear();
         self.new_ends.clear();
         self.events.clear();
-        for (k, resource) in self.resources.iter_mut().enumerate() {
-            let [given, want] = round.parts[k];
-            let followed = compare(network, k, want, &round.want) == Ordering::Greater;
-            let full = followed && compare(network, k, given, &round.given) != Ordering::Less;
-            *resource = Resource { base: given, ..Resource::default() };
-            self.standings[k] = Standing { followed, full, touched: false };
+        for (k, line) in self.lines.iter_mut().enumerate() {
+            let [given, want] = round.fractions[k];
+            let contended = compare(network, k, want, &round.want) == Ordering::Greater;
+            let full = contended && compare(network, k, given, &round.given) != Ordering::Less;
+            *line = UseLine { base: given, ..UseLine::default() };
+            self.states[k] = ResourceState { contended, full, bound_is_stale: false };
         }
-        self.full_at_start = self.standings.iter().any(|standing| standing.full);
-        self.standings.iter().any(|standing| standing.followed)
+        self.full_at_start = self.states.iter().any(|state| state.full);
+        self.states.iter().any(|state| state.contended)
     }
 
-    /// The start of a tenant, and its end.
+    /// Queues the start and the end of a tenant.
     fn push_events(&mut self, index: usize) {
         let tenant = &self.tenants[index];
         if tenant.phase == Phase::Done {
             return;
         }
         for (level, ends) in [(tenant.since, 0), (tenant.end(), 1)] {
-            // The sign of a level is always the same.
+            // A level is never negative: its sign bit is free.
             let level = (key(level) << 1) >> self.event_bits << self.event_bits;
             self.events.push(level | (index as u64) << 1 | ends);
         }
     }
 
-    /// Lists what is used of open resources. Without a branch that depends on loads: it is written
-    /// down in any case, and written over by the next if it does not count.
-    fn list_live(&mut self, network: &Network) {
+    /// Lists the uses of contended resources that are not full. No branch depends on loads: each
+    /// use is written, and the next one overwrites it if it does not count.
+    fn list_active_uses(&mut self, network: &Network) {
         for (index, tenant) in self.tenants.iter().enumerate() {
-            for place in network.flows.range(index..index + 1) {
-                self.reached[place] = self.missing[place] * tenant.speed;
+            for position in network.flows.range(index..index + 1) {
+                self.reached[position] = self.missing[position] * tenant.speed;
             }
         }
         let mut count = 0;
-        for (at, u) in network.decisive.items().iter().enumerate() {
-            let (k, place) = (u.resource as usize, u.place as usize);
-            let rise = self.reached[place];
-            self.live_before[at] = count as u32;
-            self.live[count] = Live { resource: u.resource, part: self.missing[place] * u.part };
-            self.resources[k].all += rise * u.part;
-            let standing = self.standings[k];
-            count += usize::from(standing.followed & !standing.full & (rise > 0.0));
+        for (at, u) in network.bottleneck_uses.items().iter().enumerate() {
+            let (k, position) = (u.resource as usize, u.position as usize);
+            let rise = self.reached[position];
+            self.active_before[at] = count as u32;
+            let fraction = self.missing[position] * u.fraction;
+            self.active_uses[count] = ActiveUse { resource: u.resource, fraction };
+            self.lines[k].rate_max += rise * u.fraction;
+            let state = self.states[k];
+            count += usize::from(state.contended & !state.full & (rise > 0.0));
         }
-        self.live_before[network.decisive.items().len()] = count as u32;
+        self.active_before[network.bottleneck_uses.items().len()] = count as u32;
     }
 
-    /// Where what is used by the flows at some neighbouring places stands in the list.
-    fn live_of(&self, network: &Network, places: Range<usize>) -> Range<usize> {
-        let uses = network.decisive.range(places);
-        self.live_before[uses.start] as usize..self.live_before[uses.end] as usize
+    /// Range of the active uses of the flows at some neighbouring positions.
+    fn active_range(&self, network: &Network, positions: Range<usize>) -> Range<usize> {
+        let uses = network.bottleneck_uses.range(positions);
+        self.active_before[uses.start] as usize..self.active_before[uses.end] as usize
     }
 
-    /// Takes back what rounding may have given too much: as much from each that has more than it was
-    /// given, in whole bits per second.
+    /// Takes back what rounding may have given too much: the same number of bits per second from
+    /// each flow that has more than it was given.
     fn trim(&self, network: &Network, round: &mut Round) {
         for (k, used) in self.used.iter().enumerate() {
-            let Standing { full, followed, .. } = self.standings[k];
-            if !full && (!followed || *used < 1.0 - NEARLY) {
+            let ResourceState { full, contended, .. } = self.states[k];
+            if !full && (!contended || *used < 1.0 - NEARLY) {
                 continue;
             }
             loop {
                 let excess =
-                    taken(network, k, &round.got).saturating_sub(network.capacity_scaled(k));
-                if excess == 0 || !take_back(network.users.of(k), k as u32, excess, round) {
-                    break; // it fits, or only what was given is left, and that is feasible
+                    usage_of(network, k, &round.got).saturating_sub(network.capacity_scaled(k));
+                if excess == 0 || !reduce(network.users.of(k), k as u32, excess, round) {
+                    break; // it fits, or only the given rates are left, which are feasible
                 }
             }
         }
     }
 }
 
-/// A tenant starts to rise, or all its loads are served.
+/// A tenant starts to rise, or all its load is served.
 #[derive(Debug, Clone, Copy)]
 struct Event {
     level: f64,
     tenant: usize,
     version: u32,
     ends: bool,
-    /// It stands in the queue, not in the heap of changed ends.
+    /// Whether it is in the queue; otherwise in the heap of changed ends.
     queued: bool,
 }
 
 /// One rise of the level.
 struct Sweep<'a> {
-    fill: &'a mut Fill,
+    fill: &'a mut WaterFiller,
     network: &'a Network,
     round: &'a mut Round,
-    /// Up to where everything has happened.
+    /// All events up to this level are processed.
     level: f64,
 }
 
 impl Sweep<'_> {
-    /// Raises the level until nobody rises any more, and counts what is used there.
+    /// Raises the level until no tenant rises, and sums up what is used there.
     fn run(mut self, spare: Spare) {
         for tenant in 0..self.fill.tenants.len() {
-            self.enter(tenant, spare);
+            self.init_tenant(tenant, spare);
         }
-        if !self.stops_at_trunk() {
+        if !self.stop_at_shared_bottleneck() {
             self.sweep();
-            for (used, resource) in self.fill.used.iter_mut().zip(&self.fill.resources) {
-                *used = resource.rate * self.level + resource.base;
+            for (used, line) in self.fill.used.iter_mut().zip(&self.fill.lines) {
+                *used = line.rate * self.level + line.base;
             }
         }
     }
@@ -211,34 +212,33 @@ impl Sweep<'_> {
         for tenant in 0..self.fill.tenants.len() {
             self.fill.push_events(tenant);
         }
-        self.fill.list_live(self.network);
-        self.fill.events.arrange();
-        for k in 0..self.fill.resources.len() {
-            self.bound(k);
+        self.fill.list_active_uses(self.network);
+        self.fill.events.sort_into_buckets();
+        for k in 0..self.fill.lines.len() {
+            self.push_bound(k);
         }
         while let Some(event) = self.earliest() {
             if let Some((resource, full)) = self.full_before(event.level) {
-                // Noise may say that it was full before what has happened.
+                // Noise may put this level before events that were already processed.
                 self.level = self.level.max(full);
-                if self.network.is_trunk(resource) {
-                    self.end_all(resource);
+                if self.network.is_shared_bottleneck(resource) {
+                    self.stop_all(resource);
                     break;
                 }
-                self.fill_up(resource);
+                self.saturate(resource);
                 continue;
             }
             self.level = event.level;
-            self.turn(event);
+            self.process(event);
             if event.queued {
-                self.fill.events.pass();
+                self.fill.events.advance();
             } else {
                 self.fill.new_ends.pop();
             }
         }
     }
 
-    /// The earlier of the first event in the queue and the first changed end; void ones are passed
-    /// over.
+    /// The earlier of the first event in the queue and the first changed end, without stale ones.
     fn earliest(&mut self) -> Option<Event> {
         let queued = loop {
             let Some(event) = self.fill.events.first() else { break None };
@@ -247,10 +247,10 @@ impl Sweep<'_> {
             let at = &self.fill.tenants[tenant];
             let level = if ends { at.end() } else { at.since };
             let event = Event { level, tenant, version: 0, ends, queued: true };
-            if !self.is_void(event) {
+            if !self.is_stale(event) {
                 break Some(event);
             }
-            self.fill.events.pass();
+            self.fill.events.advance();
         };
         let changed = loop {
             let Some(&Reverse((at, tenant, version))) = self.fill.new_ends.peek() else {
@@ -258,7 +258,7 @@ impl Sweep<'_> {
             };
             let (level, tenant) = (f64::from_bits(at), tenant as usize);
             let event = Event { level, tenant, version, ends: true, queued: false };
-            if !self.is_void(event) {
+            if !self.is_stale(event) {
                 break Some(event);
             }
             self.fill.new_ends.pop();
@@ -270,22 +270,22 @@ impl Sweep<'_> {
         }
     }
 
-    /// Whether the tenant is done, or its end has moved since.
-    fn is_void(&self, event: Event) -> bool {
+    /// Whether the tenant is done, or its end has changed since.
+    fn is_stale(&self, event: Event) -> bool {
         let tenant = &self.fill.tenants[event.tenant];
         tenant.phase == Phase::Done || (event.ends && tenant.version != event.version)
     }
 
-    /// Sets one tenant and its flows up.
-    fn enter(&mut self, index: usize, spare: Spare) {
-        let places = self.network.flows.range(index..index + 1);
+    /// Initialises one tenant and its flows.
+    fn init_tenant(&mut self, index: usize, spare: Spare) {
+        let positions = self.network.flows.range(index..index + 1);
         let (mut charge, mut share) = (0.0, 0.0);
-        for place in places {
-            let flow = self.network.flows.items()[place] as usize;
+        for position in positions {
+            let flow = self.network.flows.items()[position] as usize;
             let dominant = self.network.dominant[flow];
-            share += self.round.amounts[place][0] * dominant;
-            let missing = self.enter_flow(flow, place);
-            self.fill.missing[place] = missing;
+            share += self.round.amounts[position][0] * dominant;
+            let missing = self.init_flow(flow, position);
+            self.fill.missing[position] = missing;
             charge += missing * dominant;
         }
         let weight = f64::from(self.network.weights[index].get());
@@ -296,21 +296,22 @@ impl Sweep<'_> {
         let asks = charge > 0.0;
         let speed = if asks { weight / charge } else { 0.0 };
         let phase = if asks { Phase::Waiting } else { Phase::Done };
-        let tenant = Tenant { phase, version: 0, since: start, progress: 0.0, speed };
+        let tenant = TenantState { phase, version: 0, since: start, progress: 0.0, speed };
         self.fill.tenants[index] = tenant;
     }
 
-    /// What `flow` misses and might get; who uses a full resource keeps what it was given.
-    fn enter_flow(&mut self, flow: usize, place: usize) -> f64 {
+    /// The rate that `flow` misses and might get. A flow that uses a full resource keeps its given
+    /// rate.
+    fn init_flow(&mut self, flow: usize, position: usize) -> f64 {
         let missing = self.round.want[flow] - self.round.given[flow];
-        let uses = self.network.decisive.of(place);
+        let uses = self.network.bottleneck_uses.of(position);
         if missing == 0 || uses.is_empty() {
             return 0.0;
         }
         if !self.fill.full_at_start {
             return missing as f64;
         }
-        match uses.iter().find(|u| self.fill.standings[u.resource as usize].full) {
+        match uses.iter().find(|u| self.fill.states[u.resource as usize].full) {
             Some(u) => {
                 self.round.got[flow] = self.round.given[flow];
                 self.round.limits[flow] = Limit::Resource(u.resource);
@@ -320,57 +321,57 @@ impl Sweep<'_> {
         }
     }
 
-    /// Puts a bound on when `k` can be full, before which nothing happens.
-    fn bound(&mut self, k: usize) {
-        let (resource, standing) = (&mut self.fill.resources[k], self.fill.standings[k]);
-        if !standing.followed || standing.full || resource.all <= 0.0 {
+    /// Pushes a lower bound of the level at which `k` is full.
+    fn push_bound(&mut self, k: usize) {
+        let (line, state) = (&mut self.fill.lines[k], self.fill.states[k]);
+        if !state.contended || state.full || line.rate_max <= 0.0 {
             return;
         }
-        let rest = 1.0 - resource.rate * self.level - resource.base;
-        resource.bound = key(self.level + (rest / resource.all).max(0.0));
-        self.fill.bounds.push(Reverse((resource.bound, k as u32)));
+        let rest = 1.0 - line.rate * self.level - line.base;
+        line.bound = key(self.level + (rest / line.rate_max).max(0.0));
+        self.fill.bounds.push(Reverse((line.bound, k as u32)));
     }
 
-    /// The first resource to be full before `level`, and when.
+    /// The first resource that is full before `level`, and the level at which it is full.
     fn full_before(&mut self, level: f64) -> Option<(usize, f64)> {
         while let Some(&Reverse((bound, k))) = self.fill.bounds.peek() {
             if bound >= key(level) {
                 return None;
             }
             self.fill.bounds.pop();
-            let resource = &mut self.fill.resources[k as usize];
-            if resource.bound != bound || self.fill.standings[k as usize].full {
+            let line = &mut self.fill.lines[k as usize];
+            if line.bound != bound || self.fill.states[k as usize].full {
                 continue;
             }
-            if resource.rate * level + resource.base > 1.0 && resource.rate > 0.0 {
-                let full = (1.0 - resource.base) / resource.rate;
+            if line.rate * level + line.base > 1.0 && line.rate > 0.0 {
+                let full = (1.0 - line.base) / line.rate;
                 let next = self.fill.bounds.peek();
                 if bound == key(full) || next.is_none_or(|next| next.0.0 >= key(full)) {
                     return Some((k as usize, full));
                 }
-                // Another may be full before: look at that first.
-                resource.bound = key(full);
-                self.fill.bounds.push(Reverse((resource.bound, k)));
+                // Another resource may be full earlier: look at that first.
+                line.bound = key(full);
+                self.fill.bounds.push(Reverse((line.bound, k)));
                 continue;
             }
-            // Until `level` it is not: it is looked at again from there.
-            let rest = 1.0 - resource.rate * level - resource.base;
-            if resource.all > 0.0 {
-                resource.bound = key(level + (rest / resource.all).max(0.0));
-                self.fill.bounds.push(Reverse((resource.bound, k)));
+            // It is not full at `level`: compute a new bound from there.
+            let rest = 1.0 - line.rate * level - line.base;
+            if line.rate_max > 0.0 {
+                line.bound = key(level + (rest / line.rate_max).max(0.0));
+                self.fill.bounds.push(Reverse((line.bound, k)));
             }
         }
         None
     }
 
-    /// The tenant starts to rise, or all its loads are served.
-    fn turn(&mut self, event: Event) {
-        let places = self.network.flows.range(event.tenant..event.tenant + 1);
-        let live = self.fill.live_of(self.network, places);
+    /// Processes an event: the tenant starts to rise, or all its load is served.
+    fn process(&mut self, event: Event) {
+        let positions = self.network.flows.range(event.tenant..event.tenant + 1);
+        let active = self.fill.active_range(self.network, positions);
         let tenant = &mut self.fill.tenants[event.tenant];
         let (level, speed) = (event.level, tenant.speed);
-        // What changes of the rate, and of that of all.
-        let (now, all) = if event.ends { (-speed, -speed) } else { (speed, 0.0) };
+        // By how much the rate and its upper bound change.
+        let (rate, rate_max) = if event.ends { (-speed, -speed) } else { (speed, 0.0) };
         if event.ends {
             tenant.phase = Phase::Done;
         } else {
@@ -380,90 +381,97 @@ impl Sweep<'_> {
                 self.fill.new_ends.push(Reverse(end));
             }
         }
-        for u in &self.fill.live[live] {
-            let resource = &mut self.fill.resources[u.resource as usize];
-            resource.change_rate(u.part * now, level);
-            resource.all += u.part * all;
+        for u in &self.fill.active_uses[active] {
+            let line = &mut self.fill.lines[u.resource as usize];
+            line.change_rate(u.fraction * rate, level);
+            line.rate_max += u.fraction * rate_max;
         }
     }
 
-    /// Stops everybody where a resource that all use is full, if that is the first to be; whether it
-    /// was.
-    fn stops_at_trunk(&mut self) -> bool {
+    /// If a resource that every flow uses is the first to fill up, stops every flow there. Returns
+    /// whether it did.
+    fn stop_at_shared_bottleneck(&mut self) -> bool {
         let (fill, network) = (&mut *self.fill, self.network);
-        let open = |k: usize| fill.standings[k].followed && !fill.standings[k].full;
-        let wanted = |k: u32| self.round.parts[k as usize][1];
-        let trunks = network.trunks.iter().filter(|trunk| open(trunk.resource as usize));
-        let most = trunks.max_by(|a, b| wanted(a.resource).total_cmp(&wanted(b.resource)));
-        let Some(trunk) = most else { return false };
-        fill.rises.clear();
+        let open = |k: usize| fill.states[k].contended && !fill.states[k].full;
+        let wanted = |k: u32| self.round.fractions[k as usize][1];
+        let shared_bottlenecks = network
+            .shared_bottlenecks
+            .iter()
+            .filter(|bottleneck| open(bottleneck.resource as usize));
+        let most =
+            shared_bottlenecks.max_by(|a, b| wanted(a.resource).total_cmp(&wanted(b.resource)));
+        let Some(bottleneck) = most else { return false };
+        fill.segments.clear();
         for (index, tenant) in fill.tenants.iter().enumerate() {
-            let places = network.flows.range(index..index + 1);
-            let uses = fill.missing[places.clone()].iter().zip(&trunk.parts[places]);
-            let part: f64 = uses.map(|(missing, part)| missing * part).sum();
+            let positions = network.flows.range(index..index + 1);
+            let uses = fill.missing[positions.clone()].iter().zip(&bottleneck.fractions[positions]);
+            let fraction: f64 = uses.map(|(missing, fraction)| missing * fraction).sum();
             if tenant.phase != Phase::Done {
-                let rate = part * tenant.speed;
-                fill.rises.push(Rise { start: tenant.since, end: tenant.end(), part, rate });
+                let (start, end) = (tenant.since, tenant.end());
+                let rate = fraction * tenant.speed;
+                fill.segments.push(RateSegment { start, end, fraction, rate });
             }
         }
-        let k = trunk.resource as usize;
-        let level = trunk::level_of(&fill.rises, fill.resources[k].base);
+        let k = bottleneck.resource as usize;
+        let level = bottleneck::level_at_full(&fill.segments, fill.lines[k].base);
         let Some(level) = level.filter(|level| self.is_first(k, *level)) else { return false };
         self.level = level;
-        self.end_all(k);
+        self.stop_all(k);
         true
     }
 
-    /// Counts what everybody has at `level`; whether no resource but `trunk` is over.
-    fn is_first(&mut self, trunk: usize, level: f64) -> bool {
+    /// Sums up all rates at `level`; returns whether no resource but `bottleneck` is over its
+    /// capacity.
+    fn is_first(&mut self, bottleneck: usize, level: f64) -> bool {
         let (fill, network) = (&mut *self.fill, self.network);
         for (index, tenant) in fill.tenants.iter().enumerate() {
             let progress = tenant.progress_at(level);
-            for place in network.flows.range(index..index + 1) {
-                let given = self.round.amounts[place][0];
-                fill.reached[place] = given + fill.missing[place] * progress;
+            for position in network.flows.range(index..index + 1) {
+                let given = self.round.amounts[position][0];
+                fill.reached[position] = given + fill.missing[position] * progress;
             }
         }
         for (k, used) in fill.used.iter_mut().enumerate() {
-            let uses = network.branches.of(k).iter();
-            *used = uses.map(|u| fill.reached[u.place as usize] * u.part).sum();
+            let uses = network.unshared_uses.of(k).iter();
+            *used = uses.map(|u| fill.reached[u.position as usize] * u.fraction).sum();
         }
-        for trunk in &network.trunks {
-            let uses = fill.reached.iter().zip(&trunk.parts);
-            fill.used[trunk.resource as usize] = uses.map(|(reached, part)| reached * part).sum();
+        for bottleneck in &network.shared_bottlenecks {
+            let uses = fill.reached.iter().zip(&bottleneck.fractions);
+            fill.used[bottleneck.resource as usize] =
+                uses.map(|(reached, fraction)| reached * fraction).sum();
         }
-        let over = |k: usize| k != trunk && fill.standings[k].followed && !fill.standings[k].full;
+        let over = |k: usize| k != bottleneck && fill.states[k].contended && !fill.states[k].full;
         !(0..fill.used.len()).any(|k| over(k) && fill.used[k] > 1.0)
     }
 
-    /// Stops everybody: all use `resource`, which is full.
-    fn end_all(&mut self, resource: usize) {
-        self.fill.standings[resource].full = true;
+    /// Stops every flow: all use `resource`, which is full.
+    fn stop_all(&mut self, resource: usize) {
+        self.fill.states[resource].full = true;
         for index in 0..self.fill.tenants.len() {
             let tenant = self.fill.tenants[index];
             let progress = tenant.progress_at(self.level);
             if tenant.phase == Phase::Done || progress >= 1.0 {
                 continue;
             }
-            for place in self.network.flows.range(index..index + 1) {
-                if self.fill.missing[place] > 0.0 {
-                    self.settle(place, progress, resource as u32);
+            for position in self.network.flows.range(index..index + 1) {
+                if self.fill.missing[position] > 0.0 {
+                    self.record_rate(position, progress, resource as u32);
                 }
             }
         }
     }
 
-    /// Stops all who use `resource`, and lets their tenants' other flows rise the faster.
-    fn fill_up(&mut self, resource: usize) {
-        self.fill.standings[resource].full = true;
+    /// Stops all users of `resource`; their tenants' other flows rise faster from here on.
+    fn saturate(&mut self, resource: usize) {
+        self.fill.states[resource].full = true;
         let mut last = None;
-        // Flows of a tenant need not be neighbours among the users: a tenant met twice is
-        // brought up to speed twice, the second time from the state the first left.
+        // Flows of a tenant need not be neighbours among the users. The speed of such a tenant is
+        // updated twice, the second time from the state that the first update left.
         for &(flow, _) in self.network.users.of(resource) {
             let tenant = self.network.tenant_of[flow as usize] as usize;
-            let place = self.network.place_of[flow as usize] as usize;
+            let position = self.network.position_of[flow as usize] as usize;
             let at = &self.fill.tenants[tenant];
-            if self.fill.missing[place] <= 0.0 || at.phase == Phase::Done {
+            if self.fill.missing[position] <= 0.0 || at.phase == Phase::Done {
                 continue;
             }
             let progress = at.progress_at(self.level);
@@ -471,51 +479,51 @@ impl Sweep<'_> {
                 self.change_speed(before);
             }
             last = Some(tenant);
-            self.settle(place, progress, resource as u32);
-            self.stop(place, tenant);
+            self.record_rate(position, progress, resource as u32);
+            self.stop(position, tenant);
         }
         if let Some(tenant) = last {
             self.change_speed(tenant);
         }
         while let Some(k) = self.fill.changed.pop() {
-            self.fill.standings[k as usize].touched = false;
-            self.bound(k as usize);
+            self.fill.states[k as usize].bound_is_stale = false;
+            self.push_bound(k as usize);
         }
     }
 
-    /// Writes down what a flow has that is stopped with this part of what it misses.
-    fn settle(&mut self, place: usize, progress: f64, full: u32) {
-        let flow = self.network.flows.items()[place] as usize;
-        let part = self.fill.missing[place] * progress;
-        // A float may be just below a whole number: `trim` sees to it where this gives too much.
+    /// Records the rate of a flow that stops with this part of its missing rate.
+    fn record_rate(&mut self, position: usize, progress: f64, full: u32) {
+        let flow = self.network.flows.items()[position] as usize;
+        let part = self.fill.missing[position] * progress;
+        // A float may be just below a whole number; `trim` takes back what this gives too much.
         let bits = (part * (1.0 + 1e-12) + 1e-6) as u64;
         let (given, want) = (self.round.given[flow], self.round.want[flow]);
         self.round.got[flow] = given.saturating_add(bits).min(want);
         self.round.limits[flow] = Limit::Resource(full);
     }
 
-    /// Takes a flow out of all that it uses.
-    fn stop(&mut self, place: usize, tenant: usize) {
-        let live = self.fill.live_of(self.network, place..place + 1);
+    /// Removes a flow from all resources that it uses.
+    fn stop(&mut self, position: usize, tenant: usize) {
+        let active = self.fill.active_range(self.network, position..position + 1);
         let tenant = self.fill.tenants[tenant];
         let now = if tenant.phase == Phase::Rising { tenant.speed } else { 0.0 };
-        self.fill.missing[place] = 0.0;
-        for u in &mut self.fill.live[live] {
-            let resource = &mut self.fill.resources[u.resource as usize];
-            let part = std::mem::take(&mut u.part);
-            resource.change_rate(-part * now, self.level);
-            resource.all -= part * tenant.speed;
+        self.fill.missing[position] = 0.0;
+        for u in &mut self.fill.active_uses[active] {
+            let line = &mut self.fill.lines[u.resource as usize];
+            let fraction = std::mem::take(&mut u.fraction);
+            line.change_rate(-fraction * now, self.level);
+            line.rate_max -= fraction * tenant.speed;
         }
     }
 
-    /// Divides the growth of a tenant among the flows that it has left.
+    /// Divides the growth of a tenant among its remaining flows.
     fn change_speed(&mut self, index: usize) {
-        let places = self.network.flows.range(index..index + 1);
-        let flows = &self.network.flows.items()[places.clone()];
-        let charges = flows.iter().zip(&self.fill.missing[places.clone()]);
+        let positions = self.network.flows.range(index..index + 1);
+        let flows = &self.network.flows.items()[positions.clone()];
+        let charges = flows.iter().zip(&self.fill.missing[positions.clone()]);
         let charge: f64 =
             charges.map(|(flow, missing)| missing * self.network.dominant[*flow as usize]).sum();
-        let live = self.fill.live_of(self.network, places);
+        let active = self.fill.active_range(self.network, positions);
         let tenant = &mut self.fill.tenants[index];
         if charge <= 0.0 {
             tenant.phase = Phase::Done;
@@ -534,13 +542,13 @@ impl Sweep<'_> {
             self.fill.new_ends.push(Reverse((key(end), index as u32, version)));
         }
         let now = if rising { faster } else { 0.0 };
-        for u in self.fill.live[live].iter().filter(|u| u.part > 0.0) {
-            let resource = &mut self.fill.resources[u.resource as usize];
-            resource.change_rate(u.part * now, self.level);
-            resource.all += u.part * faster;
-            let standing = &mut self.fill.standings[u.resource as usize];
-            if !standing.full && !standing.touched {
-                standing.touched = true;
+        for u in self.fill.active_uses[active].iter().filter(|u| u.fraction > 0.0) {
+            let line = &mut self.fill.lines[u.resource as usize];
+            line.change_rate(u.fraction * now, self.level);
+            line.rate_max += u.fraction * faster;
+            let state = &mut self.fill.states[u.resource as usize];
+            if !state.full && !state.bound_is_stale {
+                state.bound_is_stale = true;
                 self.fill.changed.push(u.resource);
             }
         }

@@ -1,5 +1,5 @@
-//! What changes with the mapping only: resources, tenants, flows and their costs. Built when a
-//! chain moves, read every epoch.
+//! Resources, tenants, flows and their costs: what changes only with the mapping. Built when a chain
+//! moves, read every epoch.
 
 use std::ops::Range;
 
@@ -7,29 +7,29 @@ use snic_domain::Bandwidth;
 
 use crate::Weight;
 
-pub use crate::drfq::RESOURCES_MAX;
-
-/// Most tenants; with [`FLOWS_MAX`] flows, sums of rates times costs stay below 116 bits.
+/// Most resources: 32 regions with 8 NTs, ingress, egress, packet store, and room for more.
+pub const RESOURCES_MAX: usize = 512;
+/// Most tenants. With this limit and [`FLOWS_MAX`], sums of rates times costs stay below 116 bits.
 pub const TENANTS_MAX: usize = 1 << 20;
-/// Most flows. See [`TENANTS_MAX`].
+/// Most flows; see [`TENANTS_MAX`].
 pub const FLOWS_MAX: usize = 1 << 20;
-/// Most costs of one flow: every resource once.
+/// Most costs of one flow: one for each resource.
 pub const COSTS_MAX: usize = RESOURCES_MAX;
 
-/// A tenant of a network, in the order they were added.
+/// Index of a tenant, in the order in which tenants were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantIndex(pub u32);
 
-/// A flow of a network, in the order they were added.
+/// Index of a flow, in the order in which flows were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowIndex(pub u32);
 
-/// What one bit per second of a flow takes of a resource: in 2^-20 of the unit of its capacity.
+/// What one bit per second of a flow takes of a resource, in 2^-20 of the unit of its capacity.
 ///
-/// An NT slot that a flow passes once costs [`Cost::ONE`] of a capacity in bits per second; with
-/// the flow spread over n instances each costs a nth. For the packet store let the capacity be the
-/// rate at which it is full if every packet stays a reference time, and the cost how many reference
-/// times a packet stays.
+/// An NT slot that a flow passes once costs [`Cost::ONE`] of a capacity in bits per second; if the
+/// flow is spread over n instances, each costs 1/n. For the packet store, the capacity is the rate
+/// at which it fills up if every packet stays for a reference time, and the cost is the number of
+/// reference times that a packet stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u32);
 
@@ -42,7 +42,7 @@ impl Cost {
         Self(raw)
     }
 
-    /// `numerator / denominator`, rounded up, so that a cost is never lost; at most 2^12. A
+    /// `numerator / denominator`, rounded up so that a cost never becomes zero; at most 2^12. A
     /// denominator of zero counts as one.
     pub fn from_ratio(numerator: u32, denominator: u32) -> Self {
         let scaled = u64::from(numerator) * u64::from(Self::ONE.0);
@@ -60,69 +60,69 @@ impl Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidNetwork {
     /// Too many resources, tenants, flows or costs of a flow.
-    #[error("{given} {what} are more than the {limit} that one card's rates are computed for")]
+    #[error("{given} {what} exceed the limit of {limit} for one card")]
     TooMany {
-        /// Of what.
+        /// "resources", "tenants", "flows" or "costs of a flow".
         what: &'static str,
-        /// How many.
+        /// The number given.
         given: usize,
-        /// How many there can be.
+        /// The limit.
         limit: usize,
     },
-    /// A flow of a tenant that was not added.
-    #[error("flow {flow} is of tenant {tenant}, and there are {tenants} tenants")]
+    /// A flow names a tenant that was not added.
+    #[error("flow {flow} belongs to tenant {tenant}, but the network has {tenants} tenants")]
     UnknownTenant {
-        /// Position of the flow.
+        /// Index of the flow.
         flow: usize,
         /// The tenant it names.
         tenant: u32,
-        /// How many there are.
+        /// Number of tenants.
         tenants: usize,
     },
-    /// A cost at a resource that does not exist.
-    #[error("flow {flow} uses resource {resource}, and there are {resources} resources")]
+    /// A flow names a resource that does not exist.
+    #[error("flow {flow} uses resource {resource}, but the network has {resources} resources")]
     UnknownResource {
-        /// Position of the flow.
+        /// Index of the flow.
         flow: usize,
         /// The resource it names.
         resource: usize,
-        /// How many there are.
+        /// Number of resources.
         resources: usize,
     },
 }
 
 /// One cost of one flow.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Use {
+pub(super) struct ResourceUse {
     pub resource: u32,
     pub cost: u32,
-    /// The fraction of the capacity that one bit per second takes; zero at a capacity of zero,
-    /// where no rate but zero is possible.
-    pub part: f64,
+    /// Fraction of the capacity that one bit per second takes; zero for a capacity of zero, which
+    /// allows no rate but zero.
+    pub fraction: f64,
 }
 
-/// What a flow takes of a resource that can be full before all others are.
+/// What a flow takes of a possible bottleneck: a resource that may fill up before every other.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct BottleneckUse {
     pub resource: u32,
-    /// The flow's place: see [`Network::place_of`].
-    pub place: u32,
-    /// The fraction that one bit per second takes, as in [`Use`].
-    pub part: f64,
+    /// Position of the flow: see [`Network::position_of`].
+    pub position: u32,
+    /// Fraction of the capacity that one bit per second takes, as in [`ResourceUse`].
+    pub fraction: f64,
 }
 
-/// A decisive resource that every flow uses.
+/// A possible bottleneck that every flow uses.
 #[derive(Debug, Clone)]
-pub(super) struct Trunk {
+pub(super) struct SharedBottleneck {
     pub resource: u32,
-    /// By place, as in [`Part`].
-    pub parts: Vec<f64>,
+    /// By position of the flow, as in [`BottleneckUse`].
+    pub fractions: Vec<f64>,
 }
 
 /// Lists of lists in two flat arrays.
 #[derive(Debug, Clone)]
 pub(super) struct Lists<T> {
-    /// Where each begins; then where the last ends.
+    /// Where each list begins, then where the last one ends.
     starts: Vec<u32>,
     items: Vec<T>,
 }
@@ -132,7 +132,7 @@ impl<T: Copy> Lists<T> {
         &self.items[self.range(index..index + 1)]
     }
 
-    /// Where the items of some neighbouring lists stand among all.
+    /// Range of the items of some neighbouring lists among all items.
     pub(super) fn range(&self, lists: Range<usize>) -> Range<usize> {
         self.starts[lists.start] as usize..self.starts[lists.end] as usize
     }
@@ -183,19 +183,19 @@ pub struct Network {
     pub(super) tenant_of: Vec<u32>,
     /// By flow: its dominant cost as a fraction.
     pub(super) dominant: Vec<f64>,
-    /// By flow: all that it uses.
-    pub(super) uses: Lists<Use>,
-    /// By flow: where it stands among [`Self::flows`], tenant after tenant. A tenant's flows follow
-    /// each other there, and so does what they use.
-    pub(super) place_of: Vec<u32>,
-    /// By place: what it uses of resources that can be full before all others are.
-    pub(super) decisive: Lists<Part>,
-    /// Those of the decisive resources that all use: their sums need no look at who uses them.
-    pub(super) trunks: Vec<Trunk>,
-    /// By resource: what is used of the other decisive ones, by place. A sum over a resource's users
-    /// is one loop.
-    pub(super) branches: Lists<Part>,
-    /// By resource: who uses it (flow and cost), none where it is not decisive.
+    /// By flow: all resources that it uses.
+    pub(super) uses: Lists<ResourceUse>,
+    /// By flow: its position in [`Self::flows`]. Flows are sorted by tenant there, so the flows of a
+    /// tenant are neighbours, and so are their uses.
+    pub(super) position_of: Vec<u32>,
+    /// By position: its uses of possible bottlenecks.
+    pub(super) bottleneck_uses: Lists<BottleneckUse>,
+    /// Possible bottlenecks that every flow uses: their sums need no list of users.
+    pub(super) shared_bottlenecks: Vec<SharedBottleneck>,
+    /// By resource: uses of the other possible bottlenecks, by position. The sum over a resource's
+    /// users is one loop.
+    pub(super) unshared_uses: Lists<BottleneckUse>,
+    /// By resource: its users (flow and cost); empty unless it is a possible bottleneck.
     pub(super) users: Lists<(u32, u32)>,
     /// By tenant.
     pub(super) flows: Lists<u32>,
@@ -210,8 +210,8 @@ pub struct NetworkBuilder {
 }
 
 impl NetworkBuilder {
-    /// Resources with these capacities, each in its own unit; see [`Cost`]. Zero is a resource
-    /// that is not there: flows that need it get nothing.
+    /// Starts with resources of these capacities, each in its own unit; see [`Cost`]. Flows that
+    /// use a resource of capacity zero get nothing.
     pub fn new(capacities: &[u64]) -> Self {
         Self { capacities: capacities.to_vec(), ..Self::default() }
     }
@@ -222,19 +222,19 @@ impl NetworkBuilder {
         TenantIndex(self.weights.len() as u32 - 1)
     }
 
-    /// Adds a flow with its cost at each resource it uses; the first is flow 0. A resource named
-    /// twice costs the sum; a cost of zero is none.
+    /// Adds a flow with its cost at each resource it uses; the first is flow 0. Costs for the same
+    /// resource add up; a cost of zero is ignored.
     pub fn flow(&mut self, tenant: TenantIndex, costs: &[(usize, Cost)]) -> FlowIndex {
         self.flows.push((tenant, costs.to_vec()));
         FlowIndex(self.flows.len() as u32 - 1)
     }
 
-    /// Checks and builds.
+    /// Checks the input and builds the network.
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] where there is too much of something, or a flow names a tenant or a
-    /// resource that was not added.
+    /// [`InvalidNetwork`] if a limit is exceeded, or a flow names a tenant or a resource that was not
+    /// added.
     pub fn build(self) -> Result<Network, InvalidNetwork> {
         self.check()?;
         let Self { capacities, weights, flows } = self;
@@ -242,7 +242,7 @@ impl NetworkBuilder {
         let mut dominant = Vec::with_capacity(flows.len());
         for (_, costs) in &flows {
             let merged = merged(costs, &capacities);
-            dominant.push(merged.iter().map(|u| u.part).fold(0.0, f64::max));
+            dominant.push(merged.iter().map(|u| u.fraction).fold(0.0, f64::max));
             uses.push(merged);
         }
         let tenant_of: Vec<u32> = flows.iter().map(|(tenant, _)| tenant.0).collect();
@@ -259,31 +259,37 @@ impl NetworkBuilder {
             weights.len(),
             (0_u32..).zip(&tenant_of).map(|(flow, &tenant)| (tenant as usize, flow)),
         );
-        let mut place_of = vec![0; tenant_of.len()];
-        let mut decisive = Lists::with_capacity(tenant_of.len());
-        for (place, &flow) in (0_u32..).zip(flows.items()) {
-            place_of[flow as usize] = place;
+        let mut position_of = vec![0; tenant_of.len()];
+        let mut bottleneck_uses = Lists::with_capacity(tenant_of.len());
+        for (position, &flow) in (0_u32..).zip(flows.items()) {
+            position_of[flow as usize] = position;
             let kept = uses.of(flow as usize).iter().filter(|u| keep[u.resource as usize]);
-            decisive.push(kept.map(|u| Part { resource: u.resource, place, part: u.part }));
+            bottleneck_uses.push(kept.map(|u| BottleneckUse {
+                resource: u.resource,
+                position,
+                fraction: u.fraction,
+            }));
         }
-        let trunks = (0..capacities.len())
+        let shared_bottlenecks = (0..capacities.len())
             .filter(|k| !tenant_of.is_empty() && users.of(*k).len() == tenant_of.len())
-            .map(|k| trunk(k as u32, &decisive));
-        let trunks: Vec<Trunk> = trunks.collect();
-        let is_branch = |u: &&Part| trunks.iter().all(|trunk| trunk.resource != u.resource);
-        let branches = decisive.items().iter().filter(is_branch);
-        let branches =
-            Lists::grouped(capacities.len(), branches.map(|u| (u.resource as usize, *u)));
+            .map(|k| shared_bottleneck(k as u32, &bottleneck_uses));
+        let shared_bottlenecks: Vec<SharedBottleneck> = shared_bottlenecks.collect();
+        let is_unshared = |u: &&BottleneckUse| {
+            shared_bottlenecks.iter().all(|bottleneck| bottleneck.resource != u.resource)
+        };
+        let unshared_uses = bottleneck_uses.items().iter().filter(is_unshared);
+        let unshared_uses =
+            Lists::grouped(capacities.len(), unshared_uses.map(|u| (u.resource as usize, *u)));
         Ok(Network {
-            trunks,
-            branches,
+            shared_bottlenecks,
+            unshared_uses,
             capacities,
             weights,
             tenant_of,
             dominant,
             uses,
-            place_of,
-            decisive,
+            position_of,
+            bottleneck_uses,
             users,
             flows,
         })
@@ -317,10 +323,15 @@ impl NetworkBuilder {
     }
 }
 
-/// Whether there is a resource that is at least as full as `k` whatever the rates: every flow that
-/// uses `k` takes at least as large a part of it. The NTs of a chain that all flows pass are such
-/// resources, all but the narrowest, and so are ingress and egress. Of equals the first remains.
-fn is_dominated(k: usize, uses: &Lists<Use>, all: &Lists<(u32, u32)>, capacities: &[u64]) -> bool {
+/// Whether some resource is at least as full as `k` whatever the rates are: every flow that uses `k`
+/// takes at least as large a fraction of that resource. In a chain that all flows pass this holds for
+/// every NT but the narrowest. Of several equal resources the first remains.
+fn is_dominated(
+    k: usize,
+    uses: &Lists<ResourceUse>,
+    all: &Lists<(u32, u32)>,
+    capacities: &[u64],
+) -> bool {
     let users = all.of(k);
     let Some(&(first, _)) = users.first() else { return false };
     let scaled = |cost: u32, capacity: u64| u128::from(cost) * u128::from(capacity);
@@ -339,42 +350,42 @@ fn is_dominated(k: usize, uses: &Lists<Use>, all: &Lists<(u32, u32)>, capacities
     })
 }
 
-fn trunk(resource: u32, decisive: &Lists<Part>) -> Trunk {
-    let parts = decisive.items().iter().filter(|u| u.resource == resource);
-    Trunk { resource, parts: parts.map(|u| u.part).collect() }
+fn shared_bottleneck(resource: u32, all: &Lists<BottleneckUse>) -> SharedBottleneck {
+    let uses = all.items().iter().filter(|u| u.resource == resource);
+    SharedBottleneck { resource, fractions: uses.map(|u| u.fraction).collect() }
 }
 
-fn merged(costs: &[(usize, Cost)], capacities: &[u64]) -> Vec<Use> {
+fn merged(costs: &[(usize, Cost)], capacities: &[u64]) -> Vec<ResourceUse> {
     let mut sorted: Vec<_> = costs.iter().filter(|(_, cost)| cost.0 > 0).copied().collect();
     sorted.sort_unstable();
-    let mut merged: Vec<Use> = Vec::with_capacity(sorted.len());
+    let mut merged: Vec<ResourceUse> = Vec::with_capacity(sorted.len());
     for (k, Cost(cost)) in sorted {
         match merged.last_mut().filter(|last| last.resource as usize == k) {
             Some(last) => last.cost = last.cost.saturating_add(cost),
-            None => merged.push(Use { resource: k as u32, cost, part: 0.0 }),
+            None => merged.push(ResourceUse { resource: k as u32, cost, fraction: 0.0 }),
         }
     }
     for u in &mut merged {
         let capacity = capacities[u.resource as usize];
         if capacity > 0 {
-            u.part = f64::from(u.cost) / f64::from(Cost::ONE.0) / capacity as f64;
+            u.fraction = f64::from(u.cost) / f64::from(Cost::ONE.0) / capacity as f64;
         }
     }
     merged
 }
 
 impl Network {
-    /// What there is of each resource.
+    /// Capacity of each resource.
     pub fn capacities(&self) -> &[u64] {
         &self.capacities
     }
 
-    /// How many tenants there are.
+    /// Number of tenants.
     pub fn tenant_count(&self) -> usize {
         self.weights.len()
     }
 
-    /// How many flows there are.
+    /// Number of flows.
     pub fn flow_count(&self) -> usize {
         self.tenant_of.len()
     }
@@ -384,22 +395,32 @@ impl Network {
         self.flows.of(tenant.0 as usize).iter().copied().map(FlowIndex)
     }
 
+    /// The tenant of `flow`.
+    pub fn tenant(&self, flow: FlowIndex) -> TenantIndex {
+        TenantIndex(self.tenant_of[flow.0 as usize])
+    }
+
+    /// The resources that `flow` uses, by number and each once, with its cost there.
+    pub fn costs(&self, flow: FlowIndex) -> impl Iterator<Item = (usize, Cost)> {
+        self.uses.of(flow.0 as usize).iter().map(|u| (u.resource as usize, Cost(u.cost)))
+    }
+
     /// The weight of one tenant.
     pub fn weight(&self, tenant: TenantIndex) -> Weight {
         self.weights[tenant.0 as usize]
     }
 
-    /// Whether `resource` is one of [`Self::trunks`]: nobody rises once it is full.
-    pub(super) fn is_trunk(&self, resource: usize) -> bool {
-        self.trunks.iter().any(|trunk| trunk.resource as usize == resource)
+    /// Whether `resource` is one of [`Self::shared_bottlenecks`]: once it is full, no rate rises.
+    pub(super) fn is_shared_bottleneck(&self, resource: usize) -> bool {
+        self.shared_bottlenecks.iter().any(|bottleneck| bottleneck.resource as usize == resource)
     }
 
-    /// Capacity of `resource` in the units in which rates times costs are counted.
+    /// Capacity of `resource` in the unit of rates times costs.
     pub(super) fn capacity_scaled(&self, resource: usize) -> u128 {
         u128::from(self.capacities[resource]) * u128::from(Cost::ONE.0)
     }
 
-    /// What flows with these `rates` take of every resource, in units of 2^-20 of the capacity's:
+    /// What flows with these `rates` take of every resource, in 2^-20 of the unit of its capacity:
     /// exact.
     pub fn usage(&self, rates: &[Bandwidth]) -> Vec<u128> {
         let mut used = vec![0; self.capacities.len()];
@@ -412,16 +433,16 @@ impl Network {
     }
 
     /// The resource of which `tenant` takes the largest fraction with these `rates`, and that
-    /// fraction; the first of equals, `None` where it takes nothing. For people and plots: the
-    /// solver charges the sum over flows (see the module's documentation), which is at least this.
+    /// fraction; the first of equals, `None` if it takes nothing. For display only: the solver
+    /// charges the sum over flows (see the module's documentation), which is at least this.
     pub fn dominant_share(&self, tenant: TenantIndex, rates: &[Bandwidth]) -> Option<(usize, f64)> {
-        let mut taken = vec![0.0; self.capacities.len()];
+        let mut usage_of = vec![0.0; self.capacities.len()];
         for flow in self.flows_of(tenant) {
             for u in self.uses.of(flow.0 as usize) {
-                taken[u.resource as usize] += rates[flow.0 as usize].get() as f64 * u.part;
+                usage_of[u.resource as usize] += rates[flow.0 as usize].get() as f64 * u.fraction;
             }
         }
-        let used = taken.into_iter().enumerate().filter(|(_, fraction)| *fraction > 0.0);
+        let used = usage_of.into_iter().enumerate().filter(|(_, fraction)| *fraction > 0.0);
         used.reduce(|best, other| if other.1 > best.1 { other } else { best })
     }
 }
@@ -430,8 +451,8 @@ impl Network {
 mod tests {
     use super::*;
 
-    /// The resources that are left to each flow.
-    fn decisive(capacities: &[u64], flows: &[&[(usize, u32)]]) -> Vec<Vec<u32>> {
+    /// By flow: the possible bottlenecks among its resources.
+    fn possible_bottlenecks(capacities: &[u64], flows: &[&[(usize, u32)]]) -> Vec<Vec<u32>> {
         let mut builder = NetworkBuilder::new(capacities);
         let tenant = builder.tenant(Weight::ONE);
         for costs in flows {
@@ -440,38 +461,55 @@ mod tests {
         }
         let network = builder.build().expect("valid");
         let resources = |flow: u32| {
-            let place = network.place_of[flow as usize] as usize;
-            network.decisive.of(place).iter().map(|u| u.resource).collect()
+            let position = network.position_of[flow as usize] as usize;
+            network.bottleneck_uses.of(position).iter().map(|u| u.resource).collect()
         };
         (0..flows.len() as u32).map(resources).collect()
     }
 
     #[test]
-    fn of_a_chain_that_all_pass_the_narrowest_decides() {
-        assert_eq!(decisive(&[9, 5, 7], &[&[(0, 1), (1, 1), (2, 1)][..]; 2]), [[1], [1]]);
-        assert_eq!(decisive(&[5, 5], &[&[(0, 1), (1, 1)]]), [[0]], "the first of equals");
-        assert_eq!(decisive(&[10, 5], &[&[(0, 4), (1, 1)]]), [[0]], "by cost and capacity");
+    fn only_the_narrowest_nt_of_a_common_chain_is_a_bottleneck() {
+        assert_eq!(
+            possible_bottlenecks(&[9, 5, 7], &[&[(0, 1), (1, 1), (2, 1)][..]; 2]),
+            [[1], [1]]
+        );
+        assert_eq!(
+            possible_bottlenecks(&[5, 5], &[&[(0, 1), (1, 1)]]),
+            [[0]],
+            "the first of equals"
+        );
+        assert_eq!(
+            possible_bottlenecks(&[10, 5], &[&[(0, 4), (1, 1)]]),
+            [[0]],
+            "by cost and capacity"
+        );
     }
 
     #[test]
-    fn what_somebody_skips_decides_for_himself() {
+    fn a_resource_that_some_flows_skip_is_a_bottleneck_of_its_own() {
         // The second flow skips resource 1: resource 0 can be full without it.
-        assert_eq!(decisive(&[9, 5], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [vec![0, 1], vec![0]]);
+        assert_eq!(
+            possible_bottlenecks(&[9, 5], &[&[(0, 1), (1, 1)], &[(0, 1)]]),
+            [vec![0, 1], vec![0]]
+        );
         // The wide one is used by the first only, the narrow one by both.
-        assert_eq!(decisive(&[5, 9], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [[0], [0]]);
+        assert_eq!(possible_bottlenecks(&[5, 9], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [[0], [0]]);
         // Equal for the first flow, but another uses one of them as well.
-        assert_eq!(decisive(&[5, 5], &[&[(0, 1), (1, 1)], &[(1, 1)]]), [[1], [1]]);
+        assert_eq!(possible_bottlenecks(&[5, 5], &[&[(0, 1), (1, 1)], &[(1, 1)]]), [[1], [1]]);
     }
 
     #[test]
-    fn what_is_not_there_decides_for_those_who_need_it_only() {
-        assert_eq!(decisive(&[5, 0], &[&[(0, 1), (1, 1)], &[(0, 1)]]), [vec![0, 1], vec![0]]);
-        assert_eq!(decisive(&[0, 0], &[&[(0, 1), (1, 1)]]), [[0]]);
-        assert_eq!(decisive(&[5, 0], &[&[(0, 1)]]), [[0]]);
+    fn a_resource_without_capacity_limits_only_its_users() {
+        assert_eq!(
+            possible_bottlenecks(&[5, 0], &[&[(0, 1), (1, 1)], &[(0, 1)]]),
+            [vec![0, 1], vec![0]]
+        );
+        assert_eq!(possible_bottlenecks(&[0, 0], &[&[(0, 1), (1, 1)]]), [[0]]);
+        assert_eq!(possible_bottlenecks(&[5, 0], &[&[(0, 1)]]), [[0]]);
     }
 
     #[test]
-    fn a_resource_named_twice_costs_the_sum_and_zero_is_none() {
+    fn costs_of_one_resource_add_up_and_zero_is_ignored() {
         let mut builder = NetworkBuilder::new(&[8, 8]);
         let tenant = builder.tenant(Weight::ONE);
         let cost = Cost::from_raw;

@@ -1,24 +1,24 @@
-//! Events in their order, sorted only as far as they are read: a level that stops early leaves most
-//! of them aside.
+//! Events in ascending order, sorted only as far as they are read: a level that stops early leaves
+//! most of them unsorted.
 //!
-//! They are thrown into buckets by their leading bits, which costs the same for each; a bucket is
-//! sorted when it is reached. Levels spread over a few powers of two, so that buckets hold a few.
+//! Events go into buckets by their leading bits, at the same cost for each; a bucket is sorted
+//! when it is reached. Levels spread over a few powers of two, so buckets stay small.
 
-/// Numbers in ascending order. Time to read r of n: O(n + r log r), whatever the numbers are.
+/// Numbers in ascending order. Reading r of n takes O(n + r log r), whatever the numbers are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Queue {
+pub(super) struct EventQueue {
     arrived: Vec<u64>,
-    /// In buckets; up to `sorted` in order.
+    /// By bucket; in order up to `sorted`.
     items: Vec<u64>,
     /// Where each bucket ends.
     ends: Vec<u32>,
-    /// The buckets before are sorted.
+    /// All buckets before this one are sorted.
     bucket: usize,
     sorted: usize,
     next: usize,
 }
 
-impl Queue {
+impl EventQueue {
     pub fn clear(&mut self) {
         self.arrived.clear();
         self.items.clear();
@@ -26,13 +26,13 @@ impl Queue {
         (self.bucket, self.sorted, self.next) = (0, 0, 0);
     }
 
-    /// Adds a number, before [`Self::arrange`].
+    /// Adds a number; all are added before [`Self::sort_into_buckets`].
     pub fn push(&mut self, number: u64) {
         self.arrived.push(number);
     }
 
-    /// All have arrived.
-    pub fn arrange(&mut self) {
+    /// Prepares for reading, after the last [`Self::push`].
+    pub fn sort_into_buckets(&mut self) {
         let (Some(least), Some(most)) = (self.arrived.iter().min(), self.arrived.iter().max())
         else {
             return;
@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// The first that was not passed.
+    /// The smallest number that has not been passed.
     pub fn first(&mut self) -> Option<u64> {
         while self.next == self.sorted {
             let end = *self.ends.get(self.bucket)? as usize;
@@ -67,8 +67,8 @@ impl Queue {
         Some(self.items[self.next])
     }
 
-    /// Passes the first over.
-    pub fn pass(&mut self) {
+    /// Passes the first number.
+    pub fn advance(&mut self) {
         self.next += 1;
     }
 }
@@ -79,28 +79,28 @@ mod tests {
 
     use super::*;
 
-    fn read(queue: &mut Queue, numbers: &[u64]) -> Vec<u64> {
+    fn read(queue: &mut EventQueue, numbers: &[u64]) -> Vec<u64> {
         queue.clear();
         numbers.iter().for_each(|number| queue.push(*number));
-        queue.arrange();
-        let next = |queue: &mut Queue| {
+        queue.sort_into_buckets();
+        let next = |queue: &mut EventQueue| {
             let first = queue.first();
-            queue.pass();
+            queue.advance();
             first
         };
         std::iter::from_fn(|| next(queue)).collect()
     }
 
     proptest! {
-        /// Whatever comes, near to each other or far apart, and in a queue that was used before.
+        /// For numbers close together and far apart, in a queue that was used before.
         #[test]
-        fn numbers_come_in_their_order(
+        fn numbers_come_in_ascending_order(
             lists in prop::collection::vec(
                 prop::collection::vec(prop_oneof![0..50_u64, any::<u64>(), 1 << 60..(1_u64 << 60) + 999], 0..90),
                 1..4,
             ),
         ) {
-            let mut queue = Queue::default();
+            let mut queue = EventQueue::default();
             for list in lists {
                 let mut sorted = list.clone();
                 sorted.sort_unstable();

@@ -1,66 +1,66 @@
-//! The solver of the control loop: the promise first, then the spare.
+//! The solver of the control loop: guaranteed rates first, then spare capacity.
 
 use snic_domain::Bandwidth;
 
-use super::fill::Fill;
+use super::fill::WaterFiller;
 use super::network::Network;
 use super::round::Round;
 
-/// What one flow wants this epoch.
+/// Demand of one flow in this epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// What its user means to send, measured before rate limiting and credits.
+    /// Offered load, measured before rate limiting and credits.
     pub load: Bandwidth,
-    /// What admission promised.
+    /// Guaranteed rate, from admission.
     pub admitted: Bandwidth,
 }
 
-/// Where the water starts that fills the spare capacity.
+/// Where water-filling of the spare capacity starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Spare {
-    /// At what each tenant has by promise: the least share is raised first, so that totals are in
-    /// proportion to the weights as far as promises and loads allow.
+    /// At the share that each tenant has from its guaranteed rates: the smallest share rises
+    /// first, so totals are proportional to the weights as far as guarantees and loads allow.
     #[default]
     LevelShares,
-    /// At zero: the spare itself is in proportion to the weights, whatever was promised.
+    /// At zero: the spare capacity itself is divided by weight, whatever is guaranteed.
     ByWeight,
 }
 
-/// What kept a flow from more.
+/// What limits the rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Nothing: its load is served.
+    /// Its own load, which is served in full.
     Load,
-    /// This resource is full (or not there).
+    /// This resource, which is full or has no capacity.
     Resource(u32),
 }
 
-/// The answer: one ingress rate for each flow.
+/// The result: one ingress rate for each flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// By flow, in whole bits per second, rounded down; no resource is over its capacity.
+    /// By flow, in whole bits per second, rounded down; they never exceed a capacity.
     pub rates: Vec<Bandwidth>,
-    /// By flow.
+    /// By flow: what limits its rate.
     pub limits: Vec<Limit>,
-    /// Whether every flow has min(load, admitted).
+    /// Whether every flow gets min(load, admitted).
     pub guaranteed: bool,
 }
 
-/// Demands for another number of flows.
+/// The number of demands differs from the number of flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{given} demands for {flows} flows; give one for each, in their order")]
+#[error("{given} demands for {flows} flows; expected one for each flow, in order")]
 pub struct WrongDemands {
-    /// How many were given.
+    /// Number of demands.
     pub given: usize,
-    /// How many flows there are.
+    /// Number of flows.
     pub flows: usize,
 }
 
-/// Computes rates for one network, epoch after epoch, without allocating once it has run.
+/// Computes rates for one network, epoch after epoch; allocates only in the first epoch.
 ///
-/// Time: (c + t log t), c being the number of costs of all flows and t the tenants, plus
-/// resources × log for those that fill up. Rates are at most a bit per second, or 10^-9 of
-/// themselves, from the exact ones ([`super::reference`] over fractions).
+/// Time: O(c + t log t) for c costs of all flows and t tenants, plus O(log resources) for each
+/// resource that fills up. Rates differ from the exact ones by at most one bit per second or a
+/// fraction of 10^-9.
 ///
 /// ```
 /// use snic_domain::Bandwidth;
@@ -82,43 +82,43 @@ pub struct WrongDemands {
 pub struct Solver {
     network: Network,
     spare: Spare,
-    fill: Fill,
+    fill: WaterFiller,
     round: Round,
     rates: Rates,
 }
 
 impl Solver {
-    /// A solver for `network`.
+    /// Creates a solver for `network`.
     pub fn new(network: Network, spare: Spare) -> Self {
-        let fill = Fill::new(&network);
+        let fill = WaterFiller::new(&network);
         let round = Round::new(&network);
         Self { network, spare, fill, round, rates: Rates::default() }
     }
 
-    /// The network it solves.
+    /// The network.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The answer of the last epoch; empty before the first.
+    /// The result of the last epoch; empty before the first.
     pub fn rates(&self) -> &Rates {
         &self.rates
     }
 
-    /// The rates for these demands, one for each flow in their order.
+    /// Computes the rates for `demands`, one for each flow in their order.
     ///
     /// # Errors
     ///
-    /// [`WrongDemands`] where there is not one demand for each flow; the last answer is kept.
+    /// [`WrongDemands`] unless there is exactly one demand for each flow; the last result is kept.
     pub fn solve(&mut self, demands: &[Demand]) -> Result<&Rates, WrongDemands> {
         let flows = self.network.flow_count();
         if demands.len() != flows {
             return Err(WrongDemands { given: demands.len(), flows });
         }
         let Self { network, round, fill, .. } = self;
-        let promised = |demand: &Demand| demand.load.min(demand.admitted).get();
+        let guaranteed = |demand: &Demand| demand.load.min(demand.admitted).get();
         round.given.clear();
-        round.given.extend(demands.iter().map(promised));
+        round.given.extend(demands.iter().map(guaranteed));
         round.want.clear();
         round.want.extend(demands.iter().map(|demand| demand.load.get()));
         round.count(network);

@@ -1,4 +1,4 @@
-//! Every hard constraint of a plan, told anew from the public state: the ledger's residuals, the
+//! Every hard constraint of a plan, told again from the public state: the ledger's residuals, the
 //! catalogue and the mapping. Shares no code with the planner's search.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,18 +250,18 @@ fn explanation(
                 ensure(skipped + instance.slots.len() == slots, || format!("{skipped} skipped"))?;
             }
             let load = plan.loads.iter().find(|load| load.region == instance.region);
-            let way = match load {
+            let kind = match load {
                 None => Shared,
                 Some(load) if load.replaces.is_some() => VictimRegion,
                 Some(_) => FreeRegion,
             };
-            ensure([way, Split].contains(&embedding.way), || {
-                format!("{:?}, but it is {way:?}", embedding.way)
+            ensure([kind, Split].contains(&embedding.kind), || {
+                format!("{:?}, but it is {kind:?}", embedding.kind)
             })?;
             ensure(embedding.new_regions == embedding.reconfigurations, || "new regions".into())?;
             ensure(embedding.interruptions == 0, || "nobody is interrupted".into())?;
-            ensure((embedding.way == Split) == (embedding.passes > 1), || {
-                format!("{:?} in {} passes", embedding.way, embedding.passes)
+            ensure((embedding.kind == Split) == (embedding.passes > 1), || {
+                format!("{:?} in {} passes", embedding.kind, embedding.passes)
             })?;
             unused(ledger, catalogue, instance, embedding.unused_permille)?;
             if load.is_none() {
@@ -286,13 +286,13 @@ fn explanation(
                 })?;
             }
         }
-        let latest = told.embeddings.iter().map(|e| e.way).max().unwrap_or(Shared);
-        let ways: Vec<EmbeddingKind> = told.rejected.iter().map(|r| r.way).collect();
+        let latest = told.embeddings.iter().map(|e| e.kind).max().unwrap_or(Shared);
+        let rejected: Vec<EmbeddingKind> = told.rejected.iter().map(|r| r.kind).collect();
         let others: Vec<EmbeddingKind> = [Shared, FreeRegion, VictimRegion, Split]
             .into_iter()
-            .filter(|way| *way != latest)
+            .filter(|kind| *kind != latest)
             .collect();
-        ensure(ways == others, || format!("{ways:?} were ruled out beside {latest:?}"))?;
+        ensure(rejected == others, || format!("{rejected:?} were rejected beside {latest:?}"))?;
         for rejection in &told.rejected {
             let short = &rejection.shortage;
             ensure(short.required > short.available, || format!("{short} is no shortage"))?;

@@ -1,78 +1,130 @@
-//! The packet mixes of the BlueField-2 study, through the simulated card.
-
-use std::time::Duration;
+//! The packet mixes of the BlueField-2 study, with offload and without.
+//!
+//! With offload a mix goes through the simulated card. Without, every packet goes to the card's own
+//! processors, and what their kernel handles the study says itself: that is an NT of so many bits.
 
 use anyhow::{Context, Result};
-use snic_card_sim::{FRAME_BYTES_MAX, Header, Options, Sizes, TrafficSource};
-use snic_domain::{Bandwidth, DagUid};
+use snic_card_sim::{Header, Sizes, TrafficSource};
+use snic_domain::{Bandwidth, DagUid, NtType};
 
-use crate::lab::{Chain, Lab, Setup};
-use crate::outcome::{Axis, Bound, Origin, Outcome, Plot, Series, number};
-use crate::parameters::Parameters;
+use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series, number};
+use crate::parameters::{
+    BLUEFIELD2_JUMBO_BYTES, BLUEFIELD2_KERNEL_MBPS, BLUEFIELD2_LOADS_PERCENT,
+    BLUEFIELD2_SMALL_BYTES, Parameters, TIME_US, WARM_UP_US,
+};
+use crate::testbed::{Setup, Testbed, nt};
 
-/// Shares of line rate that the study sends, in percent.
-const LOADS: [u64; 4] = [25, 50, 75, 100];
-/// What meets the card: a firewall, as the study's switch rules.
-const NTS: Chain<'static> = &["firewall"];
+/// One of the four mixes, and its figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    Udp,
+    Syn,
+    Jumbo,
+    Imix,
+}
 
-type Mix = fn(DagUid, Bandwidth) -> TrafficSource;
+const MIXES: [(Mix, &str); 4] = [
+    (Mix::Udp, "UDP, small (Fig. 3)"),
+    (Mix::Syn, "SYN (Fig. 4)"),
+    (Mix::Jumbo, "UDP, jumbo (Fig. 5)"),
+    (Mix::Imix, "IMIX (Fig. 6)"),
+];
 
-fn mixes() -> [(&'static str, Mix); 4] {
-    let jumbo = |dag, rate| TrafficSource::of_dag(dag, rate, Sizes::Fixed(FRAME_BYTES_MAX));
-    let syn =
-        |dag, rate| TrafficSource::syn_flood(Header { dag: Some(dag), ..Header::default() }, rate);
-    [
-        ("UDP 64 B", |dag, rate| TrafficSource::of_dag(dag, rate, Sizes::Fixed(64))),
-        ("SYN 64 B", syn),
-        ("IMIX", |dag, rate| TrafficSource::of_dag(dag, rate, Sizes::imix())),
-        ("UDP 9216 B", jumbo),
-    ]
+impl Mix {
+    fn source(self, parameters: &Parameters, dag: DagUid, rate: Bandwidth) -> TrafficSource {
+        let small = parameters.count(&BLUEFIELD2_SMALL_BYTES) as u32;
+        let jumbo = parameters.count(&BLUEFIELD2_JUMBO_BYTES) as u32;
+        match self {
+            Self::Udp => TrafficSource::of_dag(dag, rate, Sizes::Fixed(small)),
+            Self::Jumbo => TrafficSource::of_dag(dag, rate, Sizes::Fixed(jumbo)),
+            Self::Imix => TrafficSource::of_dag(dag, rate, Sizes::imix()),
+            Self::Syn => {
+                TrafficSource::syn_flood(Header { dag: Some(dag), ..Header::default() }, rate)
+            }
+        }
+    }
+}
+
+/// What packets meet on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// The switch's rules in hardware: a firewall at line rate.
+    Offload,
+    /// The card's processors.
+    Kernel,
 }
 
 pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mut series = Vec::new();
-    let line = parameters.card.ingress.get();
-    // As many packets of 64 bytes as a region takes.
-    let port = Options::default().region_packets_per_second.get() as f64 * 512.0;
-    for (name, mix) in mixes() {
-        let mut points = Vec::new();
-        let mut cells = vec![name.to_string()];
-        for load in LOADS {
-            let rate = Bandwidth::from_bps(line / 100 * load);
-            let share = delivered(parameters, mix, rate)? * 100.0;
-            let small = name.ends_with(" 64 B");
-            let fits = rate.get() as f64 <= port || !small;
-            let expected = if fits { 100.0 } else { port / rate.get() as f64 * 100.0 };
-            let bound = (Origin::Derived, Bound::Share(expected, 0.02));
-            outcome.check(format!("{name} at {load} % of line rate"), "% delivered", bound, share);
-            points.push((load as f64, share));
-            cells.push(number(share));
+    let (mut series, mut without) = (Vec::new(), Vec::new());
+    let loads = parameters.all(&BLUEFIELD2_LOADS_PERCENT);
+    for (mix, name) in MIXES {
+        let mut least = f64::INFINITY;
+        for path in [Path::Offload, Path::Kernel] {
+            let label = if path == Path::Offload { "with offload" } else { "without" };
+            let mut points = Vec::new();
+            for &load in loads {
+                let share = delivered(parameters, path, mix, load)? * 100.0;
+                points.push((load, share));
+                match path {
+                    Path::Offload => least = least.min(share),
+                    Path::Kernel => without.push(share),
+                }
+            }
+            let cells = points.iter().map(|(_, share)| number(*share));
+            outcome.table.rows.push([vec![name.into(), label.into()], cells.collect()].concat());
+            series.push(Series::ours(format!("{name}, {label}"), points));
         }
-        series.push(Series::ours(name, points));
-        outcome.table.rows.push(cells);
+        let most_of_it = Bound::AtLeast(if mix == Mix::Jumbo { 99.0 } else { 50.0 });
+        let expected = Expected::predicted(Origin::Published, most_of_it);
+        outcome.check(
+            format!("{name}, with offload: least of all loads"),
+            "% delivered",
+            expected,
+            least,
+        );
     }
-    let loads = LOADS.iter().map(|load| format!("{load} % of line rate: % delivered"));
-    outcome.table.columns = std::iter::once("Mix".to_string()).chain(loads).collect();
+    let few = without.iter().filter(|share| **share < 1.0).count() as f64;
+    let majority = Expected::predicted(Origin::Published, Bound::AtLeast(50.0));
+    let what = "Without offload: loads and mixes with less than 1 % delivered";
+    outcome.check(what, "%", majority, few / without.len() as f64 * 100.0);
+    let columns = loads.iter().map(|load| format!("{load} % of line rate: % delivered"));
+    outcome.table.columns = ["Mix".into(), "Path".into()].into_iter().chain(columns).collect();
     outcome.plot =
         Some(Plot { x: "Load (% of line rate)", y: "Delivered (%)", axis: Axis::Linear, series });
     outcome.note(
-        "The study's four mixes at four loads of 100 Gbit/s. What is expected is the simulated card's \
-         own: everything, but for packets of 64 bytes beyond the 100 million a second that a region takes. For \
-         comparison, the study's BlueField-2 with offload loses about 30 % of small UDP packets and 40 % \
-         of SYN packets, next to nothing of jumbo frames, and 99.8 % where its kernel handles packets.",
+        "The study's four mixes at four loads of 100 Gbit/s, its plots without numbers. Held against it is \
+         what its text says of all of them: with offload more than half arrives and next to all jumbo \
+         frames, without it mostly less than 1 %. What its kernel handles is the study's own 0.042 GB/s \
+         (6), for which it names no size; that it is the same for all sizes is assumed. The card with \
+         offload is the simulated one and no BlueField-2: of small packets it delivers what its region's \
+         port takes, where the study loses 30 % of UDP and 40 % of SYN packets.",
     );
     Ok(outcome)
 }
 
-fn delivered(parameters: &Parameters, mix: Mix, rate: Bandwidth) -> Result<f64> {
-    let (card, nts) = (parameters.card.clone(), parameters.catalogue.nt_types.clone());
-    let full = card.ingress;
-    let setup = Setup { card, options: Options::default(), nts, chains: vec![NTS] };
-    let mut lab = Lab::new(&setup)?;
-    let dag = lab.chain("mix", NTS, full)?;
-    lab.send(mix(dag.uid, rate))?;
-    let measured = lab.measure(Duration::from_millis(1), Duration::from_millis(2))?;
+fn delivered(parameters: &Parameters, path: Path, mix: Mix, percent: f64) -> Result<f64> {
+    let (card, options) = (parameters.card.clone(), parameters.options());
+    let rate = Bandwidth::from_bps((card.ingress.get() as f64 * percent / 100.0) as u64);
+    let (name, request, nts) = on_path(parameters, path)?;
+    let chain = [name];
+    let setup = Setup { card, options, nts, chains: vec![&chain[..]] };
+    let mut testbed = Testbed::new(&setup)?;
+    let dag = testbed.chain("mix", &chain, request)?;
+    testbed.send(mix.source(parameters, dag.uid, rate))?;
+    // What the packet store holds goes out long after it came in, where little does.
+    let (warm_up, time) = (parameters.micros(&WARM_UP_US) * 5, parameters.micros(&TIME_US));
+    let measured = testbed.measure(warm_up, time)?;
     let dag = measured.dag(dag.uid.row()).context("packets came in")?;
     Ok(dag.served.gbps_f64() / dag.intended.gbps_f64())
+}
+
+/// The NT that packets meet, and what is requested of it.
+fn on_path(parameters: &Parameters, path: Path) -> Result<(&'static str, Bandwidth, Vec<NtType>)> {
+    if path == Path::Offload {
+        return Ok(("firewall", parameters.card.ingress, parameters.nt_types()));
+    }
+    let handles = (parameters.value(&BLUEFIELD2_KERNEL_MBPS) * 1e6) as u64;
+    let handles = Bandwidth::from_bps(handles);
+    Ok(("kernel", handles, vec![nt("kernel", 1, handles)?]))
 }

@@ -2,16 +2,19 @@
 
 mod bluefield2;
 mod flexpipe;
+mod supernic_10;
 mod supernic_11;
 mod supernic_12;
 mod supernic_14;
 mod supernic_15;
 mod supernic_16;
 mod supernic_18;
+mod supernic_4;
 mod supernic_5;
 mod supernic_7;
 mod supernic_8;
 mod supernic_9;
+mod supernic_latency;
 mod supernic_table_1;
 
 use anyhow::Result;
@@ -28,118 +31,238 @@ pub struct Figure {
     pub title: &'static str,
     /// Where it is published.
     pub source: &'static str,
+    /// What it shows, in one sentence that can be wrong.
+    pub claim: &'static str,
+    /// What its cause is taken away with: with each of these, numbers are outside that are inside without.
+    pub breaks: &'static [Break],
     /// Regenerates it.
     pub run: fn(&Parameters) -> Result<Outcome>,
+}
+
+/// A parameter that takes a figure's cause away.
+#[derive(Debug)]
+pub struct Break {
+    /// Its key.
+    pub key: &'static str,
+    /// What it is set to.
+    pub value: &'static str,
+    /// What that is.
+    pub what: &'static str,
+}
+
+const fn broken(key: &'static str, value: &'static str, what: &'static str) -> Break {
+    Break { key, value, what }
 }
 
 /// All figures.
 pub const ALL: &[Figure] = &[
     Figure {
+        id: "fig4",
+        title: "SuperNIC Fig. 4: two DAGs that share NTs, in three ways",
+        source: "SuperNIC (FPGA '24), Fig. 4 and 4.2",
+        claim: "Branches side by side take three time units instead of four, and second instances serve more in the same time.",
+        breaks: &[broken("fig4.unit_cycles", "60", "NTs that take no longer than the scheduler")],
+        run: supernic_4::run,
+    },
+    Figure {
         id: "fig5",
         title: "SuperNIC Fig. 5: two users of the same chains",
         source: "SuperNIC (FPGA '24), Fig. 5 and 4.5",
+        claim: "Users whose chains overlap share what is loaded: three regions serve the requests of both, and more is refused.",
+        breaks: &[broken("fig5.nt_gbps", "13", "NTs that leave room for more")],
         run: supernic_5::run,
     },
     Figure {
         id: "fig7",
         title: "SuperNIC Fig. 7: throughput with different credits",
         source: "SuperNIC (FPGA '24), Fig. 7 and 5.1",
+        claim: "More credits fill the port with smaller packets, and eight are enough for 100 Gbit/s.",
+        breaks: &[
+            broken("card.clock_hz", "200MHz", "a clock of 200 MHz"),
+            broken("card.width_bits", "256", "half the data path"),
+            broken("plane.credit_cycles", "9", "credits that are on their way for 9 cycles"),
+        ],
         run: supernic_7::run,
     },
     Figure {
         id: "fig8",
         title: "SuperNIC Fig. 8: latency of chains of dummy NTs",
         source: "SuperNIC (FPGA '24), Fig. 8 and 5.3",
+        claim: "A chain in one region passes the scheduler once; cut in two it takes one pass more, and on PANIC one for each NT.",
+        breaks: &[
+            broken("card.scheduler_pass_cycles", "32", "a pass of 32 cycles"),
+            broken("card.clock_hz", "200MHz", "a clock of 200 MHz"),
+        ],
         run: supernic_8::run,
     },
     Figure {
         id: "fig9",
         title: "SuperNIC Fig. 9: throughput of DAGs that share NTs",
         source: "SuperNIC (FPGA '24), Figs. 4 and 9, 5.3",
+        claim: "Side by side (S2), a DAG serves what it serves in a row (S1); with second instances (S3) more, but not twice as much.",
+        breaks: &[broken("fig9.nt_gbps", "128", "NTs that are not what limits")],
         run: supernic_9::run,
+    },
+    Figure {
+        id: "fig10",
+        title: "SuperNIC Fig. 10: DAGs that use another's NTs",
+        source: "SuperNIC (FPGA '24), Fig. 10 and 5.2",
+        claim: "DAG-A, B and C run in the region that DAG-D has loaded, and nothing is loaded for them.",
+        breaks: &[broken("fig14.background_gbps", "25", "a DAG-D that leaves AES too little")],
+        run: supernic_10::run,
     },
     Figure {
         id: "fig11",
         title: "SuperNIC Fig. 11: latency of a DAG, one after the other and side by side",
         source: "SuperNIC (FPGA '24), Fig. 11 and 5.3",
+        claim: "Branches side by side save time where NTs take longer than another pass of the scheduler, and only there.",
+        breaks: &[
+            broken("card.scheduler_pass_cycles", "4", "a pass of 4 cycles"),
+            broken("fig11.cycles", "12,10", "NTs of 12 cycles instead of 50"),
+        ],
         run: supernic_11::run,
     },
     Figure {
         id: "fig12",
         title: "SuperNIC Fig. 12: latency of real DAGs",
         source: "SuperNIC (FPGA '24), Figs. 10 and 12, 5.3",
+        claim: "A DAG takes up to 40 % less time on sNIC than on PANIC, and never more.",
+        breaks: &[
+            broken("nt.delay_percent", "50", "NTs that are twice as fast"),
+            broken("card.scheduler_pass_cycles", "40", "a pass of 40 cycles"),
+        ],
         run: supernic_12::latency,
     },
     Figure {
         id: "fig13",
         title: "SuperNIC Fig. 13: throughput of real DAGs",
         source: "SuperNIC (FPGA '24), Figs. 10 and 13, 5.3",
+        claim: "sNIC serves as much as PANIC; a second AES doubles what DAG-D serves, for AES is its bottleneck.",
+        breaks: &[broken("nt.aes.gbps", "100", "an AES of 100 Gbit/s")],
         run: supernic_12::throughput,
     },
     Figure {
         id: "fig14",
         title: "SuperNIC Fig. 14: DAGs that share another's chain",
         source: "SuperNIC (FPGA '24), Fig. 14 and 5.3",
+        claim: "A DAG that shares DAG-D's region gets what DAG-D leaves of each NT: 15 Gbit/s where AES is used, 60 where not.",
+        breaks: &[
+            broken("nt.aes.gbps", "100", "an AES of 100 Gbit/s"),
+            broken("fig14.background_gbps", "5", "a background of 5 Gbit/s"),
+        ],
         run: supernic_14::run,
     },
     Figure {
         id: "fig15",
         title: "SuperNIC Fig. 15: a load that changes, and the regions that serve it",
         source: "SuperNIC (FPGA '24), Fig. 15 and 5.3",
+        claim: "A load that needs a third region gets it with one reconfiguration, and what is loaded stays for the next rise.",
+        breaks: &[broken(
+            "card.configuration_bytes_per_second",
+            "400000000",
+            "a configuration port half as fast",
+        )],
         run: supernic_15::run,
     },
     Figure {
         id: "fig16",
         title: "SuperNIC Fig. 16: dominant shares of two users",
         source: "SuperNIC (FPGA '24), Fig. 16 and 5.3",
+        claim: "The full policy keeps the dominant shares of two users equal whatever the load of one; static space does not.",
+        breaks: &[
+            broken("fig16.rise", "1", "a load that does not rise"),
+            broken("fig16.load1_percent", "30", "a load that needs no fairness"),
+        ],
         run: supernic_16::shares,
     },
     Figure {
         id: "fig17",
         title: "SuperNIC Fig. 17: aggregated throughput of two users",
         source: "SuperNIC (FPGA '24), Fig. 17 and 5.3",
+        claim: "Sharing NTs in time serves most in all, sharing space alone less, and fixed parts no more than that.",
+        breaks: &[broken("fig16.regions", "2", "no region beyond each user's own")],
         run: supernic_16::throughput,
     },
     Figure {
         id: "fig18",
         title: "SuperNIC Fig. 18: region size and utilisation",
         source: "SuperNIC (FPGA '24), Figs. 6 and 18, 5.3",
+        claim: "The smallest NTs fill a tenth of a region of twice the largest, the largest two most of it.",
+        breaks: &[broken("fig18.sizes", "1,3", "a region three times the largest NT")],
         run: supernic_18::run,
+    },
+    Figure {
+        id: "latency",
+        title: "SuperNIC 5.1: what the card adds to a packet's latency",
+        source: "SuperNIC (FPGA '24), 5 and 5.1",
+        claim: "The core takes 196 ns and a pass of the scheduler 64 of them; as an ASIC they take 25 and 8 ns.",
+        breaks: &[
+            broken("card.clock_hz", "200MHz", "a clock of 200 MHz"),
+            broken("card.core_cycles", "60", "a core of 60 cycles"),
+        ],
+        run: supernic_latency::run,
     },
     Figure {
         id: "table1",
         title: "SuperNIC Table 1: what it has",
         source: "SuperNIC (FPGA '24), Table 1",
+        claim: "Each property of the table's last row is seen in a run.",
+        breaks: &[broken("nt.firewall.gbps", "50", "a firewall slower than the line")],
         run: supernic_table_1::run,
     },
     Figure {
         id: "flexpipe-fig3",
         title: "FlexPipe Fig. 3: throughput of three designs",
         source: "FlexPipe (preprint of October 2023), Fig. 3 and IV",
+        claim: "PANIC saturates near 94 Gbit/s, where static pipeline and FlexPipe follow to 128.",
+        breaks: &[broken(
+            "panic.queue_clock_percent",
+            "100",
+            "priority queues as fast as the data path",
+        )],
         run: flexpipe::figure_3,
     },
     Figure {
         id: "flexpipe-fig4",
         title: "FlexPipe Fig. 4: latency at 90 Gbit/s",
         source: "FlexPipe (preprint of October 2023), Fig. 4 and IV",
+        claim: "FlexPipe is faster than a static pipeline and than PANIC for every flow, and its latencies spread least.",
+        breaks: &[
+            broken("flexpipe.latency_gbps", "40", "less than half the load"),
+            broken("flexpipe.mhz", "250,250,250,250,250,250", "offloads as fast as the data path"),
+        ],
         run: flexpipe::figure_4,
     },
     Figure {
         id: "flexpipe-fig5",
         title: "FlexPipe Fig. 5: packets that go round again",
         source: "FlexPipe (preprint of October 2023), Fig. 5 and IV",
+        claim: "At 70 % load 43 % of the packets can go round again, and below saturation FlexPipe is faster than PANIC.",
+        breaks: &[broken("flexpipe.loads_percent", "50,85", "a load of 85 %")],
         run: flexpipe::figure_5,
+    },
+    Figure {
+        id: "flexpipe-table1",
+        title: "FlexPipe Table I: what a pipeline of offloads can do",
+        source: "FlexPipe (preprint of October 2023), Table I and II",
+        claim: "A static pipeline keeps up with the line, and a packet that needs few offloads passes all of them.",
+        breaks: &[broken("flexpipe.hop_cycles", "1000", "hops that take longer than any offload")],
+        run: flexpipe::table_1,
     },
     Figure {
         id: "flexpipe-table2",
         title: "FlexPipe Table II: units for line rate",
         source: "FlexPipe (preprint of October 2023), Eq. 1 and Table II",
+        claim: "Eq. 1 gives the units of each offload.",
+        breaks: &[broken("flexpipe.delays", "0,0,0,0,0,0", "no delays")],
         run: flexpipe::table_2,
     },
     Figure {
         id: "bluefield2-mixes",
-        title: "BlueField-2 study: four packet mixes on the simulated card",
+        title: "BlueField-2 study, Figs. 3 to 6: four mixes with offload and without",
         source: "Benchmarking of NVIDIA BlueField-2 Offloading Capabilities, 4 and 5, Figs. 3 to 6",
+        claim: "With offload more than half of every mix arrives and next to all jumbo frames; without, mostly less than 1 %.",
+        breaks: &[broken("bluefield2.kernel_mbps", "5000", "a kernel that handles 5 Gbit/s")],
         run: bluefield2::run,
     },
 ];

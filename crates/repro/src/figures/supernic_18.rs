@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use snic_domain::{Area, NtType};
 
-use crate::outcome::{Axis, Bound, Origin, Outcome, Plot, Series};
-use crate::parameters::Parameters;
+use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::parameters::{FIG18_SIZES, Parameters};
 
 pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     let nts = &parameters.catalogue.nt_types;
@@ -15,10 +15,12 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
         ramb36: areas.iter().map(|area| area.ramb36).max().context("there are NTs")?,
         dsp: 0,
     };
-    let twice = once + once;
     let mut outcome = Outcome::default();
     let mut series = Vec::new();
-    for (region, name) in [(once, "1×"), (twice, "2×")] {
+    let sizes = parameters.all(&FIG18_SIZES);
+    for (times, name) in sizes.iter().zip(["1×", "2×"]) {
+        let scaled = |of: u32| (f64::from(of) * times) as u32;
+        let region = Area { lut: scaled(once.lut), ramb36: scaled(once.ramb36), dsp: 0 };
         let mut sorted = areas.clone();
         sorted.sort_by_key(|area| region.fill_permille(*area));
         let smallest = fills(region, sorted.iter().copied());
@@ -26,13 +28,17 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
         series.push(Series::ours(format!("{name}, largest NTs"), largest));
         series.push(Series::ours(format!("{name}, smallest NTs"), smallest));
     }
-    let at = |series: &Series, length: usize| series.points[length - 1].1;
-    let [one_large, _, two_large, two_small] = &series[..] else { anyhow::bail!("four series") };
-    let published = |value| (Origin::Published, Bound::Margin(value, 1.0));
+    let at = |series: &Series, length: usize| {
+        series.points.get(length - 1).map_or(f64::NAN, |point| point.1)
+    };
+    let [one_large, _, two_large, two_small] = &series[..] else {
+        anyhow::bail!("fig18.sizes needs two sizes")
+    };
+    let published = |value| Expected::predicted(Origin::Published, Bound::Margin(value, 1.0));
     outcome.check("2×, the smallest two", "%", published(10.0), at(two_small, 2));
-    let full = (Origin::Published, Bound::Exact(100.0));
+    let full = Expected::derived(Origin::Computed, Bound::Exact(100.0));
     outcome.check("1×, the largest: the region's measure", "%", full, at(one_large, 1));
-    let most = (Origin::Shape, Bound::Between(50.0, 100.0));
+    let most = Expected::derived(Origin::Computed, Bound::Between(50.0, 100.0));
     outcome.check(
         "2×, the largest two: between one NT and the region",
         "%",

@@ -3,49 +3,62 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{Bandwidth, CardId, DagSpec, NtTypeId};
 
-use crate::lab::{Lab, Setup, nt};
-use crate::outcome::{Axis, Bound, Origin, Outcome, Plot, Series};
-use crate::parameters::Parameters;
+use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::parameters::{
+    DUMMY_CYCLES, FIG5_EPOCHS, FIG5_LOADS_GBPS, FIG5_NT_GBPS, FIG5_TOO_MUCH_GBPS, FIG5_USER1_GBPS,
+    FIG5_USER2_GBPS, PACKET_BYTES, Parameters, gbps,
+};
+use crate::testbed::{Setup, Testbed, nt};
 
 const STEP: Duration = Duration::from_micros(100);
-/// User 2's load in Gbit/s, and for how many epochs.
-const LOADS: [(u64, u64); 3] = [(6, 5), (14, 10), (10, 5)];
-/// What user 1 asks for with each of its two chains, and user 2 with its one, in Gbit/s.
-const EACH: u64 = 4;
-const ASKED: u64 = 14;
+/// The product's (SuperNIC, 5.3: 20 ms).
 const EPOCH: Duration = Duration::from_millis(20);
+/// How many regions the figure's chains are: NT1→NT2, NT3→NT4 and NT2→NT4.
+const REGIONS: usize = 3;
 
 pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut card = parameters.card.clone();
-    card.regions.truncate(3);
-    let ten = Bandwidth::from_gbps(10);
-    let nts = ["nt1", "nt2", "nt3", "nt4"].iter().map(|name| nt(name, 10, ten));
+    card.regions.truncate(REGIONS);
+    let (rate, cycles) = (parameters.gbps(&FIG5_NT_GBPS), parameters.count(&DUMMY_CYCLES));
+    let each = gbps(parameters.value(&FIG5_USER1_GBPS) / 2.0);
+    let (fits, too_much) =
+        (parameters.gbps(&FIG5_USER2_GBPS), parameters.gbps(&FIG5_TOO_MUCH_GBPS));
+    let nts = ["nt1", "nt2", "nt3", "nt4"].iter().map(|name| nt(name, cycles, rate));
     let nts = nts.collect::<Result<_>>()?;
     let chains: Vec<&[&str]> = vec![&["nt1", "nt2"], &["nt3", "nt4"], &["nt2", "nt4"]];
-    let mut lab = Lab::new(&Setup { card, options: Options::default(), nts, chains })?;
-    lab.tenant("one", 1)?;
-    lab.tenant("two", 1)?;
+    let mut testbed = Testbed::new(&Setup { card, options: parameters.options(), nts, chains })?;
+    testbed.tenant("one", 1)?;
+    testbed.tenant("two", 1)?;
     let one = [
-        lab.dag("one", "first", chain(&["nt1", "nt2"], EACH)?)?,
-        lab.dag("one", "second", chain(&["nt3", "nt4"], EACH)?)?,
+        testbed.dag("one", "first", chain(&["nt1", "nt2"], each)?)?,
+        testbed.dag("one", "second", chain(&["nt3", "nt4"], each)?)?,
     ];
-    let more = lab.dag("two", "a", chain(&["nt2", "nt4"], ASKED + 3)?);
-    let two = lab.dag("two", "a", chain(&["nt2", "nt4"], ASKED)?)?;
-    let exact = |n| (Origin::Derived, Bound::Exact(n));
-    let most = f64::from(more.is_ok());
-    outcome.check("17 Gbit/s promised beside twice 4", "DAGs", exact(0.0), most);
-    let loads = lab.controller.card_view(&CardId::new("card0")?).context("a card")?.loads;
-    outcome.check("regions loaded for all chains", "regions", exact(3.0), loads as f64);
-    let seen = drive(&mut lab, &one, &two)?;
-    let about = |gbps| (Origin::Derived, Bound::Share(gbps, 0.03));
-    for (what, gbps, at) in [("6", 6.0, 3), ("14", 14.0, 12), ("10", 10.0, 18)] {
-        outcome.check(format!("user 2 at a load of {what}"), "Gbit/s", about(gbps), seen[1][at].1);
-        outcome.check("user 1 beside that", "Gbit/s", about(8.0), seen[0][at].1);
+    let more = testbed.dag("two", "a", chain(&["nt2", "nt4"], too_much)?);
+    let exact = |n| Expected::predicted(Origin::Computed, Bound::Exact(n));
+    let admitted = f64::from(more.is_ok());
+    outcome.check(format!("{too_much} for user 2 admitted"), "DAGs", exact(0.0), admitted);
+    if more.is_ok() {
+        // It has the place of what is to be measured.
+        return Ok(outcome);
+    }
+    let two = testbed.dag("two", "a", chain(&["nt2", "nt4"], fits)?)?;
+    let loads = testbed.controller.card_view(&CardId::new("card0")?).context("a card")?.loads;
+    outcome.check("regions loaded for all chains", "regions", exact(REGIONS as f64), loads as f64);
+    let seen = drive(&mut testbed, parameters, &one, &two)?;
+    let about = |gbps| Expected::predicted(Origin::Published, Bound::Share(gbps, 0.03));
+    let mut end = 0;
+    for (load, epochs) in phases(parameters) {
+        end += epochs;
+        // Before the phase's last epoch, when rates have settled.
+        let at = end - 2;
+        let most = load.min(fits.gbps_f64());
+        outcome.check(format!("user 2 at a load of {load}"), "Gbit/s", about(most), seen[1][at].1);
+        outcome.check("user 1 beside that", "Gbit/s", about(each.gbps_f64() * 2.0), seen[0][at].1);
     }
     let [first, second] = seen;
     let (x, y) = ("Time (epochs)", "Throughput (Gbit/s)");
@@ -62,33 +75,43 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn chain(nts: &[&str], gbps: u64) -> Result<DagSpec> {
+fn chain(nts: &[&str], bandwidth: Bandwidth) -> Result<DagSpec> {
     let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
-    Ok(DagSpec::chain(&nts, Bandwidth::from_gbps(gbps)))
+    Ok(DagSpec::chain(&nts, bandwidth))
+}
+
+/// User 2's load in Gbit/s, and for how many epochs.
+fn phases(parameters: &Parameters) -> impl Iterator<Item = (f64, usize)> {
+    let (loads, epochs) = (parameters.all(&FIG5_LOADS_GBPS), parameters.all(&FIG5_EPOCHS));
+    loads.iter().zip(epochs).map(|(load, epochs)| (*load, epochs.max(2.0) as usize))
 }
 
 /// By user, what is served in each epoch.
-fn drive(lab: &mut Lab, one: &[DagView; 2], two: &DagView) -> Result<[Vec<(f64, f64)>; 2]> {
-    let source = |dag: &DagView, gbps| {
-        TrafficSource::of_dag(dag.uid, Bandwidth::from_gbps(gbps), Sizes::Fixed(1_500))
-    };
+fn drive(
+    testbed: &mut Testbed,
+    parameters: &Parameters,
+    one: &[DagView; 2],
+    two: &DagView,
+) -> Result<[Vec<(f64, f64)>; 2]> {
+    let bytes = Sizes::Fixed(parameters.count(&PACKET_BYTES) as u32);
+    let source = |dag: &DagView, rate| TrafficSource::of_dag(dag.uid, rate, bytes.clone());
     for dag in one {
-        lab.send(source(dag, EACH))?;
+        testbed.send(source(dag, gbps(parameters.value(&FIG5_USER1_GBPS) / 2.0)))?;
     }
     let mut seen = [Vec::new(), Vec::new()];
-    for (gbps, epochs) in LOADS {
-        let sender = lab.send(source(two, gbps))?;
+    for (load, epochs) in phases(parameters) {
+        let sender = testbed.send(source(two, gbps(load)))?;
         for _ in 0..epochs {
-            lab.card.take_measurements();
-            lab.live(EPOCH, STEP)?;
-            let measured = lab.card.take_measurements();
+            testbed.card.take_measurements();
+            testbed.live(EPOCH, STEP)?;
+            let measured = testbed.card.take_measurements();
             for (seen, dags) in seen.iter_mut().zip([&one[..], std::slice::from_ref(two)]) {
                 let served = dags.iter().filter_map(|dag| measured.dag(dag.uid.row()));
                 let served = served.map(|dag| dag.served.gbps_f64()).sum();
                 seen.push((seen.len() as f64, served));
             }
         }
-        lab.card.detach(sender);
+        testbed.card.detach(sender);
     }
     Ok(seen)
 }

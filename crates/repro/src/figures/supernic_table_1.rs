@@ -1,16 +1,17 @@
 //! Table 1: what SuperNIC has and others lack, shown by running it.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{Bandwidth, DagSpec, FormPreference, Mapping, NtTypeId};
 
 use super::supernic_11::dag_a;
-use crate::lab::{Chain, Lab, Setup, nt};
-use crate::outcome::{Bound, Origin, Outcome, Table};
-use crate::parameters::Parameters;
+use crate::outcome::{Bound, Expected, Origin, Outcome, Table};
+use crate::parameters::{
+    FIG9_CYCLES, FIG9_NT_GBPS, PACKET_BYTES, Parameters, REQUEST_GBPS, TABLE1_FORK_GBPS,
+    TABLE1_GREEDY_TIMES, TABLE1_MODEST_GBPS, TIME_US, WARM_UP_US, gbps,
+};
+use crate::testbed::{Chain, Setup, Testbed, nt};
 
 /// The table's columns, and its rows. P: in part.
 const COLUMNS: [&str; 7] = [
@@ -34,7 +35,7 @@ const CHAIN: Chain<'static> = &["nat", "firewall", "load-balancer"];
 
 pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let y = |bound| (Origin::Published, bound);
+    let y = |bound| Expected::predicted(Origin::Published, bound);
     let (shared, victim, tenants) = tenants(parameters)?;
     outcome.check("Multi-tenancy: tenants in one region", "", y(Bound::Exact(2.0)), tenants);
     let added = programmed(parameters)?;
@@ -60,67 +61,91 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn bench(parameters: &Parameters, chains: Vec<Chain<'_>>) -> Result<Lab> {
-    let (card, nts) = (parameters.card.clone(), parameters.catalogue.nt_types.clone());
-    Lab::new(&Setup { card, options: Options::default(), nts, chains })
+fn bench(parameters: &Parameters, chains: Vec<Chain<'_>>) -> Result<Testbed> {
+    let (card, nts) = (parameters.card.clone(), parameters.nt_types());
+    Testbed::new(&Setup { card, options: parameters.options(), nts, chains })
 }
 
-fn spec(nts: Chain<'_>, gbps: u64) -> Result<DagSpec> {
+fn spec(nts: Chain<'_>, bandwidth: Bandwidth) -> Result<DagSpec> {
     let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
-    Ok(DagSpec::chain(&nts, Bandwidth::from_gbps(gbps)))
+    Ok(DagSpec::chain(&nts, bandwidth))
 }
 
-fn served(lab: &mut Lab, load: &[(&DagView, u64)]) -> Result<Vec<f64>> {
-    for (dag, gbps) in load {
-        let rate = Bandwidth::from_gbps(*gbps);
-        lab.send(TrafficSource::of_dag(dag.uid, rate, Sizes::Fixed(1_500)))?;
+/// By DAG, what is served of what it is sent.
+fn served(
+    testbed: &mut Testbed,
+    parameters: &Parameters,
+    load: &[(&DagView, Bandwidth)],
+) -> Result<Vec<f64>> {
+    let bytes = Sizes::Fixed(parameters.count(&PACKET_BYTES) as u32);
+    for (dag, rate) in load {
+        testbed.send(TrafficSource::of_dag(dag.uid, *rate, bytes.clone()))?;
     }
-    let measured = lab.measure(Duration::from_millis(1), Duration::from_millis(2))?;
-    let gbps = |(dag, _): &(&DagView, u64)| {
+    // Queues at token buckets have to fill first.
+    let (warm_up, time) = (parameters.micros(&WARM_UP_US) * 5, parameters.micros(&TIME_US));
+    let measured = testbed.measure(warm_up, time)?;
+    let gbps = |(dag, _): &(&DagView, Bandwidth)| {
         measured.dag(dag.uid.row()).map(|dag| dag.served.gbps_f64()).context("it serves")
     };
     load.iter().map(gbps).collect()
+}
+
+/// What the slowest NT of the chain serves.
+fn slowest(parameters: &Parameters) -> Bandwidth {
+    let types = parameters.nt_types();
+    let nts = types.iter().filter(|nt| CHAIN.contains(&nt.id.as_str()));
+    nts.map(|nt| nt.bandwidth_max).min().unwrap_or(parameters.card.ingress)
 }
 
 /// Two tenants in one region: what one gets alone, what share of his load the modest one gets beside
 /// the greedy one, how many share the region.
 fn tenants(parameters: &Parameters) -> Result<(f64, f64, f64)> {
     let mut alone = bench(parameters, vec![CHAIN])?;
-    let whole = alone.dag("lab", "whole", spec(CHAIN, 100)?)?;
-    let line = served(&mut alone, &[(&whole, 100)])?[0];
-    let mut lab = bench(parameters, vec![CHAIN])?;
-    lab.tenant("other", 1)?;
-    let modest = lab.dag("lab", "modest", spec(CHAIN, 8)?)?;
-    let greedy = lab.dag("other", "greedy", spec(CHAIN, 8)?)?;
+    let full = parameters.card.ingress;
+    let whole = alone.dag("lab", "whole", spec(CHAIN, full.min(slowest(parameters)))?)?;
+    let line = served(&mut alone, parameters, &[(&whole, full)])?[0];
+    let mut testbed = bench(parameters, vec![CHAIN])?;
+    testbed.tenant("other", 1)?;
+    let rate = parameters.gbps(&TABLE1_MODEST_GBPS);
+    let modest = testbed.dag("lab", "modest", spec(CHAIN, rate)?)?;
+    let greedy = testbed.dag("other", "greedy", spec(CHAIN, rate)?)?;
     let regions = |dag: &DagView| {
         let instances = dag.mapping.iter().flat_map(Mapping::instances);
         instances.map(|instance| instance.region).collect::<Vec<_>>()
     };
     let same = if regions(&modest) == regions(&greedy) { 2.0 } else { 1.0 };
-    let share = served(&mut lab, &[(&modest, 8), (&greedy, 80)])?[0] / 8.0;
+    let burst = gbps(rate.gbps_f64() * parameters.value(&TABLE1_GREEDY_TIMES));
+    let load = [(&modest, rate), (&greedy, burst)];
+    let share = served(&mut testbed, parameters, &load)?[0] / rate.gbps_f64();
     Ok((line, share, same))
 }
 
 /// A DAG whose region is loaded while another serves: what share of its load it serves.
 fn programmed(parameters: &Parameters) -> Result<f64> {
-    let mut lab = bench(parameters, vec![CHAIN, &["kv-cache"]])?;
-    let first = lab.dag("lab", "first", spec(CHAIN, 10)?)?;
-    lab.send(TrafficSource::of_dag(first.uid, Bandwidth::from_gbps(10), Sizes::imix()))?;
-    let late = lab.dag("lab", "late", spec(&["kv-cache"], 10)?)?;
-    Ok(served(&mut lab, &[(&late, 10)])?[0] / 10.0)
+    let mut testbed = bench(parameters, vec![CHAIN, &["kv-cache"]])?;
+    let rate = parameters.gbps(&TABLE1_MODEST_GBPS);
+    let first = testbed.dag("lab", "first", spec(CHAIN, rate)?)?;
+    testbed.send(TrafficSource::of_dag(first.uid, rate, Sizes::imix()))?;
+    let late = testbed.dag("lab", "late", spec(&["kv-cache"], rate)?)?;
+    Ok(served(&mut testbed, parameters, &[(&late, rate)])?[0] / rate.gbps_f64())
 }
 
 /// A DAG with a fork: the most branches of a stage, if packets come out.
 fn forked(parameters: &Parameters) -> Result<f64> {
-    let rate = Bandwidth::from_gbps(64);
+    let (rate, cycles) = (parameters.gbps(&FIG9_NT_GBPS), parameters.count(&FIG9_CYCLES));
     let names = ["entry", "nt1", "nt2", "nt3", "nt4"];
-    let nts = names.iter().map(|name| nt(name, 50, rate)).collect::<Result<Vec<_>>>()?;
+    let nts = names.iter().map(|name| nt(name, cycles, rate)).collect::<Result<Vec<_>>>()?;
     let chains: Vec<Chain<'_>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
-    let (card, options) = (parameters.card.clone(), Options::default());
-    let mut lab = Lab::new(&Setup { card, options, nts, chains })?;
-    let dag = lab.dag("lab", "fork", dag_a(FormPreference::Parallel)?)?;
-    let out = served(&mut lab, &[(&dag, 5)])?[0];
+    let (card, options) = (parameters.card.clone(), parameters.options());
+    let mut testbed = Testbed::new(&Setup { card, options, nts, chains })?;
+    let dag = testbed.dag(
+        "lab",
+        "fork",
+        dag_a(FormPreference::Parallel, parameters.gbps(&REQUEST_GBPS))?,
+    )?;
+    let load = parameters.gbps(&TABLE1_FORK_GBPS);
+    let out = served(&mut testbed, parameters, &[(&dag, load)])?[0];
     let stages = dag.mapping.iter().flat_map(|mapping| &mapping.stages);
     let branches = stages.map(|stage| stage.branches.len()).max().unwrap_or(0);
-    Ok(if out > 4.9 { branches as f64 } else { 0.0 })
+    Ok(if out > load.gbps_f64() * 0.98 { branches as f64 } else { 0.0 })
 }

@@ -1,7 +1,7 @@
 //! The gate: one layer around all services that identifies, authorizes and limits every call.
 //!
 //! ```text
-//!  request ─► method known? ─► identity ─► access ─► permits ─► deadline ─► service
+//!  request ─► method known? ─► identity ─► access ─► places ─► deadline ─► service
 //!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────┘
 //! ```
 //!
@@ -9,6 +9,7 @@
 //! without an identity takes no permit, and a caller without access learns nothing about limits.
 
 mod admission;
+mod arrival;
 mod audited;
 mod body;
 mod deadline;
@@ -32,10 +33,8 @@ use tracing::Instrument as _;
 
 use crate::access::{self, Access, Row, Span};
 use crate::error::{denied, shutting_down};
-use crate::identity::{self, NoIdentity, TrustDomain};
-use crate::listen::{Peer, peer_of};
+use crate::listen::Peer;
 use crate::settings::{Limits, ServerSettings, WAIT_MAX};
-pub(crate) use admission::overloaded;
 use admission::{Admission, Permits};
 use audited::PendingEntry;
 use body::{Call, track};
@@ -48,7 +47,6 @@ pub(crate) struct Gate(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
-    domain: TrustDomain,
     limits: Limits,
     admission: Admission,
     audit: Option<AuditLog>,
@@ -59,7 +57,6 @@ impl Gate {
     pub fn new(settings: &ServerSettings, stopping: watch::Receiver<bool>) -> Self {
         let admission = Admission::new(&settings.limits);
         Self(Arc::new(Rules {
-            domain: settings.trust_domain.clone(),
             limits: settings.limits.clone(),
             admission,
             audit: settings.audit.clone(),
@@ -92,18 +89,7 @@ struct Admitted {
 impl Rules {
     /// The caller; `None` where the method needs no identity and the connection has none.
     fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, Failure> {
-        let found = match peer_of(request.extensions()) {
-            // A connection's certificate never changes, so it is parsed once.
-            Some((peer, Some(certificates))) => {
-                let read = || match certificates.first() {
-                    Some(own) => identity::of_certificate(own, &self.domain),
-                    None => Err(NoIdentity::NoCertificate(self.domain.clone())),
-                };
-                peer.identity.get_or_init(read).clone()
-            }
-            Some((peer, None)) if peer.plain_text => identity::of_header(request.headers()),
-            _ => Err(NoIdentity::NoCertificate(self.domain.clone())),
-        };
+        let found = peer(request)?.caller(request.headers());
         match found {
             Ok(caller) => Ok(Some(caller)),
             Err(_) if row.access == Access::Open => Ok(None),
@@ -150,12 +136,14 @@ impl Rules {
         if *self.stopping.borrow() && row.access != Access::Open {
             return Err(shutting_down().into());
         }
-        let peer = peer_of(request.extensions()).map(|(peer, _)| peer.clone());
-        let permits = self.admission.admit(row, peer.as_ref(), caller.as_ref())?;
+        let peer = peer(request)?;
+        let permits = self.admission.admit(row, peer, caller.as_ref())?;
         let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
             Span::Short => requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
-            Span::Wait | Span::Stream => requested.unwrap_or(WAIT_MAX).min(WAIT_MAX),
+            Span::Wait | Span::Stream | Span::Dialogue => {
+                requested.unwrap_or(WAIT_MAX).min(WAIT_MAX)
+            }
         };
         let deadline = Deadline::after(limit);
         if let Some(caller) = caller {
@@ -211,6 +199,11 @@ where
                 return Box::pin(rejected.instrument(span));
             }
         };
+        let request = match row.span {
+            // It has no end.
+            Span::Dialogue => request,
+            _ => request.map(|body| arrival::in_time(body, &self.rules.limits)),
+        };
         let inner = self.inner.clone();
         let limits = self.rules.limits.message_bytes_max;
         Box::pin(
@@ -243,6 +236,11 @@ where
         Ok(Ok(reply)) => reply,
         Err(_) => reply::of_status(deadline::exceeded(begun.elapsed()).into()),
     }
+}
+
+/// The other end of a request's connection.
+fn peer(request: &Request<Body>) -> Result<&Peer, Failure> {
+    request.extensions().get().ok_or_else(|| Failure::internal("no connection behind the gate"))
 }
 
 /// The caller that the gate identified; every method but the open ones has one.

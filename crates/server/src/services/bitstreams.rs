@@ -19,8 +19,9 @@ use super::{
     RpcResult, Services, absent, check_owner, consolidation, etag, page, reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
-use crate::gate::{caller, of_transport, overloaded};
+use crate::gate::{caller, of_transport};
 use crate::settings::Upload;
+use crate::share::{Flow, Level, overloaded};
 use crate::wire;
 
 /// Most bytes of a chunk.
@@ -33,11 +34,7 @@ impl BitstreamService for Services {
         request: Request<Streaming<v1::UploadBitstreamRequest>>,
     ) -> RpcResult<v1::Bitstream> {
         let caller = caller(&request)?;
-        let uploads = &self.0.uploads;
-        let _place = uploads
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| overloaded("uploads to this server", self.0.limits.uploads_max))?;
+        let _place = self.0.uploads.enter(Level::of(&caller), Flow::from(&caller))?;
         let mut stream = request.into_inner();
         let header = header(&mut stream).await?;
         let mut declared = bitstream::bitstream(&header)?;
@@ -179,7 +176,10 @@ async fn collect(
 ) -> Result<Vec<u8>, Status> {
     let size = usize::try_from(declared.size.get()).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size).map_err(|_| overloaded("bytes of uploads in memory", size))?;
+    bytes.try_reserve_exact(size).map_err(|_| {
+        let text = format!("no memory for an upload of {size} bytes; try again later");
+        overloaded(text, size)
+    })?;
     while let Some(part) = next(stream).await? {
         let chunk = match part {
             Part::Chunk(chunk) => chunk,

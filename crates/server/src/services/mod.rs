@@ -29,7 +29,7 @@ use snic_api::v1::ErrorReason;
 use snic_audit::AuditLog;
 use snic_controller::{Caller, Command, Controller, Reply, Request};
 use snic_domain::TenantId;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tonic::Status;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -40,6 +40,7 @@ use crate::error::{OperationKind, failure};
 use crate::hub::Hub;
 use crate::links::CardLinks;
 use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
+use crate::share::{Flow, Level, Places};
 use crate::shell::ControlPlane;
 
 /// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
@@ -53,7 +54,7 @@ struct Shared {
     plane: ControlPlane,
     hub: Arc<Hub>,
     limits: Limits,
-    uploads: Arc<Semaphore>,
+    uploads: Places,
     upload_check: UploadCheck,
     card_links: CardLinks,
     audit: Option<AuditLog>,
@@ -72,7 +73,10 @@ impl Services {
             plane,
             hub,
             limits: settings.limits.clone(),
-            uploads: Arc::new(Semaphore::new(settings.limits.uploads_max)),
+            uploads: Places::uploads(
+                settings.limits.uploads_max,
+                settings.limits.uploads_per_caller_max,
+            ),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),
             audit: settings.audit.clone(),
@@ -100,7 +104,8 @@ impl Services {
         F: FnOnce(&Controller, &Caller) -> T + Send + 'static,
     {
         let reader = caller.clone();
-        let read = self.0.plane.read(move |controller| query(controller, &reader));
+        let share = (Level::of(caller), Flow::from(caller));
+        let read = self.0.plane.read(share, move |controller| query(controller, &reader));
         read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 

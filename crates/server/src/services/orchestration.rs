@@ -9,7 +9,7 @@ use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::orchestration_service_server::OrchestrationService;
 use snic_controller::{BindingView, Caller, Command, Controller, Reply};
-use snic_domain::{BindingState, Chains, VmId};
+use snic_domain::{BindingState, BindingTarget, VmId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -211,8 +211,8 @@ fn binding_to_wire(view: &BindingView) -> v1::VmBinding {
         functions: functions.collect(),
         dags: dags.collect(),
         template: match &record.spec.chains {
-            Chains::Template(dag) => dag.to_string(),
-            Chains::Dags(_) => String::new(),
+            BindingTarget::Template(dag) => dag.to_string(),
+            BindingTarget::Dags(_) => String::new(),
         },
         lease: record.spec.lease.map(binding::duration_to_wire),
         expire_time: view.expires.map(timestamp),

@@ -85,8 +85,10 @@ impl TenantService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::tenant("name", &request.name).map_err(Failure::from)?;
-        let command = Command::DeleteTenant { id, force: request.force, etag: etag(&request.etag) };
+        let (deleted, etag) = (id.clone(), etag(&request.etag));
+        let command = Command::DeleteTenant { id, force: request.force, etag };
         let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
+        self.0.hub.end_tenant(deleted);
         reply_as!(reply, Reply::Done => Response::new(()))
     }
 }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use snic_api::convert::name;
 use snic_api::error::Failure;
 use snic_api::v1::{self, ErrorReason};
 use snic_controller::{Caller, Controller};
-use tokio::sync::mpsc;
+use snic_domain::TenantId;
+use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -55,6 +57,30 @@ pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
 /// The reader has gone.
 struct ReaderGone;
 
+/// The tenant of a watch, and the deletions since it began.
+struct Subject {
+    tenant: Option<TenantId>,
+    deleted: broadcast::Receiver<TenantId>,
+}
+
+impl Subject {
+    /// Waits until the tenant is deleted, if it is one's; why the watch ends.
+    async fn ends(mut self) -> Failure {
+        let Some(tenant) = self.tenant else { return std::future::pending().await };
+        loop {
+            match self.deleted.recv().await {
+                Ok(deleted) if deleted == tenant => {
+                    return super::absent(&name::of_tenant(&tenant));
+                }
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => return too_slow(),
+                // The hub ends with the server.
+                Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+            }
+        }
+    }
+}
+
 impl Services {
     /// Begins a watch.
     ///
@@ -73,6 +99,11 @@ impl Services {
     {
         let WatchSpec { topic, caller, all, event } = subject;
         let hub = &self.0.hub;
+        let subject = Subject {
+            tenant: caller.tenant().or(topic.tenant()).cloned(),
+            // Before the state is read, so that no deletion after it is missed.
+            deleted: hub.deleted(),
+        };
         let (first, follower) = if resume == 0 {
             // Before the state is read, so that no change after it is missed.
             let follower = hub.follow_from_now(topic);
@@ -83,8 +114,14 @@ impl Services {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let services = self.clone();
         tokio::spawn(async move {
-            // It fails only if the reader has gone.
-            let _ = services.follow(event, first, follower, sender).await;
+            let ended = services.clone().follow(event, first, follower, sender.clone());
+            tokio::select! {
+                _ = ended => {}
+                failure = subject.ends() => {
+                    // A reader that accepts nothing is not waited for.
+                    let _ = sender.try_send(Err(failure.into()));
+                }
+            }
         });
         Ok(ReceiverStream::new(events))
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use snic_controller::{
@@ -16,6 +15,7 @@ use snic_telemetry::trace::{TARGET, Trace};
 use tokio::sync::{broadcast, oneshot};
 
 use super::card_thread::CardThread;
+use super::inbox::Inbox;
 use super::lines::{Line, Lines};
 use super::steps::Steps;
 use super::{Pins, traced, wall_clock};
@@ -43,7 +43,7 @@ pub(super) enum Message {
 /// Where effects go.
 pub(super) struct Outlets {
     pub store: Arc<dyn Store>,
-    pub messages: Sender<Message>,
+    pub messages: Inbox,
     pub cards: BTreeMap<CardId, CardThread>,
     pub changes: broadcast::Sender<Arc<Change>>,
     pub pins: Arc<Pins>,
@@ -82,14 +82,16 @@ impl Actor {
     }
 
     /// Runs until it is stopped, or the store fails; the cards' threads end with it.
-    pub fn run(mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
-        let result = self.serve(inbox);
+    pub fn run(mut self) -> Result<(), StoreError> {
+        let inbox = self.outlets.messages.clone();
+        let result = self.serve(&inbox);
+        inbox.close();
         std::mem::take(&mut self.outlets.cards).into_values().for_each(CardThread::stop);
         result
     }
 
     /// A clean stop first waits for what is on its way to the store.
-    fn serve(&mut self, inbox: &Receiver<Message>) -> Result<(), StoreError> {
+    fn serve(&mut self, inbox: &Inbox) -> Result<(), StoreError> {
         let mut stopping = false;
         loop {
             if stopping && self.outbox.is_durable() {
@@ -98,16 +100,17 @@ impl Actor {
             if !stopping {
                 self.sample_when_due();
             }
-            let message = match inbox.recv_timeout(self.sleep()) {
-                Ok(message) => message,
-                Err(RecvTimeoutError::Timeout) => Message::Event(Event::Tick),
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
+            let received = inbox.receive(self.sleep());
+            let (message, served) = received.unwrap_or((Message::Event(Event::Tick), None));
+            let begun = Instant::now();
             match message {
                 Message::Stop => stopping = true,
                 Message::Durable(number, result) => self.completed(number, result)?,
                 _ if stopping => {}
                 message => self.take(message),
+            }
+            if let Some(served) = served {
+                inbox.charge(served, begun.elapsed());
             }
             self.release();
         }
@@ -130,6 +133,8 @@ impl Actor {
 
     fn take(&mut self, message: Message) {
         match message {
+            // Nobody waits for it, and nothing of it was done.
+            Message::Request(_, answer, _) if answer.is_closed() => {}
             Message::Request(request, answer, trace) => {
                 self.next_call += 1;
                 let call = CallId(self.next_call);
@@ -192,8 +197,7 @@ impl Actor {
         let done = Box::new(move |result| {
             drop(span);
             instruments().committed(begun.elapsed().as_secs_f64());
-            // Where the thread has ended nobody waits for it.
-            let _ = messages.send(Message::Durable(number, result));
+            messages.send(Message::Durable(number, result));
         });
         self.outlets.store.submit(vec![Batch { writes }], done);
     }
@@ -216,7 +220,7 @@ impl Actor {
         while let Some(waiting) = self.outbox.pop_ready() {
             self.carry_out(waiting);
         }
-        QUEUES.set(self.outbox.len(), self.calls.len());
+        QUEUES.set(self.outbox.len(), self.calls.len() + self.outlets.messages.waiting());
     }
 
     fn carry_out(&mut self, waiting: Waiting) {
@@ -296,7 +300,8 @@ mod tests {
         let deadlines = Deadlines::default();
         let slot = CardSlot { id: id.clone(), open, prepare_role, deadlines };
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let (messages, inbox) = std::sync::mpsc::channel();
+        let messages = Inbox::new();
+        let inbox = messages.clone();
         let thread = card_thread::start(slot, Arc::clone(&store), messages.clone()).expect("one");
         let cards = BTreeMap::from([(id, thread)]);
         let (changes, _) = broadcast::channel(16);
@@ -306,7 +311,7 @@ mod tests {
         // Until the card was read back and all is durable.
         let mut is_read = false;
         while !is_read || !actor.outbox.is_durable() {
-            match inbox.recv_timeout(PATIENCE).expect("the card and the store answer") {
+            match inbox.receive(PATIENCE).expect("the card and the store answer").0 {
                 Message::Durable(number, result) => {
                     actor.completed(number, result).expect("a store in memory");
                 }
@@ -321,10 +326,10 @@ mod tests {
             actor.release();
         }
         actor.sample_when_due();
-        let answer = inbox.recv_timeout(PATIENCE);
+        let answer = inbox.receive(PATIENCE).map(|(message, _)| message);
         assert!(matches!(
             answer,
-            Ok(Message::Event(Event::Card { report: CardReport::Sampled { .. }, .. }))
+            Some(Message::Event(Event::Card { report: CardReport::Sampled { .. }, .. }))
         ));
         std::mem::take(&mut actor.outlets.cards).into_values().for_each(CardThread::stop);
     }

@@ -2,17 +2,18 @@
 //! lost.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardReport, Event};
-use snic_domain::CardId;
+use snic_domain::{CardId, Timestamp};
 use snic_ports::card::Card;
 use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
 use super::actor::Message;
+use super::inbox::Inbox;
 use super::{CardSlot, wall_clock};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one
@@ -26,6 +27,29 @@ const POLL_IDLE: Duration = Duration::from_millis(100);
 /// Between two tries to open a card.
 const REOPEN: Duration = Duration::from_secs(1);
 
+/// Longest time that a card is believed to have had between two polls. Where the process stood still for
+/// longer (stopped, suspended, or its machine was), the card was not asked, and its deadlines wait too.
+const POLL_GAP_MAX: Duration = Duration::from_millis(500);
+
+/// The time that a card has had: that of the wall, without what passed while nobody asked it.
+struct CardClock {
+    now: Timestamp,
+    wall: Timestamp,
+}
+
+impl CardClock {
+    const fn new(wall: Timestamp) -> Self {
+        Self { now: wall, wall }
+    }
+
+    /// The time when the wall says this.
+    fn at(&mut self, wall: Timestamp) -> Timestamp {
+        self.now = self.now + wall.since(self.wall).min(POLL_GAP_MAX);
+        self.wall = wall;
+        self.now
+    }
+}
+
 /// A command, and the span that it is a step of as the header `traceparent`.
 pub(super) type Order = (CardCommand, Option<String>);
 
@@ -33,7 +57,7 @@ pub(super) type Order = (CardCommand, Option<String>);
 pub(super) struct CardThread {
     id: CardId,
     commands: SyncSender<Order>,
-    messages: Sender<Message>,
+    messages: Inbox,
     thread: JoinHandle<()>,
 }
 
@@ -55,16 +79,15 @@ impl CardThread {
     }
 }
 
-fn report(messages: &Sender<Message>, id: &CardId, report: CardReport) {
+fn report(messages: &Inbox, id: &CardId, report: CardReport) {
     let event = Event::Card { card: id.clone(), report };
-    // Where the controller has ended nobody needs the report.
-    let _ = messages.send(Message::Event(event));
+    messages.send(Message::Event(event));
 }
 
 #[cfg(test)]
 impl CardThread {
     /// A thread that has ended already, and what a card would be asked.
-    pub fn stub(id: CardId, messages: Sender<Message>) -> (Self, Receiver<Order>) {
+    pub fn stub(id: CardId, messages: Inbox) -> (Self, Receiver<Order>) {
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
         (Self { id, commands, messages, thread: std::thread::spawn(|| {}) }, inbox)
     }
@@ -82,7 +105,7 @@ enum End {
 pub(super) fn start(
     slot: CardSlot,
     store: Arc<dyn Store>,
-    messages: Sender<Message>,
+    messages: Inbox,
 ) -> std::io::Result<CardThread> {
     let (commands, inbox) = sync_channel(COMMANDS_MAX);
     let id = slot.id.clone();
@@ -93,15 +116,17 @@ pub(super) fn start(
     Ok(CardThread { id, commands, messages, thread })
 }
 
-fn run(mut slot: CardSlot, store: &dyn Store, messages: &Sender<Message>, inbox: &Receiver<Order>) {
+fn run(mut slot: CardSlot, store: &dyn Store, messages: &Inbox, inbox: &Receiver<Order>) {
     let mut session = Session::new(slot.deadlines);
+    let mut clock = CardClock::new(wall_clock());
     loop {
         match (slot.open)() {
             Ok((mut card, profile)) => {
                 let event =
                     Event::CardAppeared { card: slot.id.clone(), profile: Box::new(profile) };
-                let _ = messages.send(Message::Event(event));
-                match serve(&mut slot, &mut session, card.as_mut(), (store, messages, inbox)) {
+                messages.send(Message::Event(event));
+                let session = (&mut session, &mut clock);
+                match serve(&mut slot, session, card.as_mut(), (store, messages, inbox)) {
                     End::Lost => {}
                     End::Released => continue,
                     End::Stopped => return,
@@ -109,7 +134,7 @@ fn run(mut slot: CardSlot, store: &dyn Store, messages: &Sender<Message>, inbox:
             }
             Err(reason) => {
                 let event = Event::CardAbsent { card: slot.id.clone(), reason };
-                let _ = messages.send(Message::Event(event));
+                messages.send(Message::Event(event));
             }
         }
         // What was asked of the lost card is of no use to the next one.
@@ -126,9 +151,9 @@ fn run(mut slot: CardSlot, store: &dyn Store, messages: &Sender<Message>, inbox:
 
 fn serve(
     slot: &mut CardSlot,
-    session: &mut Session,
+    (session, clock): (&mut Session, &mut CardClock),
     card: &mut dyn Card,
-    (store, messages, inbox): (&dyn Store, &Sender<Message>, &Receiver<Order>),
+    (store, messages, inbox): (&dyn Store, &Inbox, &Receiver<Order>),
 ) -> End {
     loop {
         let sleep = if session.is_idle() { POLL_IDLE } else { POLL_BUSY };
@@ -147,7 +172,7 @@ fn serve(
             Err(RecvTimeoutError::Disconnected) => return End::Stopped,
         }
         let mut end = None;
-        for said in session.step(card, wall_clock()) {
+        for said in session.step(card, clock.at(wall_clock())) {
             match said {
                 CardReport::Lost { .. } => end = Some(End::Lost),
                 CardReport::Released { .. } => end = Some(End::Released),
@@ -173,4 +198,20 @@ fn submit(session: &mut Session, command: CardCommand, store: &dyn Store) {
         _ => None,
     };
     session.submit(command, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_not_blamed_for_time_in_which_nobody_asked_it() {
+        let wall = |millis| Timestamp::ZERO + Duration::from_millis(millis);
+        let mut clock = CardClock::new(wall(1_000));
+        assert_eq!(clock.at(wall(1_100)), wall(1_100));
+        // The process was stopped for an hour.
+        assert_eq!(clock.at(wall(3_601_100)), wall(1_600));
+        assert_eq!(clock.at(wall(3_601_200)), wall(1_700));
+        assert_eq!(clock.at(wall(0)), wall(1_700), "it never goes back");
+    }
 }

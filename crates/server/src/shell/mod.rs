@@ -15,15 +15,15 @@
 
 mod actor;
 mod card_thread;
+mod inbox;
 mod lines;
 mod steps;
 mod traced;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use snic_controller::{
@@ -37,8 +37,11 @@ use snic_telemetry::trace::Trace;
 use tokio::sync::{broadcast, oneshot};
 
 use actor::{Actor, Message};
+use inbox::{Inbox, NotQueued};
 
-/// Changes that a watcher may lag behind before it has to start anew.
+use crate::share::{Flow, Level};
+
+/// Changes that a watcher may lag behind before it has to start again.
 const CHANGES_KEPT: usize = 4_096;
 
 /// What a card opener gives: the card and what it offers, or why it cannot be opened.
@@ -75,12 +78,18 @@ pub enum ShellError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopped,
+    /// The caller has too many calls that wait.
+    #[error("{limit} calls of this caller wait already")]
+    Overloaded {
+        /// Most calls of one caller that may wait.
+        limit: usize,
+    },
 }
 
 /// A handle on the running control plane. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
-    messages: Sender<Message>,
+    messages: Inbox,
     changes: broadcast::Sender<Arc<Change>>,
     store: Arc<dyn Store>,
     pins: Arc<Pins>,
@@ -131,7 +140,7 @@ impl Drop for Pinned {
 
 /// The threads of a running control plane.
 pub struct Running {
-    messages: Sender<Message>,
+    messages: Inbox,
     controller: JoinHandle<Result<(), StoreError>>,
 }
 
@@ -139,8 +148,7 @@ impl Running {
     /// Stops all threads: what was promised is durable, the cards are left as they are.
     /// Blocks until they have ended.
     pub fn stop(self) -> Result<(), StoreError> {
-        // Where nobody receives, the thread has ended already.
-        let _ = self.messages.send(Message::Stop);
+        self.messages.send(Message::Stop);
         self.wait()
     }
 
@@ -158,9 +166,13 @@ impl Running {
     }
 }
 
-/// The time on the wall, as the controller wants it: it never goes backwards. Where somebody sets
-/// the wall's clock back, time goes on from where it was, at the pace of the machine's monotonic
-/// clock, until the wall has caught up; else timers would stand still for as long.
+/// Most that the controller's time runs faster or slower than the machine's monotonic clock while it follows
+/// the wall's: one part in ten. A lease of 30 s that is renewed every 15 s outlives any step of the clock.
+const SLEW: u32 = 10;
+
+/// The time on the wall, as the controller wants it: it never goes backwards and never jumps. It goes at the
+/// pace of the machine's monotonic clock, and a little faster or slower until it is the wall's again: where
+/// somebody sets the wall's clock, leases must not end, and timers must not stand still.
 pub fn wall_clock() -> Timestamp {
     static LAST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -176,8 +188,14 @@ fn onwards(
     wall: Timestamp,
     instant: Instant,
 ) -> (Timestamp, Instant) {
-    let ran = last.map(|(told, at)| told + instant.saturating_duration_since(at));
-    (ran.map_or(wall, |ran| ran.max(wall)), instant)
+    let Some((told, at)) = last else { return (wall, instant) };
+    let passed = instant.saturating_duration_since(at);
+    let slew = passed / SLEW;
+    let now = match wall.since(told + passed) {
+        ahead if ahead > Duration::ZERO => told + passed + ahead.min(slew),
+        _ => told + (passed - (told + passed).since(wall).min(slew)),
+    };
+    (now, instant)
 }
 
 /// Starts the threads of a control plane.
@@ -186,7 +204,7 @@ pub fn start(
     store: Arc<dyn Store>,
     cards: Vec<CardSlot>,
 ) -> std::io::Result<(ControlPlane, Running)> {
-    let (messages, inbox) = std::sync::mpsc::channel();
+    let messages = Inbox::new();
     let (changes, _) = broadcast::channel(CHANGES_KEPT);
     let pins = Arc::new(Pins::default());
     let cards = cards
@@ -207,9 +225,18 @@ pub fn start(
         },
     );
     let thread =
-        std::thread::Builder::new().name("controller".into()).spawn(move || actor.run(&inbox))?;
+        std::thread::Builder::new().name("controller".into()).spawn(move || actor.run())?;
     let plane = ControlPlane { messages: messages.clone(), changes, store, pins };
     Ok((plane, Running { messages, controller: thread }))
+}
+
+impl From<NotQueued> for ShellError {
+    fn from(reason: NotQueued) -> Self {
+        match reason {
+            NotQueued::Closed => Self::Stopped,
+            NotQueued::Full(overflow) => Self::Overloaded { limit: overflow.limit },
+        }
+    }
 }
 
 impl ControlPlane {
@@ -219,25 +246,39 @@ impl ControlPlane {
         let trace = Trace::current();
         let tenant = trace.is_some().then(|| traced::tenant_of(&request)).flatten();
         let trace = trace.for_tenant(tenant.map(TenantId::as_str));
+        let level = Level::of_command(&request.caller, &request.command);
+        let flow = Flow::from(&request.caller);
         let message = Message::Request(Box::new(request), answer, trace);
-        self.messages.send(message).map_err(|_| ShellError::Stopped)?;
+        self.messages.call(level, &flow, message)?;
         Ok(answered.await.map_err(|_| ShellError::Stopped)??)
     }
 
-    /// Reads the state. All that is read is durable when the answer arrives.
-    pub async fn read<T, F>(&self, query: F) -> Result<T, ShellError>
+    /// Reads the state, in the time of this share. All that is read is durable when the answer arrives.
+    pub(crate) async fn read<T, F>(
+        &self,
+        (level, flow): (Level, Flow),
+        query: F,
+    ) -> Result<T, ShellError>
     where
         T: Send + 'static,
         F: FnOnce(&Controller) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let query = Box::new(move |controller: &Controller| -> actor::DeferredReply {
+            if answer.is_closed() {
+                return Box::new(|| ());
+            }
             let value = query(controller);
             // Where nobody waits any more, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))
         });
-        self.messages.send(Message::Read(query)).map_err(|_| ShellError::Stopped)?;
+        self.messages.call(level, &flow, Message::Read(query))?;
         answered.await.map_err(|_| ShellError::Stopped)
+    }
+
+    /// Whether the control plane answers.
+    pub async fn answers(&self) -> bool {
+        self.read((Level::Health, Flow::Server), |_| ()).await.is_ok()
     }
 
     /// Other policies, or why they are refused: the controller logs both.
@@ -246,12 +287,11 @@ impl ControlPlane {
             Ok(settings) => Event::Settings(Box::new(settings)),
             Err(reason) => Event::SettingsRefused { reason },
         };
-        // Where the thread has ended nobody needs them.
-        let _ = self.messages.send(Message::Event(event));
+        self.messages.send(Message::Event(event));
     }
 
     /// The changes from now on, in order. A receiver that lags too far is told so, and reads the
-    /// state anew.
+    /// state again.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
         self.changes.subscribe()
     }
@@ -280,7 +320,7 @@ impl ControlPlane {
         self.pins.unpin(digest);
         if result.is_err() {
             // Where the thread has ended, unused bytes are removed at the next start.
-            let _ = self.messages.send(Message::DropIfUnused(digest));
+            self.messages.send(Message::DropIfUnused(digest));
         }
         result
     }
@@ -306,20 +346,27 @@ impl ControlPlane {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn time_follows_the_wall_and_never_goes_back() {
+    fn time_follows_the_wall_without_a_jump_and_never_goes_back() {
         let (at, second) = (Instant::now(), Duration::from_secs(1));
         let wall = |seconds| Timestamp::ZERO + second * seconds;
         let first = onwards(None, wall(100), at);
         assert_eq!(first.0, wall(100));
-        let ahead = onwards(Some(first), wall(500), at + second);
-        assert_eq!(ahead.0, wall(500), "set forward");
-        let back = onwards(Some(ahead), wall(20), at + second * 3);
-        assert_eq!(back.0, wall(502), "set back: two seconds went by all the same");
-        assert_eq!(onwards(Some(back), wall(503), at + second * 3).0, wall(503), "caught up");
+        let same = onwards(Some(first), wall(101), at + second);
+        assert_eq!(same.0, wall(101), "the wall goes as the machine does");
+        // Set forward by two minutes: a second takes 1.1 s until the wall is caught up.
+        let mut ahead = onwards(Some(same), wall(222), at + second * 2);
+        assert_eq!(ahead.0, wall(102) + second / 10);
+        for seconds in 3..1_300 {
+            let next = onwards(Some(ahead), wall(220 + seconds), at + second * seconds);
+            assert!(next.0.since(ahead.0) <= second + second / 10, "{seconds}");
+            ahead = next;
+        }
+        assert_eq!(ahead.0, wall(220 + 1_299), "caught up");
+        // Set back: time goes on, a little slower.
+        let back = onwards(Some(ahead), wall(20), at + second * 1_300);
+        assert_eq!(back.0.since(ahead.0), second - second / 10);
     }
 }

@@ -54,26 +54,29 @@ async fn calls_per_connection_are_limited() {
 
 #[tokio::test]
 async fn watches_and_calls_have_separate_limits() {
-    let limits = Limits { streams_max: 3, streams_per_caller_max: 2, ..Limits::default() };
+    let limits = Limits { streams_max: 10, streams_per_caller_max: 2, ..Limits::default() };
     let rig = Rig::with(limits).await;
     rig.furnished().await;
     let mut acme = rig.client("tenant/acme").await;
     let mut globex = rig.client("tenant/globex").await;
     let _kept = (watch(&mut acme).await.expect("room"), watch(&mut acme).await.expect("room"));
     let status = watch(&mut acme).await.expect_err("its own are used up");
-    assert!(is_overloaded(&status) && status.message().contains("of this caller"), "{status:?}");
+    assert!(
+        is_overloaded(&status) && status.message().contains("watches and waits of this caller"),
+        "{status:?}"
+    );
     let _third = watch(&mut globex).await.expect("room for others");
-    let status = watch(&mut globex).await.expect_err("all are used up");
-    assert!(is_overloaded(&status) && status.message().contains("on this server"), "{status:?}");
     acme.ready_dag_without_waiting().await;
     rig.stop().await;
 }
 
-/// Every watcher over the limit gets an error; the others continue, and so do calls.
+/// Each caller gets its share of the watches, and an error for each over it; the others continue, and so
+/// do calls.
 #[tokio::test]
-async fn of_ten_thousand_watchers_exactly_the_limit_is_served() {
+async fn of_ten_thousand_watchers_each_caller_has_its_share() {
     const CALLERS: usize = 20;
     const EACH: usize = 500;
+    const STREAMS_EACH: usize = 64;
     let limits = Limits { calls_per_connection_max: EACH, ..Limits::default() };
     let room = limits.streams_max;
     let rig = Rig::with(limits).await;
@@ -93,6 +96,7 @@ async fn of_ten_thousand_watchers_exactly_the_limit_is_served() {
                 }
             }
         }
+        assert!(served.len() <= STREAMS_EACH, "{}", served.len());
         (served, refused)
     };
     let tasks: Vec<_> = callers.into_iter().map(|client| tokio::spawn(open(client))).collect();
@@ -102,7 +106,11 @@ async fn of_ten_thousand_watchers_exactly_the_limit_is_served() {
         served.extend(of_caller);
         refused += too_many;
     }
-    assert_eq!((served.len(), refused), (room, CALLERS * EACH - room));
+    assert_eq!(served.len() + refused, CALLERS * EACH);
+    // Some stay free, for callers that have none yet and for those of other levels.
+    assert!((room / 4..room).contains(&served.len()), "{}", served.len());
+    let mut newcomer = rig.client("operator/newcomer").await;
+    served.push(watch(&mut newcomer).await.expect("room for who has none"));
     // To wait for it is one more that waits.
     operator.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("room for calls");
     for stream in &mut served {

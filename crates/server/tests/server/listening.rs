@@ -1,10 +1,10 @@
-//! Where the server listens: TLS, plain text where it is allowed, health and reflection.
+//! Where the server listens: TLS, Unix sockets, health and reflection.
 
 use std::time::Duration;
 
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::{Limits, ListenError, ServeError, ServerSettings, bind};
+use snic_server::{Limits, ListenError, ServeError, ServerSettings, TlsSettings, UnixPeers, bind};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request};
@@ -12,7 +12,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::rig::{Authority, Client, Rig, in_time, plane, settings};
+use crate::rig::{Authority, Client, Rig, in_time, settings};
 
 fn plain(tcp: Option<&str>) -> ServerSettings {
     let tcp = tcp.map(|text| text.parse().expect("an address"));
@@ -27,39 +27,42 @@ async fn refused(settings: ServerSettings) -> ListenError {
 }
 
 #[tokio::test]
-async fn plain_text_needs_the_flag_and_a_loopback_address() {
+async fn tcp_is_never_served_in_plain_text() {
     assert!(matches!(refused(plain(None)).await, ListenError::Nowhere));
-    let error = refused(plain(Some("127.0.0.1:0"))).await;
-    assert!(matches!(&error, ListenError::PlainText { at } if at == "127.0.0.1:0"), "{error}");
-    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        let error = refused(ServerSettings { plain_text: true, ..plain(Some(address)) }).await;
-        assert!(matches!(error, ListenError::NotLoopback { .. }), "{error}");
-        assert!(error.to_string().contains("not a loopback address"), "{error}");
+    for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
+        let error = refused(plain(Some(address))).await;
+        assert!(matches!(&error, ListenError::PlainText { at } if at == address), "{error}");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("socket");
-    let error = refused(ServerSettings { unix: Some(socket.clone()), ..plain(None) }).await;
-    assert!(matches!(error, ListenError::PlainText { .. }), "{error}");
-    assert!(!socket.exists(), "nothing is bound");
 }
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = taken.local_addr().expect("an address").to_string();
-    let error = refused(ServerSettings { plain_text: true, ..plain(Some(&address)) }).await;
+    let tls = Some(Authority::new().server());
+    let error = refused(ServerSettings { tls, ..plain(Some(&address)) }).await;
     assert!(error.to_string().contains(&address), "{error}");
 }
 
 #[tokio::test]
 async fn certificates_that_are_none_are_refused_at_the_start() {
-    let mut tls = Authority::new().server();
-    tls.key = "no key".into();
-    let settings = ServerSettings { tls: Some(tls), ..plain(Some("127.0.0.1:0")) };
-    assert!(matches!(bind(settings).await, Err(ServeError::Tls(_))));
+    type Part = fn(&mut TlsSettings) -> &mut String;
+    let parts: [(&str, Part); 4] = [
+        ("the server's certificate", |tls| &mut tls.certificate),
+        ("the server's certificate or key", |tls| &mut tls.key),
+        ("the authority of clients", |tls| &mut tls.client_authority),
+        ("the list of revoked", |tls| tls.revoked.get_or_insert_default()),
+    ];
+    for (part, of) in parts {
+        let mut tls = Authority::new().server();
+        "nothing".clone_into(of(&mut tls));
+        let settings = ServerSettings { tls: Some(tls), ..plain(Some("127.0.0.1:0")) };
+        let Err(ServeError::Tls(error)) = bind(settings).await else { panic!("{part}") };
+        assert!(error.to_string().starts_with(part), "{error}");
+    }
 }
 
-/// A client over plain text that says who it is.
+/// A client that says who it is by a header.
 async fn tell(client: &mut Client, who: &[&str]) -> Result<Vec<v1::Tenant>, tonic::Status> {
     let mut request = Request::new(v1::ListTenantsRequest::default());
     for who in who {
@@ -69,40 +72,56 @@ async fn tell(client: &mut Client, who: &[&str]) -> Result<Vec<v1::Tenant>, toni
     client.tenants.list_tenants(request).await.map(|list| list.into_inner().tenants)
 }
 
-async fn over_plain_text(mut client: Client) {
-    assert_eq!(tell(&mut client, &["operator/root"]).await.expect("an operator"), []);
-    let status = tell(&mut client, &["tenant/acme"]).await.expect_err("a tenant");
-    assert_eq!(status.code(), Code::PermissionDenied);
-    for who in [&[][..], &["root"], &["tenant/ACME"], &["operator/a", "operator/b"]] {
-        let status = tell(&mut client, who).await.expect_err("nobody");
-        assert_eq!(reason_of(&status), Some(ErrorReason::IdentityMissing), "{who:?}: {status:?}");
-        assert!(status.message().contains("operator/<name>"), "{}", status.message());
-    }
+fn is_nobody(status: &tonic::Status, says: &str) {
+    assert_eq!(reason_of(status), Some(ErrorReason::IdentityMissing), "{status:?}");
+    assert!(status.message().contains(says), "{}", status.message());
 }
 
+/// TLS on TCP and a Unix socket serve side by side, and the socket's peers are who the table says.
 #[tokio::test]
-async fn a_unix_socket_and_loopback_serve_plain_text() {
+async fn a_unix_sockets_peers_are_who_the_kernel_says() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("socket");
-    // The file of a server that was killed.
-    drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
-    let (plane, running, _) = plane();
-    let settings =
-        ServerSettings { unix: Some(path.clone()), plain_text: true, ..plain(Some("127.0.0.1:0")) };
-    let bound = bind(settings.clone()).await.expect("bound");
-    let port = bound.tcp_address().expect("an address").port();
-    let error = refused(ServerSettings { tcp: None, ..settings }).await;
-    assert!(matches!(error, ListenError::SocketInUse { .. }), "{error}");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(bound.serve(plane, async move { drop(stopped.await) }));
-    let tcp = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
-    over_plain_text(Client::new(tcp.connect().await.expect("connected"))).await;
-    let unix = Endpoint::from_shared(format!("unix://{}", path.display())).expect("an address");
-    over_plain_text(Client::new(unix.connect().await.expect("connected"))).await;
-    drop(stop);
-    server.await.expect("no panic").expect("a clean stop");
-    assert!(!path.exists(), "the socket is removed");
-    tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("stopped");
+    let user = std::os::unix::fs::MetadataExt::uid(&folder.path().metadata().expect("there"));
+    let mut listed = UnixPeers::default();
+    listed.allow(user, ["operator/root", "tenant/*"]).expect("valid");
+    let mut others = UnixPeers::default();
+    others.allow(user + 1, ["operator/root"]).expect("valid");
+    for unix_peers in [listed.clone(), others] {
+        let is_listed = unix_peers == listed;
+        let path = folder.path().join("socket");
+        // The file of a server that was killed.
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+        let socket = path.clone();
+        let rig = Rig::adjusted(|settings| {
+            (settings.unix, settings.unix_peers) = (Some(socket), unix_peers);
+        })
+        .await;
+        let second = ServerSettings { unix: Some(path.clone()), ..plain(None) };
+        let error = refused(second).await;
+        assert!(matches!(error, ListenError::SocketInUse { .. }), "{error}");
+        rig.client("operator/root").await.create_tenant("acme").await.expect("over TLS");
+        let unix = Endpoint::from_shared(format!("unix://{}", path.display())).expect("a path");
+        let mut client = Client::new(unix.connect().await.expect("connected"));
+        if is_listed {
+            for operator in [&[][..], &["operator/root"]] {
+                assert_eq!(tell(&mut client, operator).await.expect("an operator").len(), 1);
+            }
+            let status = tell(&mut client, &["tenant/acme"]).await.expect_err("a tenant");
+            assert_eq!(status.code(), Code::PermissionDenied);
+            let refused = tell(&mut client, &["operator/admin"]).await.expect_err("not listed");
+            is_nobody(&refused, "may not be operator/admin");
+            for who in [&["root"][..], &["tenant/ACME"], &["operator/root", "operator/root"]] {
+                is_nobody(&tell(&mut client, who).await.expect_err("nobody"), "operator/<name>");
+            }
+        } else {
+            for who in [&[][..], &["operator/root"]] {
+                let status = tell(&mut client, who).await.expect_err("not listed");
+                is_nobody(&status, "listen.unix_peers");
+            }
+        }
+        rig.stop().await;
+        assert!(!path.exists(), "the socket is removed");
+    }
 }
 
 /// Over TLS the header is nothing but a header.

@@ -58,3 +58,18 @@ pub async fn call(
     let mut answer = grpc.streaming(request, path, Raw).await?.into_inner();
     answer.next().await.unwrap_or_else(|| Ok(Vec::new()))
 }
+
+/// A call whose message never comes, with this timeout: how it ends.
+pub async fn endless(
+    channel: &Channel,
+    path: &str,
+    timeout: std::time::Duration,
+) -> Result<(), Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+    let path = path.parse().expect("a path");
+    let mut request = Request::new(tokio_stream::pending::<Vec<u8>>());
+    request.set_timeout(timeout);
+    let mut answer = grpc.streaming(request, path, Raw).await?.into_inner();
+    answer.next().await.unwrap_or_else(|| Ok(Vec::new())).map(|_| ())
+}

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    SanType, SerialNumber,
 };
 use snic_api::v1;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -30,8 +31,8 @@ use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
 use snic_server::{
-    AuditLog, AuditSettings, Limits, PageKey, ServeError, ServerSettings, TlsSettings, TrustDomain,
-    Upload, UploadCheck, UploadProblem, WebSettings,
+    AuditLog, AuditSettings, Limits, PageKey, ServeError, ServerSettings, TlsReloader, TlsSettings,
+    TrustDomain, Upload, UploadCheck, UploadProblem, WebSettings,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -66,7 +67,7 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
         Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
@@ -99,7 +100,7 @@ impl Authority {
     pub fn server(&self) -> TlsSettings {
         let name = SanType::DnsName("localhost".try_into().expect("a name"));
         let (certificate, key) = self.issue(vec![name], ExtendedKeyUsagePurpose::ServerAuth);
-        TlsSettings { certificate, key, client_authority: self.pem() }
+        TlsSettings { certificate, key, client_authority: self.pem(), revoked: None }
     }
 
     /// A client's certificate with these URIs.
@@ -113,6 +114,47 @@ impl Authority {
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
         let (certificate, key) = self.issue_named(names, common_name, usage);
         Identity::from_pem(certificate, key)
+    }
+
+    /// A client's certificate that ends at this time.
+    pub fn client_until(&self, uri: &str, end: SystemTime) -> Identity {
+        self.client_with(uri, |params| params.not_after = end.into())
+    }
+
+    /// A client's certificate with its serial number.
+    pub fn client_with_serial(&self, uri: &str) -> (Identity, SerialNumber) {
+        let serial = SerialNumber::from(4_711_u64);
+        (self.client_with(uri, |params| params.serial_number = Some(serial.clone())), serial)
+    }
+
+    fn client_with(&self, uri: &str, adjust: impl FnOnce(&mut CertificateParams)) -> Identity {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI"))];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        adjust(&mut params);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        Identity::from_pem(certificate.pem(), key.serialize_pem())
+    }
+
+    /// A list that revokes one certificate, as PEM.
+    pub fn revoke(&self, serial: &SerialNumber) -> String {
+        let now = SystemTime::now();
+        let revoked = RevokedCertParams {
+            serial_number: serial.clone(),
+            revocation_time: now.into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: (now + Duration::from_secs(3_600)).into(),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).expect("a list").pem().expect("PEM")
     }
 
     /// The same as PEM texts, the key second.
@@ -136,11 +178,6 @@ pub fn upload_check() -> UploadCheck {
 pub fn settings(limits: Limits) -> ServerSettings {
     let domain = TrustDomain::new(DOMAIN).expect("valid");
     ServerSettings { limits, ..ServerSettings::new(domain, upload_check()) }
-}
-
-/// A running control plane with one simulated card.
-pub fn plane() -> (ControlPlane, Running, Arc<dyn Store>) {
-    plane_of(SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile")))
 }
 
 /// A running control plane with this card.
@@ -200,21 +237,27 @@ impl Rig {
         Self::adjusted(|settings| {
             settings.limits = limits;
             if let Some(web) = settings.web.as_mut().filter(|_| !is_page_tls) {
-                web.tls = None;
                 web.plain_text = Some(page_key());
             }
         })
         .await
     }
 
+    /// With what replaces its certificates.
+    pub async fn reloadable() -> (Self, TlsReloader) {
+        let (rig, reloader) = Self::build(|_| {}).await;
+        (rig, reloader.expect("it has certificates"))
+    }
+
     /// With other settings.
     pub async fn adjusted(adjust: impl FnOnce(&mut ServerSettings)) -> Self {
+        Self::build(adjust).await.0
+    }
+
+    async fn build(adjust: impl FnOnce(&mut ServerSettings)) -> (Self, Option<TlsReloader>) {
         let authority = Authority::new();
-        let web = WebSettings {
-            address: "127.0.0.1:0".parse().expect("an address"),
-            tls: Some(authority.server()),
-            plain_text: None,
-        };
+        let web =
+            WebSettings { address: "127.0.0.1:0".parse().expect("an address"), plain_text: None };
         let mut settings = ServerSettings {
             tcp: Some("127.0.0.1:0".parse().expect("an address")),
             tls: Some(authority.server()),
@@ -236,8 +279,9 @@ impl Rig {
         let web = bound.web_address().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
+        let reloader = bound.tls_reloader();
         let task = tokio::spawn(bound.serve(plane, shutdown));
-        Self {
+        let rig = Self {
             authority,
             card,
             store,
@@ -247,7 +291,8 @@ impl Rig {
             stop: Some(stop),
             task,
             running: Some(running),
-        }
+        };
+        (rig, reloader)
     }
 
     /// A connection with this certificate, or with none.

@@ -179,3 +179,40 @@ async fn an_idle_watch_gets_bookmarks() {
     assert!(second.revision > first.revision);
     rig.stop().await;
 }
+
+/// A watch of a tenant ends with it, and tells nothing of another one with the same name.
+#[tokio::test]
+async fn a_deleted_tenants_watches_end() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let watch = || v1::WatchDagsRequest { parent: "tenants/acme".into(), resume_revision: 0 };
+    let mut streams = vec![
+        acme.dags.watch_dags(watch()).await.expect("a watch").into_inner(),
+        operator.dags.watch_dags(watch()).await.expect("a watch").into_inner(),
+    ];
+    let all = v1::WatchDagsRequest { parent: "tenants/-".into(), resume_revision: 0 };
+    let mut other = operator.dags.watch_dags(all).await.expect("a watch").into_inner();
+    let delete =
+        v1::DeleteTenantRequest { name: "tenants/acme".into(), force: true, ..Default::default() };
+    operator.tenants.delete_tenant(delete).await.expect("deleted");
+    operator.create_tenant("acme").await.expect("another one");
+    operator.create_dag("tenants/acme/dags/new", chain(&["nat"])).await.expect("accepted");
+    for stream in &mut streams {
+        let end = in_time(async {
+            loop {
+                match stream.message().await {
+                    Ok(Some(event)) => assert!(event.dag.is_none(), "{event:?}"),
+                    Ok(None) => panic!("it ends with a reason"),
+                    Err(status) => return status,
+                }
+            }
+        });
+        assert_eq!(reason_of(&end.await), Some(ErrorReason::ResourceNotFound));
+    }
+    in_time(async {
+        while other.message().await.expect("goes on").expect("goes on").dag.is_none() {}
+    })
+    .await;
+    rig.stop().await;
+}

@@ -165,12 +165,12 @@ async fn in_plain_text_it_is_for_who_has_its_key() {
 
 #[tokio::test]
 async fn plain_text_is_for_loopback_and_only_if_allowed() {
+    let folder = tempfile::tempdir().expect("a folder");
     let page = |address: &str, plain_text: Option<PageKey>| {
         let address = address.parse().expect("an address");
         let mut settings = rig::settings(Limits::default());
-        settings.tcp = Some("127.0.0.1:0".parse().expect("an address"));
-        settings.plain_text = true;
-        settings.web = Some(WebSettings { address, tls: None, plain_text });
+        settings.unix = Some(folder.path().join("socket"));
+        settings.web = Some(WebSettings { address, plain_text });
         snic_server::bind(settings)
     };
     let error = page("127.0.0.1:0", None).await.expect_err("not allowed");
@@ -188,23 +188,6 @@ async fn plain_text_is_for_loopback_and_only_if_allowed() {
     let error = page(&taken.to_string(), Some(page_key())).await.expect_err("taken");
     assert!(matches!(error, ServeError::Listen(ListenError::Bind { .. })), "{error}");
     drop(held);
-}
-
-#[tokio::test]
-async fn certificates_that_are_none_are_refused_at_the_start() {
-    let authority = rig::Authority::new();
-    for broken in 0..3 {
-        let mut tls = authority.server();
-        let part = [&mut tls.certificate, &mut tls.key, &mut tls.client_authority];
-        part.into_iter().nth(broken).expect("one of them").clear();
-        let mut settings = rig::settings(Limits::default());
-        settings.tcp = Some("127.0.0.1:0".parse().expect("an address"));
-        settings.plain_text = true;
-        let address = "127.0.0.1:0".parse().expect("an address");
-        settings.web = Some(WebSettings { address, tls: Some(tls), plain_text: None });
-        let error = snic_server::bind(settings).await.expect_err("broken");
-        assert!(matches!(error, ServeError::WebTls(_)), "{error}");
-    }
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ fn a_snapshot_is_of_one_card_and_not_of_two() {
     bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
     assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
     let all = bench.card.accesses - before;
-    // The session looks which card it is, then the read-back begins anew: mark, map, boot id.
+    // The session looks which card it is, then the read-back begins again: mark, map, boot id.
     for access in 6..=all {
         let mut bench = Bench::adopted();
         bench.card.faults.restarts_at = Some(bench.card.accesses + access);

@@ -213,7 +213,7 @@ fn counters_are_read_as_they_stand() {
     }
     let counters = bench.sample();
     assert_eq!((counters.packets_in, counters.packets_out), ((1 << 32) + 10, 9));
-    assert_eq!(counters.drops, [0, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(counters.drops, [0, 0, 0, 0, 3, 0, 0, 0, 0, 0]);
     assert_eq!(counters.errors(), 3);
     let dag = DagCounters {
         packets_in: 2,

@@ -6,7 +6,7 @@
 //! what the first one let out for the messages whose batches, and all before them, are durable.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
@@ -156,7 +156,7 @@ fn request(command: Command) -> Message {
 /// The thread's insides, stepped by hand, and all that it lets out.
 struct World {
     actor: Actor,
-    inbox: Receiver<Message>,
+    inbox: Inbox,
     store: Arc<WithheldStore>,
     commands: Receiver<Order>,
     changes: broadcast::Receiver<Arc<Change>>,
@@ -171,7 +171,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let store = Arc::new(WithheldStore::default());
-        let (messages, inbox) = channel();
+        let messages = Inbox::new();
+        let inbox = messages.clone();
         let (card, commands) = CardThread::stub(card_id(), messages.clone());
         let (changes, heard) = broadcast::channel(256);
         let outlets = Outlets {
@@ -219,7 +220,7 @@ impl World {
     /// The store completes a batch; gives how the thread took it.
     fn complete(&mut self, batch: usize, result: Result<(), StoreError>) -> Result<(), StoreError> {
         self.store.complete(batch, result);
-        let Ok(Message::Durable(number, result)) = self.inbox.try_recv() else {
+        let Some((Message::Durable(number, result), _)) = self.inbox.receive(Duration::ZERO) else {
             panic!("a completion is a message");
         };
         let taken = self.actor.completed(number, result);

@@ -1,0 +1,87 @@
+//! Frames: packets that have bytes, from outside of the model.
+//!
+//! The model knows a packet's length, not its bytes. Whoever holds the bytes gives each frame a number,
+//! sends it through the model with [`crate::SimCard::inject`], and is called back at every NT that it
+//! passes and when it leaves.
+//!
+//! ```text
+//!   port ── inject ──► ingress ─► scheduler ─► NT ─► NT ─► egress ── out ──► port
+//!                         │                    │ pass        │
+//!                         └── gone             └── made: frames that an NT adds
+//! ```
+
+use std::any::Any;
+use std::fmt;
+
+use snic_domain::{DagUid, Timestamp};
+use snic_tables::{DagRow, DropCause};
+
+/// Names a frame; chosen by who holds its bytes, and used again after it left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+/// A frame has passed through an NT's pipeline: now its bytes are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// Which frame.
+    pub frame: FrameId,
+    /// Its length.
+    pub bytes: u32,
+    /// The NT's code.
+    pub code: u32,
+    /// Whose packet it is.
+    pub uid: DagUid,
+    /// The card's time.
+    pub now: Timestamp,
+}
+
+/// What an NT made of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// It goes on with this length.
+    On {
+        /// Its length now.
+        bytes: u32,
+    },
+    /// It goes back to where it came from with this length, past all other NTs.
+    Back {
+        /// Its length now.
+        bytes: u32,
+    },
+    /// The NT dropped it.
+    Dropped,
+    /// The NT used it up, and nothing is wrong.
+    UsedUp,
+}
+
+/// A frame that an NT made while another one passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Its number.
+    pub frame: FrameId,
+    /// Its length.
+    pub bytes: u32,
+    /// Whether it goes back to where the passing one came from, and not on behind the NT.
+    pub back: bool,
+}
+
+/// Who holds the bytes of frames, and what NTs do with them.
+pub trait Frames: Any + Send + fmt::Debug {
+    /// A frame passes an NT.
+    fn pass(&mut self, passage: &Passage) -> Passed;
+
+    /// The next frame that an NT made in the last [`Frames::pass`].
+    fn made(&mut self) -> Option<Made>;
+
+    /// A frame leaves the card: at the egress, or back to where it came from.
+    fn out(&mut self, frame: FrameId, back: bool);
+
+    /// A frame is no more.
+    fn gone(&mut self, frame: FrameId, cause: DropCause);
+
+    /// New packets read these rows of DAGs from now on; `None` where a row is empty.
+    fn committed(&mut self, now: Timestamp, dags: &[(u16, Option<DagRow>)]);
+
+    /// The power failed: all that was held is gone.
+    fn power_lost(&mut self);
+}

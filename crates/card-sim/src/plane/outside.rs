@@ -1,0 +1,178 @@
+//! Packets with bytes: in from outside, past each NT, and out again. See [`crate::frames`].
+
+use snic_domain::Timestamp;
+use snic_tables::{DropCause, RowKey, Table};
+
+use super::{NIL, Packet, PacketCopy, Plane, bank_index};
+use crate::frames::{FrameId, Frames, Made, Passage, Passed};
+use crate::region::slots;
+use crate::traffic::Header;
+use crate::wheel::Event;
+
+/// The source of packets whose sequence number is that of a frame. No generator has this number.
+pub(super) const OUTSIDE: u32 = u32::MAX;
+
+/// What a copy does after an NT.
+pub(super) enum After {
+    /// It goes on.
+    GoesOn,
+    /// It is no more.
+    Ended,
+}
+
+impl Packet {
+    /// The frame with its bytes, where it has bytes.
+    pub(super) const fn frame(&self) -> Option<FrameId> {
+        if self.source == OUTSIDE { Some(FrameId(self.sequence)) } else { None }
+    }
+}
+
+impl Plane {
+    /// Who holds the bytes from now on.
+    pub(crate) fn set_frames(&mut self, frames: Box<dyn Frames>) {
+        self.frames = Some(frames);
+    }
+
+    pub(crate) fn frames(&mut self) -> Option<&mut dyn Frames> {
+        self.frames.as_deref_mut()
+    }
+
+    /// The card's time.
+    fn time(&self) -> Timestamp {
+        Timestamp::from_nanos(self.clock().nanos(self.now))
+    }
+
+    /// A frame arrives now.
+    pub(crate) fn inject(&mut self, frame: FrameId, header: &Header, bytes: u32) {
+        let beats = u64::from(self.timing.beats(bytes));
+        self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
+        let uid = self.find_dag(header);
+        self.arrive((OUTSIDE, frame.0), bytes, uid);
+    }
+
+    /// Rows of DAGs changed: who holds the frames follows.
+    pub(crate) fn tell_dags(&mut self, changed: &[RowKey]) {
+        let now = self.time();
+        let Some(frames) = &mut self.frames else { return };
+        let dags = changed.iter().filter(|key| key.table == Table::Dag);
+        let current = self.banks.current();
+        let rows: Vec<_> = dags.map(|key| (key.row, current.dags[usize::from(key.row)])).collect();
+        frames.committed(now, &rows);
+    }
+
+    /// The bytes of a copy's packet, where it has any, meet the NT that the copy is in.
+    pub(super) fn pass_frame(&mut self, at: u32) -> After {
+        let now = self.time();
+        let copy = self.copies[at];
+        let packet = &self.packets[copy.packet];
+        let slot = copy.rest.trailing_zeros();
+        let nt = &self.regions[usize::from(copy.region)].nts[slot as usize];
+        let (Some(frame), Some(nt), Some(frames)) = (packet.frame(), nt, &mut self.frames) else {
+            return After::GoesOn;
+        };
+        let passage = Passage { frame, bytes: packet.bytes, code: nt.code, uid: packet.uid, now };
+        let passed = frames.pass(&passage);
+        while let Some(made) = self.frames.as_mut().and_then(|frames| frames.made()) {
+            self.add_made(at, made);
+        }
+        match passed {
+            Passed::On { bytes } => self.resize(at, bytes),
+            Passed::Back { bytes } => {
+                self.turn_back(at);
+                self.resize(at, bytes)
+            }
+            Passed::Dropped => self.end_copy(at, DropCause::ByNt),
+            Passed::UsedUp => self.end_copy(at, DropCause::UsedUp),
+        }
+    }
+
+    fn end_copy(&mut self, at: u32, cause: DropCause) -> After {
+        let region = self.copies[at].region;
+        self.lose(at, cause);
+        self.serve(region);
+        After::Ended
+    }
+
+    /// The copy passes no NT behind the one that it is in, and its packet no further stage.
+    fn turn_back(&mut self, at: u32) {
+        let copy = &mut self.copies[at];
+        let here = 1u8 << copy.rest.trailing_zeros();
+        let free = copy.held & !here;
+        copy.held &= here;
+        copy.rest = here;
+        self.packets[copy.packet].back = true;
+        self.regions[usize::from(copy.region)].give_back(free);
+    }
+
+    /// An NT made the packet longer or shorter.
+    fn resize(&mut self, at: u32, bytes: u32) -> After {
+        let PacketCopy { packet, region, bits, .. } = self.copies[at];
+        let before = self.packets[packet].bytes;
+        if bytes == before {
+            return After::GoesOn;
+        }
+        let (held, needed) = (self.timing.beats(before), self.timing.beats(bytes));
+        let free = self.cells_free + u64::from(held);
+        let Some(left) = free.checked_sub(u64::from(needed)) else {
+            return self.end_copy(at, DropCause::StoreFull);
+        };
+        self.cells_free = left;
+        self.packets[packet].bytes = bytes;
+        let now_bits = u64::from(bytes) * 8;
+        self.copies[at].bits = now_bits;
+        let region = &mut self.regions[usize::from(region)];
+        region.bits_waiting = region.bits_waiting - bits + now_bits;
+        After::GoesOn
+    }
+
+    /// An NT made a frame while a copy was in it: a packet of the same DAG and table version, which goes
+    /// on behind the NT or back.
+    fn add_made(&mut self, at: u32, made: Made) {
+        let from = self.copies[at];
+        let parent = self.packets[from.packet];
+        self.stats.packets_made += 1;
+        self.in_flight += 1;
+        let cells = u64::from(self.timing.beats(made.bytes));
+        let bank = parent.bank.filter(|_| cells <= self.cells_free);
+        if let Some(bank) = bank {
+            self.cells_free -= cells;
+            self.banks.begin_in(bank_index(bank));
+        }
+        let packet = self.packets.insert(Packet {
+            arrived: self.now,
+            source: OUTSIDE,
+            sequence: made.frame.0,
+            bytes: made.bytes,
+            next: NIL,
+            bank,
+            joining: 1,
+            synchronised: false,
+            holders: 1,
+            failed: None,
+            back: made.back,
+            ..parent
+        });
+        let here = 1u8 << from.rest.trailing_zeros();
+        let rest = if made.back { 0 } else { from.rest & !here };
+        match bank {
+            None => self.drop_packet(packet, DropCause::StoreFull),
+            Some(_) if rest == 0 => self.copy_back(packet, true, None),
+            Some(_) => self.send_on(packet, &from, rest),
+        }
+    }
+
+    /// A packet that an NT made goes through the rest of the chain: it asks for credits of its own.
+    fn send_on(&mut self, packet: u32, from: &PacketCopy, rest: u8) {
+        let bits = u64::from(self.packets[packet].bytes) * 8;
+        let region = &mut self.regions[usize::from(from.region)];
+        region.in_flight += 1;
+        region.bits_waiting += bits;
+        for slot in slots(rest) {
+            region.load[slot].intended += bits / 8;
+        }
+        let copy =
+            PacketCopy { packet, next: NIL, bits, rest, leg: 0, held: 0, joined: true, ..*from };
+        let copy = self.copies.insert(copy);
+        self.wheel.at(self.now + self.timing.pass, Event::Dispatch { copy });
+    }
+}

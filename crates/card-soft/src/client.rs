@@ -1,0 +1,304 @@
+//! The daemon's side: a card in another process.
+//!
+//! Writes wait here until something is read, staged, released or polled: they then travel together, in
+//! their order. What a write does is seen by the next access, as the port says.
+
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use snic_domain::{CardModel, Timestamp};
+use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_ports::remote::{Deadlined, Writes, receive, send, to_words};
+use snic_tables::registers::{self, Address};
+
+use crate::Settings;
+use crate::process::{Place, Program, connect};
+use crate::protocol::{Observation, Reply, Request, VERSION};
+
+/// What an access may take: the card's thread does one thing after the other, the longest being the check
+/// of a bitstream of 16 MiB.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// How often a quiet card is asked whether it is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A card process that was found or started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// A card in another process.
+#[derive(Debug)]
+pub struct SoftCard {
+    model: CardModel,
+    socket: BufReader<Deadlined>,
+    writes: Writes,
+    link: Link,
+    looked: Instant,
+    /// Why it is lost.
+    lost: Option<String>,
+}
+
+impl SoftCard {
+    /// Connects to the card at `place`, and starts it where none is.
+    ///
+    /// # Errors
+    /// In words: the process cannot be started, or the one that is there has other settings or another
+    /// version.
+    pub fn open(
+        place: &Place,
+        program: &Program,
+        model: CardModel,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        Self::over(connect(place, program, settings)?, model, settings)
+    }
+
+    /// Connects to the card at `place`, if one is there.
+    ///
+    /// # Errors
+    /// In words: none is there, or it has other settings or another version.
+    pub fn connect(place: &Place, model: CardModel, settings: &Settings) -> Result<Self, String> {
+        let socket = place.socket();
+        let stream = UnixStream::connect(&socket)
+            .map_err(|error| format!("no card at {}: {error}", socket.display()))?;
+        Self::over(stream, model, settings)
+    }
+
+    /// A card behind a socket.
+    pub(crate) fn over(
+        stream: UnixStream,
+        model: CardModel,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        let socket = BufReader::new(Deadlined::new(stream));
+        let mut card = Self {
+            model,
+            socket,
+            writes: Writes::default(),
+            link: Link { pid: 0 },
+            looked: Instant::now(),
+            lost: None,
+        };
+        let hello = card.call(&Request::Hello { version: VERSION }, &[]);
+        let (reply, _) = hello.map_err(|error| error.to_string())?;
+        let Reply::Card { version, settings: text, pid } = reply else {
+            return Err(format!("the card's process answered {reply:?}"));
+        };
+        let advice = format!("stop it with `kill {pid}`: the next one starts with empty tables");
+        if version != VERSION {
+            return Err(format!(
+                "the card's process {pid} speaks version {version} of the protocol, not {VERSION}; {advice}"
+            ));
+        }
+        match serde_json::from_str::<Settings>(&text) {
+            Ok(its) if its == *settings => {}
+            _ => {
+                let wanted = serde_json::to_string(settings).unwrap_or_default();
+                return Err(format!(
+                    "the card's process {pid} runs with {text}, the settings say {wanted}; {advice}"
+                ));
+            }
+        }
+        card.link = Link { pid };
+        Ok(card)
+    }
+
+    /// The process.
+    pub const fn link(&self) -> Link {
+        self.link
+    }
+
+    /// What went through its ports and NTs.
+    ///
+    /// # Errors
+    /// [`CardError::Lost`].
+    pub fn observe(&mut self) -> Result<Observation, CardError> {
+        match self.call(&Request::Observe, &[])? {
+            (Reply::Seen(observation), _) => Ok(observation),
+            (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
+        }
+    }
+
+    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
+        if let Some(reason) = &self.lost {
+            return Err(CardError::Lost(reason.clone()));
+        }
+        let socket = self.socket.get_mut();
+        socket.allow(CALL_LIMIT);
+        let answer = send(socket, request, payload).and_then(|()| receive(&mut self.socket));
+        match answer {
+            Ok((Reply::Failed { what }, _)) => Err(self.lose(what)),
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let how = match error.kind() {
+                    io::ErrorKind::TimedOut => format!("did not answer within {CALL_LIMIT:?}"),
+                    io::ErrorKind::InvalidData => format!("answered garbage ({error})"),
+                    _ => "is gone".to_owned(),
+                };
+                Err(self.lose(format!("the card's process {} {how}", self.link.pid)))
+            }
+        }
+    }
+
+    fn lose(&mut self, reason: String) -> CardError {
+        self.writes.clear();
+        self.lost = Some(reason.clone());
+        CardError::Lost(reason)
+    }
+
+    fn done(&mut self, request: &Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+        match self.call(request, payload)? {
+            (Reply::Done, payload) => Ok(payload),
+            (Reply::NoRegister { at }, _) => Err(CardError::NoRegister(at)),
+            (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
+        }
+    }
+
+    /// Sends the writes that wait.
+    fn flush(&mut self) -> Result<(), CardError> {
+        if self.writes.is_empty() {
+            return Ok(());
+        }
+        let (runs, payload) = self.writes.take();
+        self.done(&Request::Write { runs }, &payload).map(|_| ())
+    }
+}
+
+fn check(at: Address, words: usize) -> Result<(), CardError> {
+    (at..)
+        .step_by(4)
+        .take(words)
+        .find(|at| !registers::is_register(*at))
+        .map_or(Ok(()), |at| Err(CardError::NoRegister(at)))
+}
+
+impl Registers for SoftCard {
+    fn read(&mut self, at: Address) -> Result<u32, CardError> {
+        let mut word = [0];
+        self.read_block(at, &mut word)?;
+        Ok(word[0])
+    }
+
+    fn write(&mut self, at: Address, value: u32) -> Result<(), CardError> {
+        self.write_block(at, &[value])
+    }
+
+    fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        check(at, words.len())?;
+        self.flush()?;
+        // The map has fewer registers than 32 bits count.
+        let bytes = self.done(&Request::Read { at, words: words.len() as u32 }, &[])?;
+        let read = to_words(&bytes);
+        if read.len() != words.len() {
+            let what = format!("{} words were read, not {}", read.len(), words.len());
+            return Err(self.lose(what));
+        }
+        words.copy_from_slice(&read);
+        Ok(())
+    }
+
+    fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        check(at, words.len())?;
+        self.writes.push(at, words);
+        if self.writes.is_full() { self.flush() } else { Ok(()) }
+    }
+}
+
+impl Buffers for SoftCard {
+    fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
+        self.flush()?;
+        match self.call(&Request::Stage, bytes)? {
+            (Reply::Staged { address }, _) => Ok(address),
+            (Reply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
+            (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
+        }
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), CardError> {
+        self.flush()?;
+        match self.call(&Request::Release { address }, &[])? {
+            (Reply::Done, _) => Ok(()),
+            (Reply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
+            (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
+        }
+    }
+}
+
+impl Card for SoftCard {
+    fn model(&self) -> &CardModel {
+        &self.model
+    }
+
+    /// The card has a clock of its own; but what was written gets there, and a process that died is
+    /// noticed.
+    fn poll(&mut self, _now: Timestamp) -> Result<(), CardError> {
+        self.flush()?;
+        if self.looked.elapsed() >= LOOK_INTERVAL {
+            self.looked = Instant::now();
+            self.read(registers::BOOT_ID)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use snic_bitstream::catalogue;
+    use snic_domain::{ByteSize, CardProfile, NtType};
+    use snic_ports::card::conformance::Fixture;
+
+    use super::*;
+    use crate::control;
+
+    fn profile() -> CardProfile {
+        let catalogue = catalogue::builtin().expect("the built-in catalogue");
+        let model = CardModel::new("sim-16").expect("a label");
+        let profile = catalogue.card(&model).expect("it is there").clone();
+        // Slow enough that a busy machine sees a load while it is under way.
+        CardProfile { configuration_bytes_per_second: 40 << 20, ..profile }
+    }
+
+    /// An image of a chain that takes 50 ms to load.
+    fn image(chain: &[&str]) -> Vec<u8> {
+        let catalogue = catalogue::builtin().expect("the built-in catalogue");
+        let nt = |id: &&str| catalogue.nt_types.iter().find(|nt| nt.id.as_str() == *id);
+        let chain: Vec<&NtType> =
+            chain.iter().map(|id| nt(id).expect("in the catalogue")).collect();
+        snic_bitstream::build_test(&profile(), &chain, ByteSize::from_mib(2)).expect("it fits")
+    }
+
+    /// How what a chain says of itself begins.
+    const ROM_MAGIC: &[u8] = b"SNIC";
+
+    fn fixture() -> Fixture {
+        let folder = tempfile::tempdir().expect("a folder").keep();
+        let place = Place::new(&folder);
+        control::tests::start(&place, profile());
+        let images: [Arc<[u8]>; 2] =
+            [image(&["kv-cache", "nat"]).into(), image(&["firewall"]).into()];
+        let mut damaged = images[0].to_vec();
+        // Test images have no CRC; what a chain says of itself has one.
+        let rom = damaged.windows(4).position(|word| word == ROM_MAGIC).expect("it has a ROM");
+        damaged[rom + 12] ^= 0x10;
+        let stream = UnixStream::connect(place.socket()).expect("it listens");
+        let model = profile().model;
+        let settings = Settings { model: model.to_string(), uplink: None, functions: Vec::new() };
+        let card = SoftCard::over(stream, model, &settings).expect("it answers");
+        // The socket is open on both ends; nobody needs its name any more.
+        let _ = std::fs::remove_dir_all(folder);
+        Fixture {
+            card: Box::new(card),
+            images,
+            damaged: damaged.into(),
+            step: Duration::from_micros(200),
+            wait: std::thread::sleep,
+        }
+    }
+
+    snic_ports::card_conformance!(fixture());
+}

@@ -1,0 +1,165 @@
+//! The card process: its place, its socket, and a thread for each connection. Requests are read whole
+//! before the card's thread sees them, so that no slow daemon holds up packets.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufReader, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use rustix::fs::{FlockOperation, flock};
+use snic_domain::CardProfile;
+use snic_ports::remote::{receive, send};
+
+use crate::Settings;
+use crate::machine::{Job, Machine};
+use crate::poller::{Bell, Poller};
+use crate::process::Place;
+use crate::protocol::Reply;
+use crate::switch::Switch;
+
+/// Connections at once: the daemon's, and those of people who look.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Why a card process ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Another process serves this place.
+    #[error("another process has the card in {0}: stop that one first")]
+    Taken(String),
+    /// A file or the socket of its place.
+    #[error("{what}: {source}")]
+    Place {
+        /// Which.
+        what: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A port, or the card's profile.
+    #[error("{0}")]
+    Card(String),
+}
+
+/// Serves a card at its place until the process is killed: that is a power loss of the card.
+///
+/// # Errors
+/// The place is taken or cannot be used, or a port cannot be opened.
+pub fn serve(place: &Place, settings: Settings, profile: CardProfile) -> Result<(), Failure> {
+    let failed = |what: String| move |source| Failure::Place { what, source };
+    std::fs::create_dir_all(place.folder())
+        .map_err(failed(format!("create {}", place.folder().display())))?;
+    let _lock = lock(place)?;
+    let switch = Switch::open(&settings).map_err(Failure::Card)?;
+    let machine = Machine::new(profile, settings, switch).map_err(Failure::Card)?;
+    let socket = place.socket();
+    // Whoever left it is dead: the lock is ours.
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket)
+        .and_then(|listener| {
+            std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
+            Ok(listener)
+        })
+        .map_err(failed(format!("listen at {}", socket.display())))?;
+    run(machine, listener).map_err(failed("start the card's threads".to_owned()))
+}
+
+/// The card at a listener, until nobody can ask any more.
+fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
+    let bell = Bell::new()?;
+    let poller = Poller::new(bell.clone(), machine.switch().fds())?;
+    let (jobs, inbox) = sync_channel(CONNECTIONS_MAX);
+    std::thread::Builder::new().name("card-listener".into()).spawn(move || {
+        let open = Arc::new(AtomicUsize::new(0));
+        for stream in listener.incoming().filter_map(Result::ok) {
+            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                open.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (desk, left) = (Desk { jobs: jobs.clone(), bell: bell.clone() }, Arc::clone(&open));
+            let thread = std::thread::Builder::new().name("card-connection".into());
+            let started = thread.spawn(move || {
+                // A connection that breaks is over; the card goes on.
+                let _ = desk.serve(stream);
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    })?;
+    machine.run(&inbox, &poller);
+    Ok(())
+}
+
+fn lock(place: &Place) -> Result<File, Failure> {
+    let path = place.pid();
+    let what = format!("lock {}", path.display());
+    let failed = |source| Failure::Place { what: what.clone(), source };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            file.set_len(0).map_err(failed)?;
+            writeln!(&file, "{}", std::process::id()).map_err(failed)?;
+            Ok(file)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Failure::Taken(place.folder().display().to_string()))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Where a connection hands in what it is asked.
+struct Desk {
+    jobs: SyncSender<Job>,
+    bell: Bell,
+}
+
+impl Desk {
+    fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut writer = stream;
+        let (answer, answers) = sync_channel::<(Reply, Vec<u8>)>(1);
+        loop {
+            let (request, payload) = receive(&mut reader)?;
+            let job = Job { request, payload, answer: answer.clone() };
+            if self.jobs.send(job).is_err() {
+                return Ok(());
+            }
+            self.bell.ring();
+            let Ok((reply, payload)) = answers.recv() else { return Ok(()) };
+            send(&mut writer, &reply, &payload)?;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A card without ports at a socket in `place`, in threads of this process.
+    pub(crate) fn start(place: &Place, profile: CardProfile) {
+        let model = profile.model.to_string();
+        let settings = Settings { model, uplink: None, functions: Vec::new() };
+        let machine = Machine::new(profile, settings, Switch::default()).expect("a valid profile");
+        let listener = UnixListener::bind(place.socket()).expect("a new folder");
+        std::thread::spawn(move || run(machine, listener));
+    }
+
+    #[test]
+    fn a_place_is_served_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::new(folder.path());
+        let _first = lock(&place).expect("free");
+        assert!(matches!(lock(&place), Err(Failure::Taken(_))));
+    }
+}

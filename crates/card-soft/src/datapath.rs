@@ -1,0 +1,140 @@
+//! The frames that are on the card: their bytes, by the numbers that the model knows them by.
+
+use std::collections::VecDeque;
+
+use rand_chacha::ChaCha8Rng;
+use snic_card_sim::{FrameId, Frames, Made, Passage, Passed};
+use snic_domain::Timestamp;
+use snic_nts::{Direction, Packet, Pool, Verdict};
+use snic_tables::{DagRow, DropCause};
+
+use crate::tasks::Tasks;
+
+/// The source and the destination of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// The port that it came in by.
+    pub(crate) from: usize,
+    /// The function that it is for, where it was classified as one for a function.
+    pub(crate) to: Option<u16>,
+}
+
+/// A frame that leaves the card.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) packet: Packet,
+    pub(crate) way: Way,
+    /// An NT sends it back to where it came from.
+    pub(crate) back: bool,
+}
+
+/// The frames, and what works on them.
+#[derive(Debug)]
+pub(crate) struct Datapath {
+    places: Vec<Option<(Packet, Way)>>,
+    free: Vec<u32>,
+    made: VecDeque<Made>,
+    leaving: VecDeque<Leaving>,
+    /// The UIDs of the rows of DAGs.
+    uids: Vec<Option<u32>>,
+    pub(crate) tasks: Tasks,
+}
+
+impl Datapath {
+    /// Room for as many frames as the pool has buffers.
+    pub(crate) fn new(pool: &Pool, random: ChaCha8Rng) -> Self {
+        let frames = pool.capacity();
+        Self {
+            places: (0..frames).map(|_| None).collect(),
+            free: (0..frames as u32).rev().collect(),
+            made: VecDeque::with_capacity(frames),
+            leaving: VecDeque::with_capacity(frames),
+            uids: vec![None; snic_tables::Table::Dag.rows()],
+            tasks: Tasks::new(pool, random),
+        }
+    }
+
+    /// Takes a frame in; `None`, with the frame gone, where there is no place.
+    pub(crate) fn hold(&mut self, packet: Packet, way: Way) -> Option<FrameId> {
+        let at = self.free.pop()?;
+        self.places[at as usize] = Some((packet, way));
+        Some(FrameId(at))
+    }
+
+    fn take(&mut self, frame: FrameId) -> Option<(Packet, Way)> {
+        let taken = self.places.get_mut(frame.0 as usize)?.take()?;
+        self.free.push(frame.0);
+        Some(taken)
+    }
+
+    /// The next frame that leaves the card.
+    pub(crate) fn leaving(&mut self) -> Option<Leaving> {
+        self.leaving.pop_front()
+    }
+
+    /// Keeps what the NT made while a frame passed.
+    fn hold_made(&mut self, way: Way) {
+        for (direction, packet) in self.tasks.made() {
+            let Some(at) = self.free.pop() else { continue };
+            // A frame is shorter than the pool's buffers.
+            let bytes = packet.len() as u32;
+            self.places[at as usize] = Some((packet, way));
+            let back = direction == Direction::Back;
+            self.made.push_back(Made { frame: FrameId(at), bytes, back });
+        }
+    }
+}
+
+impl Frames for Datapath {
+    fn pass(&mut self, passage: &Passage) -> Passed {
+        let key = (passage.uid.raw(), passage.code);
+        // A branch of a fork that nobody waits for may come after the packet has left.
+        let Some((packet, way)) = &mut self.places[passage.frame.0 as usize] else {
+            return Passed::On { bytes: passage.bytes };
+        };
+        let way = *way;
+        let Some(verdict) = self.tasks.process(key, packet, passage.now) else {
+            return Passed::On { bytes: passage.bytes };
+        };
+        let bytes = packet.len() as u32;
+        self.hold_made(way);
+        match verdict {
+            Verdict::Forward => Passed::On { bytes },
+            Verdict::Reply => Passed::Back { bytes },
+            Verdict::Consume => Passed::UsedUp,
+            Verdict::Drop(_) => Passed::Dropped,
+        }
+    }
+
+    fn made(&mut self) -> Option<Made> {
+        self.made.pop_front()
+    }
+
+    fn out(&mut self, frame: FrameId, back: bool) {
+        if let Some((packet, way)) = self.take(frame) {
+            self.leaving.push_back(Leaving { packet, way, back });
+        }
+    }
+
+    fn gone(&mut self, frame: FrameId, _cause: DropCause) {
+        self.take(frame);
+    }
+
+    fn committed(&mut self, _now: Timestamp, dags: &[(u16, Option<DagRow>)]) {
+        for (row, dag) in dags {
+            self.uids[usize::from(*row)] = dag.map(|dag| dag.uid);
+        }
+        let uids = &self.uids;
+        // A UID names its row in its low bits.
+        let row = |uid: u32| usize::from(snic_domain::DagUid::from_raw(uid).row());
+        self.tasks.keep(|uid| uids.get(row(uid)) == Some(&Some(uid)));
+    }
+
+    fn power_lost(&mut self) {
+        for at in 0..self.places.len() as u32 {
+            self.take(FrameId(at));
+        }
+        self.uids.fill(None);
+        self.tasks.keep(|_| false);
+    }
+}

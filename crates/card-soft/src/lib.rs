@@ -1,0 +1,56 @@
+//! The software card: a process that forwards real packets behind the register map.
+//!
+//! ```text
+//!  snicd                                   snicd card (a process of its own; outlives the daemon)
+//!  ┌────────────────┐  unix socket,        ┌─────────────────────────────────────────────┐
+//!  │ SoftCard: Card │  frames with a       │ control ─► machine: the card model of       │
+//!  └────────────────┘  deadline            │            card-sim on the wall clock       │
+//!        ▲                                 │              │ frames        ▲              │
+//!        └── killed and started again:     │            NTs (crate nts)   │              │
+//!            finds the card as it was      │              │               │              │
+//!                                          │            switch ◄──► ports: TAP, AF_PACKET│
+//!                                          └─────────────────────────────────────────────┘
+//! ```
+//!
+//! One thread owns the model, the NTs and the ports. Packets are received in batches, go through the
+//! model at the wall clock's time, and leave when the model says so: rates, queues and the time of a
+//! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
+//!
+//! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, and what the configured
+//! NTs hold. When no buffer is free, a port drops what arrives and counts it.
+
+mod client;
+mod control;
+mod datapath;
+mod header;
+mod machine;
+mod poller;
+mod ports;
+mod process;
+mod protocol;
+mod segments;
+mod stations;
+mod switch;
+mod tasks;
+
+pub use client::{Link, SoftCard};
+pub use control::{Failure, serve};
+pub use machine::FRAMES_MAX;
+pub use ports::{InvalidPort, PortSpec};
+pub use process::{Place, Program};
+pub use protocol::{Observation, PortObservation, TaskObservation};
+
+/// The largest frame: a jumbo frame with its VLAN tags.
+pub const FRAME_BYTES_MAX: usize = 9_216;
+
+/// What a card process is told when it starts.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The card's model: one of the catalogue.
+    pub model: String,
+    /// The port to the network, if there is one.
+    pub uplink: Option<PortSpec>,
+    /// The ports of the virtual functions, by number.
+    pub functions: Vec<PortSpec>,
+}

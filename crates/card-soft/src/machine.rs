@@ -1,0 +1,284 @@
+//! The card at work: one thread that has the model, the frames and the ports.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use snic_card_sim::SimCard;
+use snic_domain::{CardProfile, Timestamp};
+use snic_nts::{Packet, Pool};
+use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
+use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
+use snic_tables::DropCause;
+
+use crate::datapath::{Datapath, Leaving, Way};
+use crate::header::{self, NO_FUNCTION};
+use crate::poller::Poller;
+use crate::protocol::{Observation, Reply, Request};
+use crate::stations::Receiver as Whom;
+use crate::switch::{Looked, Side, Switch, Target};
+use crate::{FRAME_BYTES_MAX, Settings};
+
+/// Frames on the card at once: a packet store of 800 KB full of the smallest, and 19 MB of buffers.
+pub const FRAMES_MAX: usize = 2_048;
+/// Frames that one look at a port takes: enough to pay for the look, few against the other ports.
+const BATCH: usize = 32;
+/// How long the card looks again and again after something happened: an answer is often near.
+const SPIN: Duration = Duration::from_micros(20);
+/// The longest wait while packets are on the card: rates and queues are as faithful as this.
+const STEP: Duration = Duration::from_micros(50);
+/// The longest wait while none are.
+const REST: Duration = Duration::from_secs(1);
+
+/// A request from a connection.
+pub(crate) struct Job {
+    pub(crate) request: Request,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) answer: SyncSender<(Reply, Vec<u8>)>,
+}
+
+/// The card.
+pub(crate) struct Machine {
+    card: SimCard,
+    switch: Switch,
+    pool: Pool,
+    start: Instant,
+    settings: Settings,
+}
+
+/// A number that nobody outside can know.
+fn draw() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+impl Machine {
+    /// A card that was just switched on.
+    pub(crate) fn new(
+        profile: CardProfile,
+        settings: Settings,
+        switch: Switch,
+    ) -> Result<Self, String> {
+        let pool = Pool::new(FRAMES_MAX, FRAME_BYTES_MAX);
+        let datapath = Datapath::new(&pool, ChaCha8Rng::seed_from_u64(draw()));
+        let mut card = SimCard::new(profile, draw()).map_err(|error| error.to_string())?;
+        card.set_frames(Box::new(datapath));
+        Ok(Self { card, switch, pool, start: Instant::now(), settings })
+    }
+
+    /// What becomes readable when a frame arrives.
+    pub(crate) fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// Works until nobody can ask for anything any more.
+    pub(crate) fn run(mut self, jobs: &Receiver<Job>, poller: &Poller) {
+        let mut moved = Instant::now();
+        loop {
+            let mut is_busy = self.turn();
+            loop {
+                match jobs.try_recv() {
+                    Ok(job) => {
+                        self.do_job(job);
+                        is_busy = true;
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            if is_busy {
+                moved = Instant::now();
+                continue;
+            }
+            let has_packets = self.card.packets_in_flight() > 0;
+            if has_packets && moved.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                poller.wait(if has_packets { STEP } else { REST });
+            }
+        }
+    }
+
+    /// The card's time: since it was switched on.
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.start.elapsed()
+    }
+
+    fn datapath(&mut self) -> &mut Datapath {
+        self.card.frames().expect("the frames were set when the card was made")
+    }
+
+    /// Does what is due, takes what arrived, sends what leaves; says whether there was anything.
+    fn turn(&mut self) -> bool {
+        let now = self.run_model();
+        let mut frames = self.send_leaving();
+        for port in 0..self.switch.len() {
+            for _ in 0..BATCH {
+                match self.switch.receive(port, &self.pool, now) {
+                    Looked::Frame(arrival) => self.arrive(arrival.packet, arrival.from),
+                    Looked::Lost => {}
+                    Looked::Nothing => break,
+                }
+                frames += 1;
+            }
+        }
+        if frames > 0 {
+            self.run_model();
+            self.send_leaving();
+        }
+        frames > 0
+    }
+
+    fn run_model(&mut self) -> Timestamp {
+        let now = self.now();
+        // A card in this process is never lost.
+        let _ = self.card.poll(now);
+        now
+    }
+
+    /// A frame came in by a port.
+    fn arrive(&mut self, packet: Packet, from: usize) {
+        match self.switch.side(from) {
+            Side::Function(number) => self.inject(packet, Way { from, to: None }, number),
+            Side::Uplink => match self.switch.receiver(packet.bytes()) {
+                Whom::Function(to) => self.inject(packet, Way { from, to: Some(to) }, to),
+                Whom::Group => self.spread(&packet, from, None),
+                Whom::Unknown => self.inject(packet, Way { from, to: None }, NO_FUNCTION),
+            },
+        }
+    }
+
+    /// Hands a frame to the model.
+    fn inject(&mut self, packet: Packet, way: Way, function: u16) {
+        let header = header::of(packet.bytes(), function);
+        // A frame is shorter than the pool's buffers.
+        let bytes = packet.len() as u32;
+        match self.datapath().hold(packet, way) {
+            Some(frame) => self.card.inject(frame, &header, bytes),
+            None => self.switch.count_too_slow(way.from),
+        }
+    }
+
+    /// A copy for each function but one, through the function's DAG.
+    fn spread(&mut self, packet: &Packet, from: usize, except: Option<u16>) {
+        for at in 0..self.switch.len() {
+            let Side::Function(to) = self.switch.side(at) else { continue };
+            if Some(to) == except {
+                continue;
+            }
+            match self.pool.copy_of(packet.bytes()) {
+                Some(copy) => self.inject(copy, Way { from, to: Some(to) }, to),
+                None => self.switch.count_too_slow(from),
+            }
+        }
+    }
+
+    /// Sends what left the model; says how many frames.
+    fn send_leaving(&mut self) -> usize {
+        let mut frames = 0;
+        while let Some(leaving) = self.datapath().leaving() {
+            frames += 1;
+            self.send(leaving);
+        }
+        frames
+    }
+
+    fn send(&mut self, leaving: Leaving) {
+        let from = leaving.way.from;
+        match self.switch.target(&leaving) {
+            Target::Port(port) => self.switch.send(port, leaving.packet.bytes()),
+            Target::Function(to) => self.inject(leaving.packet, Way { from, to: Some(to) }, to),
+            Target::All => {
+                self.switch.send_up(leaving.packet.bytes());
+                let except = match self.switch.side(from) {
+                    Side::Function(number) => Some(number),
+                    Side::Uplink => None,
+                };
+                self.spread(&leaving.packet, from, except);
+            }
+            Target::Nowhere => {}
+        }
+    }
+
+    fn do_job(&mut self, job: Job) {
+        self.run_model();
+        let answer = self.answer(job.request, &job.payload);
+        // Who asked may be gone.
+        let _ = job.answer.send(answer);
+    }
+
+    fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
+        let result = match request {
+            Request::Hello { .. } => Ok((self.hello(), Vec::new())),
+            Request::Read { at, words } => self.read(at, words),
+            Request::Write { runs } => self.write(&runs, payload),
+            Request::Stage => {
+                self.card.stage(payload).map(|address| (Reply::Staged { address }, Vec::new()))
+            }
+            Request::Release { address } => {
+                self.card.release(address).map(|()| (Reply::Done, Vec::new()))
+            }
+            Request::Observe => Ok((Reply::Seen(self.observe()), Vec::new())),
+        };
+        result.unwrap_or_else(|error| {
+            let reply = match error {
+                CardError::NoRegister(at) => Reply::NoRegister { at },
+                CardError::NoMemory { .. } => Reply::NoMemory,
+                CardError::NoBuffer(_) => Reply::NoBuffer,
+                CardError::Lost(what) => Reply::Failed { what },
+            };
+            (reply, Vec::new())
+        })
+    }
+
+    fn hello(&self) -> Reply {
+        let settings = serde_json::to_string(&self.settings);
+        Reply::Card {
+            version: crate::protocol::VERSION,
+            settings: settings.expect("settings are text and lists of text"),
+            pid: std::process::id(),
+        }
+    }
+
+    fn read(&mut self, at: u32, words: u32) -> Result<(Reply, Vec<u8>), CardError> {
+        if words as usize > PAYLOAD_BYTES_MAX / 4 {
+            return Err(CardError::NoRegister(at));
+        }
+        let mut read = vec![0; words as usize];
+        self.card.read_block(at, &mut read)?;
+        Ok((Reply::Done, to_bytes(&read)))
+    }
+
+    fn write(
+        &mut self,
+        runs: &[snic_ports::remote::Run],
+        payload: &[u8],
+    ) -> Result<(Reply, Vec<u8>), CardError> {
+        let words = to_words(payload);
+        let mut left = &words[..];
+        for run in runs {
+            let Some((these, rest)) = left.split_at_checked(run.words as usize) else {
+                return Err(CardError::Lost("a write names more words than it has".to_owned()));
+            };
+            self.card.write_block(run.at, these)?;
+            left = rest;
+        }
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    fn observe(&mut self) -> Observation {
+        let accesses = self.card.accesses();
+        let (packets_in, packets_out, drops) = self.card.totals();
+        let drops = DropCause::ALL.iter().zip(drops).filter(|(_, packets)| *packets > 0);
+        Observation {
+            ports: self.switch.observe(),
+            tasks: self.datapath().tasks.observe(),
+            loads: accesses.loads,
+            table_words: accesses.table_words,
+            packets_in,
+            packets_out,
+            drops: drops.map(|(cause, packets)| (format!("{cause:?}"), packets)).collect(),
+        }
+    }
+}

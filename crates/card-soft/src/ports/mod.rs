@@ -1,0 +1,146 @@
+//! Ports: where frames come from and go to.
+
+mod interface;
+mod system;
+mod tap;
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use snic_nts::{Packet, Pool};
+
+/// The longest name of a network interface that Linux takes.
+const NAME_BYTES_MAX: usize = 15;
+
+/// Which port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PortSpec {
+    /// A TAP device, which the card makes. Whoever has the device is the host.
+    Tap(String),
+    /// An interface of this machine, such as a veth end or a physical port, through AF_PACKET. It should
+    /// have no addresses: this machine's own network would answer too.
+    Interface(String),
+}
+
+/// A text that names no port.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no port; allowed: tap:NAME for a TAP device that the card makes, interface:NAME for an \
+     interface that is there, each with a name of 1 to {NAME_BYTES_MAX} characters without spaces, \
+     slashes and colons"
+)]
+pub struct InvalidPort(pub String);
+
+impl PortSpec {
+    /// The name of the device.
+    pub fn device(&self) -> &str {
+        match self {
+            Self::Tap(name) | Self::Interface(name) => name,
+        }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The device is not there or taken, or the process may not open it.
+    pub(crate) fn open(&self) -> io::Result<Box<dyn Port>> {
+        match self {
+            Self::Tap(name) => Ok(Box::new(tap::Tap::open(name)?)),
+            Self::Interface(name) => Ok(Box::new(interface::Interface::open(name)?)),
+        }
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = InvalidPort;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPort> {
+        let invalid = || InvalidPort(text.to_owned());
+        let (kind, name) = text.split_once(':').ok_or_else(invalid)?;
+        let is_name = (1..=NAME_BYTES_MAX).contains(&name.len())
+            && name != "."
+            && name != ".."
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:%".contains(&byte));
+        match kind {
+            "tap" if is_name => Ok(Self::Tap(name.to_owned())),
+            "interface" if is_name => Ok(Self::Interface(name.to_owned())),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Interface(name) => write!(f, "interface:{name}"),
+        }
+    }
+}
+
+impl TryFrom<String> for PortSpec {
+    type Error = InvalidPort;
+    fn try_from(text: String) -> Result<Self, InvalidPort> {
+        text.parse()
+    }
+}
+
+impl From<PortSpec> for String {
+    fn from(spec: PortSpec) -> Self {
+        spec.to_string()
+    }
+}
+
+/// What a look at a port came to.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A frame. Where the kernel merged several, the others come with the next looks.
+    Frame(Packet),
+    /// A frame is there, and no buffer is free; it was thrown away.
+    NoBuffer,
+    /// A frame that is longer than any may be; it was thrown away.
+    TooLong,
+    /// Nothing is there.
+    Nothing,
+}
+
+/// Where frames come from and go to. No call waits.
+pub(crate) trait Port: Send {
+    /// What becomes readable when a frame is there.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes the next frame.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn receive(&mut self, pool: &Pool) -> io::Result<Received>;
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// The device is gone, down, or takes no more at the moment.
+    fn send(&mut self, frame: &[u8]) -> io::Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_as_they_are_written() {
+        for text in ["tap:web0", "interface:eth1.100", "tap:a"] {
+            assert_eq!(text.parse::<PortSpec>().expect(text).to_string(), text);
+        }
+        let long = format!("tap:{}", "x".repeat(16));
+        for text in
+            ["", "tap", "tap:", "eth0", "tap:a b", "tap:a/b", "vhost:a", "tap:..", "tap:%d", &long]
+        {
+            let error = text.parse::<PortSpec>().expect_err(text).to_string();
+            assert!(error.contains("allowed: tap:NAME"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Where a card process lives, and how it is started so that it outlives who started it.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Settings;
+
+/// How long a card process may take to open its ports and its socket.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The folder of a card process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    /// The card in this folder.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("card.sock")
+    }
+
+    /// What it prints.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("card.log")
+    }
+
+    /// The file that the process locks while it runs. It holds the process id.
+    pub fn pid(&self) -> PathBuf {
+        self.folder.join("card.pid")
+    }
+
+    /// What the process is told when it starts, as JSON.
+    pub fn settings(&self) -> PathBuf {
+        self.folder.join("card.json")
+    }
+
+    /// Reads what the process is told.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn read_settings(&self) -> io::Result<Settings> {
+        let text = std::fs::read(self.settings())?;
+        serde_json::from_slice(&text)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+/// The program that serves a card, with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its file.
+    pub file: PathBuf,
+    /// What stands behind it.
+    pub arguments: Vec<String>,
+}
+
+/// A connection to the card, which is started if none is there.
+pub(crate) fn connect(
+    place: &Place,
+    program: &Program,
+    settings: &Settings,
+) -> Result<UnixStream, String> {
+    if let Ok(stream) = UnixStream::connect(place.socket()) {
+        return Ok(stream);
+    }
+    let mut ended = start(place, program, settings)
+        .map_err(|error| format!("cannot start {}: {error}", program.file.display()))?;
+    let until = Instant::now() + START_LIMIT;
+    loop {
+        if let Ok(stream) = UnixStream::connect(place.socket()) {
+            return Ok(stream);
+        }
+        if ended() || Instant::now() > until {
+            return Err(format!(
+                "the card's process does not serve {}; its log {} ends with: {}",
+                place.socket().display(),
+                place.log().display(),
+                last_line(&place.log())
+            ));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().next_back().unwrap_or("(nothing)").to_owned()
+}
+
+/// Starts a card process in a group of its own, so that no signal for its starter reaches it. Gives what
+/// says whether it has ended.
+fn start(
+    place: &Place,
+    program: &Program,
+    settings: &Settings,
+) -> io::Result<impl FnMut() -> bool + use<>> {
+    std::fs::create_dir_all(place.folder())?;
+    std::fs::write(place.settings(), serde_json::to_vec(settings)?)?;
+    let log = OpenOptions::new().create(true).append(true).open(place.log())?;
+    let mut child = Command::new(&program.file)
+        .args(&program.arguments)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()?;
+    let (gone, is_gone) = std::sync::mpsc::channel::<()>();
+    // Takes note of its end, so that no dead process stays in the table while its starter lives.
+    std::thread::Builder::new().name("card-reaper".into()).spawn(move || {
+        let _ = child.wait();
+        drop(gone);
+    })?;
+    Ok(move || is_gone.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected))
+}

@@ -1,0 +1,116 @@
+//! What daemon and card process say to each other; the frames are those of [`snic_ports::remote`].
+
+use serde::{Deserialize, Serialize};
+use snic_ports::remote::Run;
+
+/// The version of this protocol: a daemon and a card process of different versions do not talk.
+pub(crate) const VERSION: u32 = 1;
+
+/// What is asked of the card process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Who are you? The first request.
+    Hello {
+        /// [`VERSION`] of who asks.
+        version: u32,
+    },
+    /// Reads words from a register on.
+    Read { at: u32, words: u32 },
+    /// Writes runs of words; the payload has the words of all of them.
+    Write { runs: Vec<Run> },
+    /// Copies the payload into the card's memory.
+    Stage,
+    /// Gives a buffer back.
+    Release { address: u64 },
+    /// What went through ports and NTs?
+    Observe,
+}
+
+/// What the card process answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The card.
+    Card {
+        /// [`VERSION`] of the card process.
+        version: u32,
+        /// What it was started with, as JSON.
+        settings: String,
+        /// Its process id.
+        pid: u32,
+    },
+    /// Done; words that were read are in the payload.
+    Done,
+    /// Staged at this device address.
+    Staged { address: u64 },
+    /// A register address is not in the map.
+    NoRegister { at: u32 },
+    /// The card's memory has no room.
+    NoMemory,
+    /// There is no buffer at that address.
+    NoBuffer,
+    /// What went through ports and NTs.
+    Seen(Observation),
+    /// The card cannot do that.
+    Failed { what: String },
+}
+
+/// What went through a card's ports and NTs since it was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// By port: the uplink first, if there is one, then the functions.
+    pub ports: Vec<PortObservation>,
+    /// By DAG and NT.
+    pub tasks: Vec<TaskObservation>,
+    /// Regions whose load was started.
+    pub loads: u64,
+    /// Words of tables that were written.
+    pub table_words: u64,
+    /// Packets that went in, those of ports and those that NTs made.
+    pub packets_in: u64,
+    /// Packets that went out.
+    pub packets_out: u64,
+    /// Packets that were dropped, by the name of the cause.
+    pub drops: Vec<(String, u64)>,
+}
+
+/// What went through a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortObservation {
+    /// Its name.
+    pub name: String,
+    /// Frames that came in.
+    pub received: u64,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Bytes that went out.
+    pub sent_bytes: u64,
+    /// Frames that came when no buffer was free: the machine did not keep up.
+    pub too_slow: u64,
+    /// Frames that the system did not take: the device is down or its queue full.
+    pub not_taken: u64,
+    /// Frames that are longer than any may be.
+    pub too_long: u64,
+}
+
+/// What went through an NT of a DAG.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskObservation {
+    /// The DAG.
+    pub uid: u32,
+    /// The NT's type.
+    pub nt_type: String,
+    /// Packets that went in.
+    pub received: u64,
+    /// Packets that went on.
+    pub forwarded: u64,
+    /// Packets that were sent back.
+    pub replied: u64,
+    /// Packets that were used up.
+    pub consumed: u64,
+    /// Packets that it made.
+    pub emitted: u64,
+    /// Packets that it dropped, by the name of the reason.
+    pub dropped: Vec<(String, u64)>,
+}

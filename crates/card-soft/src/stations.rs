@@ -1,0 +1,144 @@
+//! Which station is behind which function: what a switch learns from the frames that come in.
+//!
+//! A station belongs to the function that sent from it first, and to no other until it was silent for
+//! [`SILENT_MAX`]: who sends with another's address does not get its frames. Each function has
+//! [`STATIONS_MAX`] stations at most.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use snic_domain::Timestamp;
+
+/// Stations of one function: a guest with some containers behind it.
+const STATIONS_MAX: usize = 64;
+/// How long a silent station keeps its function, as a bridge does by default.
+const SILENT_MAX: Duration = Duration::from_secs(300);
+
+/// An Ethernet address.
+pub(crate) type Station = [u8; 6];
+
+#[derive(Debug, Clone, Copy)]
+struct Home {
+    function: u16,
+    heard: Timestamp,
+}
+
+/// The stations.
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    homes: HashMap<Station, Home>,
+    counts: HashMap<u16, usize>,
+}
+
+/// Whom a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// A station behind this function.
+    Function(u16),
+    /// All, or many.
+    Group,
+    /// Nobody that is known.
+    Unknown,
+}
+
+/// Whether an address names a group, or all.
+const fn is_group(station: Station) -> bool {
+    station[0] & 1 == 1
+}
+
+impl Stations {
+    /// A frame came from a function.
+    pub(crate) fn learn(&mut self, frame: &[u8], function: u16, now: Timestamp) {
+        let Some(station) = frame.get(6..12).and_then(|bytes| Station::try_from(bytes).ok()) else {
+            return;
+        };
+        if is_group(station) {
+            return;
+        }
+        if let Some(home) = self.homes.get_mut(&station) {
+            if home.function == function {
+                home.heard = now;
+                return;
+            }
+            if now.since(home.heard) < SILENT_MAX {
+                return;
+            }
+            let before = home.function;
+            self.homes.remove(&station);
+            self.counts.entry(before).and_modify(|count| *count -= 1);
+        }
+        if self.counts.get(&function).is_some_and(|count| *count >= STATIONS_MAX) {
+            self.forget_silent(function, now);
+        }
+        let count = self.counts.entry(function).or_default();
+        if *count < STATIONS_MAX {
+            *count += 1;
+            self.homes.insert(station, Home { function, heard: now });
+        }
+    }
+
+    fn forget_silent(&mut self, function: u16, now: Timestamp) {
+        let keeps = |home: &Home| home.function != function || now.since(home.heard) < SILENT_MAX;
+        self.homes.retain(|_, home| keeps(home));
+        let left = self.homes.values().filter(|home| home.function == function).count();
+        self.counts.insert(function, left);
+    }
+
+    /// Whom a frame is for.
+    pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
+        match frame.get(..6).and_then(|bytes| Station::try_from(bytes).ok()) {
+            None => Receiver::Unknown,
+            Some(station) if is_group(station) => Receiver::Group,
+            Some(station) => match self.homes.get(&station) {
+                Some(home) => Receiver::Function(home.function),
+                None => Receiver::Unknown,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::ZERO;
+
+    fn frame(to: u8, from: u8) -> [u8; 14] {
+        let mut frame = [0; 14];
+        (frame[0], frame[5], frame[6], frame[11]) = (2, to, 2, from);
+        frame
+    }
+
+    #[test]
+    fn a_station_belongs_to_who_sent_first_until_it_is_silent() {
+        let mut stations = Stations::default();
+        stations.learn(&frame(9, 1), 4, START);
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4));
+        stations.learn(&frame(9, 1), 5, START + Duration::from_secs(299));
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "no theft");
+        stations.learn(&frame(9, 1), 5, START + Duration::from_secs(301));
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(5));
+        assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Unknown);
+        assert_eq!(stations.receiver(&[0xff; 14]), Receiver::Group);
+        assert_eq!(stations.receiver(&[2]), Receiver::Unknown);
+    }
+
+    #[test]
+    fn a_function_that_sends_from_every_address_takes_a_bounded_number() {
+        let mut stations = Stations::default();
+        for from in 0..=255 {
+            stations.learn(&frame(9, from), 1, START);
+        }
+        assert_eq!(stations.homes.len(), STATIONS_MAX);
+        stations.learn(&frame(9, 200), 2, START);
+        assert_eq!(
+            stations.receiver(&frame(200, 9)),
+            Receiver::Function(2),
+            "others have their own"
+        );
+        let later = START + SILENT_MAX;
+        stations.learn(&frame(9, 250), 1, later);
+        assert_eq!(stations.receiver(&frame(250, 9)), Receiver::Function(1), "the silent went");
+        assert_eq!(stations.homes.len(), 2);
+    }
+}

@@ -1,0 +1,81 @@
+//! Rows that have reached the card: what an arrived placement makes superfluous ends, and conditions
+//! are brought up to date.
+
+use snic_domain::{CardId, DagName, Timestamp};
+
+use crate::card::Committed;
+use crate::protocol::LogKind;
+use crate::records::{Placement, regions_of};
+use crate::state::Core;
+use crate::status::{Facts, FailingLoad, conditions};
+use crate::tx::{About, Tx};
+use crate::{placement, scaling, work};
+
+/// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
+pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    let Some(entry) = core.dags.get(name) else {
+        return; // It was deleted after it was touched.
+    };
+    if entry.is_ready() {
+        let operation = entry.operation().cloned();
+        scaling::scaled(core, tx, name);
+        placement::finish_move(core, tx, name);
+        if let Some(operation) = operation {
+            work::end(core, tx, &operation, Ok(()));
+        }
+    }
+    let entry = core.dags.known(name);
+    let facts = entry.shown().map(|placement| facts(core, placement));
+    let conditions = conditions(entry, facts.as_ref(), core.now);
+    if conditions != entry.conditions() {
+        core.dags.known_mut(name).set_conditions(conditions);
+        core.dags.emit(tx, name);
+    }
+}
+
+/// What is known of the card of a placement.
+fn facts<'a>(core: &'a Core, placement: &Placement) -> Facts<'a> {
+    let card = core.cards.known(&placement.mapping.card);
+    let regions = regions_of(placement);
+    let entries = || regions.iter().filter_map(|region| card.region(*region));
+    let failing = entries().find(|entry| entry.failures() > 0 && !entry.is_loaded());
+    Facts {
+        connection: card.connection(),
+        regions: regions.len(),
+        loaded: entries().filter(|entry| entry.is_loaded()).count(),
+        failing: failing.and_then(|entry| {
+            Some(FailingLoad { failures: entry.failures(), error: entry.last_error()? })
+        }),
+        table_error: card.tables().error(),
+    }
+}
+
+/// The card's tables, read back, hold the rows of these placements.
+pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Committed) {
+    let Committed { dags, removals } = follows;
+    let waiting = core.cards.known_mut(id).take_waiting();
+    core.dags.touch_all(waiting);
+    for (name, serial) in dags {
+        if let Some(entry) = core.dags.get_mut(&name)
+            && entry.card() == Some(id)
+        {
+            let stopped = entry.set_active(serial);
+            settle(core, tx, &name);
+            if let Some(since) = stopped {
+                tell_stop(core, tx, id, &name, since);
+            }
+        }
+    }
+    for operation in removals {
+        work::end(core, tx, &operation, Ok(()));
+    }
+}
+
+/// A DAG that was stopped for its state serves again.
+fn tell_stop(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
+    let placement = core.dags.known(name).desired();
+    let regions = placement.map(regions_of).unwrap_or_default();
+    let took = core.now.since(since);
+    let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
+    tx.note(LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
+}

@@ -1,0 +1,33 @@
+//! Cards that are spoken to, and those that do not answer: what was known of a card is forgotten with
+//! it.
+
+use snic_domain::CardId;
+
+use crate::state::Core;
+use crate::tx::Tx;
+
+/// Asks a card what it holds; until it answers nothing else is asked.
+pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
+    let ticket = core.ticket();
+    core.cards.known_mut(id).read_back(tx, ticket);
+    forget(core, id);
+}
+
+/// A card does not answer, for this reason.
+pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
+    core.cards.known_mut(id).lose(reason);
+    forget(core, id);
+    emit_regions(core, tx, id);
+}
+
+/// What was measured of the DAGs of a card counts no more, and their status is looked at again.
+fn forget(core: &mut Core, id: &CardId) {
+    core.loops.known_mut(id).forget();
+    core.dags.on_card_mut(id).for_each(|entry| entry.meter_mut().forget());
+    core.dags.touch_card(id);
+}
+
+/// Tells those who watch that all regions of a card have changed.
+pub(crate) fn emit_regions(core: &Core, tx: &mut Tx, id: &CardId) {
+    core.cards.known(id).region_ids().for_each(|region| tx.emit_region(id, region));
+}

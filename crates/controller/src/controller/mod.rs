@@ -1,0 +1,160 @@
+//! The one door to the state: events go to who handles them, then all that has changed is followed up.
+
+mod queries;
+
+use snic_domain::{CardId, Timestamp, VirtualFunctions};
+
+use crate::log::Log;
+use crate::protocol::{ControlError, Event, LogKind, Reply, Request, Settings};
+use crate::records::{InvalidRecord, RequestKey};
+use crate::recovery::Recovered;
+use crate::requests::{Fingerprint, Requests};
+use crate::state::Core;
+use crate::tx::{About, Tx};
+use crate::vm_bindings::Progress;
+use crate::{check, commands, reconcile, recovery, reports, sampling, views, vm_bindings};
+
+pub use queries::RegionGlance;
+
+/// The control plane of one daemon: all tenants, all cards.
+///
+/// One thread owns it. [`Controller::handle`] takes an event and says what is to be done;
+/// queries read what callers see.
+#[derive(Debug)]
+pub struct Controller {
+    core: Core,
+    /// Requests that were carried out, so that their repetition is not.
+    requests: Requests,
+    /// What was decided, and why.
+    log: Log,
+}
+
+impl Controller {
+    /// The controller that wrote these records, as far as they became durable. `secret` is used
+    /// where the store is new. Time O(records · log records).
+    ///
+    /// # Errors
+    /// A record cannot be read, or contradicts another one.
+    pub fn recover(
+        settings: Settings,
+        records: impl IntoIterator<Item = (String, Vec<u8>)>,
+        secret: u64,
+        now: Timestamp,
+    ) -> Result<Self, InvalidRecord> {
+        let Recovered { core, requests } = recovery::recover(settings, records, secret, now)?;
+        Ok(Self { core, requests, log: Log::default() })
+    }
+
+    /// Takes an event; says what it leads to, for an [`crate::Outbox`]. `now` never goes backwards.
+    pub fn handle(&mut self, event: Event, now: Timestamp) -> Tx {
+        self.core.now = self.core.now.max(now);
+        let mut tx = Tx::at(self.core.now);
+        let mut reply = None;
+        let core = &mut self.core;
+        match event {
+            Event::Request { call, request } => {
+                reply = Some((call, self.request(&mut tx, *request)));
+            }
+            Event::CardAppeared { card, profile } => {
+                reports::card_appeared(core, &mut tx, card, *profile);
+            }
+            Event::CardAbsent { card, reason } => {
+                reports::card_absent(core, &mut tx, card, reason);
+            }
+            Event::Card { card, report } => reports::card_reported(core, &mut tx, &card, report),
+            Event::Tick => {}
+            Event::Sample => sampling::sample(core, &mut tx),
+            Event::Settings(settings) => sampling::settings_arrived(core, *settings),
+            Event::SettingsRefused { reason } => {
+                tx.note(LogKind::PoliciesRefused, About::default(), reason);
+            }
+        }
+        self.follow_up(&mut tx);
+        if let Some((call, result)) = reply {
+            let result = result.map(|reply| self.up_to_date(reply));
+            tx.reply(call, result);
+        }
+        self.forget_old(&mut tx);
+        self.core.operations.store_meta_once(&mut tx);
+        if cfg!(debug_assertions)
+            && let Err(broken) = self.check()
+        {
+            panic!("an invariant of the controller is broken: {broken}");
+        }
+        self.log.keep(&mut tx);
+        tx
+    }
+
+    /// Carries out a request, or repeats the answer to one that was carried out before.
+    fn request(&mut self, tx: &mut Tx, request: Request) -> Result<Reply, ControlError> {
+        let Request { caller, request_id, command } = request;
+        let Some(id) = request_id else {
+            return commands::carry_out(&mut self.core, tx, &caller, command);
+        };
+        let key = RequestKey::new(&caller, id)?;
+        let fingerprint = Fingerprint::of(&command);
+        if let Some(made) = self.requests.made_before(&key, &fingerprint)? {
+            return commands::made(&self.core, &caller, made);
+        }
+        let reply = commands::carry_out(&mut self.core, tx, &caller, command)?;
+        if let Some(made) = commands::made_by(&reply) {
+            self.requests.remember(tx, key, fingerprint, made);
+        }
+        Ok(reply)
+    }
+
+    /// Asks the cards for the next steps, and moves bindings on, until nothing has changed.
+    fn follow_up(&mut self, tx: &mut Tx) {
+        reconcile::reconcile(&mut self.core, tx);
+        while vm_bindings::step_bindings(&mut self.core, tx) == Progress::Made {
+            reconcile::reconcile(&mut self.core, tx);
+        }
+    }
+
+    /// A reply that was made before the next steps were taken, as it is after them.
+    fn up_to_date(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Operation(view) => match self.core.operations.get(&view.record.id) {
+                Some(record) => Reply::Operation(views::operation_view(&self.core, record)),
+                None => Reply::Operation(view),
+            },
+            Reply::Binding(view) => match self.binding_view(&view.record.spec.vm) {
+                Some(now) => Reply::Binding(Box::new(now)),
+                None => Reply::Binding(view),
+            },
+            other => other,
+        }
+    }
+
+    /// Forgets what ended long ago. Amortised O(1) an event.
+    fn forget_old(&mut self, tx: &mut Tx) {
+        self.core.operations.forget_old(tx, self.core.now);
+        self.requests.forget_old(tx, self.core.now);
+        vm_bindings::forget_old_bindings(&mut self.core, tx);
+    }
+
+    /// When [`Event::Tick`] is needed next, if nothing else happens before.
+    pub fn next_wake_up(&self) -> Option<Timestamp> {
+        let cards = self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now));
+        cards.chain(self.core.bindings.next_alarm()).chain(self.core.passes.begins()).min()
+    }
+
+    /// When [`Event::Sample`] is due next.
+    pub fn next_sample(&self) -> Timestamp {
+        sampling::next_sample(&self.core)
+    }
+
+    /// Says which virtual functions a card has. Bindings that exist keep theirs.
+    pub fn declare_functions(&mut self, card: CardId, functions: VirtualFunctions) {
+        self.core.bindings.offer(card, functions);
+    }
+
+    /// Every invariant, recomputed from scratch; says which is broken.
+    /// Time O(state · log state).
+    ///
+    /// # Errors
+    /// One is broken.
+    pub fn check(&self) -> Result<(), String> {
+        check::check(&self.core)
+    }
+}

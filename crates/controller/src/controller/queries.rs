@@ -1,0 +1,307 @@
+//! What callers may see, made from the state on demand; and, in a word, what a line of a log or a metric
+//! needs.
+
+use snic_domain::{
+    BitstreamId, CardId, DagName, DagState, DagUid, Digest, NtTypeId, OperationId, RegionId,
+    RegionState, RuleId, TenantId, Timestamp, VmId,
+};
+use snic_planner::Underfilled;
+
+use crate::card::{ConnectionState, StateFigures};
+use crate::epoch::{FairnessView, Loop, LoopFigures};
+use crate::protocol::{
+    BindingView, BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry, NtView,
+    OperationRecord, OperationView, RecommendationView, RegionView, RuleView, StateView,
+    TenantView,
+};
+use crate::records::Maintenance;
+use crate::state::Core;
+use crate::{consolidation, views};
+
+use super::Controller;
+
+/// A region in a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionGlance {
+    /// How it is.
+    pub state: RegionState,
+    /// Whether nothing new is placed in it.
+    pub cordoned: bool,
+    /// What it is to hold.
+    pub bitstream: Option<BitstreamId>,
+}
+
+impl Controller {
+    /// All tenants, by id.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
+        self.core.registry.tenants_after(None)
+    }
+
+    /// The tenants behind this one, by id. Time O(log tenants) before the first.
+    pub fn tenants_after(&self, after: Option<&TenantId>) -> impl Iterator<Item = TenantView> {
+        self.core.registry.tenants_after(after)
+    }
+
+    /// One tenant.
+    pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
+        self.core.registry.tenant_view(id)
+    }
+
+    /// The NT types that `caller` may know of, by id.
+    pub fn nt_types(&self, caller: &Caller) -> impl Iterator<Item = NtView> {
+        self.core.registry.nt_views(caller)
+    }
+
+    /// One NT type, if `caller` may know of it.
+    pub fn nt_type(&self, caller: &Caller, id: &NtTypeId) -> Option<NtView> {
+        self.core.registry.nt_view(caller, id)
+    }
+
+    /// The bitstreams that `caller` may know of, by id: the provider's and its own.
+    pub fn bitstreams(&self, caller: &Caller) -> impl Iterator<Item = BitstreamView> {
+        let views = self.core.registry.bitstream_views(caller);
+        views.map(move |view| self.with_regions(caller, view))
+    }
+
+    /// One bitstream, if `caller` may know of it.
+    pub fn bitstream(&self, caller: &Caller, id: &BitstreamId) -> Option<BitstreamView> {
+        let view = self.core.registry.bitstream_view(caller, id)?;
+        Some(self.with_regions(caller, view))
+    }
+
+    /// Adds which regions hold a bitstream, which is not for tenants.
+    fn with_regions(&self, caller: &Caller, mut view: BitstreamView) -> BitstreamView {
+        if caller.tenant().is_none() {
+            view.regions = self.core.cards.regions_with(&view.bitstream.id);
+        }
+        view
+    }
+
+    /// Whether a bitstream has these bytes.
+    pub fn uses_digest(&self, digest: Digest) -> bool {
+        self.core.registry.uses_digest(digest)
+    }
+
+    /// The DAGs of one tenant, or all, by name.
+    pub fn dags(&self, tenant: Option<&TenantId>) -> Vec<DagView> {
+        match tenant {
+            Some(tenant) => self
+                .core
+                .dags
+                .of_tenant(tenant)
+                .map(|entry| views::view_of(&self.core, entry))
+                .collect(),
+            None => self.core.dags.iter().map(|entry| views::view_of(&self.core, entry)).collect(),
+        }
+    }
+
+    /// The DAGs behind this one, of one tenant or of all, by name. Time O(log DAGs) before the
+    /// first.
+    pub fn dags_after(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<&DagName>,
+    ) -> impl Iterator<Item = DagView> {
+        self.core.dags.after(tenant, after).map(|entry| views::view_of(&self.core, entry))
+    }
+
+    /// All cards, by id.
+    pub fn cards(&self) -> impl Iterator<Item = CardView> {
+        self.core.cards.ids().filter_map(|id| self.card_view(id))
+    }
+
+    /// Cards that were never seen, and why.
+    pub fn absent_cards(&self) -> impl Iterator<Item = (&CardId, &str)> {
+        self.core.absent.iter().map(|(id, why)| (id, why.as_str()))
+    }
+
+    /// One card.
+    pub fn card_view(&self, id: &CardId) -> Option<CardView> {
+        let card = self.core.cards.get(id)?;
+        Some(CardView {
+            card: id.clone(),
+            profile: card.profile().clone(),
+            health: match card.connection() {
+                ConnectionState::Ready => CardHealth::Ok,
+                ConnectionState::Adopting(_) => CardHealth::Adopting,
+                ConnectionState::Absent(reason) => CardHealth::Lost(reason.clone()),
+            },
+            table_version: card.tables().version(),
+            loads: card.regions().loads(),
+            words_written: card.tables().figures().words_written,
+            commits: card.tables().figures().commits,
+            counters: card.counters().clone(),
+            ingress_reserved: card
+                .profile()
+                .ingress
+                .saturating_sub(card.ledger().ingress_residual()),
+            regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+        })
+    }
+
+    /// All rules, by id.
+    pub fn rules(&self) -> impl Iterator<Item = RuleView> {
+        self.core.rules.all().filter_map(|record| views::rule_view(&self.core, &record.rule.id))
+    }
+
+    /// The operations that `caller` may see, by id.
+    pub fn operations(&self, caller: &Caller) -> impl Iterator<Item = OperationView> {
+        self.core
+            .operations
+            .all()
+            .filter(|record| caller.may_change(record.tenant()))
+            .map(|record| views::operation_view(&self.core, record))
+    }
+
+    /// The operations that `caller` may see and `filter` lets through, the oldest first, behind
+    /// one that was made at `after.0`. Time O(operations · log operations) before the first.
+    pub fn operations_after(
+        &self,
+        caller: &Caller,
+        filter: impl Fn(&OperationRecord) -> bool,
+        after: Option<(Timestamp, OperationId)>,
+    ) -> impl Iterator<Item = OperationView> {
+        let behind = |record: &OperationRecord| {
+            after.as_ref().is_none_or(|(at, id)| (record.created, &record.id) > (*at, id))
+        };
+        let mut records: Vec<&OperationRecord> = self
+            .core
+            .operations
+            .all()
+            .filter(|record| caller.may_change(record.tenant()) && behind(record) && filter(record))
+            .collect();
+        records.sort_by_key(|record| (record.created, &record.id));
+        records.into_iter().map(|record| views::operation_view(&self.core, record))
+    }
+
+    /// One operation, if `caller` may see it.
+    pub fn operation(&self, caller: &Caller, id: &OperationId) -> Option<OperationView> {
+        let record = self.core.operations.get(id)?;
+        caller.may_change(record.tenant()).then(|| views::operation_view(&self.core, record))
+    }
+
+    /// The decisions that `caller` may see with a number under `before`, the last first.
+    pub fn log_before(
+        &self,
+        caller: &Caller,
+        before: Option<u64>,
+    ) -> impl Iterator<Item = &LogEntry> {
+        self.log.before(caller, before)
+    }
+
+    /// The contexts on a card: those in regions first.
+    pub fn states_on(&self, id: &CardId) -> Vec<StateView> {
+        views::contexts_where(&self.core, id, |_, _| true)
+    }
+
+    /// What was done with state on a card.
+    pub fn state_figures(&self, card: &CardId) -> Option<StateFigures> {
+        self.core.cards.get(card).map(|card| card.contexts().figures())
+    }
+
+    /// A DAG: which one has the name now, and how it is. Time O(log DAGs + its regions).
+    pub fn dag_glance(&self, name: &DagName) -> Option<(DagUid, DagState)> {
+        let entry = self.core.dags.get(name)?;
+        Some((entry.uid(), views::dag_state(&self.core, entry)))
+    }
+
+    /// A region. Time O(log cards).
+    pub fn region_glance(&self, card: &CardId, region: RegionId) -> Option<RegionGlance> {
+        let card = self.core.cards.get(card)?;
+        let entry = card.region(region)?;
+        Some(RegionGlance {
+            state: card.region_state(region),
+            cordoned: entry.is_cordoned(),
+            bitstream: entry.bitstream().cloned(),
+        })
+    }
+
+    /// The digests of all bitstreams: whose bytes are needed.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.core.registry.bitstreams().map(|bitstream| bitstream.digest)
+    }
+
+    /// Whether somebody waits for a region to be loaded: a DAG that is to have its place there and
+    /// is not served by what is on the card. Where nobody is, the load is hidden: all that it is
+    /// for is served meanwhile. Time O(DAGs in the region).
+    pub fn is_waited_for(&self, card: &CardId, region: RegionId) -> bool {
+        let Some(card) = self.core.cards.get(card) else {
+            return false; // A caller may name any card.
+        };
+        let served =
+            |name: &DagName| self.core.dags.get(name).is_some_and(|dag| dag.active().is_some());
+        card.ledger().users(region).any(|name| !served(name))
+    }
+
+    /// The bindings behind this one, of one tenant or of all, by UUID; ended ones too, for a while.
+    pub fn bindings_after<'a>(
+        &'a self,
+        tenant: Option<&'a TenantId>,
+        after: Option<&VmId>,
+    ) -> impl Iterator<Item = BindingView> + 'a {
+        self.core
+            .bindings
+            .after(after)
+            .filter(move |record| tenant.is_none_or(|tenant| record.spec.tenant == *tenant))
+            .map(|record| views::view_of_binding(&self.core, record))
+    }
+
+    /// Since when and why nothing new is taken in; `None` in normal service.
+    pub const fn maintenance(&self) -> Option<&Maintenance> {
+        self.core.maintenance.get()
+    }
+
+    /// One DAG.
+    pub fn dag_view(&self, name: &DagName) -> Option<DagView> {
+        self.core.dags.get(name).map(|entry| views::view_of(&self.core, entry))
+    }
+
+    /// One region.
+    pub fn region_view(&self, id: &CardId, region: RegionId) -> Option<RegionView> {
+        views::region_view(&self.core, id, region)
+    }
+
+    /// One rule.
+    pub fn rule_view(&self, id: &RuleId) -> Option<RuleView> {
+        views::rule_view(&self.core, id)
+    }
+
+    /// One binding.
+    pub fn binding_view(&self, vm: &VmId) -> Option<BindingView> {
+        views::binding_view(&self.core, vm)
+    }
+
+    /// The contexts of a DAG: those in regions first.
+    pub fn states_of(&self, name: &DagName) -> Vec<StateView> {
+        views::contexts_of(&self.core, name)
+    }
+
+    /// What a tenant has on every card that it has DAGs on.
+    pub fn fairness(&self, tenant: &TenantId) -> Vec<FairnessView> {
+        let Core { loops, cards, dags, .. } = &self.core;
+        let on = |(id, card_loop): (&CardId, &Loop)| {
+            card_loop.fairness(id, cards.known(id).regions().len(), dags, tenant)
+        };
+        loops.iter().filter_map(on).collect()
+    }
+
+    /// The shares of tenants with DAGs on a card as last written to their histories, in millionths:
+    /// of its dominant resource in space, and in time. Time O(tenants).
+    pub fn dominant_shares(&self, card: &CardId) -> impl Iterator<Item = (&TenantId, u32, u32)> {
+        self.core.loops.get(card).into_iter().flat_map(Loop::dominant_shares)
+    }
+
+    /// What the loop of a card did.
+    pub fn loop_figures(&self, card: &CardId) -> Option<LoopFigures> {
+        self.core.loops.get(card).map(Loop::figures)
+    }
+
+    /// Which bitstreams are worth building for a card, with a manifest each, and which regions are
+    /// less than half full; `None` without such a card.
+    pub fn recommendations(
+        &self,
+        id: &CardId,
+    ) -> Option<(Vec<RecommendationView>, Vec<Underfilled>)> {
+        consolidation::recommendations(&self.core, id)
+    }
+}

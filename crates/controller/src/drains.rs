@@ -1,0 +1,199 @@
+//! What operators do with regions and cards: cordon, drain, undrain, reset.
+
+use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
+
+use crate::card::Region;
+use crate::placement::Handover;
+use crate::protocol::{ControlError, Reply, Work};
+use crate::residency::Residency;
+use crate::state::Core;
+use crate::tx::Tx;
+use crate::{contents, placement, views, work};
+
+fn region_entry<'a>(
+    core: &'a Core,
+    id: &CardId,
+    region: RegionId,
+) -> Result<&'a Region, ControlError> {
+    core.cards
+        .get(id)
+        .and_then(|card| card.region(region))
+        .ok_or_else(|| ControlError::not_found(region_name(id, region)))
+}
+
+/// The operation that drains a region, if one does.
+fn pending_drain(core: &Core, id: &CardId, region: RegionId) -> Option<OperationId> {
+    let of = |(_, card, drained): &(_, &CardId, RegionId)| *card == id && *drained == region;
+    work::pending_drains(core).find(of).map(|(operation, ..)| operation.clone())
+}
+
+/// Nothing new is placed in the region; what is there moves where it can, make before break.
+pub(crate) fn drain_region(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    region: RegionId,
+) -> Result<Reply, ControlError> {
+    region_entry(core, id, region)?;
+    if let Some(operation) = pending_drain(core, id, region) {
+        return Ok(work::reply(core, &operation));
+    }
+    cordon(core, tx, id, region, true);
+    let work = Work::DrainRegion(id.clone(), region);
+    let operation = work::begin(core, tx, work);
+    move_away(core, tx, id, region);
+    tx.emit_region(id, region);
+    Ok(work::reply(core, &operation))
+}
+
+fn check_card(core: &Core, id: &CardId) -> Result<(), ControlError> {
+    let absent = || ControlError::not_found(format!("cards/{id}"));
+    core.cards.get(id).map(|_| ()).ok_or_else(absent)
+}
+
+/// Nothing new is placed on the card; what it does not serve yet goes to other cards. What it
+/// serves stays until it is deleted: its packets come in by this card.
+pub(crate) fn drain_card(core: &mut Core, tx: &mut Tx, id: &CardId) -> Result<Reply, ControlError> {
+    check_card(core, id)?;
+    let mut pending = core.operations.drains();
+    let same = pending.find(|(_, card, of)| *card == id && of.is_none());
+    if let Some((operation, ..)) = same {
+        return Ok(work::reply(core, operation));
+    }
+    drop(pending);
+    let regions: Vec<RegionId> = core.cards.regions_meant(id, None).collect();
+    for region in &regions {
+        cordon(core, tx, id, *region, true);
+    }
+    let operation = work::begin(core, tx, Work::DrainCard(id.clone()));
+    for region in regions {
+        move_away(core, tx, id, region);
+        tx.emit_region(id, region);
+    }
+    Ok(work::reply(core, &operation))
+}
+
+/// Places nothing new in regions, or lets them be used again.
+pub(crate) fn cordon_regions(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    region: Option<RegionId>,
+    on: bool,
+) -> Result<Reply, ControlError> {
+    check_card(core, id)?;
+    if let Some(region) = region {
+        region_entry(core, id, region)?;
+    }
+    let meant: Vec<RegionId> = core.cards.regions_meant(id, region).collect();
+    for region in meant {
+        if on {
+            cordon(core, tx, id, region, true);
+            tx.emit_region(id, region);
+        } else {
+            undrain_region(core, tx, id, region)?;
+        }
+    }
+    Ok(Reply::Done)
+}
+
+/// Moves the DAGs of a region elsewhere, where there is room.
+fn move_away(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
+    let users: Vec<DagName> = core.cards.known(id).ledger().users(region).cloned().collect();
+    for name in users {
+        migrate(core, tx, &name, region);
+    }
+}
+
+/// Something was freed, or an update is done: more DAGs may leave the regions that are drained.
+/// Time O(drains + plans for the DAGs still there).
+pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
+    let drains: Vec<(CardId, RegionId)> =
+        work::pending_drains(core).map(|(_, id, region)| (id.clone(), region)).collect();
+    for (id, region) in drains {
+        move_away(core, tx, &id, region);
+    }
+}
+
+/// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
+/// updated is left until the update is done.
+fn migrate(core: &mut Core, tx: &mut Tx, name: &DagName, region: RegionId) {
+    let entry = core.dags.known(name);
+    let Some(placement) = entry.desired().cloned() else {
+        return; // It waits for a place as it is, and what serves meanwhile stays until it has one.
+    };
+    if entry.previous().is_some() || !placement.mapping.uses(region) {
+        return;
+    }
+    let serves = entry.active() == Some(placement.serial);
+    // What is lent to it is not moved: the loop lends again.
+    let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
+    let previous = serves.then_some(&placement);
+    let Ok(choice) = placement::choose(core, name, &dag, previous) else {
+        return; // It stays.
+    };
+    // Without rows for it the DAG stays.
+    if placement::assign(core, tx, name, choice, Handover::MakeBeforeBreak).is_ok() {
+        core.dags.store(tx, name);
+    }
+}
+
+pub(crate) fn undrain_region(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    region: RegionId,
+) -> Result<Reply, ControlError> {
+    region_entry(core, id, region)?;
+    if let Some(operation) = pending_drain(core, id, region) {
+        let resource = region_name(id, region);
+        work::end(core, tx, &operation, Err(ControlError::Superseded { resource }));
+    }
+    uncordon(core, tx, id, region);
+    region_reply(core, id, region)
+}
+
+pub(crate) fn uncordon(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
+    cordon(core, tx, id, region, false);
+    core.freed.capacity();
+    tx.emit_region(id, region);
+}
+
+fn cordon(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId, cordoned: bool) {
+    core.cards.known_mut(id).set_cordoned(tx, region, cordoned);
+}
+
+/// Gives a faulty region another chance; refused while DAGs are in it.
+pub(crate) fn reset_region(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    region: RegionId,
+) -> Result<Reply, ControlError> {
+    region_entry(core, id, region)?;
+    if !core.cards.known(id).ledger().is_unused(region) {
+        let text = "DAGs are in it; drain it first";
+        return Err(ControlError::precondition(region_name(id, region), text));
+    }
+    core.cards.known_mut(id).set_faulty(region, None, core.now);
+    contents::set_content(core, tx, id, region, None);
+    core.freed.regions(id, [region]);
+    core.freed.capacity();
+    let card = core.cards.known_mut(id);
+    card.store_region(tx, region);
+    card.distrust(region);
+    Residency::on(core, tx, id).settle_residents(region);
+    let operation = work::begin(core, tx, Work::ResetRegion(id.clone(), region));
+    work::end(core, tx, &operation, Ok(()));
+    tx.emit_region(id, region);
+    Ok(work::reply(core, &operation))
+}
+
+fn region_reply(core: &Core, id: &CardId, region: RegionId) -> Result<Reply, ControlError> {
+    let view = views::region_view(core, id, region);
+    view.map(Reply::Region).ok_or_else(|| ControlError::not_found(region_name(id, region)))
+}
+
+fn region_name(id: &CardId, region: RegionId) -> String {
+    format!("cards/{id}/regions/{region}")
+}

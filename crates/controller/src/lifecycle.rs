@@ -1,0 +1,276 @@
+//! DAGs as callers change them: created, updated, reverted, deleted.
+
+use snic_domain::limits::DAG_ROWS;
+use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, TenantId};
+
+use crate::admission::Choice;
+use crate::dags::DagEntry;
+use crate::etag::check_etag;
+use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Reply, Work};
+use crate::records::{Key, Placement};
+use crate::state::Core;
+use crate::tx::Tx;
+use crate::{classification, placement, residency, scaling, views, work};
+
+/// No placement serves a DAG: there is nothing to go back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NothingServes;
+
+/// Fails as for an absent one where the caller may not know of the DAG.
+pub(crate) fn visible_dag<'a>(
+    core: &'a Core,
+    caller: &Caller,
+    name: &DagName,
+) -> Result<&'a DagEntry, ControlError> {
+    core.dags
+        .get(name)
+        .filter(|_| caller.may_change(Some(&name.tenant)))
+        .ok_or_else(|| ControlError::not_found(name))
+}
+
+/// Fails as for an absent one where the caller may not know of the tenant.
+pub(crate) fn visible_tenant(
+    core: &Core,
+    caller: &Caller,
+    id: &TenantId,
+) -> Result<(), ControlError> {
+    if caller.may_change(Some(id)) && core.registry.tenant(id).is_some() {
+        return Ok(());
+    }
+    Err(ControlError::not_found(format!("tenants/{id}")))
+}
+
+pub(crate) fn check_dag_etag(
+    core: &Core,
+    name: &DagName,
+    etag: Option<&str>,
+) -> Result<(), ControlError> {
+    check_etag(name, etag, views::dag_etag(core.dags.known(name)))
+}
+
+pub(crate) fn create_dag(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: DagName,
+    spec: DagSpec,
+    validate_only: bool,
+) -> Result<Reply, ControlError> {
+    if core.dags.contains(&name) {
+        return Err(ControlError::exists(&name));
+    }
+    let dag = check_spec(core, &name.tenant, spec)?;
+    check_quota(core, &name, dag.spec())?;
+    let admission = match placement::decide(core, &name, &dag) {
+        Ok(admission) => admission,
+        Err(error) => {
+            if !validate_only {
+                note_refused(core, tx, &name, dag.spec(), &error);
+            }
+            return Err(error);
+        }
+    };
+    let uid = core.dags.next_uid().ok_or_else(|| ControlError::Exhausted {
+        what: "DAGs of this daemon".into(),
+        limit: DAG_ROWS as u64,
+        hint: "delete one first".into(),
+    })?;
+    let entry = DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now);
+    if validate_only {
+        return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
+    }
+    forget_refused(core, tx, &name);
+    core.registry.charge_dag(&name.tenant, dag.spec());
+    if core.dags.is_empty() {
+        // Samples were far apart so far: none was missed.
+        core.sampled = core.now;
+    }
+    core.dags.add(tx, entry);
+    scaling::admit(core, tx, &name, admission);
+    Ok(begin_dag_operation(core, tx, &name, Work::CreateDag(name.clone())))
+}
+
+/// An operation that ends when the DAG is ready.
+fn begin_dag_operation(core: &mut Core, tx: &mut Tx, name: &DagName, work: Work) -> Reply {
+    let id = work::begin(core, tx, work);
+    core.dags.known_mut(name).set_operation(id.clone());
+    core.dags.store(tx, name);
+    work::reply(core, &id)
+}
+
+/// The DAG as it would be.
+fn preview(core: &Core, entry: DagEntry, choice: Choice) -> DagView {
+    let placement = Placement {
+        serial: 0,
+        generation: entry.generation(),
+        spec: entry.spec().clone(),
+        burst: None,
+        mapping: choice.plan.mapping,
+        stage_row: 0,
+        chain_row: 0,
+        instance_row: 0,
+    };
+    let mut entry = entry.planned_at(placement);
+    entry.set_explanation(Some(choice.plan.explanation));
+    let mut view = views::view_of(core, &entry);
+    view.state = DagState::Pending;
+    view
+}
+
+pub(crate) fn update_dag(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+    spec: DagSpec,
+    validate_only: bool,
+) -> Result<Reply, ControlError> {
+    let dag = check_spec(core, &name.tenant, spec)?;
+    check_quota(core, name, dag.spec())?;
+    let entry = core.dags.known(name);
+    if dag.spec() == entry.spec() && entry.desired().is_some() {
+        return Ok(match validate_only {
+            true => Reply::WouldBe(Box::new(views::view_of(core, entry))),
+            false => nothing_to_update(core, tx, name),
+        });
+    }
+    let admission = match placement::decide(core, name, &dag) {
+        Ok(admission) if validate_only => {
+            let mut entry = entry.clone();
+            entry.change_spec(dag.spec().clone(), core.now);
+            return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
+        }
+        Ok(admission) => admission,
+        Err(error) => {
+            if !validate_only {
+                note_refused(core, tx, name, dag.spec(), &error);
+            }
+            return Err(error);
+        }
+    };
+    forget_refused(core, tx, name);
+    supersede(core, tx, name);
+    set_spec(core, name, dag.spec());
+    scaling::admit(core, tx, name, admission);
+    Ok(begin_dag_operation(core, tx, name, Work::UpdateDag(name.clone())))
+}
+
+/// The next generation of a DAG.
+fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
+    let entry = core.dags.known_mut(name);
+    let before = entry.change_spec(spec.clone(), core.now);
+    if let Some(card) = entry.card() {
+        core.loops.known_mut(card).topology_changed();
+    }
+    core.registry.discharge_dag(&name.tenant, &before);
+    core.registry.charge_dag(&name.tenant, spec);
+}
+
+/// An update to what is there already: the operation under way, or one that has ended.
+fn nothing_to_update(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
+    let pending = core.dags.get(name).and_then(|e| e.operation().cloned());
+    let id = pending.unwrap_or_else(|| {
+        let id = work::begin(core, tx, Work::UpdateDag(name.clone()));
+        work::end(core, tx, &id, Ok(()));
+        id
+    });
+    work::reply(core, &id)
+}
+
+/// Ends the operation that an earlier change of the DAG began.
+pub(crate) fn supersede(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    let operation = core.dags.get(name).and_then(|entry| entry.operation().cloned());
+    if let Some(operation) = operation {
+        let error = ControlError::Superseded { resource: name.to_string() };
+        work::end(core, tx, &operation, Err(error));
+    }
+}
+
+/// Takes an update back that has not started: what serves is what is wanted again.
+///
+/// # Errors
+/// Nothing serves.
+pub(crate) fn revert_update(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+) -> Result<(), NothingServes> {
+    let spec = core.dags.known(name).previous().ok_or(NothingServes)?.spec.clone();
+    placement::uninstall(core, name);
+    set_spec(core, name, &spec);
+    let entry = core.dags.known_mut(name);
+    entry.abort();
+    entry.set_explanation(None);
+    core.dags.set_scheduled(name);
+    tx.delete(Key::Explanation(name.clone()));
+    placement::hold_again(core, name);
+    core.dags.store(tx, name);
+    core.dags.touch(name);
+    Ok(())
+}
+
+/// Deletes a DAG that no binding is on, and for which no operation is under way.
+pub(crate) fn delete_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
+    let card = remove_dag(core, tx, name);
+    let id = work::begin(core, tx, Work::DeleteDag(name.clone(), card.clone()));
+    match card {
+        Some(card) => core.cards.known_mut(&card).wait_for_removal(id.clone()),
+        None => work::end(core, tx, &id, Ok(())),
+    }
+    work::reply(core, &id)
+}
+
+/// Removes a DAG that no binding is on, and the rules that lead to it; says which card still has rows of it.
+pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Option<CardId> {
+    classification::remove_rules_of(core, tx, name);
+    let mut last = views::view_of(core, core.dags.known(name));
+    last.state = DagState::Deleting;
+    residency::forget_dag(core, tx, name);
+    let card = placement::evict(core, tx, name);
+    let entry = core.dags.remove(tx, name);
+    core.registry.discharge_dag(&name.tenant, entry.spec());
+    tx.emit(Change::DagDeleted(Box::new(last)));
+    core.freed.capacity();
+    card
+}
+
+/// Checks a spec: its structure, and that its tenant may use its NTs.
+fn check_spec(core: &Core, tenant: &TenantId, spec: DagSpec) -> Result<Dag, ControlError> {
+    let unknown: Vec<FieldViolation> = spec
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| core.registry.usable_nt(tenant, &node.nt).is_none())
+        .map(|(i, node)| FieldViolation {
+            field: format!("dag.nodes[{i}].nt_type"),
+            description: format!(
+                "ntTypes/{} does not exist; list NT types to see which do",
+                node.nt
+            ),
+        })
+        .collect();
+    let dag = Dag::new(spec)?;
+    if unknown.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(unknown)) }
+}
+
+/// Checks that a DAG, new or changed, is within its tenant's quota.
+fn check_quota(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
+    let before = core.dags.get(name).map(|entry| entry.spec());
+    core.registry.check_dag_quota(&name.tenant, before, spec)
+}
+
+/// Remembers a DAG that was refused for want of room: from it is said what is worth building.
+fn note_refused(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+    spec: &DagSpec,
+    error: &ControlError,
+) {
+    if matches!(error, ControlError::Refused(_)) {
+        core.refused.note(tx, name, spec);
+    }
+}
+
+/// It was admitted after all.
+fn forget_refused(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    core.refused.forget(tx, |refused| refused == name);
+}

@@ -1,0 +1,177 @@
+//! From a card's counters to one DAG's load: what may be wrong with them has an answer here.
+
+use std::time::Duration;
+
+use snic_autoscaler::Monitor;
+use snic_domain::{Bandwidth, Timestamp};
+use snic_tables::DagCounters;
+
+/// What is known of one DAG's traffic.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter {
+    before: Option<DagCounters>,
+    /// What it means to send, before rate limiting; unknown before the second sample.
+    pub load: Option<Bandwidth>,
+    /// What came out.
+    pub served: Bandwidth,
+    pub monitor: Monitor,
+    /// When what it holds last changed.
+    pub settled: Timestamp,
+    /// What its token bucket lets in, once the loop has said so.
+    pub rate: Option<Bandwidth>,
+    /// No scale-out is tried before: there was no place.
+    pub not_before: Timestamp,
+    /// The last scale-out that found no place.
+    pub no_place: Option<NoPlace>,
+    /// When it was last logged that there is none.
+    pub no_place_told: Quiet,
+    /// The scale-out under way.
+    pub scaling: Option<Scaling>,
+    /// The number of an engine, and this DAG's number in it.
+    pub flow: (u64, u32),
+}
+
+/// Of one kind of trouble at most one entry in this time is logged.
+const TROUBLE_QUIET: Duration = Duration::from_secs(10);
+
+/// When one kind of trouble was last logged.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quiet(Option<Timestamp>);
+
+impl Quiet {
+    /// Whether there was no entry for a while; then there is one now.
+    pub fn is_over(&mut self, now: Timestamp) -> bool {
+        let is_over = self.0.is_none_or(|told| now.since(told) >= TROUBLE_QUIET);
+        if is_over {
+            self.0 = Some(now);
+        }
+        is_over
+    }
+}
+
+/// A scale-out that found no place, and finds none until something changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoPlace {
+    /// Changes of ledger and catalogue so far.
+    pub changes: (u64, u64),
+    /// The least that it was tried with.
+    pub least: Bandwidth,
+}
+
+/// A scale-out under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scaling {
+    /// Serial of the placement that it ends with.
+    pub serial: u64,
+    /// Whether a region is loaded for it.
+    pub loads: bool,
+}
+
+/// What a sample of one DAG said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sampled {
+    /// A load.
+    Load,
+    /// The first one: there is nothing to compare it with.
+    First,
+    /// A counter is smaller than it was: it began again, or wrapped. The load stays what it was.
+    Backwards,
+}
+
+impl Meter {
+    /// Takes counters read `span` after the last ones. A load is at most `line`, what the ports
+    /// take: more is a counter that jumped.
+    pub fn sample(&mut self, counters: DagCounters, span: Duration, line: Bandwidth) -> Sampled {
+        let Some(before) = self.before.replace(counters) else { return Sampled::First };
+        let intended = counters.bytes_intended.checked_sub(before.bytes_intended);
+        let served = counters.bytes_served.checked_sub(before.bytes_served);
+        let (Some(intended), Some(served)) = (intended, served) else { return Sampled::Backwards };
+        self.load = Some(rate(intended, span).min(line));
+        self.served = rate(served, span).min(line);
+        Sampled::Load
+    }
+
+    /// The load in the `span` since the last sample; unknown where there was none, or a counter is smaller
+    /// than it was.
+    pub fn load_since(
+        &self,
+        counters: DagCounters,
+        span: Duration,
+        line: Bandwidth,
+    ) -> Option<Bandwidth> {
+        let intended = counters.bytes_intended.checked_sub(self.before?.bytes_intended)?;
+        Some(rate(intended, span).min(line))
+    }
+
+    /// This DAG's number in an engine that knows it.
+    pub fn flow_of(&self, engine: u64) -> Option<usize> {
+        (self.flow.0 == engine).then_some(self.flow.1 as usize)
+    }
+
+    /// The counters begin again: the card was lost, or is another one.
+    pub fn forget(&mut self) {
+        self.before = None;
+        self.load = None;
+        self.served = Bandwidth::ZERO;
+        self.monitor.restart();
+    }
+}
+
+/// Bytes in a time, as bits per second; a time of zero counts as a nanosecond.
+fn rate(bytes: u64, span: Duration) -> Bandwidth {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000 / span.as_nanos().max(1);
+    Bandwidth::from_bps(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LINE: Bandwidth = Bandwidth::from_gbps(100);
+
+    fn counters(intended: u64, served: u64) -> DagCounters {
+        DagCounters { bytes_intended: intended, bytes_served: served, ..DagCounters::default() }
+    }
+
+    #[test]
+    fn one_kind_of_trouble_is_told_once_in_a_while() {
+        let mut told = Quiet::default();
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(
+            [1, 2, 10, 11, 12].map(|s| told.is_over(at(s))),
+            [true, false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_load_is_what_came_between_two_samples() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.sample(counters(5, 5), MS, LINE), Sampled::First);
+        assert_eq!(meter.load, None);
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(
+            (meter.load, meter.served),
+            (Some(Bandwidth::from_gbps(10)), Bandwidth::from_gbps(1))
+        );
+        let since = meter.load_since(counters(1_500_005, 0), MS, LINE);
+        assert_eq!(since, Some(Bandwidth::from_gbps(2)), "and the sample is not moved");
+        assert_eq!(meter.load_since(counters(5, 0), MS, LINE), None, "a counter went back");
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(meter.load, Some(Bandwidth::ZERO), "counters that stop are no load");
+    }
+
+    #[test]
+    fn counters_that_go_back_or_jump_say_nothing_absurd() {
+        let mut meter = Meter::default();
+        meter.sample(counters(0, 0), MS, LINE);
+        meter.sample(counters(125_000, 0), MS, LINE);
+        assert_eq!(meter.sample(counters(7, 0), MS, LINE), Sampled::Backwards);
+        assert_eq!(meter.load, Some(Bandwidth::from_gbps(1)), "as before");
+        assert_eq!(meter.sample(counters(u64::MAX, 0), MS, LINE), Sampled::Load);
+        assert_eq!(meter.load, Some(LINE));
+        assert_eq!(meter.sample(counters(u64::MAX, 0), Duration::ZERO, LINE), Sampled::Load);
+        meter.forget();
+        assert_eq!((meter.load, meter.sample(counters(9, 9), MS, LINE)), (None, Sampled::First));
+    }
+}

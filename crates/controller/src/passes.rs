@@ -1,0 +1,164 @@
+//! Consolidations under way: what each has still to do, and when the next one begins on its own.
+//!
+//! ```text
+//!          begin                plan            next_move, moved
+//!  (none) ───────► no moves ───────────► moves ──────────────────► one move less
+//!                     ▲  │ no rounds left, nothing to gain            │
+//!                     │  └──► end                                     │ things changed:
+//!                     └───────────────────────────────────────────────┘ give_up_moves
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use snic_domain::{CardId, OperationId, Timestamp};
+use snic_planner::Move;
+
+/// How often the moves are looked for again because things changed, before the pass ends.
+const ROUNDS_MAX: u32 = 8;
+
+/// A move that is still to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedMove {
+    pub step: Move,
+    /// Serial of the placement that it begins with.
+    pub serial: u64,
+}
+
+/// A pass under way.
+#[derive(Debug, Clone)]
+struct Pass {
+    card: CardId,
+    reconfigurations_left: u32,
+    rounds_left: u32,
+    moves: VecDeque<PlannedMove>,
+}
+
+/// All passes, by their operations.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    pending: BTreeMap<OperationId, Pass>,
+    /// When the next one begins on its own.
+    begins: Option<Timestamp>,
+}
+
+impl Passes {
+    /// An operation moves DAGs of a card together, with so many reconfigurations at most.
+    pub fn begin(&mut self, operation: &OperationId, card: &CardId, reconfigurations_max: u32) {
+        let pass = Pass {
+            card: card.clone(),
+            reconfigurations_left: reconfigurations_max,
+            rounds_left: ROUNDS_MAX,
+            moves: VecDeque::new(),
+        };
+        self.pending.insert(operation.clone(), pass);
+    }
+
+    /// An operation has ended.
+    pub fn end(&mut self, operation: &OperationId) {
+        self.pending.remove(operation);
+    }
+
+    /// The operations of the passes under way, by id.
+    pub fn operations(&self) -> impl Iterator<Item = &OperationId> {
+        self.pending.keys()
+    }
+
+    /// The pass of a card, if one is under way.
+    pub fn on(&self, card: &CardId) -> Option<&OperationId> {
+        self.pending.iter().find(|(_, pass)| pass.card == *card).map(|(operation, _)| operation)
+    }
+
+    /// The card of a pass, if it has not ended.
+    pub fn card(&self, operation: &OperationId) -> Option<&CardId> {
+        self.pending.get(operation).map(|pass| &pass.card)
+    }
+
+    fn pass(&mut self, operation: &OperationId) -> &mut Pass {
+        self.pending.get_mut(operation).expect("it goes on until its operation ends")
+    }
+
+    /// These moves are to be made next.
+    pub fn plan(&mut self, operation: &OperationId, moves: VecDeque<PlannedMove>) {
+        self.pass(operation).moves = moves;
+    }
+
+    /// The move that is to be made now, which is in the plan no more.
+    pub fn next_move(&mut self, operation: &OperationId) -> Option<PlannedMove> {
+        self.pass(operation).moves.pop_front()
+    }
+
+    /// A move was begun, with so many loads.
+    pub fn moved(&mut self, operation: &OperationId, loads: u32) {
+        let pass = self.pass(operation);
+        pass.reconfigurations_left = pass.reconfigurations_left.saturating_sub(loads);
+    }
+
+    /// Things changed: the moves are not what they were planned as.
+    pub fn give_up_moves(&mut self, operation: &OperationId) {
+        self.pass(operation).moves.clear();
+    }
+
+    /// Begins another round, if there may be one: with so many reconfigurations at most.
+    pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
+        let pass = self.pass(operation);
+        pass.rounds_left = pass.rounds_left.checked_sub(1)?;
+        Some(pass.reconfigurations_left)
+    }
+
+    /// Something was freed: after this time the rest may be put together, where a policy says so.
+    pub fn begin_later(&mut self, now: Timestamp, after: Option<Duration>) {
+        self.begins = self.begins.or(after.map(|after| now + after));
+    }
+
+    /// Another policy: what was to come by the one before is forgotten.
+    pub const fn forget_begin(&mut self) {
+        self.begins = None;
+    }
+
+    /// When the next pass begins on its own.
+    pub const fn begins(&self) -> Option<Timestamp> {
+        self.begins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn operation(id: &str) -> OperationId {
+        OperationId::new(id).expect("a label")
+    }
+
+    #[test]
+    fn a_pass_looks_again_so_often_and_with_what_is_left() {
+        let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));
+        let mut passes = Passes::default();
+        passes.begin(&first, &card, 3);
+        assert_eq!((passes.on(&card), passes.card(&first)), (Some(&first), Some(&card)));
+        assert_eq!(passes.next_round(&first), Some(3));
+        passes.moved(&first, 2);
+        assert_eq!(passes.next_round(&first), Some(1));
+        passes.moved(&first, 2);
+        let rounds: Vec<_> = std::iter::from_fn(|| passes.next_round(&first)).collect();
+        assert_eq!(rounds, [0; ROUNDS_MAX as usize - 2]);
+        assert!(passes.next_move(&first).is_none());
+        passes.end(&first);
+        assert_eq!((passes.on(&card), passes.operations().count()), (None, 0));
+    }
+
+    #[test]
+    fn the_first_that_is_freed_says_when_a_pass_begins() {
+        let mut passes = Passes::default();
+        let now = Timestamp::ZERO + SECOND;
+        passes.begin_later(now, None);
+        assert_eq!(passes.begins(), None, "no policy says so");
+        passes.begin_later(now, Some(SECOND));
+        passes.begin_later(now + SECOND, Some(SECOND));
+        assert_eq!(passes.begins(), Some(now + SECOND));
+        passes.forget_begin();
+        assert_eq!(passes.begins(), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! The loop of every card: counters asked for and taken in, rates and instances that follow, policies that
+//! take effect at an epoch's edge. What is known and computed is [`Loop`](crate::epoch)'s.
+
+use std::time::Duration;
+
+use snic_domain::{CardId, TenantId, Timestamp};
+use snic_tables::{CardCounters, Ticket};
+
+use crate::epoch::{Answered, Loop, OnCard, Reading};
+use crate::protocol::{LogKind, Settings};
+use crate::state::Core;
+use crate::tx::{About, Tx};
+use crate::{consolidation, contents, scaling, serving};
+
+/// How often counters are read while nobody has a DAG: callers want to see them at all.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The shorter of the epoch and the monitor period while anybody has a DAG.
+fn sample_interval(core: &Core) -> Duration {
+    if core.dags.is_empty() {
+        return IDLE;
+    }
+    let settings = &core.settings;
+    settings.fairness.epoch.min(settings.autoscaling.monitor_period)
+}
+
+/// When counters are to be read next.
+pub(crate) fn next_sample(core: &Core) -> Timestamp {
+    let looks = core.loops.iter().filter_map(|(_, card_loop)| card_loop.look_at());
+    looks.fold(core.sampled + sample_interval(core), Timestamp::min)
+}
+
+/// Asks every card that answers for its counters. What was missed is missed.
+pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
+    let interval = sample_interval(core);
+    let slack = core.settings.autoscaling.look_interval() / 2;
+    if core.now + slack < core.sampled + interval && !looks_due(core).is_empty() {
+        return ask_to_look(core, tx);
+    }
+    let late = core.now.since(core.sampled).as_nanos() / interval.as_nanos().max(1);
+    let missed = if core.sampled == Timestamp::ZERO || core.dags.is_empty() {
+        0
+    } else {
+        u64::try_from(late.saturating_sub(1)).unwrap_or(u64::MAX)
+    };
+    core.sampled = core.now;
+    apply_settings(core, tx);
+    for id in core.cards.ready() {
+        let ticket = core.ticket();
+        let asked = core.loops.known_mut(&id).ask(core.now, ticket, missed);
+        if let Some(text) = asked.overrun {
+            tx.note(LogKind::Overrun, About::card(&id), text);
+        }
+        if let Some(command) = asked.command {
+            tx.card(id, command);
+        }
+    }
+}
+
+/// The cards whose loads are to be looked at between two samples.
+fn looks_due(core: &Core) -> Vec<CardId> {
+    let is_due = |card_loop: &Loop| card_loop.look_at().is_some_and(|at| at <= core.now);
+    let due = core.loops.iter().filter(|(_, card_loop)| is_due(card_loop));
+    due.map(|(id, _)| id.clone()).collect()
+}
+
+/// Asks the cards where loads are near their capacity, between two samples.
+fn ask_to_look(core: &mut Core, tx: &mut Tx) {
+    let next = core.now + core.settings.autoscaling.look_interval();
+    for id in looks_due(core) {
+        let ticket = core.ticket();
+        if let Some(command) = core.loops.known_mut(&id).ask_to_look(ticket, next) {
+            tx.card(id, command);
+        }
+    }
+}
+
+/// A card said its counters.
+pub(crate) fn sampled(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    ticket: Ticket,
+    counters: CardCounters,
+) {
+    let now = core.now;
+    let card = core.cards.known_mut(id);
+    let before = card.count(counters);
+    let card_loop = core.loops.known_mut(id);
+    if let Some(text) = card_loop.note_faults(now, &before, card.counters()) {
+        tx.note(LogKind::MemoryFault, About::card(id), text);
+    }
+    let span = match card_loop.answered(now, ticket) {
+        Answered::Stale => return,
+        Answered::First => Duration::ZERO,
+        Answered::After(span) => span,
+        Answered::Between(span) => return scaling::look(core, tx, id, span),
+    };
+    let (line, counters) = (card.profile().ingress, card.counters());
+    let reading = Reading { now, span, line, counters };
+    if let Some(text) = card_loop.measure(&reading, core.dags.on_card_mut(id)) {
+        tx.note(LogKind::OddCounters, About::card(id), text);
+    }
+    if span.is_zero() {
+        return; // Nothing is known of any load: what the card lets in stays.
+    }
+    compute(core, id);
+    scaling::scale(core, tx, id, span);
+    keep_spare(core, tx, id);
+    let card_loop = core.loops.known(id);
+    let is_edge = card_loop.is_edge(now, sample_interval(core), core.settings.fairness.epoch);
+    if is_edge {
+        core.loops.known_mut(id).at_edge(now);
+    }
+    if is_edge || core.loops.known(id).is_promise_at_risk() {
+        set_rates(core, id);
+    }
+    let Core { loops, dags, registry, .. } = core;
+    let is_tenant = |tenant: &TenantId| registry.tenant(tenant).is_some();
+    loops.known_mut(id).write_history(now, dags, is_tenant);
+}
+
+/// Brings the engine up to date with what is on the card, and has it compute.
+fn compute(core: &mut Core, id: &CardId) {
+    if core.loops.known(id).is_stale() {
+        let on_card = OnCard { id, card: core.cards.known(id), registry: &core.registry };
+        let named = on_card.topology(&core.dags);
+        let Ticket(number) = core.ticket();
+        let fairness = core.settings.fairness;
+        core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);
+    }
+    core.loops.known_mut(id).step(&core.dags);
+}
+
+/// Writes the rates of the last step into the target tables, where they differ.
+fn set_rates(core: &mut Core, id: &CardId) {
+    let Core { loops, dags, cards, .. } = core;
+    let card = cards.known_mut(id);
+    loops.known_mut(id).set_rates(dags, |row, bucket| card.put_bucket(row, bucket));
+}
+
+/// A DAG is about to be served by other instances: its rate follows with the same commit.
+pub(crate) fn follow_at_once(core: &mut Core, id: &CardId) {
+    if core.loops.known_mut(id).take_hurry() {
+        compute(core, id);
+        set_rates(core, id);
+    }
+}
+
+/// One region more than is used, for chains that were scaled out: what was needed at once lately will
+/// be needed at once again, and a load that jumps gives a trend no time. Only regions that hold
+/// nothing are loaded for it, and only while nobody waits for a load; the chain is there as a victim.
+/// Time O(chains × regions).
+fn keep_spare(core: &mut Core, tx: &mut Tx, id: &CardId) {
+    let policy = core.settings.autoscaling;
+    if !(policy.enabled && policy.spare) {
+        return;
+    }
+    let scaled = core.loops.known(id).scaled();
+    let Some((bitstream, region)) = core.cards.known(id).missing_spare(scaled) else {
+        return; // There is one, or no place for it.
+    };
+    contents::set_content(core, tx, id, region, Some(&bitstream));
+    core.cards.known_mut(id).keep_spare(region);
+    let text = format!("{bitstream} was scaled out: one region more than is used is kept loaded");
+    let about = About { regions: vec![region], ..About::card(id) };
+    tx.note(LogKind::PreLaunch, about, text);
+    tx.emit_region(id, region);
+}
+
+/// Notes policies; they take effect at the next edge of an epoch.
+pub(crate) fn settings_arrived(core: &mut Core, settings: Settings) {
+    core.next_settings = Some(settings);
+}
+
+fn apply_settings(core: &mut Core, tx: &mut Tx) {
+    // At an edge of every card's epoch: rates of one epoch are all of one policy.
+    let (interval, epoch) = (sample_interval(core), core.settings.fairness.epoch);
+    if !core.loops.iter().all(|(_, card_loop)| card_loop.is_edge(core.now, interval, epoch)) {
+        return;
+    }
+    let Some(settings) = core.next_settings.take().filter(|next| *next != core.settings) else {
+        return; // They are as they were.
+    };
+    let before = std::mem::replace(&mut core.settings, settings);
+    if before.consolidation != settings.consolidation {
+        consolidation::begin_by_policy(core);
+    }
+    if before.scheduling != settings.scheduling {
+        serving::schedule_anew(core);
+        contents::schedule_anew(core);
+    }
+    core.loops.all_changed();
+    let fairness = settings.fairness;
+    let text = format!(
+        "other policies are in force: scheme {:?}, epoch {:?}, monitor period {:?}, {}",
+        fairness.scheme, fairness.epoch, settings.autoscaling.monitor_period, settings.scheduling
+    );
+    tx.note(LogKind::PoliciesApplied, About::default(), text);
+}

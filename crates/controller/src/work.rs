@@ -1,0 +1,68 @@
+//! Operations, and who waits for their end: DAGs and consolidations.
+
+use snic_domain::{CardId, DagName, OperationId, RegionId};
+
+use crate::protocol::{ControlError, Reply, Work};
+use crate::state::Core;
+use crate::tx::Tx;
+use crate::views;
+
+/// A new operation.
+pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: Work) -> OperationId {
+    let optimized = match &work {
+        Work::OptimizeCard(card) => Some(card.clone()),
+        _ => None,
+    };
+    let id = core.operations.begin(tx, work, core.now);
+    if let Some(card) = optimized {
+        let most = core.settings.consolidation.reconfigurations_max;
+        core.passes.begin(&id, &card, most);
+    }
+    id
+}
+
+/// A card was asked for something on behalf of a DAG: its operation, if there is one, has started.
+pub(crate) fn start(core: &mut Core, name: &DagName) {
+    // Rows of a DAG that is gone leave with a commit, too.
+    if let Some(id) = core.dags.get(name).and_then(|entry| entry.operation()) {
+        core.operations.start(id, core.now);
+    }
+}
+
+/// Ends an operation.
+pub(crate) fn end(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &OperationId,
+    result: Result<(), ControlError>,
+) {
+    match core.operations.end(tx, id, result, core.now) {
+        Work::CreateDag(name) | Work::UpdateDag(name) => {
+            // A delete has ended it before the DAG goes.
+            if let Some(entry) = core.dags.get_mut(name) {
+                entry.end_operation(id);
+            }
+        }
+        Work::OptimizeCard(_) => core.passes.end(id),
+        Work::DeleteDag(..)
+        | Work::DrainRegion(..)
+        | Work::DrainCard(_)
+        | Work::ResetRegion(..)
+        | Work::LoadRole { .. } => {}
+    }
+}
+
+/// An operation that exists, as callers see it.
+pub(crate) fn reply(core: &Core, id: &OperationId) -> Reply {
+    let record = core.operations.get(id).expect("it was begun or found in this request");
+    Reply::Operation(views::operation_view(core, record))
+}
+
+/// The drains that have not ended, with each region that they are of.
+pub(crate) fn pending_drains(
+    core: &Core,
+) -> impl Iterator<Item = (&OperationId, &CardId, RegionId)> {
+    core.operations.drains().flat_map(|(id, card, region)| {
+        core.cards.regions_meant(card, region).map(move |region| (id, card, region))
+    })
+}

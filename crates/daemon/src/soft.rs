@@ -1,0 +1,62 @@
+//! Software cards: from the settings to an open card, and the process that is the card.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use snic_bitstream::catalogue;
+use snic_card_soft::{Place, Program, SoftCard};
+use snic_domain::{CardId, CardModel, CardProfile};
+use snic_ports::card::Card;
+use snic_server::CardLink;
+
+use crate::settings::Soft;
+
+/// `snicd card`: is the card in `folder` until it is killed.
+pub fn serve(folder: &Path) -> Result<()> {
+    let place = Place::new(folder);
+    let settings = place
+        .read_settings()
+        .with_context(|| format!("read the card's settings {}", place.settings().display()))?;
+    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+    let model = CardModel::new(&settings.model).context("the card's model")?;
+    let profile = catalogue
+        .card(&model)
+        .with_context(|| format!("the catalogue has no card model {model}"))?
+        .clone();
+    snic_card_soft::serve(&place, settings, profile).context("serve the card")
+}
+
+/// How a software card is found or started.
+pub struct Way {
+    place: Place,
+    program: Program,
+    settings: snic_card_soft::Settings,
+}
+
+/// The way to a card; the daemon's own program is the card's process.
+pub fn way(soft: &Soft, id: &CardId, model: &CardModel, data_dir: &Path) -> std::io::Result<Way> {
+    // The card runs in another folder.
+    let folder = std::path::absolute(data_dir)?.join("cards").join(id.as_str());
+    let arguments = vec!["card".to_owned(), "--folder".to_owned(), folder.display().to_string()];
+    Ok(Way {
+        place: Place::new(&folder),
+        program: Program { file: std::env::current_exe()?, arguments },
+        settings: snic_card_soft::Settings {
+            model: model.to_string(),
+            uplink: soft.uplink.clone(),
+            functions: soft.functions.clone(),
+        },
+    })
+}
+
+/// Opens a card: the process that is there, or a new one.
+pub fn open(way: &Way, profile: &CardProfile) -> Result<(Box<dyn Card>, CardLink), String> {
+    let card = SoftCard::open(&way.place, &way.program, profile.model.clone(), &way.settings)?;
+    let link = CardLink {
+        driver: "software".to_owned(),
+        link: format!("process {}", card.link().pid),
+        shell: String::new(),
+    };
+    tracing::info!(pid = card.link().pid, "card opened");
+    Ok((Box::new(card), link))
+}

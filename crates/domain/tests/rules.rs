@@ -1,0 +1,171 @@
+//! Who may see and use what, which packets a prefix covers, and what errors tell a user.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rstest::rstest;
+use snic_domain::{
+    Area, Bandwidth, BindingSpec, BindingState, BindingTarget, Bitstream, BitstreamId, ByteSize,
+    CardId, CardModel, Cycles, Dag, DagId, DagName, DagSpec, Digest, InvalidDag, NtType, NtTypeId,
+    PciAddress, Prefix, RegionKind, TenantId, Traffic, VmId,
+};
+
+fn tenant(id: &str) -> TenantId {
+    TenantId::new(id).expect("a label")
+}
+
+fn nt_type(id: &str, shareable: bool) -> NtType {
+    NtType {
+        id: NtTypeId::new(id).expect("an id"),
+        shareable,
+        bandwidth_max: Bandwidth::from_gbps(10),
+        latency: Cycles::new(10),
+        area: Area::default(),
+        memory: ByteSize::ZERO,
+        state: ByteSize::ZERO,
+        traffic: Traffic::HeaderOnly,
+        description: String::new(),
+    }
+}
+
+fn bitstream(id: &str, shareable: bool) -> Bitstream {
+    Bitstream {
+        id: BitstreamId::new(id).expect("an id"),
+        digest: Digest::of(b""),
+        size: ByteSize::ZERO,
+        nts: Vec::new(),
+        region_kind: RegionKind::UserNt,
+        card_model: CardModel::new("sim").expect("a label"),
+        shareable,
+        signed_by: None,
+    }
+}
+
+/// For the owner, for another tenant, and for a tenant whose name begins like the owner's.
+#[rstest]
+#[case::providers("nat", true, [true, true, true])]
+#[case::shared("acme.nat", true, [true, true, true])]
+#[case::private("acme.nat", false, [true, false, false])]
+fn nt_types_are_visible(#[case] id: &str, #[case] shareable: bool, #[case] visible: [bool; 3]) {
+    let nt = nt_type(id, shareable);
+    let seen = ["acme", "globex", "acme-2"].map(|id| nt.is_visible_to(&tenant(id)));
+    assert_eq!(seen, visible);
+}
+
+/// Only the owner loads a tenant's bitstream; others pass through it at most.
+#[rstest]
+#[case::providers("nat", true, [true, true, true], [true, true, true])]
+#[case::shared("acme.nat", true, [true, false, false], [true, true, true])]
+#[case::private("acme.nat", false, [true, false, false], [true, false, false])]
+fn bitstreams_are_loaded_and_shared(
+    #[case] id: &str,
+    #[case] shareable: bool,
+    #[case] loadable: [bool; 3],
+    #[case] shared: [bool; 3],
+) {
+    let bitstream = bitstream(id, shareable);
+    let tenants = ["acme", "globex", "acme-2"].map(tenant);
+    assert_eq!(tenants.each_ref().map(|tenant| bitstream.is_loadable_by(tenant)), loadable);
+    assert_eq!(tenants.each_ref().map(|tenant| bitstream.is_shared_with(tenant)), shared);
+}
+
+proptest! {
+    /// A prefix covers an address exactly if their first bits are equal, one bit at a time.
+    #[test]
+    fn a_mask_has_as_many_leading_ones_as_the_prefix_is_long(length in 0u8..=32, address: u32) {
+        let mask = Prefix { address: Ipv4Addr::UNSPECIFIED, length }.mask();
+        for bit in 0..32 {
+            let covered = mask >> (31 - bit) & 1 == 1;
+            prop_assert_eq!(covered, bit < length, "bit {} of /{}", bit, length);
+        }
+        let flipped = address ^ if length < 32 { 1 << (31 - length) } else { 0 };
+        prop_assert_eq!(address & mask, flipped & mask, "bits behind the prefix do not count");
+    }
+
+    /// Every node of a chain has its own valid id, and each edge leads to the next node.
+    #[test]
+    fn a_chain_of_any_nts_is_a_valid_dag(picks in prop::collection::vec(0usize..3, 1..30)) {
+        let nts: Vec<NtTypeId> = picks
+            .iter()
+            .map(|pick| NtTypeId::new(["nat", "acme.nat", "aes"][*pick]).expect("an id"))
+            .collect();
+        let spec = DagSpec::chain(&nts, Bandwidth::from_gbps(1));
+        prop_assert_eq!(spec.nodes.len(), nts.len());
+        prop_assert!(spec.nodes.iter().map(|node| &node.nt).eq(&nts));
+        let pairs = spec.nodes.windows(2).zip(&spec.edges);
+        prop_assert!(pairs.clone().count() == nts.len() - 1);
+        for (pair, edge) in pairs {
+            prop_assert_eq!((&pair[0].id, &pair[1].id), (&edge.from, &edge.to));
+        }
+        prop_assert!(Dag::new(spec).is_ok());
+    }
+}
+
+#[test]
+fn a_repeated_binding_may_change_deadline_and_lease_only() {
+    let dag = |id: &str| DagName { tenant: tenant("acme"), dag: DagId::new(id).expect("a label") };
+    let spec = BindingSpec {
+        vm: VmId::new("123e4567-e89b-42d3-a456-426614174000").expect("a UUID"),
+        tenant: tenant("acme"),
+        chains: BindingTarget::Dags(vec![dag("web")]),
+        functions: 1,
+        ready_within: Duration::from_secs(1),
+        lease: None,
+    };
+    let later = Duration::from_secs(9);
+    let retry = BindingSpec { ready_within: later, lease: Some(later), ..spec.clone() };
+    assert!(spec.is_same(&retry));
+    let other_vm = VmId::new("00000000-0000-0000-0000-000000000000").expect("a UUID");
+    let others = [
+        BindingSpec { vm: other_vm, ..spec.clone() },
+        BindingSpec { tenant: tenant("globex"), ..spec.clone() },
+        BindingSpec { chains: BindingTarget::Dags(vec![dag("db")]), ..spec.clone() },
+        BindingSpec { chains: BindingTarget::Template(dag("web")), ..spec.clone() },
+        BindingSpec { functions: 2, ..spec.clone() },
+    ];
+    for other in others {
+        assert!(!spec.is_same(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn only_failed_and_unbound_bindings_have_ended() {
+    use BindingState::{BindFailed, BindStarted, Bound, Initial, Unbound};
+    let ended = [Initial, BindStarted, Bound, BindFailed, Unbound].map(BindingState::has_ended);
+    assert_eq!(ended, [false, false, false, true, true]);
+}
+
+/// An error names the value and what is allowed.
+#[rstest]
+#[case(TenantId::new("Acme").expect_err("capital").to_string(),
+    "\"Acme\" is not a tenant id: 1 to 63 of a-z, 0-9 and '-', a letter first, no '-' last")]
+#[case(CardId::new("").expect_err("empty").to_string(),
+    "\"\" is not a card id: 1 to 63 of a-z, 0-9 and '-', a letter first, no '-' last")]
+#[case("3b:00.0".parse::<PciAddress>().expect_err("no domain").to_string(),
+    "\"3b:00.0\" is not a PCI address: expected domain:bus:device.function in hexadecimal, device \
+     at most 1f and function at most 7, e.g. 0000:3b:00.0")]
+#[case(VmId::new("vm1").expect_err("no UUID").to_string(),
+    "\"vm1\" is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)")]
+#[case(InvalidDag::Empty.to_string(), "the DAG has no nodes; give at least one NT")]
+fn errors_name_the_value_and_the_rule(#[case] text: String, #[case] expected: &str) {
+    assert_eq!(text, expected);
+}
+
+/// A text of a megabyte must not end up in a log line.
+#[test]
+fn errors_quote_at_most_80_characters() {
+    let long = "ä".repeat(1_000);
+    let quoted = "ä".repeat(80);
+    assert_eq!(TenantId::new(&long).expect_err("too long").text, quoted);
+    assert_eq!(VmId::new(&long).expect_err("no UUID").0, quoted);
+    assert_eq!(long.parse::<PciAddress>().expect_err("no address").0, quoted);
+}
+
+#[test]
+fn resource_names_are_those_of_the_api() {
+    let name = DagName { tenant: tenant("acme"), dag: DagId::new("web").expect("a label") };
+    assert_eq!(name.to_string(), "tenants/acme/dags/web");
+    assert_eq!(format!("[{:>6}]", tenant("acme")), "[  acme]", "ids align in tables");
+    assert_eq!(format!("{:?}", tenant("acme")), "TenantId(acme)");
+}

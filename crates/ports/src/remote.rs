@@ -1,0 +1,221 @@
+//! Cards in other processes: how a daemon and the process that has the card speak to each other.
+//!
+//! One request, one reply, each a frame:
+//!
+//! ```text
+//! 4 bytes  length of the message      4 bytes  length of the payload
+//! message (postcard)                  payload: words or bytes, as they are
+//! ```
+//!
+//! Bitstreams and table words are not part of the message, so that they are copied once and not
+//! encoded byte by byte. A frame longer than any can be is garbage: the other side is not what it
+//! should be.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use snic_tables::registers::Address;
+
+/// Bytes of a message at most: the longest lists the runs of a whole bank of rows.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a payload at most: a bitstream has up to 16 MiB.
+pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
+/// Payloads up to this are sent in one write with their message.
+const SHORT_PAYLOAD: usize = 4_096;
+
+/// Writes a frame.
+///
+/// # Errors
+/// The frame is longer than any may be, or the socket fails.
+pub fn send<T: Serialize>(out: &mut impl Write, message: &T, payload: &[u8]) -> io::Result<()> {
+    let message = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if message.len() > MESSAGE_BYTES_MAX || payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(io::Error::other("a frame would be longer than any may be"));
+    }
+    let mut frame = Vec::with_capacity(8 + message.len() + payload.len().min(SHORT_PAYLOAD));
+    // Both fit in 32 bits, as just checked.
+    frame.extend((message.len() as u32).to_le_bytes());
+    frame.extend((payload.len() as u32).to_le_bytes());
+    frame.extend(message);
+    if payload.len() <= SHORT_PAYLOAD {
+        frame.extend(payload);
+        return out.write_all(&frame);
+    }
+    out.write_all(&frame)?;
+    out.write_all(payload)
+}
+
+/// Reads a frame: the message and its payload.
+///
+/// # Errors
+/// The socket fails or is closed, or what it gives is no frame ([`io::ErrorKind::InvalidData`]).
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<(T, Vec<u8>)> {
+    let mut lengths = [0; 8];
+    from.read_exact(&mut lengths)?;
+    let [a, b, c, d, e, f, g, h] = lengths;
+    let message = u32::from_le_bytes([a, b, c, d]) as usize;
+    let payload = u32::from_le_bytes([e, f, g, h]) as usize;
+    if message > MESSAGE_BYTES_MAX || payload > PAYLOAD_BYTES_MAX {
+        let what = format!("a frame of {message} and {payload} bytes is garbage");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    let mut bytes = vec![0; message];
+    from.read_exact(&mut bytes)?;
+    let message = postcard::from_bytes(&bytes)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    bytes.resize(payload, 0);
+    from.read_exact(&mut bytes)?;
+    Ok((message, bytes))
+}
+
+/// Words as they travel.
+pub fn to_bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The words of a payload; bytes that make no word are dropped.
+pub fn to_words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// Words for consecutive registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The first register.
+    pub at: Address,
+    /// How many words.
+    pub words: u32,
+}
+
+/// Writes that wait to be sent together, in their order.
+#[derive(Debug, Default)]
+pub struct Writes {
+    runs: Vec<Run>,
+    words: Vec<u32>,
+}
+
+impl Writes {
+    /// Words that wait at most. A bank has 100,000; two frames for it cost little.
+    const WORDS_MAX: usize = 64 << 10;
+    /// Runs that wait at most: their list fits a message many times.
+    const RUNS_MAX: usize = 16 << 10;
+
+    /// Adds words for consecutive registers.
+    pub fn push(&mut self, at: Address, words: &[u32]) {
+        // A run is at most a bank.
+        let run = Run { at, words: words.len() as u32 };
+        match self.runs.last_mut() {
+            Some(last) if last.at.wrapping_add(last.words * 4) == at => last.words += run.words,
+            _ => self.runs.push(run),
+        }
+        self.words.extend(words);
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether so much waits that it should be sent.
+    pub fn is_full(&self) -> bool {
+        self.words.len() > Self::WORDS_MAX || self.runs.len() > Self::RUNS_MAX
+    }
+
+    /// Takes all that waits: the runs, and their words as they travel.
+    pub fn take(&mut self) -> (Vec<Run>, Vec<u8>) {
+        let payload = to_bytes(&self.words);
+        self.words.clear();
+        (std::mem::take(&mut self.runs), payload)
+    }
+
+    /// Forgets all that waits.
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.words.clear();
+    }
+}
+
+/// A socket whose reads and writes end at a time, with [`io::ErrorKind::TimedOut`].
+#[derive(Debug)]
+pub struct Deadlined {
+    socket: UnixStream,
+    until: Instant,
+}
+
+impl Deadlined {
+    /// A socket whose time is over until [`Deadlined::allow`] is called.
+    pub fn new(socket: UnixStream) -> Self {
+        Self { socket, until: Instant::now() }
+    }
+
+    /// Lets reads and writes go on for `limit` from now.
+    pub fn allow(&mut self, limit: Duration) {
+        self.until = Instant::now() + limit;
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+/// A socket says that it would block when its time is over.
+fn timed_out<T>(result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    })
+}
+
+impl Read for Deadlined {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        timed_out(self.socket.read(bytes))
+    }
+}
+
+impl Write for Deadlined {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        timed_out(self.socket.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_to_neighbours_are_one_run_and_keep_their_order() {
+        let mut writes = Writes::default();
+        writes.push(0x100, &[1, 2]);
+        writes.push(0x108, &[3]);
+        writes.push(0x100, &[4]);
+        let (runs, payload) = writes.take();
+        assert_eq!(runs, [Run { at: 0x100, words: 3 }, Run { at: 0x100, words: 1 }]);
+        assert_eq!(to_words(&payload), [1, 2, 3, 4]);
+        assert!(writes.is_empty() && writes.take().0.is_empty());
+    }
+
+    #[test]
+    fn a_socket_that_says_nothing_is_late() {
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let mut socket = Deadlined::new(ours);
+        socket.allow(Duration::from_millis(5));
+        let error = socket.read(&mut [0]).expect_err("nothing was written");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_frame_longer_than_any_may_be_is_refused() {
+        let payload = vec![0; PAYLOAD_BYTES_MAX + 1];
+        assert!(send(&mut Vec::new(), &0_u8, &payload).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! The one table of what figures are run with. No figure has a number of its own: the papers' results
+//! stand beside the checks, what goes into a run stands here, with where it is from.
+
+use std::ops::RangeInclusive;
+
+/// Where a parameter's value is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The paper says it: where.
+    Paper(&'static str),
+    /// It follows from what the paper says: how.
+    Derived(&'static str),
+    /// It was chosen so that a figure comes out: which.
+    Fitted(&'static str),
+    /// The paper is silent: why this.
+    Assumption(&'static str),
+}
+
+impl Source {
+    /// In words.
+    pub fn text(self) -> String {
+        match self {
+            Self::Paper(place) => place.into(),
+            Self::Derived(how) => format!("derived: {how}"),
+            Self::Fitted(to) => format!("fitted: {to}"),
+            Self::Assumption(reason) => format!("assumption: {reason}"),
+        }
+    }
+}
+
+/// One parameter: a number, or several where a figure has one point for each.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its key.
+    pub key: &'static str,
+    /// What it is unless set.
+    pub default: &'static [f64],
+    /// In which unit.
+    pub unit: &'static str,
+    /// What is allowed.
+    pub range: RangeInclusive<f64>,
+    /// Where its value is from.
+    pub source: Source,
+    /// What it is.
+    pub what: &'static str,
+}
+
+impl Entry {
+    /// Whether its values belong to things by their order, so that there must be as many.
+    pub(super) fn is_by_name(&self) -> bool {
+        let by_name: [&Entry; 6] = [
+            &FIG8_CYCLES,
+            &FLEXPIPE_MEASURED,
+            &FLEXPIPE_DELAYS,
+            &FLEXPIPE_WIDTHS,
+            &FLEXPIPE_MHZ,
+            &FIG5_EPOCHS,
+        ];
+        by_name.iter().any(|entry| entry.key == self.key)
+    }
+}
+
+macro_rules! table {
+    ($($name:ident = $key:literal, $default:expr, $unit:literal, $range:expr, $source:ident($why:literal), $what:literal;)*) => {
+        $(pub(crate) static $name: Entry = Entry {
+            key: $key,
+            default: &$default,
+            unit: $unit,
+            range: $range,
+            source: Source::$source($why),
+            what: $what,
+        };)*
+
+        /// All of them.
+        pub static TABLE: &[&Entry] = &[$(&$name),*];
+    };
+}
+
+table! {
+    PACKET_BYTES = "packet_bytes", [1_500.0], "B", 64.0..=9_216.0,
+        Assumption("figures of bandwidths do not name a size; few large packets are cheap"),
+        "packets where a figure is about bandwidth";
+    WARM_UP_US = "warm_up_us", [200.0], "µs", 0.0..=1e6,
+        Assumption("many times a packet's way through the card"), "what is not counted at first";
+    TIME_US = "time_us", [3_000.0], "µs", 10.0..=1e7,
+        Assumption("thousands of packets"), "what is measured then";
+    DELAY_PERCENT = "nt.delay_percent", [100.0], "%", 0.0..=1e4,
+        Assumption("the catalogue's latencies, of which the paper prints none"),
+        "latencies of the catalogue's NTs";
+    DUMMY_CYCLES = "dummy_cycles", [10.0], "cycles", 0.0..=1e4,
+        Paper("SuperNIC, 5.3: dummy NTs spin for 10 or 50 cycles"),
+        "latency of dummy NTs where a figure is not about it";
+
+    REQUEST_GBPS = "request_gbps", [10.0], "Gbit/s", 0.1..=100.0,
+        Assumption("it fits, and latency alone does not depend on it"),
+        "what a DAG requests where a figure is not about it";
+    ENTRY_CYCLES = "entry_cycles", [1.0], "cycles", 1.0..=1e4,
+        Assumption("the least: the product's DAGs have one entry, the paper's DAG-a has none"),
+        "latency of the NT before DAG-a's fork";
+
+    FIG4_UNIT_CYCLES = "fig4.unit_cycles", [4_000.0], "cycles", 10.0..=1e6,
+        Assumption("many times the core and a pass, so that units can be counted"), "what an NT takes for a packet";
+    FIG4_PACKETS = "fig4.packets", [6.0], "packets", 1.0..=100.0,
+        Assumption("enough for each instance to have more than one"), "packets of each DAG that are there at once";
+
+    FIG5_NT_GBPS = "fig5.nt_gbps", [10.0], "Gbit/s", 1.0..=100.0,
+        Paper("SuperNIC, Fig. 5"), "what an NT serves";
+    FIG5_USER1_GBPS = "fig5.user1_gbps", [8.0], "Gbit/s", 1.0..=100.0,
+        Paper("SuperNIC, Fig. 5"), "what user 1 requests, for both chains together";
+    FIG5_USER2_GBPS = "fig5.user2_gbps", [14.0], "Gbit/s", 1.0..=100.0,
+        Paper("SuperNIC, Fig. 5"), "what user 2 requests";
+    FIG5_TOO_MUCH_GBPS = "fig5.too_much_gbps", [17.0], "Gbit/s", 1.0..=100.0,
+        Derived("three chains of 10 Gbit/s have 20 for NT2 and NT4; with user 1's 8 that leaves 12 to 16"),
+        "a request of user 2 that must be refused";
+    FIG5_LOADS_GBPS = "fig5.loads_gbps", [6.0, 14.0, 10.0], "Gbit/s", 0.1..=100.0,
+        Assumption("below, at and between what is requested; the timeline has no scale"),
+        "what user 2 sends, one after the other";
+    FIG5_EPOCHS = "fig5.epochs", [5.0, 10.0, 5.0], "epochs", 1.0..=1e3,
+        Assumption("long enough for rates to settle"), "for how long it sends each";
+
+    FIG7_CREDITS = "fig7.credits", [1.0, 2.0, 4.0, 8.0], "credits", 1.0..=127.0,
+        Paper("SuperNIC, Fig. 7"), "initial credits";
+    FIG7_BYTES = "fig7.bytes", [64.0, 128.0, 256.0, 512.0, 1_024.0], "B", 64.0..=9_216.0,
+        Paper("SuperNIC, Fig. 7"), "packet sizes";
+    FIG7_FULL_GBPS = "fig7.full_gbps", [100.0], "Gbit/s", 1.0..=400.0,
+        Paper("SuperNIC, 5.1: enough for a 100 Gbps network"), "what counts as full bandwidth";
+
+    FIG8_CYCLES = "fig8.cycles", [16.0, 32.0, 16.0, 32.0, 16.0, 32.0, 16.0], "cycles", 0.0..=1e4,
+        Fitted("SuperNIC, Fig. 8: the single chain's totals leave NTs of 16 and 32 cycles in turn"),
+        "latencies of the seven dummy NTs";
+
+    FIG9_NT_GBPS = "fig9.nt_gbps", [64.0], "Gbit/s", 1.0..=400.0,
+        Paper("SuperNIC, 5.3"), "what an NT serves";
+    FIG9_CYCLES = "fig9.cycles", [50.0], "cycles", 0.0..=1e4,
+        Paper("SuperNIC, 5.3: 10 or 50"), "latency of an NT";
+    FIG9_SHARE_PERCENT = "fig9.dag_a_percent", [50.0], "%", 1.0..=99.0,
+        Assumption("two DAGs that both send all they can share the wire alike"),
+        "DAG-a's part of what is sent";
+
+    FIG10_REQUEST_GBPS = "fig10.request_gbps", [10.0], "Gbit/s", 0.1..=100.0,
+        Derived("AES has 15 left beside DAG-D's 15"), "what DAG-A, B and C request";
+
+    FIG11_CYCLES = "fig11.cycles", [50.0, 10.0], "cycles", 0.0..=1e4,
+        Paper("SuperNIC, 5.3"), "latencies of the dummy NTs";
+
+    FIG12_LOAD_GBPS = "fig12.load_gbps", [1.0], "Gbit/s", 0.01..=100.0,
+        Assumption("latency without queues: the paper names no load"), "what is sent";
+    FIG12_REQUEST_GBPS = "fig12.request_gbps", [25.0], "Gbit/s", 0.1..=100.0,
+        Assumption("far from every token bucket"), "what is requested";
+    PHY_MAC_NS = "phy_mac_ns", [1_104.0], "ns", 0.0..=1e6,
+        Fitted("SuperNIC, 5.1: what 1.3 µs from port to port leave beside the core's 196 ns"),
+        "PHY and MAC, both ways";
+    ASIC_HZ = "asic.clock_hz", [2e9], "Hz", 1e6..=2e10,
+        Paper("SuperNIC, 5: sNIC's parts at 2 GHz"), "clock of the projected ASIC";
+
+    FIG14_BACKGROUND_GBPS = "fig14.background_gbps", [15.0], "Gbit/s", 0.1..=100.0,
+        Paper("SuperNIC, 5.3"), "what DAG-D requests and sends";
+    FIG14_REQUEST_GBPS = "fig14.request_gbps", [1.0], "Gbit/s", 0.1..=100.0,
+        Assumption("next to nothing: the foreground gets what nobody else uses"),
+        "what the foreground requests";
+    FIG14_EPOCH_MS = "fig14.epoch_ms", [1.0], "ms", 1.0..=1e4,
+        Assumption("rates settle in a few epochs, each packet of which is simulated"), "the fairness epoch";
+    FIG14_SETTLE_MS = "fig14.settle_ms", [15.0], "ms", 0.0..=1e4,
+        Assumption("a monitor period of 10 ms, and some epochs"), "what is not counted after each change of the load";
+    FIG14_LOADS_GBPS = "fig14.loads_gbps", [5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0], "Gbit/s", 0.1..=100.0,
+        Paper("SuperNIC, 5.3: up to 60"), "what the foreground sends";
+
+    FIG15_NT_GBPS = "fig15.nt_gbps", [10.0], "Gbit/s", 1.0..=100.0,
+        Paper("SuperNIC, 5.3: 3x is three regions"), "what an instance serves";
+    FIG15_REQUEST_GBPS = "fig15.request_gbps", [20.0], "Gbit/s", 1.0..=100.0,
+        Paper("SuperNIC, 5.3: two instances are launched ahead"), "what is requested";
+    FIG15_LOADS_GBPS = "fig15.loads_gbps", [10.0, 20.0, 30.0, 15.0, 30.0], "Gbit/s", 0.1..=100.0,
+        Paper("SuperNIC, 5.3"), "what is sent, one after the other";
+    FIG15_MILLIS = "fig15.millis", [20.0, 10.0, 40.0, 20.0, 30.0], "ms", 1.0..=1e4,
+        Paper("SuperNIC, 5.3, and the end of the plot"), "for how long it is sent";
+
+    FIG16_REGIONS = "fig16.regions", [3.0], "regions", 2.0..=32.0,
+        Derived("the fewest that equal numbers of regions leave one of, as the static scheme does"),
+        "regions that the two users share";
+    FIG16_NT_MBPS = "fig16.nt_mbps", [100.0], "Mbit/s", 1.0..=1e5,
+        Assumption("a hundredth of Fig. 15's bandwidth: a hundred seconds of packets can be simulated"),
+        "what an NT serves";
+    FIG16_REQUEST_PERCENT = "fig16.request_percent", [100.0], "% of an NT", 1.0..=100.0,
+        Assumption("the same for both (5.3): a region each, as many as the static scheme gives"),
+        "what each user requests";
+    FIG16_LOAD1_PERCENT = "fig16.load1_percent", [155.0], "% of an NT", 1.0..=1e3,
+        Assumption("a little over half of the regions, so that it is fairness that limits it"),
+        "what user 1 sends at first";
+    FIG16_LOAD2_PERCENT = "fig16.load2_percent", [160.0], "% of an NT", 1.0..=1e3,
+        Assumption("over half of the regions"), "what user 2 sends";
+    FIG16_RISE = "fig16.rise", [2.0], "times", 1.0..=100.0,
+        Assumption("the paper says that the load increases"), "what user 1 sends later, of that at first";
+    FIG16_SECONDS = "fig16.seconds", [100.0], "s", 2.0..=1e4,
+        Paper("SuperNIC, 5.3: 100 s, half of them before the rise"), "how long it runs";
+    FIG16_RANGE_SECONDS = "fig16.range_seconds", [4.0], "s", 2.0..=1e4,
+        Assumption("long enough for epochs and a reconfiguration in each half"),
+        "how long it runs with other loads, requests and rises";
+    FIG16_SETTLE_S = "fig16.settle_s", [1.0], "s", 0.0..=100.0,
+        Assumption("epochs and a reconfiguration; the plot is by second"),
+        "what is not counted at first and after the rise";
+
+    FIG17_IDLE_PERCENT = "fig17.idle_percent", [2.0], "% of an NT", 1.0..=1e3,
+        Assumption("next to nothing"), "what user 1 sends where the gain is largest";
+    FIG17_MOST_PERCENT = "fig17.most_percent", [350.0], "% of an NT", 1.0..=1e3,
+        Assumption("more than three regions serve"), "what user 2 sends there";
+
+    FIG18_SIZES = "fig18.sizes", [1.0, 2.0], "times the largest NT", 0.1..=100.0,
+        Paper("SuperNIC, 5.3"), "region sizes";
+
+    TABLE1_MODEST_GBPS = "table1.modest_gbps", [8.0], "Gbit/s", 0.1..=100.0,
+        Assumption("far from what the NTs serve"), "what a modest tenant requests and sends";
+    TABLE1_GREEDY_TIMES = "table1.greedy_times", [10.0], "times", 1.0..=100.0,
+        Assumption("as for isolation"), "what a greedy tenant sends, of what it requests";
+    TABLE1_FORK_GBPS = "table1.fork_gbps", [5.0], "Gbit/s", 0.1..=10.0,
+        Assumption("half of what the DAG requests"), "what a DAG with a fork is sent";
+
+    FLEXPIPE_BYTES = "flexpipe.bytes", [64.0, 128.0, 256.0, 512.0, 1_024.0, 1_500.0], "B", 64.0..=9_216.0,
+        Paper("FlexPipe, IV"), "sizes that packets are drawn from";
+    FLEXPIPE_PACKETS = "flexpipe.packets", [11_000.0], "packets", 1e3..=1e8,
+        Paper("FlexPipe, IV"), "packets sent";
+    FLEXPIPE_MEASURED = "flexpipe.measured", [500.0, 10_500.0], "packets", 0.0..=1e8,
+        Paper("FlexPipe, IV"), "first and last packet that counts";
+    FLEXPIPE_SEED = "flexpipe.seed", [1.0], "", 0.0..=1e9,
+        Assumption("numbers move by less than a percent with it"), "what draws sizes and flows";
+    FLEXPIPE_RATES_GBPS = "flexpipe.rates_gbps", [64.0, 80.0, 96.0, 112.0, 128.0], "Gbit/s", 1.0..=400.0,
+        Paper("FlexPipe, Fig. 3"), "rates of Fig. 3";
+    FLEXPIPE_LATENCY_GBPS = "flexpipe.latency_gbps", [90.0], "Gbit/s", 1.0..=400.0,
+        Paper("FlexPipe, Fig. 4"), "rate of Fig. 4";
+    FLEXPIPE_LOADS_PERCENT = "flexpipe.loads_percent", [40.0, 50.0, 60.0, 70.0], "%", 1.0..=100.0,
+        Paper("FlexPipe, Fig. 5"), "loads of Fig. 5";
+    FLEXPIPE_AGAIN_PERCENT = "flexpipe.again_percent", [80.0], "%", 0.0..=100.0,
+        Paper("FlexPipe, Fig. 5: a large proportion"), "share that goes round again where the designs are compared";
+    FLEXPIPE_FIFO_BYTES = "flexpipe.fifo_bytes", [16_384.0], "B", 9_216.0..=1e9,
+        Paper("FlexPipe, III: FIFO queues of 16 kB"), "what each queue of a pipeline holds";
+    FLEXPIPE_HOP_CYCLES = "flexpipe.hop_cycles", [2.0], "cycles", 0.0..=1e4,
+        Assumption("a register in the splitter, one in the arbiter"), "from one offload to the next";
+    FLEXPIPE_DELAYS = "flexpipe.delays", [0.0, 21.0, 25.0, 0.0, 0.0, 0.0], "cycles", 0.0..=1e6,
+        Fitted("FlexPipe, Table II: what its results leave of Eq. 1"),
+        "delays of CRC, firewall, SHA-3, AES, JPEG decoder, RSS";
+    FLEXPIPE_WIDTHS = "flexpipe.widths", [64.0, 8.0, 64.0, 128.0, 32.0, 256.0], "bit", 1.0..=512.0,
+        Paper("FlexPipe, Table II"), "input widths, in that order";
+    FLEXPIPE_MHZ = "flexpipe.mhz", [250.0, 150.0, 150.0, 250.0, 100.0, 200.0], "MHz", 1.0..=1e4,
+        Paper("FlexPipe, Table II"), "clocks, in that order";
+    PANIC_UNIT_CREDITS = "panic.unit_credits", [3.0], "packets", 1.0..=1e6,
+        Fitted("FlexPipe, Fig. 4: the ratios to PANIC and the 6.6 µs between longest and shortest latency"),
+        "what a unit buffers";
+    PANIC_QUEUE_PERCENT = "panic.queue_clock_percent", [50.0], "%", 1.0..=100.0,
+        Fitted("FlexPipe, II: priority queues at a lower clock; half of it gives the 94 Gbit/s of Fig. 3"),
+        "clock of the priority queues, of the data path's";
+    PANIC_DESCRIPTOR_BEATS = "panic.descriptor_beats", [1.0], "beats", 0.0..=64.0,
+        Paper("FlexPipe, II: descriptors go ahead of packets on the data path"),
+        "what a packet's descriptor takes";
+
+    BLUEFIELD2_LOADS_PERCENT = "bluefield2.loads_percent", [25.0, 50.0, 75.0, 100.0], "%", 1.0..=100.0,
+        Paper("BlueField-2 study, 4"), "what is sent, of line rate";
+    BLUEFIELD2_JUMBO_BYTES = "bluefield2.jumbo_bytes", [9_216.0], "B", 64.0..=9_216.0,
+        Paper("BlueField-2 study, 4"), "jumbo frames";
+    BLUEFIELD2_SMALL_BYTES = "bluefield2.small_bytes", [64.0], "B", 64.0..=9_216.0,
+        Paper("BlueField-2 study, 4"), "small packets";
+    BLUEFIELD2_KERNEL_MBPS = "bluefield2.kernel_mbps", [336.0], "Mbit/s", 1.0..=1e5,
+        Paper("BlueField-2 study, 6: 0.042 GB/s without offload"),
+        "what the card's own kernel handles";
+}

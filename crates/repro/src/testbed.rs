@@ -1,0 +1,261 @@
+//! The product on a test bed: controller, driver session and simulated card in one thread, under
+//! virtual time. Nothing here fails and the store is always durable: what is regenerated is the
+//! papers' figures; faults have a simulation of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use snic_bitstream::build_test;
+use snic_card_sim::{Measurements, Options, SimCard, SourceId, TrafficSource};
+use snic_controller::{
+    CallId, Caller, CardCommand, CardReport, Command, Controller, DagView, Effect, Event, Outbox,
+    Request, Settings,
+};
+use snic_domain::{
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, DagId, DagName,
+    DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionKind, Tenant, TenantId, Timestamp,
+    Traffic,
+};
+use snic_ports::driver::{Deadlines, Session};
+
+/// How often the session is stepped while something is under way.
+const STEP: Duration = Duration::from_micros(20);
+/// How long a DAG may take until it serves: every region loaded again, and more.
+const READY_MAX: Duration = Duration::from_secs(1);
+
+/// An ordered list of NTs that a bitstream exists for.
+pub type Chain<'a> = &'a [&'a str];
+
+/// What the bench holds before anything is submitted.
+#[derive(Debug, Clone)]
+pub struct Setup<'a> {
+    /// The card.
+    pub card: CardProfile,
+    /// Choices for its data plane.
+    pub options: Options,
+    /// The NT types.
+    pub nts: Vec<NtType>,
+    /// For which chains bitstreams exist.
+    pub chains: Vec<Chain<'a>>,
+}
+
+/// An NT type of the provider: its name, its latency and what it serves.
+pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
+    Ok(NtType {
+        id: NtTypeId::new(id)?,
+        shareable: true,
+        bandwidth_max,
+        latency: Cycles::new(latency),
+        area: Area { lut: 1_000, ramb36: 0, dsp: 0 },
+        memory: ByteSize::ZERO,
+        state: ByteSize::ZERO,
+        traffic: Traffic::Payload,
+        description: "An NT of an experiment".into(),
+    })
+}
+
+/// The bench.
+#[derive(Debug)]
+pub struct Testbed {
+    /// The control plane.
+    pub controller: Controller,
+    /// The card.
+    pub card: SimCard,
+    session: Session,
+    outbox: Outbox<Effect>,
+    now: Timestamp,
+    images: BTreeMap<Digest, Arc<[u8]>>,
+    replies: BTreeMap<CallId, Result<snic_controller::Reply, snic_controller::ControlError>>,
+    calls: u64,
+}
+
+fn card_id() -> Result<CardId> {
+    Ok(CardId::new("card0")?)
+}
+
+impl Testbed {
+    /// A bench with an empty card, one tenant called `lab` and the NTs and bitstreams of `setup`.
+    pub fn new(setup: &Setup<'_>) -> Result<Self> {
+        let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
+        let now = Timestamp::from_nanos(1_000_000);
+        let controller = Controller::recover(Settings::default(), [], 7, Timestamp::ZERO)?;
+        let (images, replies) = (BTreeMap::new(), BTreeMap::new());
+        let session = Session::new(Deadlines::default());
+        let outbox = Outbox::new();
+        let mut testbed =
+            Self { controller, card, session, outbox, now, images, replies, calls: 0 };
+        let profile = Box::new(setup.card.clone());
+        testbed.handle(Event::CardAppeared { card: card_id()?, profile })?;
+        testbed.tenant("lab", 1)?;
+        for nt in &setup.nts {
+            testbed.ask(Command::CreateNtType(nt.clone()))?;
+        }
+        for chain in &setup.chains {
+            let bitstream = testbed.build(setup, chain)?;
+            testbed.ask(Command::CreateBitstream(bitstream))?;
+        }
+        Ok(testbed)
+    }
+
+    fn build(&mut self, setup: &Setup<'_>, chain: Chain<'_>) -> Result<Bitstream> {
+        let find = |name: &&str| setup.nts.iter().find(|nt| nt.id.as_str() == *name);
+        let nts: Option<Vec<&NtType>> = chain.iter().map(find).collect();
+        let nts = nts.with_context(|| format!("an NT of {chain:?} is not among the NTs"))?;
+        let regions = setup.card.regions.iter().map(|region| region.bitstream_max);
+        let size = regions.max().context("the card has regions")?;
+        let bytes = build_test(&setup.card, &nts, size)?;
+        let digest = Digest::of(&bytes);
+        self.images.insert(digest, Arc::from(bytes));
+        Ok(Bitstream {
+            id: BitstreamId::new(&chain.join("-"))?,
+            digest,
+            size,
+            nts: nts.iter().map(|nt| nt.id.clone()).collect(),
+            region_kind: RegionKind::KnownNt,
+            card_model: setup.card.model.clone(),
+            shareable: true,
+            signed_by: None,
+        })
+    }
+
+    /// Another tenant, without a quota that would be met.
+    pub fn tenant(&mut self, id: &str, weight: u32) -> Result<()> {
+        let quota = Quota { bandwidth_max: Bandwidth::from_gbps(4_000), ..Quota::default() };
+        self.ask(Command::CreateTenant(Tenant { id: TenantId::new(id)?, weight, quota }))
+    }
+
+    /// Asks the controller for a change, as an operator.
+    pub fn ask(&mut self, command: Command) -> Result<()> {
+        self.calls += 1;
+        let call = CallId(self.calls);
+        let caller = Caller::Operator("repro".into());
+        let request = Box::new(Request { caller, request_id: None, command });
+        self.handle(Event::Request { call, request })?;
+        match self.replies.remove(&call) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => bail!("the controller refuses: {error}"),
+            None => bail!("the controller does not answer"),
+        }
+    }
+
+    /// Submits a chain of NTs as tenant `lab` and waits until the card serves it.
+    pub fn chain(&mut self, id: &str, nts: &[&str], bandwidth: Bandwidth) -> Result<DagView> {
+        let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
+        self.dag("lab", id, DagSpec::chain(&nts, bandwidth))
+    }
+
+    /// Submits a DAG and waits until the card serves it.
+    pub fn dag(&mut self, tenant: &str, id: &str, spec: DagSpec) -> Result<DagView> {
+        let name = DagName { tenant: TenantId::new(tenant)?, dag: DagId::new(id)? };
+        self.ask(Command::CreateDag { name: name.clone(), spec, validate_only: false })?;
+        let end = self.now + READY_MAX;
+        while self.now < end {
+            let dag = self.controller.dag_view(&name).context("it was created")?;
+            if dag.state == DagState::Ready {
+                return Ok(dag);
+            }
+            ensure!(dag.state != DagState::Failed, "{name} finds no place: {:?}", dag.conditions);
+            self.pass(STEP)?;
+        }
+        bail!("{name} does not serve after {READY_MAX:?}")
+    }
+
+    fn handle(&mut self, event: Event) -> Result<()> {
+        let tx = self.controller.handle(event, self.now);
+        if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
+            self.outbox.durable(batch.number);
+        }
+        while let Some(effect) = self.outbox.pop_ready() {
+            match effect {
+                Effect::Emit(_) | Effect::DropBlob(_) => {}
+                Effect::Reply { call, result } => {
+                    self.replies.insert(call, result);
+                }
+                Effect::Card { command, .. } => {
+                    let bytes = match &command {
+                        CardCommand::Load { digest, .. } => self.images.get(digest).cloned(),
+                        _ => None,
+                    };
+                    self.session.submit(command, bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a moment pass: the card runs, the session goes on, the controller hears of it.
+    pub fn pass(&mut self, time: Duration) -> Result<()> {
+        self.now = self.now + time;
+        for report in self.session.step(&mut self.card, self.now) {
+            if let CardReport::Lost { reason } = &report {
+                bail!("the simulated card is lost: {reason}");
+            }
+            self.handle(Event::Card { card: card_id()?, report })?;
+        }
+        if self.controller.next_wake_up().is_some_and(|at| at <= self.now) {
+            self.handle(Event::Tick)?;
+        }
+        Ok(())
+    }
+
+    /// The card's counters are read and given to the controller, as the daemon does it at
+    /// intervals.
+    pub fn sample(&mut self) -> Result<()> {
+        self.handle(Event::Sample)
+    }
+
+    /// Lets time pass in steps with the loop at work, as the daemon has it: counters are read when
+    /// that is due.
+    pub fn live(&mut self, time: Duration, step: Duration) -> Result<()> {
+        let end = self.now + time;
+        while self.now < end {
+            self.pass(step.min(end.since(self.now)))?;
+            if self.controller.next_sample() <= self.now {
+                self.sample()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Other policies, from the next edge of an epoch on.
+    pub fn policies(&mut self, settings: Settings) -> Result<()> {
+        self.handle(Event::Settings(Box::new(settings)))
+    }
+
+    /// What time it is.
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Sends traffic at the card from now on.
+    pub fn send(&mut self, source: TrafficSource) -> Result<SourceId> {
+        Ok(self.card.attach(source)?)
+    }
+
+    /// Runs for `warm_up` and then for `time`; gives what was measured in the latter.
+    pub fn measure(&mut self, warm_up: Duration, time: Duration) -> Result<Measurements> {
+        self.pass(warm_up)?;
+        self.card.take_measurements();
+        self.pass(time)?;
+        let measured = self.card.take_measurements();
+        ensure!(measured.errors() == 0, "packets met faults: {measured:?}");
+        self.card.check().map_err(anyhow::Error::msg)?;
+        Ok(measured)
+    }
+
+    /// The latency of a DAG whose packets meet no others, in cycles.
+    pub fn latency_alone(&mut self, dag: &DagView) -> Result<u64> {
+        let row = dag.uid.row();
+        let slow = Bandwidth::from_mbps(100);
+        let source =
+            TrafficSource::of_dag(dag.uid, slow, snic_card_sim::Sizes::Fixed(64)).at_most(3);
+        self.send(source)?;
+        let micros = Duration::from_micros;
+        let measured = self.measure(micros(0), micros(100))?;
+        let latency = measured.dag(row).context("packets went through")?.latency;
+        ensure!(latency.count == 3 && latency.min == latency.max, "packets met others");
+        Ok(latency.min)
+    }
+}

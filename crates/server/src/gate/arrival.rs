@@ -1,0 +1,156 @@
+//! A request's message must arrive in time.
+//!
+//! Whoever sends only the headers of a call, or its message byte by byte, holds a place without using it,
+//! up to the call's deadline. So the message has a deadline of its own: a fixed time, and more for what has
+//! arrived already, so that a long upload is not cut off while it makes progress.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use snic_api::error::Failure;
+use snic_api::v1::ErrorReason;
+use tokio::time::{Instant, Sleep};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+
+use crate::settings::Limits;
+
+/// A body with a deadline.
+struct Arriving {
+    body: Body,
+    begun: Instant,
+    received: u64,
+    grace: Duration,
+    bytes_per_second_min: u64,
+    late: Pin<Box<Sleep>>,
+}
+
+/// The body; reading it fails where it does not arrive in time.
+pub(super) fn in_time(body: Body, limits: &Limits) -> Body {
+    if body.is_end_stream() {
+        return body;
+    }
+    let begun = Instant::now();
+    Body::new(Arriving {
+        body,
+        begun,
+        received: 0,
+        grace: limits.message_arrival,
+        bytes_per_second_min: limits.message_bytes_per_second_min.max(1),
+        late: Box::pin(tokio::time::sleep_until(begun + limits.message_arrival)),
+    })
+}
+
+impl Arriving {
+    fn allowed(&self) -> Duration {
+        let micros = u128::from(self.received) * 1_000_000 / u128::from(self.bytes_per_second_min);
+        self.grace + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    fn too_late(&self) -> Status {
+        let text = format!(
+            "the request's message did not arrive in time: {} bytes in {:.0?} (allowed: {:.0?}, and \
+             1 s more for each {} bytes)",
+            self.received,
+            self.begun.elapsed(),
+            self.grace,
+            self.bytes_per_second_min,
+        );
+        Failure::new(ErrorReason::DeadlineExceeded, text).into()
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            if let Some(Ok(frame)) = &frame {
+                self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
+                let until = self.begun + self.allowed();
+                self.late.as_mut().reset(until);
+            }
+            return Poll::Ready(frame);
+        }
+        ready!(self.late.as_mut().poll(cx));
+        Poll::Ready(Some(Err(self.too_late())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt as _, StreamBody};
+    use snic_api::error::reason_of;
+    use tokio_stream::StreamExt as _;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+
+    const LIMITS: (Duration, u64) = (Duration::from_secs(5), 1_000);
+
+    /// The result of reading a body of chunks of this size at these intervals, and when it came.
+    async fn read(
+        bytes: usize,
+        interval: Duration,
+        chunks: usize,
+    ) -> (Result<usize, Status>, Duration) {
+        let (sender, chunks_received) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            for _ in 0..chunks {
+                tokio::time::sleep(interval).await;
+                if sender.send(Bytes::from(vec![0; bytes])).await.is_err() {
+                    return;
+                }
+            }
+            if chunks == 0 {
+                sender.closed().await;
+            }
+        });
+        let frames =
+            ReceiverStream::new(chunks_received).map(|data| Ok::<_, Status>(Frame::data(data)));
+        let limits = Limits {
+            message_arrival: LIMITS.0,
+            message_bytes_per_second_min: LIMITS.1,
+            ..Limits::default()
+        };
+        let begun = Instant::now();
+        let body = in_time(Body::new(StreamBody::new(frames)), &limits);
+        let read = body.collect().await.map(|all| all.to_bytes().len());
+        (read, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_never_comes_ends_after_its_time() {
+        let (read, after) = read(0, Duration::ZERO, 0).await;
+        let status = read.expect_err("nothing came");
+        assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{status:?}");
+        assert!(after.abs_diff(LIMITS.0) < Duration::from_millis(10), "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_fast_enough_may_take_long_and_what_trickles_may_not() {
+        // 2,000 bytes a second for a minute.
+        let (fast, _) = read(2_000, Duration::from_secs(1), 60).await;
+        assert_eq!(fast.expect("fast enough"), 120_000);
+        // 100 bytes a second: after five seconds half a second more.
+        let (slow, after) = read(100, Duration::from_secs(1), 60).await;
+        let status = slow.expect_err("too slow");
+        assert!(status.message().contains("1 s more for each 1000 bytes"), "{}", status.message());
+        assert!(after < Duration::from_secs(6), "{after:?}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Whose share is used: priority levels, and the flows that share one.
+//!
+//! See `snic_admission`. The levels, from the first to the last that must not fail:
+//!
+//! | level | callers |
+//! |---|---|
+//! | health | heartbeats and health checks of orchestrators and operators |
+//! | operators | operators |
+//! | orchestrators | programs that start virtual machines |
+//! | tenants | tenants; each is a flow |
+//! | unidentified | connections without an identity; each address is a flow |
+//! | arriving | connections before their identity is known; each address is a flow |
+//! | watches | what the server reads to keep watches up to date |
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use snic_admission::{OverShare, Room};
+use snic_api::error::Failure;
+use snic_api::v1::ErrorReason;
+use snic_controller::{Caller, Command};
+use snic_domain::TenantId;
+
+use crate::error::RETRY_SOON;
+
+/// Number of levels.
+const LEVELS: usize = 7;
+
+/// A priority level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Health,
+    Operators,
+    Orchestrators,
+    Tenants,
+    Unidentified,
+    Arriving,
+    Watches,
+}
+
+/// Weights of the levels for the controller's time, in the order of [`Level`].
+pub(crate) const TIME_WEIGHTS: [u32; LEVELS] = [4, 4, 4, 6, 1, 1, 2];
+
+/// Guaranteed places of each level, in percent of all; the rest is shared.
+type Guarantees = [usize; LEVELS];
+
+/// Who shares a level with others of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Flow {
+    /// The server itself.
+    Server,
+    Operator(String),
+    Orchestrator(String),
+    Tenant(TenantId),
+    /// An address; of IPv6 the network of a host, because a host has as many addresses as it likes.
+    Address(IpAddr),
+    /// A user of this host.
+    User(u32),
+}
+
+impl From<&Caller> for Flow {
+    fn from(caller: &Caller) -> Self {
+        match caller {
+            Caller::Operator(name) => Self::Operator(name.clone()),
+            Caller::Orchestrator(name) => Self::Orchestrator(name.clone()),
+            Caller::Tenant(id) => Self::Tenant(id.clone()),
+        }
+    }
+}
+
+impl From<IpAddr> for Flow {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+            address => Self::Address(address),
+        }
+    }
+}
+
+impl Level {
+    /// The level of a caller's connections, and of its calls but health checks.
+    pub fn of(caller: &Caller) -> Self {
+        match caller {
+            Caller::Operator(_) => Self::Operators,
+            Caller::Orchestrator(_) => Self::Orchestrators,
+            Caller::Tenant(_) => Self::Tenants,
+        }
+    }
+
+    /// The level of a heartbeat or health check.
+    pub fn of_health(caller: &Caller) -> Self {
+        match caller {
+            Caller::Operator(_) | Caller::Orchestrator(_) => Self::Health,
+            Caller::Tenant(_) => Self::Tenants,
+        }
+    }
+
+    /// The level of a command.
+    pub fn of_command(caller: &Caller, command: &Command) -> Self {
+        match command {
+            Command::Heartbeat { .. } => Self::of_health(caller),
+            _ => Self::of(caller),
+        }
+    }
+}
+
+/// Places of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    room: Arc<Mutex<Room<Flow>>>,
+    what: &'static str,
+}
+
+/// A held place; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Places,
+    level: Level,
+    /// `None` once it was given back.
+    flow: Option<Flow>,
+}
+
+impl Places {
+    /// Places for short calls.
+    pub fn calls(total: usize) -> Self {
+        let guaranteed = [5, 15, 10, 30, 5, 0, 0];
+        Self::new("calls", total, (guaranteed, usize::MAX))
+    }
+
+    /// Places for watches and waits.
+    pub fn streams(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 15, 10, 30, 0, 0, 0];
+        Self::new("watches and waits", total, (guaranteed, per_caller))
+    }
+
+    /// Places for uploads.
+    pub fn uploads(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 25, 0, 25, 0, 0, 0];
+        Self::new("uploads", total, (guaranteed, per_caller))
+    }
+
+    /// Places for connections.
+    pub fn connections(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 15, 15, 25, 5, 10, 0];
+        Self::new("connections", total, (guaranteed, per_caller))
+    }
+
+    fn new(what: &'static str, total: usize, (guaranteed, flow_max): (Guarantees, usize)) -> Self {
+        let guaranteed = guaranteed.map(|percent| total * percent / 100);
+        let shared = total - guaranteed.iter().sum::<usize>();
+        let levels = guaranteed.map(|guaranteed| snic_admission::Level { guaranteed, flow_max });
+        Self { room: Arc::new(Mutex::new(Room::new(shared, levels))), what }
+    }
+
+    /// Takes a place.
+    ///
+    /// # Errors
+    /// The flow has its share.
+    pub fn enter(&self, level: Level, flow: Flow) -> Result<Place, Failure> {
+        let entered = self.room.lock().enter(level as usize, &flow);
+        entered.map_err(|over| over_share(self.what, over))?;
+        Ok(Place { places: self.clone(), level, flow: Some(flow) })
+    }
+}
+
+impl Place {
+    /// The same place, held by another flow.
+    ///
+    /// # Errors
+    /// That flow has its share. The place is given back then.
+    pub fn change(mut self, level: Level, flow: Flow) -> Result<Self, Failure> {
+        let Some(from) = self.flow.take() else { return Ok(self) };
+        let mut room = self.places.room.lock();
+        let changed = room.change((self.level as usize, &from), (level as usize, &flow));
+        drop(room);
+        changed.map_err(|over| over_share(self.places.what, over))?;
+        (self.level, self.flow) = (level, Some(flow));
+        Ok(self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(flow) = self.flow.take() {
+            self.places.room.lock().leave(self.level as usize, &flow);
+        }
+    }
+}
+
+fn over_share(what: &str, OverShare { held, .. }: OverShare) -> Failure {
+    let text = match held {
+        0 => format!("no room for more {what} at the moment; try again later"),
+        _ => format!(
+            "too many {what} of this caller: {held} at once is its share at the moment; end some, \
+             or try again later"
+        ),
+    };
+    overloaded(text, held)
+}
+
+/// The caller has its share.
+pub(crate) fn overloaded(text: impl Into<String>, limit: usize) -> Failure {
+    Failure::new(ErrorReason::Overloaded, text.into())
+        .retry_after(RETRY_SOON)
+        .metadata("limit", limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Flow {
+        text.parse::<IpAddr>().expect("an address").into()
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_flow() {
+        assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::9"));
+        assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));
+        assert_eq!(address("::ffff:192.0.2.1"), address("192.0.2.1"));
+        assert_ne!(address("192.0.2.2"), address("192.0.2.1"));
+    }
+
+    #[test]
+    fn strangers_leave_room_for_those_with_an_identity() {
+        let places = Places::connections(1_024, 128);
+        let mut held = Vec::new();
+        for host in 0..=255u8 {
+            for _ in 0..64 {
+                held.extend(places.enter(Level::Arriving, address(&format!("192.0.2.{host}"))));
+            }
+        }
+        let operator = || Flow::Operator("root".into());
+        for _ in 0..64 {
+            held.push(places.enter(Level::Operators, operator()).expect("guaranteed"));
+        }
+        assert!(held.len() < 600, "{}", held.len());
+    }
+
+    #[test]
+    fn a_place_that_changes_hands_is_given_back_once() {
+        let places = Places::connections(1, 9);
+        let place = places.enter(Level::Arriving, address("192.0.2.1")).expect("free");
+        assert!(places.enter(Level::Operators, Flow::User(0)).is_err());
+        let place = place.change(Level::Operators, Flow::User(0)).expect("the same place");
+        assert!(places.enter(Level::Arriving, address("192.0.2.1")).is_err());
+        drop(place);
+        let again = places.enter(Level::Arriving, address("192.0.2.1")).expect("free");
+        drop(again);
+    }
+}

@@ -1,0 +1,228 @@
+//! One caller takes all that it can get, in each way that there is; the others must not notice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use snic_api::error::reason_of;
+use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
+use snic_api::v1::{self, ErrorReason};
+use snic_server::Limits;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use crate::raw::{call, endless};
+use crate::rig::{Client, Rig, chain, header, image, in_time};
+
+async fn get_tenant(client: &mut Client, id: &str) -> Result<v1::Tenant, Status> {
+    let request = v1::GetTenantRequest { name: format!("tenants/{id}") };
+    client.tenants.get_tenant(request).await.map(tonic::Response::into_inner)
+}
+
+/// Connections that never say a word, or stop after TLS, do not keep out who has an identity.
+#[tokio::test]
+async fn idle_connections_without_an_identity_leave_room() {
+    let limits = Limits { connections_max: 100, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let mut kept = Vec::new();
+    for _ in 0..200 {
+        kept.push(TcpStream::connect(("127.0.0.1", rig.port)).await.expect("it listens"));
+    }
+    let mut closed = 0;
+    in_time(async {
+        while closed <= 100 {
+            closed = 0;
+            for io in &mut kept {
+                let mut byte = [0];
+                let end = tokio::time::timeout(Duration::from_millis(1), io.read(&mut byte)).await;
+                closed += usize::from(end.is_ok());
+            }
+        }
+    })
+    .await;
+    // These have a place of their own as soon as they are known.
+    let mut anonymous = Vec::new();
+    for _ in 0..20 {
+        anonymous.extend(rig.try_connect(None).await);
+    }
+    for name in ["one", "two", "three", "four"] {
+        let mut operator = in_time(rig.client(&format!("operator/{name}"))).await;
+        in_time(operator.create_tenant(name)).await.expect("room");
+    }
+    rig.stop().await;
+}
+
+/// Calls whose message never comes hold places only for a short time, and only their caller's.
+#[tokio::test]
+async fn headers_without_a_message_block_nobody() {
+    let limits = Limits {
+        calls_max: 100,
+        calls_per_connection_max: 200,
+        message_arrival: Duration::from_millis(1_500),
+        ..Limits::default()
+    };
+    let rig = Rig::with(limits).await;
+    rig.furnished().await;
+    let acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    let orchestrator = rig.client("orchestrator/hook").await;
+    let mut hook = OrchestrationServiceClient::new(orchestrator.channel);
+    let begun = Instant::now();
+    let mut endless_calls = JoinSet::new();
+    for _ in 0..150 {
+        let channel = acme.channel.clone();
+        let hour = Duration::from_secs(3_600);
+        endless_calls.spawn(async move {
+            endless(&channel, "/snic.control.v1.DagService/CreateDag", hour).await
+        });
+    }
+    let first = in_time(endless_calls.join_next()).await.expect("one").expect("no panic");
+    let status = first.expect_err("over its share");
+    assert_eq!(reason_of(&status), Some(ErrorReason::Overloaded), "{status:?}");
+    // All that may wait waits now.
+    let read = in_time(get_tenant(&mut globex, "globex")).await;
+    assert_eq!(read.expect("another tenant reads").name, "tenants/globex");
+    hook.heartbeat(v1::HeartbeatRequest { vms: vec![] }).await.expect("heartbeats pass");
+    assert!(begun.elapsed() < Duration::from_millis(1_500), "they were not waited for");
+    let mut late = 0;
+    while let Some(ended) = in_time(endless_calls.join_next()).await {
+        let status = ended.expect("no panic").expect_err("no message");
+        match reason_of(&status) {
+            Some(ErrorReason::Overloaded) => {}
+            Some(ErrorReason::DeadlineExceeded) => {
+                assert!(status.message().contains("did not arrive in time"), "{status:?}");
+                late += 1;
+            }
+            other => panic!("{other:?}: {status:?}"),
+        }
+    }
+    assert!(late > 10, "{late}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    rig.stop().await;
+}
+
+/// An upload that is held open.
+fn hold_upload(mut client: Client, id: &str) -> JoinHandle<Result<(), Status>> {
+    let declared = header(image(id, &["nat"]).0);
+    tokio::spawn(async move {
+        let (sender, messages) = tokio::sync::mpsc::channel(1);
+        sender.send(declared).await.expect("room");
+        let reply = client.bitstreams.upload_bitstream(ReceiverStream::new(messages)).await;
+        drop(sender);
+        reply.map(|_| ())
+    })
+}
+
+#[tokio::test]
+async fn held_uploads_are_those_of_one_tenant_and_end() {
+    let limits = Limits { message_arrival: Duration::from_secs(2), ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let mut operator = rig.furnished().await;
+    let acme = rig.client("tenant/acme").await;
+    let mut held: Vec<_> =
+        (0..8).map(|number| hold_upload(acme.clone(), &format!("acme.x{number}"))).collect();
+    // Six of them are over the share.
+    let mut refused = 0;
+    in_time(async {
+        while refused < 6 {
+            let done = held.iter().position(JoinHandle::is_finished);
+            match done {
+                Some(at) => {
+                    let status = held.remove(at).await.expect("no panic").expect_err("too many");
+                    assert_eq!(reason_of(&status), Some(ErrorReason::Overloaded), "{status:?}");
+                    refused += 1;
+                }
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await;
+    operator.upload("free", &["nat"]).await.expect("operators upload");
+    let mut globex = rig.client("tenant/globex").await;
+    globex.upload("globex.free", &["nat"]).await.expect("another tenant uploads");
+    for upload in held {
+        let status = in_time(upload).await.expect("no panic").expect_err("it trickles");
+        assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{status:?}");
+    }
+    rig.stop().await;
+}
+
+/// While a tenant keeps hundreds of expensive checks waiting, another's reads pass them: counted in
+/// checks that are answered before the read, so that a slow machine changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_checks_does_not_delay_another_tenants_reads() {
+    const WAITING: usize = 250;
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    let mut flood = JoinSet::new();
+    let checks = Arc::new(AtomicUsize::new(0));
+    for number in 0..WAITING {
+        let (mut client, checks) = (acme.clone(), Arc::clone(&checks));
+        flood.spawn(async move {
+            loop {
+                let request = v1::CreateDagRequest {
+                    parent: "tenants/acme".into(),
+                    dag_id: format!("d{number}"),
+                    dag: Some(chain(&["nat", "firewall"])),
+                    validate_only: true,
+                    ..Default::default()
+                };
+                match client.dags.create_dag(request).await {
+                    Ok(_) => checks.fetch_add(1, Ordering::Relaxed),
+                    Err(status) if status.code() == Code::ResourceExhausted => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        continue;
+                    }
+                    Err(status) => panic!("{status:?}"),
+                };
+            }
+        });
+    }
+    in_time(async {
+        while checks.load(Ordering::Relaxed) < WAITING {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let mut own = acme.clone();
+    let (mut before_own, mut before_other) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        let begun = checks.load(Ordering::Relaxed);
+        if get_tenant(&mut own, "acme").await.is_ok() {
+            before_own.push(checks.load(Ordering::Relaxed) - begun);
+        }
+        let begun = checks.load(Ordering::Relaxed);
+        get_tenant(&mut globex, "globex").await.expect("within its share");
+        before_other.push(checks.load(Ordering::Relaxed) - begun);
+    }
+    flood.abort_all();
+    // A busy machine wakes a reader late; were the queue one for all, no read would be early.
+    let own = before_own.iter().min().expect("some of the flooder's reads find room");
+    let other = before_other.iter().min().expect("20 of them");
+    assert!(other < &(own / 3), "before its reads {before_other:?}, the flooder's {before_own:?}");
+    rig.stop().await;
+}
+
+/// A caller that gives up its calls at once leaves nothing behind that others wait for.
+#[tokio::test]
+async fn calls_that_are_given_up_cost_no_time() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let acme = rig.client("tenant/acme").await;
+    let request = v1::GetTenantRequest { name: "tenants/acme".into() }.encode_to_vec();
+    for _ in 0..500 {
+        let path = "/snic.control.v1.TenantService/GetTenant";
+        let once = call(&acme.channel, path, vec![request.clone()]);
+        // It may answer first.
+        let _ = tokio::time::timeout(Duration::from_micros(200), once).await;
+    }
+    let mut globex = rig.client("tenant/globex").await;
+    in_time(get_tenant(&mut globex, "globex")).await.expect("it is served");
+    rig.stop().await;
+}
