@@ -62,7 +62,7 @@ async fn headers_without_a_message_block_nobody() {
     let limits = Limits {
         calls_max: 100,
         calls_per_connection_max: 200,
-        message_arrival: Duration::from_millis(1_500),
+        message_arrival: Duration::from_secs(4),
         ..Limits::default()
     };
     let rig = Rig::with(limits).await;
@@ -87,7 +87,7 @@ async fn headers_without_a_message_block_nobody() {
     let read = in_time(get_tenant(&mut globex, "globex")).await;
     assert_eq!(read.expect("another tenant reads").name, "tenants/globex");
     hook.heartbeat(v1::HeartbeatRequest { vms: vec![] }).await.expect("heartbeats pass");
-    assert!(begun.elapsed() < Duration::from_millis(1_500), "they were not waited for");
+    assert!(begun.elapsed() < Duration::from_secs(4), "they were not waited for");
     let mut late = 0;
     while let Some(ended) = in_time(endless_calls.join_next()).await {
         let status = ended.expect("no panic").expect_err("no message");
@@ -192,7 +192,7 @@ async fn a_flood_of_checks_does_not_delay_another_tenants_reads() {
     .await;
     let mut own = acme.clone();
     let (mut before_own, mut before_other) = (Vec::new(), Vec::new());
-    for _ in 0..20 {
+    for _ in 0..60 {
         let begun = checks.load(Ordering::Relaxed);
         if get_tenant(&mut own, "acme").await.is_ok() {
             before_own.push(checks.load(Ordering::Relaxed) - begun);
@@ -202,10 +202,14 @@ async fn a_flood_of_checks_does_not_delay_another_tenants_reads() {
         before_other.push(checks.load(Ordering::Relaxed) - begun);
     }
     flood.abort_all();
-    // A busy machine wakes a reader late; were the queue one for all, no read would be early.
-    let own = before_own.iter().min().expect("some of the flooder's reads find room");
-    let other = before_other.iter().min().expect("20 of them");
-    assert!(other < &(own / 3), "before its reads {before_other:?}, the flooder's {before_own:?}");
+    // Were the queue one for all, both would wait for the same number of checks.
+    let median = |mut of: Vec<usize>| {
+        of.sort_unstable();
+        of.get(of.len() / 2).copied().expect("some reads found room")
+    };
+    let (own, other) = (median(before_own), median(before_other));
+    println!("checks answered before its own reads {own}, before another tenant's {other}");
+    assert!(3 * other < 2 * own, "before its own reads {own}, before another tenant's {other}");
     rig.stop().await;
 }
 
