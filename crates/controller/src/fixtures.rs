@@ -44,6 +44,7 @@ pub(crate) fn profile(regions: usize) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea { bytes: ByteSize::ZERO, bytes_per_second: 1 },
         regions: vec![region; regions],
     }

@@ -30,7 +30,7 @@ mod yaml;
 use std::ops::Range;
 
 use snic_api::v1::dag::{self, Form};
-use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId};
+use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, PacketSizes};
 
 pub use self::problem::{InvalidFile, Problem};
 use self::yaml::{Key, Node, Value};
@@ -341,6 +341,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         edges: graph.spec_edges.clone(),
         bandwidth,
         form: FormPreference::Auto,
+        packet_sizes: PacketSizes::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };
     let node = |id: &NodeId| {
@@ -372,7 +373,9 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         InvalidDag::TooManyBranches { node: id, .. } => Problem::new(node(id), message)
             .label("forks here")
             .help("fork in two steps, or chain some of the branches"),
-        InvalidDag::Bandwidth { .. } => Problem::new(rate.clone(), message),
+        InvalidDag::Bandwidth { .. } | InvalidDag::PacketSizes(_) => {
+            Problem::new(rate.clone(), message)
+        }
     })
 }
 

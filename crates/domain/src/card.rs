@@ -1,5 +1,7 @@
 //! Cards and regions: the profile of a model, and the states a region can be in.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Area, Bandwidth, ByteSize, CardModel, Cycles, RegionId, RegionKind};
@@ -34,11 +36,51 @@ pub struct CardProfile {
     pub core: Cycles,
     /// Credits of each NT at the start (SuperNIC, 5.1: 8 fill 100 Gbps).
     pub credits_initial: u8,
+    /// What a pass through a region costs, and how many credits there can be: what bandwidth is promised
+    /// with. `None`: only what NTs serve is counted, as SuperNIC does.
+    #[serde(default = "some_pass")]
+    pub region_pass: Option<RegionPass>,
     /// Where the state of chains waits that gave their region up.
     #[serde(default)]
     pub save_area: SaveArea,
     /// The regions, by number.
     pub regions: Vec<RegionProfile>,
+}
+
+/// What one pass through a region costs its port, and how many packets may be under way to its NTs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionPass {
+    /// Beats of the descriptor that crosses the crossbar with every packet.
+    pub descriptor_beats: u8,
+    /// The scheduler hands at most so many packets to one region ...
+    pub packets: NonZeroU32,
+    /// ... in so many cycles.
+    pub cycles: NonZeroU32,
+    /// From where an NT is done to where the scheduler has its credit again.
+    pub credit_return: Cycles,
+    /// Most credits of an NT, at most [`crate::limits::CREDITS_MAX`].
+    pub credits_max: u8,
+}
+
+impl RegionPass {
+    /// SuperNIC's. Its parser attaches one beat to the header (3.2), and its largest packets stay that much
+    /// under the 128 Gbit/s of the data path. With eight credits packets of 64 and of 128 bytes come to 51 and
+    /// 99 Gbit/s at 250 MHz, both one packet in two and a half cycles. A credit is 3 cycles on its way back,
+    /// which is nearest to all twenty points (all Fig. 7).
+    pub const SUPERNIC: Self = Self {
+        descriptor_beats: 1,
+        packets: NonZeroU32::new(2).expect("not zero"),
+        cycles: NonZeroU32::new(5).expect("not zero"),
+        credit_return: Cycles::new(3),
+        credits_max: crate::limits::CREDITS_MAX,
+    };
+}
+
+/// The pass of a profile that says nothing of it: of records older than this field, too.
+#[allow(clippy::unnecessary_wraps)]
+const fn some_pass() -> Option<RegionPass> {
+    Some(RegionPass::SUPERNIC)
 }
 
 /// A part of the on-board memory that no NT has: it lies behind [`CardProfile::memory`], so that no

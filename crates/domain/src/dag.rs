@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, FORK_BRANCHES_MAX};
-use crate::{Bandwidth, NodeId, NtTypeId};
+use crate::{Bandwidth, InvalidPacketSizes, NodeId, NtTypeId, PacketSizes};
 
 /// How forks are to be executed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct DagSpec {
     /// How forks are to be executed.
     #[serde(default)]
     pub form: FormPreference,
+    /// The sizes of its packets, with which its bandwidth is promised.
+    #[serde(default)]
+    pub packet_sizes: PacketSizes,
 }
 
 impl DagSpec {
@@ -69,7 +72,8 @@ impl DagSpec {
             .windows(2)
             .map(|pair| Edge { from: pair[0].id.clone(), to: pair[1].id.clone() })
             .collect();
-        Self { nodes, edges, bandwidth, form: FormPreference::Auto }
+        let packet_sizes = PacketSizes::default();
+        Self { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
     }
 }
 
@@ -84,6 +88,8 @@ pub struct DagPatch {
     pub bandwidth: Option<Bandwidth>,
     /// How forks are to be executed.
     pub form: Option<FormPreference>,
+    /// The sizes of its packets.
+    pub packet_sizes: Option<PacketSizes>,
 }
 
 impl DagPatch {
@@ -94,6 +100,7 @@ impl DagPatch {
             edges: self.edges.unwrap_or_else(|| spec.edges.clone()),
             bandwidth: self.bandwidth.unwrap_or(spec.bandwidth),
             form: self.form.unwrap_or(spec.form),
+            packet_sizes: self.packet_sizes.unwrap_or_else(|| spec.packet_sizes.clone()),
         }
     }
 }
@@ -105,6 +112,7 @@ impl From<DagSpec> for DagPatch {
             edges: Some(spec.edges),
             bandwidth: Some(spec.bandwidth),
             form: Some(spec.form),
+            packet_sizes: Some(spec.packet_sizes),
         }
     }
 }
@@ -184,6 +192,9 @@ pub enum InvalidDag {
         /// What was asked.
         asked: Bandwidth,
     },
+    /// Packet sizes that no mix can have.
+    #[error("packet sizes: {0}")]
+    PacketSizes(InvalidPacketSizes),
 }
 
 impl InvalidDag {
@@ -197,6 +208,7 @@ impl InvalidDag {
             }
             Self::Cycle { .. } | Self::TooManyBranches { .. } => "edges".into(),
             Self::Bandwidth { .. } => "bandwidth_bps".into(),
+            Self::PacketSizes(why) => why.field(),
         }
     }
 }
@@ -219,10 +231,11 @@ impl Dag {
     ///
     /// # Errors
     ///
-    /// [`InvalidDag`], the first of: bandwidth out of range; no nodes or too many; duplicate ids;
+    /// [`InvalidDag`], the first of: bandwidth out of range; packet sizes; no nodes or too many; duplicate ids;
     /// unknown nodes, self-loops and duplicate edges; a cycle; several entries; too wide a fork.
     pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
         check_bandwidth(spec.bandwidth)?;
+        spec.packet_sizes.check().map_err(InvalidDag::PacketSizes)?;
         let index = index_nodes(&spec.nodes)?;
         let mut successors = vec![Vec::new(); spec.nodes.len()];
         let mut predecessors = vec![Vec::new(); spec.nodes.len()];
@@ -384,6 +397,7 @@ mod tests {
             edges: edges.iter().map(|(f, t)| Edge { from: id(f), to: id(t) }).collect(),
             bandwidth: Bandwidth::from_gbps(10),
             form: FormPreference::Auto,
+            packet_sizes: PacketSizes::default(),
         }
     }
 

@@ -16,12 +16,13 @@ mod ids;
 pub mod limits;
 mod mapping;
 mod nt;
+mod packets;
 mod rule;
 mod tenant;
 mod units;
 
 pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
-pub use card::{CardProfile, RegionProfile, RegionState, SaveArea};
+pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
@@ -36,6 +37,7 @@ pub use ids::{
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use nt::{Bitstream, NtType, RegionKind, Traffic};
+pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
 pub use rule::{Match, Prefix, Rule};
 pub use tenant::{Quota, Tenant};
 pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};

@@ -13,6 +13,16 @@ pub const FORK_BRANCHES_MAX: usize = 4;
 pub const DAG_BANDWIDTH_MIN: Bandwidth = Bandwidth::from_mbps(1);
 /// Most bandwidth of a DAG: what fits the 32-bit kbit/s columns, far over any port.
 pub const DAG_BANDWIDTH_MAX: Bandwidth = Bandwidth::from_gbps(4_000);
+/// Smallest packet, in bytes: an Ethernet frame.
+pub const PACKET_BYTES_MIN: u32 = 64;
+/// Largest packet, in bytes: a jumbo frame and what stands around it.
+pub const PACKET_BYTES_MAX: u32 = 9_216;
+/// Most sizes of a DAG's packet mix: the planner sums over them for each DAG.
+pub const PACKET_SIZES_MAX: usize = 16;
+/// Heaviest size of a packet mix: weights are ratios, and exact arithmetic on them must not overflow.
+pub const PACKET_WEIGHT_MAX: u32 = 1_000;
+/// Most credits of an NT: a column of the credit table has seven bits.
+pub const CREDITS_MAX: u8 = 127;
 /// Most regions of a card: the region table's rows and the crossbar's ports.
 pub const REGIONS_MAX: usize = 32;
 /// Most NTs of a physical chain: the used mask and the credit table have eight columns.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use snic_domain::limits::{DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, FORK_BRANCHES_MAX};
 use snic_domain::{
     Bandwidth, Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node, NodeId, NtTypeId,
+    PacketSizes,
 };
 
 fn node(i: usize) -> NodeId {
@@ -21,6 +22,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         edges: edges.iter().map(|(f, t)| Edge { from: node(*f), to: node(*t) }).collect(),
         bandwidth: Bandwidth::from_gbps(1),
         form: FormPreference::Auto,
+        packet_sizes: PacketSizes::default(),
     }
 }
 

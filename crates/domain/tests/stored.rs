@@ -12,8 +12,8 @@ use snic_domain::{
     CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName, DagSpec,
     DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
     FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtType, NtTypeId, PciAddress,
-    Prefix, Quota, RegionId, RegionKind, RegionState, Rejection, Resource, Shortage, Slot, Stage,
-    TenantId, Timestamp, Traffic, VirtualChain, VirtualFunctions, VmId,
+    Prefix, Quota, RegionId, RegionKind, RegionPass, RegionState, Rejection, Resource, Shortage,
+    Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain, VirtualFunctions, VmId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -214,10 +214,15 @@ fn specs_of_dags_and_bindings_keep_their_field_names() {
         "nodes": [{"id": "nat", "nt": "nat"}, {"id": "acme-filter", "nt": "acme.filter"}],
         "edges": [{"from": "nat", "to": "acme-filter"}],
         "bandwidth": 1_000_000, "form": "auto",
+        "packet_sizes": [
+            {"bytes": 64, "weight": 7}, {"bytes": 594, "weight": 4}, {"bytes": 1_518, "weight": 1},
+        ],
     });
     let mut old = stored.clone();
-    old.as_object_mut().expect("an object").remove("form");
-    assert_eq!(serde_json::from_value::<DagSpec>(old).expect("form has a default"), spec);
+    for added in ["form", "packet_sizes"] {
+        old.as_object_mut().expect("an object").remove(added);
+    }
+    assert_eq!(serde_json::from_value::<DagSpec>(old).expect("both have a default"), spec);
     check(spec, stored);
 
     let vm = "123e4567-e89b-42d3-a456-426614174000";
@@ -281,6 +286,7 @@ fn profiles_and_quotas_keep_their_field_names() {
     });
     let read: CardProfile = serde_json::from_value(profile.clone()).expect("no save area is valid");
     assert_eq!((read.save_area.bytes, read.core), (ByteSize::ZERO, Cycles::new(49)));
+    assert_eq!(read.region_pass, Some(RegionPass::SUPERNIC), "that of cards before it was a key");
     let mut misspelt = profile;
     misspelt["clock"] = json!(1);
     assert!(serde_json::from_value::<CardProfile>(misspelt).is_err(), "an unknown key");

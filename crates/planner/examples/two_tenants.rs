@@ -128,6 +128,7 @@ fn profile() -> Result<CardProfile, Box<dyn Error>> {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea::default(),
         regions: vec![region; 2],
     })

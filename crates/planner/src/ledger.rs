@@ -492,6 +492,7 @@ mod tests {
             scheduler_pass: Cycles::new(16),
             core: Cycles::new(49),
             credits_initial: 8,
+            region_pass: Some(snic_domain::RegionPass::SUPERNIC),
             save_area: SaveArea::default(),
             regions: vec![RegionProfile {
                 kind: RegionKind::KnownNt,

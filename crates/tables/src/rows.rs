@@ -2,7 +2,7 @@
 //!
 //! Word 0 of a valid row is never zero: bit 31 is the valid bit.
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, CREDITS_MAX, FORK_BRANCHES_MAX};
 
 use crate::layout::Table;
 
@@ -14,8 +14,6 @@ const VALID: u32 = 1 << 31;
 const VNI_MASK: u32 = (1 << 24) - 1;
 /// The join mask has a bit for each branch.
 const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
-/// Most initial credits of a slot: the column has seven bits.
-const CREDITS_MAX: u8 = 0x7f;
 /// Of a credit row: above four columns of seven bits.
 const PREFIX_BIT: u32 = 28;
 

@@ -116,6 +116,7 @@ fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea::default(),
         regions,
     }

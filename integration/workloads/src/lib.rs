@@ -178,7 +178,8 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         edges.extend(ends.map(|(from, to)| Edge { from: id(from), to: id(to) }));
     }
     let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node { id: id(i), nt }).collect();
-    DagSpec { nodes, edges, bandwidth, form: FormPreference::Auto }
+    let packet_sizes = snic_domain::PacketSizes::default();
+    DagSpec { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn chains_pass_the_papers_latency() {
         edges: (1..5).map(|i| Edge { from: id(0), to: id(i) }).collect(),
         bandwidth: snic_domain::Bandwidth::from_gbps(10),
         form: snic_domain::FormPreference::Auto,
+        packet_sizes: snic_domain::PacketSizes::default(),
     };
     let (name, _) = workload(1).remove(0);
     let dag = Dag::new(spec.clone()).expect("valid");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost_types::FieldMask;
 use snic_domain::{
     Bandwidth, BitstreamId, Condition, ConditionStatus, ConditionType, DagPatch, DagSpec, DagState,
-    Edge, Form, FormPreference, Instance, Mapping, Node, NtTypeId, TenantId,
+    Edge, Form, FormPreference, Instance, Mapping, Node, NtTypeId, PacketSizes, TenantId,
 };
 
 use super::mask::Mask;
@@ -27,6 +27,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
         edges: edges(&mut problems, &dag.edges),
         bandwidth: Bandwidth::from_bps(dag.bandwidth_bps),
         form: problems.keep(form(dag.form)).unwrap_or_default(),
+        packet_sizes: PacketSizes::default(),
     };
     problems.finish().map(|()| spec)
 }
@@ -47,6 +48,7 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, Failur
         form: mask
             .has("form", dag.form != 0)
             .then(|| problems.keep(form(dag.form)).unwrap_or_default()),
+        packet_sizes: None,
     };
     problems.finish().map(|()| patch)
 }

@@ -65,6 +65,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             edges,
             bandwidth: Bandwidth::from_bps(bps),
             form,
+            packet_sizes: snic_domain::PacketSizes::default(),
         })
 }
 

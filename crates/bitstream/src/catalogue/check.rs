@@ -9,8 +9,8 @@ use snic_domain::limits::{
 };
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
-    FormPreference, InvalidDag, Node, NtType, NtTypeId, Quota, RegionKind, RegionProfile, SaveArea,
-    Tenant,
+    FormPreference, InvalidDag, Node, NtType, NtTypeId, PacketSizes, Quota, RegionKind, RegionPass,
+    RegionProfile, SaveArea, Tenant,
 };
 use toml::Spanned;
 
@@ -144,6 +144,7 @@ fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
         scheduler_pass: Cycles::new(pass),
         core: Cycles::new(core),
         credits_initial: *raw.credits_initial.get_ref(),
+        region_pass: Some(RegionPass::SUPERNIC),
         save_area: save_area(at, &raw.save_area_bytes, &raw.memory_bytes_per_second)?,
         regions: regions(at.file, &raw.regions)?,
     })
@@ -403,6 +404,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         edges: edges.iter().map(edge).collect(),
         bandwidth,
         form: FormPreference::Auto,
+        packet_sizes: PacketSizes::default(),
     }
 }
 

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::SYNC_ROWS;
-use snic_domain::{ByteSize, CardProfile, DagUid};
+use snic_domain::{ByteSize, CardProfile, DagUid, RegionPass};
 use snic_tables::{DropCause, NONE, RowKey, Table};
 
 use crate::banks::{Bank, Banks};
@@ -90,13 +90,6 @@ pub struct RegionPace {
     pub cycles: NonZeroU32,
 }
 
-/// SuperNIC, Fig. 7: with eight credits packets of 64 and of 128 bytes come to 51 and 99 Gbit/s at
-/// 250 MHz, both one packet in two and a half cycles, more than the beats of either take.
-const REGION_PACE: RegionPace = RegionPace {
-    packets: NonZeroU32::new(2).expect("not zero"),
-    cycles: NonZeroU32::new(5).expect("not zero"),
-};
-
 /// DDR4 behind an FPGA's memory controller, a page miss on an idle memory: 106.6 ns (Wang and others,
 /// Benchmarking High Bandwidth Memory on FPGAs, FCCM 2020). Packets' accesses are spread, so a page that
 /// is open is seldom the right one.
@@ -105,20 +98,18 @@ const MEMORY_LATENCY_NANOS: u32 = 107;
 /// One channel of DDR4-2400: 2400 MT/s, 8 bytes each.
 const MEMORY_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(19_200_000_000).expect("not zero");
 
-/// SuperNIC, Fig. 3: credits have wires of their own. Fig. 7: with one credit, packets of up to 256 bytes come to
-/// one in 11 to 12 cycles, of 512 bytes in 13; the first is a dummy NT's 10 cycles (5.3) and the way
-/// back, the second leaves no more than 5 for it beside the packet's 8 beats. 3 is nearest to all
-/// twenty points.
-const CREDIT_CYCLES: NonZeroU64 = NonZeroU64::new(3).expect("not zero");
-
 impl Default for Options {
     fn default() -> Self {
         Self {
             credits: true,
             rate_limits: true,
-            descriptor_beats: 1,
-            credit_cycles: CREDIT_CYCLES,
-            region_pace: REGION_PACE,
+            descriptor_beats: RegionPass::SUPERNIC.descriptor_beats,
+            credit_cycles: NonZeroU64::new(RegionPass::SUPERNIC.credit_return.get())
+                .expect("not zero"),
+            region_pace: RegionPace {
+                packets: RegionPass::SUPERNIC.packets,
+                cycles: RegionPass::SUPERNIC.cycles,
+            },
             memory_latency_nanos: MEMORY_LATENCY_NANOS,
             memory_bytes_per_second: MEMORY_BYTES_PER_SECOND,
             shaper_queue: ByteSize::from_bytes(64 << 10),

@@ -42,6 +42,7 @@ pub fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea { bytes: ByteSize::from_mib(1), bytes_per_second: 19_200_000_000 },
         regions: vec![region; 16],
     }

@@ -48,8 +48,9 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
             list(("create-dag", name, spec, validate_only))
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
-            let DagPatch { nodes, edges, bandwidth, form } = patch;
-            list(("update-dag", name, (nodes, edges, bandwidth, form), etag, validate_only))
+            let DagPatch { nodes, edges, bandwidth, form, packet_sizes } = patch;
+            let fields = (nodes, edges, bandwidth, form, packet_sizes);
+            list(("update-dag", name, fields, etag, validate_only))
         }
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
         Command::CreateRule(rule) => list(("create-rule", rule)),

@@ -137,7 +137,8 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
     let nodes = names.iter().map(|name| Node { id: id(name), nt: nt_id(name) }).collect();
     let edges = [("lb", "vpn"), ("lb", "pad"), ("vpn", "aes"), ("pad", "aes")];
     let edges = edges.iter().map(|(from, to)| Edge { from: id(from), to: id(to) }).collect();
-    DagSpec { nodes, edges, bandwidth: Bandwidth::from_gbps(gbps), form }
+    let packet_sizes = snic_domain::PacketSizes::default();
+    DagSpec { nodes, edges, bandwidth: Bandwidth::from_gbps(gbps), form, packet_sizes }
 }
 
 #[test]

@@ -55,7 +55,8 @@ fn random_spec(world: &mut World) -> DagSpec {
     let edges = edges.map(|(from, to)| Edge { from: id(from), to: id(to) }).to_vec();
     let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
     let form = *forms.choose(&mut world.rng).expect("three forms");
-    DagSpec { nodes, edges, bandwidth, form }
+    let packet_sizes = snic_domain::PacketSizes::default();
+    DagSpec { nodes, edges, bandwidth, form, packet_sizes }
 }
 
 struct Run {

@@ -80,6 +80,7 @@ fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         // Of three contexts: less than there may be at times.
         save_area: SaveArea { bytes: ByteSize::from_bytes(3 * 4_096), bytes_per_second: 1_000_000 },
         regions: vec![region; 6],

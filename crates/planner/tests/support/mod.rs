@@ -93,6 +93,7 @@ pub fn profile(regions: usize) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea::default(),
         regions: vec![known_region(); regions],
     }
@@ -121,7 +122,14 @@ pub fn graph_with(
     let nodes =
         nts.iter().enumerate().map(|(i, n)| Node { id: node_id(i), nt: nt_id(n) }).collect();
     let edges = edges.iter().map(|(f, t)| Edge { from: node_id(*f), to: node_id(*t) }).collect();
-    Dag::new(DagSpec { nodes, edges, bandwidth, form }).expect("a valid graph")
+    Dag::new(DagSpec {
+        nodes,
+        edges,
+        bandwidth,
+        form,
+        packet_sizes: snic_domain::PacketSizes::default(),
+    })
+    .expect("a valid graph")
 }
 
 /// A card with its catalogue, that carries plans out at once.

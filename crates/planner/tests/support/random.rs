@@ -167,7 +167,14 @@ impl RandomDag {
         let edges =
             pairs.iter().map(|(a, b)| Edge { from: node_id(*a), to: node_id(*b) }).collect();
         let bandwidth = snic_domain::Bandwidth::from_mbps(mbps);
-        Dag::new(DagSpec { nodes, edges, bandwidth, form: self.form }).expect("at most 5 nodes")
+        Dag::new(DagSpec {
+            nodes,
+            edges,
+            bandwidth,
+            form: self.form,
+            packet_sizes: snic_domain::PacketSizes::default(),
+        })
+        .expect("at most 5 nodes")
     }
 
     pub fn nt_ids(&self) -> Vec<NtTypeId> {

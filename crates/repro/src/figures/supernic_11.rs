@@ -1,7 +1,7 @@
 //! Fig. 11: DAG-a of Fig. 4, flattened into one chain (S1) and with its branches side by side (S2).
 
 use anyhow::{Context, Result};
-use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, Node, NodeId, NtTypeId};
+use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, Node, NodeId, NtTypeId, PacketSizes};
 
 use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
 use crate::parameters::{ENTRY_CYCLES, FIG9_NT_GBPS, FIG11_CYCLES, Parameters, REQUEST_GBPS};
@@ -120,5 +120,6 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         edges: edges.map(edge).into_iter().collect::<Result<_>>()?,
         bandwidth,
         form,
+        packet_sizes: PacketSizes::default(),
     })
 }

@@ -81,6 +81,7 @@ pub fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
+        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         // Of four contexts.
         save_area: SaveArea { bytes: ByteSize::from_bytes(16_384), bytes_per_second: 1_000_000 },
         regions: vec![region; REGIONS],
