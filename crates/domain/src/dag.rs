@@ -50,8 +50,9 @@ pub struct DagSpec {
     /// How forks are to be executed.
     #[serde(default)]
     pub form: FormPreference,
-    /// The sizes of its packets, with which its bandwidth is promised.
-    #[serde(default)]
+    /// The sizes of its packets, with which its bandwidth is promised. A record without them means the simple
+    /// IMIX, whatever the default of later versions: so records and fingerprints of requests stay as they were.
+    #[serde(default = "PacketSizes::imix", skip_serializing_if = "PacketSizes::is_imix")]
     pub packet_sizes: PacketSizes,
 }
 

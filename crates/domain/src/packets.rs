@@ -95,6 +95,11 @@ impl PacketSizes {
         Self(IMIX.map(|(bytes, weight)| PacketSize { bytes, weight }).to_vec())
     }
 
+    /// Whether it is [`PacketSizes::imix`].
+    pub fn is_imix(&self) -> bool {
+        *self == Self::imix()
+    }
+
     /// All packets of one size.
     pub fn only(bytes: u32) -> Self {
         Self(vec![PacketSize { bytes, weight: 1 }])
@@ -161,7 +166,7 @@ impl fmt::Display for PacketSizes {
     /// As in DAG files: `imix`, `64`, `{64: 7, 594: 4}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0[..] {
-            _ if *self == Self::imix() => f.write_str("imix"),
+            _ if self.is_imix() => f.write_str("imix"),
             [only] => write!(f, "{}", only.bytes),
             sizes => {
                 let parts: Vec<_> =

@@ -49,8 +49,12 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
             let DagPatch { nodes, edges, bandwidth, form, packet_sizes } = patch;
-            let fields = (nodes, edges, bandwidth, form, packet_sizes);
-            list(("update-dag", name, fields, etag, validate_only))
+            let fields = (nodes, edges, bandwidth, form);
+            match packet_sizes {
+                // As before there were packet sizes: requests that are remembered keep their encoding.
+                None => list(("update-dag", name, fields, etag, validate_only)),
+                Some(sizes) => list(("update-dag", name, (fields, sizes), etag, validate_only)),
+            }
         }
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
         Command::CreateRule(rule) => list(("create-rule", rule)),
