@@ -16,22 +16,23 @@
 //! This is what is stored and by when something ends; what it takes of DAGs, cards and rules is done by
 //! who knows them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use snic_domain::limits::{BINDINGS_ENDED_MAX, OPERATION_KEPT};
+use snic_domain::limits::TENANT_HISTORY_MAX;
 use snic_domain::{
-    BindingSpec, BindingState, BoundFunction, CardId, DagName, PciAddress, Timestamp,
+    BindingSpec, BindingState, BoundFunction, CardId, DagName, PciAddress, TenantId, Timestamp,
     VirtualFunctions, VmId,
 };
 
+use crate::history::History;
 use crate::protocol::{BindingRecord, ControlError};
 use crate::records::{InvalidRecord, Key, Record};
 use crate::tx::Tx;
 
 /// All bindings, and what follows from them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bindings {
     /// The functions that cards have, by the settings.
     offered: BTreeMap<CardId, VirtualFunctions>,
@@ -44,8 +45,22 @@ pub(crate) struct Bindings {
     alarms: BTreeSet<(Timestamp, VmId)>,
     /// The alarm of each binding that has one.
     alarm_of: BTreeMap<VmId, Timestamp>,
-    /// Bindings that have ended, the oldest first.
-    ended: VecDeque<VmId>,
+    /// Bindings that have ended, by tenant.
+    ended: History<TenantId, VmId>,
+}
+
+impl Default for Bindings {
+    fn default() -> Self {
+        Self {
+            offered: BTreeMap::new(),
+            records: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            alarms: BTreeSet::new(),
+            alarm_of: BTreeMap::new(),
+            ended: History::new(|_| TENANT_HISTORY_MAX),
+        }
+    }
 }
 
 /// What came of a renewed lease.
@@ -88,9 +103,9 @@ impl Bindings {
             self.records.insert(vm, record);
         }
         let ended = self.records.values().filter(|record| record.state.has_ended());
-        let mut ended: Vec<_> = ended.map(|r| (r.changed, r.spec.vm.clone())).collect();
-        ended.sort();
-        self.ended = ended.into_iter().map(|(_, vm)| vm).collect();
+        for record in ended {
+            self.ended.note(record.spec.tenant.clone(), record.changed, record.spec.vm.clone());
+        }
         Ok(())
     }
 
@@ -164,7 +179,9 @@ impl Bindings {
     pub fn begin(&mut self, spec: BindingSpec, own: Option<DagName>, now: Timestamp) {
         let (vm, deadline) = (spec.vm.clone(), now + spec.ready_within);
         assert!(self.live(&vm).is_none(), "{vm} is bound; its lease is to be renewed instead");
-        self.ended.retain(|ended| *ended != vm);
+        if let Some(before) = self.records.get(&vm) {
+            self.ended.remove(before.changed, &vm);
+        }
         let record = BindingRecord { own, ..BindingRecord::new(spec, now, deadline) };
         self.records.insert(vm.clone(), record);
         self.pending.insert(vm.clone());
@@ -264,10 +281,10 @@ impl Bindings {
         record.state = state;
         record.changed = tx.now();
         record.reason = reason;
-        let own = record.own.take();
+        let (own, tenant) = (record.own.take(), record.spec.tenant.clone());
         self.pending.remove(vm);
         self.set_alarm(vm, None);
-        self.ended.push_back(vm.clone());
+        self.ended.note(tenant, tx.now(), vm.clone());
         self.store(tx, vm);
         own
     }
@@ -284,16 +301,18 @@ impl Bindings {
         record.own
     }
 
-    /// The binding that ended first, if it is not to be remembered any more.
-    pub fn outdated(&self, now: Timestamp) -> Option<&VmId> {
-        let vm = self.ended.front()?;
-        let is_old = now.since(self.records[vm].changed) >= OPERATION_KEPT;
-        (is_old || self.ended.len() > BINDINGS_ENDED_MAX).then_some(vm)
+    /// The next binding that is not to be remembered any more; to be given to [`Bindings::forget`].
+    pub fn outdated(&mut self, now: Timestamp) -> Option<VmId> {
+        self.ended.forget(now)
     }
 
-    /// Forgets the binding that ended first.
-    pub fn forget_oldest(&mut self, tx: &mut Tx) {
-        let vm = self.ended.pop_front().expect("one has ended");
+    /// The ended bindings of a tenant that was deleted; to be given to [`Bindings::forget`].
+    pub fn retire(&mut self, tenant: &TenantId) -> Vec<VmId> {
+        self.ended.retire(tenant)
+    }
+
+    /// Forgets a binding that has ended.
+    pub fn forget(&mut self, tx: &mut Tx, vm: VmId) {
         self.records.remove(&vm);
         tx.delete(Key::Binding(vm));
     }
@@ -320,7 +339,12 @@ impl Bindings {
         if self.alarms.len() != self.alarm_of.len() {
             return Err("a binding has two alarms".into());
         }
-        Ok(())
+        let ended = self.records.values().filter(|record| record.state.has_ended());
+        let ended: BTreeSet<_> = ended.map(|r| (&r.spec.tenant, &r.spec.vm)).collect();
+        if self.ended.names().collect::<BTreeSet<_>>() != ended {
+            return Err("a binding is not where the ended ones are".into());
+        }
+        self.ended.check()
     }
 
     fn check_record(&self, vm: &VmId, record: &BindingRecord) -> Result<(), String> {
@@ -341,8 +365,6 @@ impl Bindings {
             "it is not where the pending ones are"
         } else if self.alarm_of.contains_key(vm) != wants_alarm {
             "it has an alarm without a reason, or none with one"
-        } else if self.ended.contains(vm) != record.state.has_ended() {
-            "it is not where the ended ones are"
         } else {
             return Ok(());
         };
@@ -360,7 +382,8 @@ fn no_function(card: &CardId, count: u16) -> ControlError {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{BindingTarget, DagId, MacAddress, RuleId, TenantId};
+    use snic_domain::limits::OPERATION_KEPT;
+    use snic_domain::{BindingTarget, DagId, MacAddress, RuleId};
 
     use super::*;
 
@@ -482,7 +505,6 @@ mod tests {
         assert_eq!((bindings.live(&vm(1)), bindings.user_of(&dag())), (None, None));
         assert_eq!(bindings.get(&vm(1)).and_then(|r| r.reason.as_deref()), Some("asked"));
         assert_eq!(bindings.outdated(at(9) + OPERATION_KEPT), None);
-        assert_eq!(bindings.outdated(at(10) + OPERATION_KEPT), Some(&vm(1)));
         bindings.begin(spec(1, None), None, at(20));
         assert_eq!(bindings.outdated(at(10) + OPERATION_KEPT), None);
         assert_eq!(bindings.undo(&mut tx, &vm(1)), None);

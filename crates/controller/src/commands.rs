@@ -2,7 +2,7 @@
 //! together.
 
 use snic_domain::{
-    Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, RegionId, TenantId,
+    Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, RegionId, Tenant, TenantId,
 };
 
 use crate::dags::DagEntry;
@@ -38,7 +38,7 @@ pub(crate) fn carry_out(
     command: Command,
 ) -> Result<Reply, ControlError> {
     match command {
-        Command::CreateTenant(tenant) => core.registry.create_tenant(tx, tenant).map(Reply::Tenant),
+        Command::CreateTenant(tenant) => create_tenant(core, tx, tenant),
         Command::UpdateTenant { id, weight, quota, etag } => {
             update_tenant(core, tx, &id, TenantPatch { weight, quota }, etag.as_deref())
         }
@@ -97,6 +97,14 @@ pub(crate) fn carry_out(
             core.operations.delete(tx, caller, &id).map(|()| Reply::Done)
         }
     }
+}
+
+/// What is remembered of a deleted tenant of this name is not for the new one.
+fn create_tenant(core: &mut Core, tx: &mut Tx, tenant: Tenant) -> Result<Reply, ControlError> {
+    let view = core.registry.create_tenant(tx, tenant)?;
+    core.operations.retire(tx, &view.tenant.id);
+    vm_bindings::retire(core, tx, &view.tenant.id);
+    Ok(Reply::Tenant(view))
 }
 
 fn update_tenant(

@@ -35,6 +35,7 @@ mod etag;
 #[cfg(test)]
 mod fixtures;
 mod freed;
+mod history;
 mod lifecycle;
 mod log;
 mod maintenance;
@@ -72,7 +73,7 @@ pub use epoch::{
     AREA_UNITS, DagFairness, Engine, FairnessPoint, FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP,
     Limiter, LoopFigures, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
-pub use log::LOG_KEPT;
+pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
     Admission, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller, CardHealth,

@@ -1,39 +1,80 @@
-//! The log: what the control plane decided by itself, kept for a while.
+//! The log: what the control plane decided by itself, kept for a while: what is about a tenant's DAGs
+//! apart from what is about another's, so that no tenant pushes out what others or operators look for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use snic_domain::TenantId;
 
 use crate::protocol::{Caller, LogEntry};
 use crate::tx::Tx;
 
-/// Entries kept; the oldest go first. A few hundred bytes each: about a megabyte.
+/// Entries kept that are of no tenant; the oldest go first. A few hundred bytes each: about a megabyte.
 pub const LOG_KEPT: usize = 4_096;
+/// Entries kept that are about DAGs of one tenant: about a quarter of a megabyte.
+pub const TENANT_LOG_KEPT: usize = 1_024;
 
 /// The last entries.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    entries: VecDeque<LogEntry>,
+    /// By number.
+    entries: BTreeMap<u64, LogEntry>,
+    /// The numbers of each tenant's entries, and of those that are of none, the oldest first.
+    of: BTreeMap<Option<TenantId>, VecDeque<u64>>,
     last_number: u64,
 }
 
 impl Log {
-    /// Numbers and keeps what an event noted.
+    /// Numbers and keeps what an event noted. Time O(log entries) for each.
     pub fn keep(&mut self, tx: &mut Tx) {
         for entry in tx.noted() {
             self.last_number += 1;
             entry.number = self.last_number;
-            self.entries.push_back(entry.clone());
-            if self.entries.len() > LOG_KEPT {
-                self.entries.pop_front();
-            }
+            let owner = entry.tenant().cloned();
+            self.entries.insert(entry.number, entry.clone());
+            self.of.entry(owner.clone()).or_default().push_back(entry.number);
+            self.trim(&owner);
         }
     }
 
+    /// Forgets the oldest entries where there are too many of one owner.
+    fn trim(&mut self, owner: &Option<TenantId>) {
+        let kept = if owner.is_some() { TENANT_LOG_KEPT } else { LOG_KEPT };
+        let Some(numbers) = self.of.get_mut(owner) else { return };
+        let surplus = numbers.len().saturating_sub(kept);
+        for number in numbers.drain(..surplus) {
+            self.entries.remove(&number);
+        }
+    }
+
+    /// The entries of a tenant that was deleted are for operators from now on: its name is another's
+    /// now. Time O(entries of operators and of the tenant · log entries).
+    pub fn retire(&mut self, tenant: &TenantId) {
+        let Some(numbers) = self.of.remove(&Some(tenant.clone())) else { return };
+        let operators = self.of.entry(None).or_default();
+        operators.extend(numbers);
+        operators.make_contiguous().sort_unstable();
+        self.trim(&None);
+    }
+
     /// The entries that `caller` may see with a number under `before`, the last first.
-    pub fn before(&self, caller: &Caller, before: Option<u64>) -> impl Iterator<Item = &LogEntry> {
-        let end = before.map_or(self.entries.len(), |before| {
-            self.entries.partition_point(|entry| entry.number < before)
-        });
-        self.entries.range(..end).rev().filter(move |entry| entry.is_visible_to(caller))
+    pub fn before(
+        &self,
+        caller: &Caller,
+        before: Option<u64>,
+    ) -> Box<dyn Iterator<Item = &LogEntry> + '_> {
+        match caller {
+            Caller::Operator(_) => {
+                let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+                Box::new(self.entries.range((Bound::Unbounded, end)).rev().map(|(_, entry)| entry))
+            }
+            Caller::Tenant(tenant) => {
+                let own = self.of.get(&Some(tenant.clone())).into_iter().flatten().rev();
+                let own = own.skip_while(move |number| before.is_some_and(|end| **number >= end));
+                Box::new(own.filter_map(|number| self.entries.get(number)))
+            }
+            Caller::Orchestrator(_) => Box::new(std::iter::empty()),
+        }
     }
 }
 
@@ -86,5 +127,33 @@ mod tests {
         let operator = Caller::Operator("ada".into());
         let kept = numbers(log.before(&operator, None));
         assert_eq!((kept.len(), kept.first(), kept.last()), (LOG_KEPT, Some(&4_097), Some(&2)));
+    }
+
+    fn note(log: &mut Log, dag: Option<&DagName>) {
+        let mut tx = Tx::default();
+        tx.note(LogKind::Overrun, About { dag, ..About::default() }, String::new());
+        log.keep(&mut tx);
+    }
+
+    #[test]
+    fn a_tenant_pushes_out_only_its_own() {
+        let (acme, beta) = (dag("acme/web"), dag("beta/web"));
+        let (of_acme, of_beta) =
+            (Caller::Tenant(acme.tenant.clone()), Caller::Tenant(beta.tenant.clone()));
+        let operator = Caller::Operator("ada".into());
+        let mut log = Log::default();
+        note(&mut log, None);
+        note(&mut log, Some(&beta));
+        for _ in 0..=TENANT_LOG_KEPT {
+            note(&mut log, Some(&acme));
+        }
+        assert_eq!(numbers(log.before(&of_beta, None)), [2]);
+        let own = numbers(log.before(&of_acme, None));
+        assert_eq!((own.len(), own.last()), (TENANT_LOG_KEPT, Some(&4)), "the third is gone");
+        assert_eq!(numbers(log.before(&of_acme, Some(6))), [5, 4]);
+        assert_eq!(numbers(log.before(&operator, Some(5))), [4, 2, 1]);
+        log.retire(&acme.tenant);
+        assert_eq!(numbers(log.before(&of_acme, None)), [0; 0], "its name may be another's now");
+        assert_eq!(numbers(log.before(&operator, Some(5))), [4, 2, 1]);
     }
 }

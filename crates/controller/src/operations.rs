@@ -9,12 +9,13 @@
 //!
 //! What is done on their behalf is known by who does it; an operation says what it is for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use snic_domain::limits::{OPERATION_KEPT, OPERATIONS_KEPT_MAX};
-use snic_domain::{CardId, Digest, OperationId, RegionId, Timestamp};
+use snic_domain::limits::{OPERATOR_HISTORY_MAX, TENANT_HISTORY_MAX};
+use snic_domain::{CardId, Digest, OperationId, RegionId, TenantId, Timestamp};
 use snic_tables::Ticket;
 
+use crate::history::History;
 use crate::protocol::{Caller, Change, ControlError, OperationRecord, Work};
 use crate::records::{Key, Meta, Record};
 use crate::tx::Tx;
@@ -63,8 +64,13 @@ pub(crate) struct Operations {
     meta_is_stored: bool,
     records: BTreeMap<OperationId, OperationRecord>,
     pending: BTreeMap<OperationId, Pending>,
-    /// The oldest first.
-    ended: VecDeque<OperationId>,
+    /// Those that have ended, by the tenant that they are of; without one they are of operators.
+    ended: History<Option<TenantId>, OperationId>,
+}
+
+/// Most operations that have ended, of a tenant or of operators.
+fn kept_max(tenant: &Option<TenantId>) -> usize {
+    if tenant.is_some() { TENANT_HISTORY_MAX } else { OPERATOR_HISTORY_MAX }
 }
 
 impl Operations {
@@ -75,22 +81,19 @@ impl Operations {
             meta_is_stored,
             records: BTreeMap::new(),
             pending: BTreeMap::new(),
-            ended: VecDeque::new(),
+            ended: History::new(kept_max),
         }
     }
 
     /// Takes up the operations of a store.
     pub fn restore(&mut self, records: Vec<OperationRecord>) {
-        let mut ended = Vec::new();
         for record in records {
             match &record.ended {
-                Some((at, _)) => ended.push((*at, record.id.clone())),
+                Some((at, _)) => self.ended.note(record.tenant().cloned(), *at, record.id.clone()),
                 None => self.note_pending(&record),
             }
             self.records.insert(record.id.clone(), record);
         }
-        ended.sort();
-        self.ended = ended.into_iter().map(|(_, id)| id).collect();
     }
 
     fn note_pending(&mut self, record: &OperationRecord) {
@@ -155,7 +158,7 @@ impl Operations {
         record.ended = Some((now, result));
         tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));
-        self.ended.push_back(id.clone());
+        self.ended.note(record.tenant().cloned(), now, id.clone());
         self.pending.remove(id);
         &record.work
     }
@@ -198,26 +201,32 @@ impl Operations {
         caller: &Caller,
         id: &OperationId,
     ) -> Result<(), ControlError> {
-        if self.visible(caller, id)?.ended.is_none() {
+        let Some((at, _)) = self.visible(caller, id)?.ended else {
             let text = "it has not ended; wait, or cancel it";
             return Err(ControlError::precondition(format!("operations/{id}"), text));
-        }
-        self.records.remove(id);
-        self.ended.retain(|ended| ended != id);
-        tx.delete(Key::Operation(id.clone()));
+        };
+        self.ended.remove(at, id);
+        self.forget(tx, id);
         Ok(())
     }
 
-    /// Forgets what ended long ago, and the oldest where there are too many. Amortised O(1) an event.
+    fn forget(&mut self, tx: &mut Tx, id: &OperationId) {
+        self.records.remove(id);
+        tx.delete(Key::Operation(id.clone()));
+    }
+
+    /// Forgets what ended long ago, and of those who have too many their oldest. Amortised O(log
+    /// operations) an event.
     pub fn forget_old(&mut self, tx: &mut Tx, now: Timestamp) {
-        while let Some(id) = self.ended.front() {
-            let (at, _) = self.records[id].ended.as_ref().expect("it is among the ended ones");
-            if now.since(*at) < OPERATION_KEPT && self.ended.len() <= OPERATIONS_KEPT_MAX {
-                break;
-            }
-            tx.delete(Key::Operation(id.clone()));
-            self.records.remove(id);
-            self.ended.pop_front();
+        while let Some(id) = self.ended.forget(now) {
+            self.forget(tx, &id);
+        }
+    }
+
+    /// Forgets what ended of a tenant that was deleted: its name is another's now.
+    pub fn retire(&mut self, tx: &mut Tx, tenant: &TenantId) {
+        for id in self.ended.retire(&Some(tenant.clone())) {
+            self.forget(tx, &id);
         }
     }
 
@@ -247,17 +256,20 @@ impl Operations {
             return Err("the pending work is not that of the operations that have not ended".into());
         }
         let ended = self.records.values().filter(|record| record.ended.is_some()).count();
-        let is_ended =
-            |id: &OperationId| self.records.get(id).is_some_and(|record| record.ended.is_some());
-        if ended != self.ended.len() || !self.ended.iter().all(is_ended) {
+        let is_ended = |(tenant, id): (&Option<TenantId>, &OperationId)| {
+            let ended = self.records.get(id).filter(|record| record.ended.is_some());
+            ended.is_some_and(|record| record.tenant() == tenant.as_ref())
+        };
+        if ended != self.ended.names().count() || !self.ended.names().all(is_ended) {
             return Err("the ended operations are not those that are remembered as ended".into());
         }
-        Ok(())
+        self.ended.check()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use snic_domain::limits::OPERATION_KEPT;
     use snic_domain::{DagId, DagName, TenantId};
 
     use super::*;

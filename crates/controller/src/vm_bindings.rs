@@ -413,13 +413,24 @@ fn undo_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) {
     remove_own_dag(core, tx, own);
 }
 
-/// Forgets ended bindings that are old. Amortised O(1) an event.
+/// Forgets ended bindings that are old, or too many of a tenant. Amortised O(log bindings) an event.
 pub(crate) fn forget_old_bindings(core: &mut Core, tx: &mut Tx) {
     while let Some(vm) = core.bindings.outdated(core.now) {
-        let view = views::binding_view(core, vm).expect("it has ended and is remembered");
-        tx.emit(Change::BindingForgotten(Box::new(view)));
-        core.bindings.forget_oldest(tx);
+        forget_binding(core, tx, vm);
     }
+}
+
+/// Forgets the ended bindings of a tenant that was deleted: its name is another's now.
+pub(crate) fn retire(core: &mut Core, tx: &mut Tx, tenant: &TenantId) {
+    for vm in core.bindings.retire(tenant) {
+        forget_binding(core, tx, vm);
+    }
+}
+
+fn forget_binding(core: &mut Core, tx: &mut Tx, vm: VmId) {
+    let view = views::binding_view(core, &vm).expect("it has ended and is remembered");
+    tx.emit(Change::BindingForgotten(Box::new(view)));
+    core.bindings.forget(tx, vm);
 }
 
 fn emit_binding(core: &Core, tx: &mut Tx, vm: &VmId) {

@@ -57,8 +57,13 @@ pub const TENANT_WEIGHT_MAX: u32 = 1_000;
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// How long the result of a finished operation and a request id are remembered.
 pub const OPERATION_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How many finished operations are remembered at most; the oldest go first.
-pub const OPERATIONS_KEPT_MAX: usize = 10_000;
+/// Most finished operations, request ids and ended bindings that are remembered of a tenant, of each;
+/// its own oldest go first. A record is under 1 KB (`crates/controller`, `histories` of the examples),
+/// so all three take at most 3 MB of a tenant.
+pub const TENANT_HISTORY_MAX: usize = 1_000;
+/// Most finished operations that are remembered of operators, and request ids of each operator and
+/// orchestrator: at most 10 MB each.
+pub const OPERATOR_HISTORY_MAX: usize = 10_000;
 /// Most virtual functions of one machine: more do not fit a machine's PCI slots (32 of a bus).
 pub const BINDING_FUNCTIONS_MAX: u16 = 32;
 /// Shortest lease of a binding: a host that is busy for a moment must not lose its machines.
@@ -67,5 +72,3 @@ pub const LEASE_MIN: Duration = Duration::from_secs(5);
 pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest time that a binding may take to be ready: a start of a machine waits for it.
 pub const READY_WITHIN_MAX: Duration = Duration::from_secs(600);
-/// How many ended bindings are remembered at most; the oldest go first.
-pub const BINDINGS_ENDED_MAX: usize = 1_000;

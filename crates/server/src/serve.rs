@@ -15,11 +15,11 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::gate::Gate;
-use crate::hub::Hub;
+use crate::hub::{Hub, Kept};
 use crate::identity::{self, TrustDomain};
 use crate::listen::{self, Arrivals, ListenError, Listener, Listeners};
 use crate::services::{CHUNK_BYTES_MAX, Services};
-use crate::settings::{ServerSettings, WebSettings};
+use crate::settings::{Limits, ServerSettings, WebSettings};
 use crate::shell::{ControlPlane, ShellError};
 use crate::tls::{Credentials, InvalidTls, TlsReloader};
 
@@ -152,7 +152,9 @@ impl Bound {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
-        let hub = Hub::start(&plane, self.settings.limits.changes_kept).await?;
+        let Limits { changes_kept, changes_kept_total, .. } = self.settings.limits;
+        let kept = Kept { each: changes_kept, total: changes_kept_total };
+        let hub = Hub::start(&plane, kept).await?;
         let services = Services::new(plane.clone(), hub, &self.settings, stopping.clone());
         let page = self.page(&services, &stopping);
         let (health, routes) = routes(services, &self.settings)?;

@@ -135,9 +135,12 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Time limit for the reply to the ping.
     pub keep_alive_timeout: Duration,
-    /// Changes kept for watches: a watch that falls behind by more must start over. Each has a few
-    /// kilobytes at most.
+    /// Changes of each tenant, and of none, that are kept for watches: a watch that falls behind by more
+    /// must start over.
     pub changes_kept: usize,
+    /// Changes kept of all: over it, the tenant with the most loses its oldest. Each has a few
+    /// kilobytes at most, so they take about 100 MB at worst.
+    pub changes_kept_total: usize,
     /// Interval of bookmarks on an idle watch.
     pub bookmark: Duration,
     /// How long running calls may continue once the server stops.
@@ -166,6 +169,7 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(20),
             keep_alive_timeout: Duration::from_secs(10),
             changes_kept: 8_192,
+            changes_kept_total: 32_768,
             bookmark: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }

@@ -5,7 +5,7 @@ mod queries;
 use snic_domain::{CardId, Timestamp, VirtualFunctions};
 
 use crate::log::Log;
-use crate::protocol::{ControlError, Event, LogKind, Reply, Request, Settings};
+use crate::protocol::{Caller, Command, ControlError, Event, LogKind, Reply, Request, Settings};
 use crate::records::{InvalidRecord, RequestKey};
 use crate::recovery::Recovered;
 use crate::requests::{Fingerprint, Requests};
@@ -89,16 +89,34 @@ impl Controller {
     fn request(&mut self, tx: &mut Tx, request: Request) -> Result<Reply, ControlError> {
         let Request { caller, request_id, command } = request;
         let Some(id) = request_id else {
-            return commands::carry_out(&mut self.core, tx, &caller, command);
+            return self.carry_out(tx, &caller, command);
         };
         let key = RequestKey::new(&caller, id)?;
         let fingerprint = Fingerprint::of(&command);
         if let Some(made) = self.requests.made_before(&key, &fingerprint)? {
             return commands::made(&self.core, &caller, made);
         }
-        let reply = commands::carry_out(&mut self.core, tx, &caller, command)?;
+        let reply = self.carry_out(tx, &caller, command)?;
         if let Some(made) = commands::made_by(&reply) {
             self.requests.remember(tx, key, fingerprint, made);
+        }
+        Ok(reply)
+    }
+
+    fn carry_out(
+        &mut self,
+        tx: &mut Tx,
+        caller: &Caller,
+        command: Command,
+    ) -> Result<Reply, ControlError> {
+        let created = match &command {
+            Command::CreateTenant(tenant) => Some(tenant.id.clone()),
+            _ => None,
+        };
+        let reply = commands::carry_out(&mut self.core, tx, caller, command)?;
+        if let Some(tenant) = created {
+            self.log.retire(&tenant);
+            self.requests.retire(tx, &Caller::Tenant(tenant));
         }
         Ok(reply)
     }
@@ -126,7 +144,7 @@ impl Controller {
         }
     }
 
-    /// Forgets what ended long ago. Amortised O(1) an event.
+    /// Forgets what ended long ago. Amortised O(log of what is remembered) an event.
     fn forget_old(&mut self, tx: &mut Tx) {
         self.core.operations.forget_old(tx, self.core.now);
         self.requests.forget_old(tx, self.core.now);

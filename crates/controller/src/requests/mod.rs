@@ -6,13 +6,14 @@
 
 mod fingerprint;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use snic_domain::Timestamp;
-use snic_domain::limits::{OPERATION_KEPT, OPERATIONS_KEPT_MAX};
+use snic_domain::limits::{OPERATOR_HISTORY_MAX, TENANT_HISTORY_MAX};
 
 pub(crate) use fingerprint::Fingerprint;
 
+use crate::history::History;
 use crate::protocol::{Caller, ControlError};
 use crate::records::{Key, Made, Record, RequestKey, RequestRecord};
 use crate::tx::Tx;
@@ -21,22 +22,34 @@ use crate::tx::Tx;
 const REQUEST_ID_CHARS_MAX: usize = 64;
 
 /// The requests that are remembered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requests {
     records: BTreeMap<RequestKey, RequestRecord>,
-    /// The oldest first.
-    by_age: VecDeque<RequestKey>,
+    /// By caller.
+    by_age: History<String, RequestKey>,
+}
+
+/// Most requests of a caller, by its [`Caller::key`].
+#[expect(clippy::ptr_arg, reason = "the history's owners are strings")]
+fn kept_max(caller: &String) -> usize {
+    if caller.starts_with("tenant:") { TENANT_HISTORY_MAX } else { OPERATOR_HISTORY_MAX }
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { records: BTreeMap::new(), by_age: History::new(kept_max) }
+    }
 }
 
 impl Requests {
     /// The requests that these records remember.
     pub fn restore(records: Vec<(RequestKey, RequestRecord)>) -> Self {
-        let mut by_age: Vec<_> = records.iter().map(|(key, r)| (r.at, key.clone())).collect();
-        by_age.sort();
-        Self {
-            by_age: by_age.into_iter().map(|(_, key)| key).collect(),
-            records: records.into_iter().collect(),
+        let mut requests = Self::default();
+        for (key, record) in &records {
+            requests.by_age.note(key.caller.clone(), record.at, key.clone());
         }
+        requests.records = records.into_iter().collect();
+        requests
     }
 
     /// What a request made when it was carried out before; `None` where it is new.
@@ -61,19 +74,26 @@ impl Requests {
         tx.put(Record::Request(key.clone(), record.clone()));
         let before = self.records.insert(key.clone(), record);
         assert!(before.is_none(), "a request that is known is not carried out again");
-        self.by_age.push_back(key);
+        self.by_age.note(key.caller.clone(), tx.now(), key);
     }
 
-    /// Forgets what is old, and the oldest where there are too many. Amortised O(1) an event.
+    /// Forgets what is old, and of callers that have too many their oldest. Amortised O(log requests)
+    /// an event.
     pub fn forget_old(&mut self, tx: &mut Tx, now: Timestamp) {
-        while let Some(key) = self.by_age.front() {
-            let at = self.records[key].at;
-            if now.since(at) < OPERATION_KEPT && self.by_age.len() <= OPERATIONS_KEPT_MAX {
-                break;
-            }
-            self.records.remove(key);
-            tx.delete(Key::Request(key.clone()));
-            self.by_age.pop_front();
+        while let Some(key) = self.by_age.forget(now) {
+            self.forget(tx, key);
+        }
+    }
+
+    fn forget(&mut self, tx: &mut Tx, key: RequestKey) {
+        self.records.remove(&key);
+        tx.delete(Key::Request(key));
+    }
+
+    /// Forgets the requests of a caller that is gone: its name is another's now.
+    pub fn retire(&mut self, tx: &mut Tx, caller: &Caller) {
+        for key in self.by_age.retire(&caller.key()) {
+            self.forget(tx, key);
         }
     }
 }
@@ -96,6 +116,7 @@ impl RequestKey {
 
 #[cfg(test)]
 mod tests {
+    use snic_domain::limits::OPERATION_KEPT;
     use snic_domain::{Quota, Tenant, TenantId};
 
     use super::*;
@@ -149,7 +170,7 @@ mod tests {
     fn the_oldest_are_forgotten_by_age_and_by_number() {
         let mut tx = Tx::default();
         let mut records = Vec::new();
-        for number in 0..=OPERATIONS_KEPT_MAX {
+        for number in 0..=OPERATOR_HISTORY_MAX {
             let command = create("acme").into_text();
             let record = RequestRecord { command, made: made("acme"), at: at(number as u64 % 7) };
             records.push((key(&format!("r{number}")), record));
@@ -158,8 +179,8 @@ mod tests {
         requests.forget_old(&mut tx, at(7));
         assert_eq!(tx.writes(), [("requests/operator:ada/r0".to_owned(), None)]);
         requests.forget_old(&mut tx, at(6) + OPERATION_KEPT);
-        assert_eq!((tx.writes().len(), requests.records.len()), (OPERATIONS_KEPT_MAX + 1, 0));
-        assert!(requests.by_age.is_empty());
+        assert_eq!((tx.writes().len(), requests.records.len()), (OPERATOR_HISTORY_MAX + 1, 0));
+        assert_eq!(requests.by_age.names().count(), 0);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod dags;
 mod effects;
 mod elastic;
 mod faults;
+mod histories;
 mod memory;
 mod operations;
 mod operators;

@@ -216,3 +216,33 @@ async fn a_deleted_tenants_watches_end() {
     .await;
     rig.stop().await;
 }
+
+/// Whatever one tenant does, another's watch goes on from where it was.
+#[tokio::test]
+async fn one_tenants_changes_expire_no_revision_of_another() {
+    let limits = Limits { changes_kept: 16, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    let mut events = watch(&mut globex, "tenants/globex", 0).await;
+    let seen = next(&mut events).await.revision;
+    drop(events);
+    let mut awake = watch(&mut acme, "tenants/acme", 0).await;
+    let first = next(&mut awake).await.revision;
+    for _ in 0..16 {
+        let name = "tenants/acme/dags/a";
+        acme.create_dag(name, chain(&["nat"])).await.expect("accepted");
+        let request = v1::DeleteDagRequest { name: name.into(), ..Default::default() };
+        acme.dags.delete_dag(request).await.expect("accepted");
+        in_time(async { while next(&mut awake).await.r#type() != EventType::Deleted {} }).await;
+    }
+    let parent = "tenants/acme".into();
+    let request = v1::WatchDagsRequest { parent, resume_revision: first };
+    let status = acme.dags.watch_dags(request).await.expect_err("its own are not all kept");
+    assert_eq!(reason_of(&status), Some(ErrorReason::RevisionExpired), "{status:?}");
+    globex.create_dag("tenants/globex/dags/z", chain(&["nat"])).await.expect("accepted");
+    let mut events = watch(&mut globex, "tenants/globex", seen).await;
+    assert_eq!(name(&next(&mut events).await), "tenants/globex/dags/z");
+    rig.stop().await;
+}

@@ -29,19 +29,20 @@ const MODULES: &[(&str, &[&str])] = &[
     ("tx", &["protocol", "records"]),
     ("outbox", &["protocol", "records", "tx"]),
     ("log", &["protocol", "tx"]),
+    ("history", &[]),
     // Machines.
     ("admission", &["protocol", "records", "rows"]),
-    ("bindings", &["protocol", "records", "tx"]),
+    ("bindings", &["protocol", "records", "tx", "history"]),
     ("card", &["protocol", "records", "rows", "tx"]),
     ("freed", &[]),
     ("maintenance", &["protocol", "records", "tx"]),
     ("meter", &[]),
     ("dags", &["meter", "protocol", "records", "tx"]), // each DAG has a meter
-    ("operations", &["protocol", "records", "tx"]),
+    ("operations", &["protocol", "records", "tx", "history"]),
     ("passes", &[]),
     ("refused", &["records", "tx"]),
     ("registry", &["protocol", "etag", "records", "tx"]),
-    ("requests", &["protocol", "records", "tx"]),
+    ("requests", &["protocol", "records", "tx", "history"]),
     ("rules", &["protocol", "etag", "records", "tx"]),
     ("suspects", &[]),
     // They read what is on a card, and change nothing there.

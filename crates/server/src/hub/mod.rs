@@ -1,9 +1,13 @@
 //! The hub: recent changes, numbered and shared by all watches.
 //!
 //! ```text
-//! controller ──changes──► hub's task ──► ring of the last changes ◄── every watch, by its revision
-//!                             └────────► index by topic ◄───────────────────────┘
+//! controller ──changes──► hub's task ──► the last changes of each owner ◄── every watch, by its revision
+//!                             └────────► index by topic ◄────────────────────────────┘
 //! ```
+//!
+//! Each tenant's changes are kept apart from others' and from those of no tenant, as many of each: what
+//! one tenant does expires no revision of another. In all there is a limit, too: beyond it, the owner
+//! with the most changes loses its oldest.
 //!
 //! Watches have no queues: a watch holds a revision and asks for what came after it. A slow watch falls
 //! behind in the ring and gets an error; it delays nobody and costs no memory.
@@ -17,7 +21,8 @@
 //! Revisions are microseconds since 1970, forced to increase: they keep increasing across restarts, and
 //! the difference of two does not reveal how much happened to other tenants.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod ring;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +33,10 @@ use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::share::{Flow, Level};
 use crate::shell::{ControlPlane, ShellError, wall_clock};
+
+use ring::{KnownResources, Ring};
+
+pub(crate) use ring::Kept;
 
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,95 +205,6 @@ impl NumberedChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RevisionExpired;
 
-/// The existing resources, to distinguish added from modified.
-#[derive(Debug, Default)]
-struct KnownResources {
-    dags: BTreeSet<DagUid>,
-    regions: BTreeSet<(CardId, RegionId)>,
-    bindings: BTreeSet<VmId>,
-}
-
-impl KnownResources {
-    fn of(controller: &Controller) -> Self {
-        let dags = controller.dags_after(None, None).map(|dag| dag.uid).collect();
-        let of_card = |card: snic_controller::CardView| {
-            card.regions.into_iter().map(move |(region, _)| (card.card.clone(), region))
-        };
-        let bindings = controller.bindings_after(None, None).map(|view| view.record.spec.vm);
-        Self {
-            dags,
-            regions: controller.cards().flat_map(of_card).collect(),
-            bindings: bindings.collect(),
-        }
-    }
-
-    fn note(&mut self, change: &Change) -> ChangeKind {
-        let new = match change {
-            Change::Dag(_, uid) => self.dags.insert(*uid),
-            Change::Region(card, region) => self.regions.insert((card.clone(), *region)),
-            Change::DagDeleted(dag) => {
-                self.dags.remove(&dag.uid);
-                return ChangeKind::Deleted;
-            }
-            Change::Logged(_) => true,
-            Change::Binding(view) => self.bindings.insert(view.record.spec.vm.clone()),
-            Change::BindingForgotten(view) => {
-                self.bindings.remove(&view.record.spec.vm);
-                return ChangeKind::Deleted;
-            }
-            Change::Operation(_) => false,
-        };
-        if new { ChangeKind::Added } else { ChangeKind::Modified }
-    }
-}
-
-/// The changes of one topic.
-#[derive(Debug)]
-struct TopicIndex {
-    /// Revisions in the ring.
-    revisions: VecDeque<u64>,
-    /// The last one that was dropped; 0 if none.
-    lost: u64,
-    /// The latest one.
-    latest: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct Ring {
-    /// All changes after this revision are kept.
-    floor: u64,
-    /// Most changes kept.
-    kept: usize,
-    changes: VecDeque<NumberedChange>,
-    topics: HashMap<Topic, TopicIndex>,
-    known: KnownResources,
-}
-
-impl Ring {
-    /// Calls `act` for each watched topic of a change.
-    fn each_topic(&mut self, change: &Change, mut act: impl FnMut(&mut TopicIndex)) {
-        if self.topics.is_empty() {
-            return;
-        }
-        Topic::each(change, &mut |topic| {
-            if let Some(index) = self.topics.get_mut(&topic) {
-                act(index);
-            }
-        });
-    }
-
-    /// The index of a topic; a new one is built from the ring.
-    fn topic_index(&mut self, topic: &Topic) -> &mut TopicIndex {
-        let changes = &self.changes;
-        self.topics.entry(topic.clone()).or_insert_with(|| {
-            let of = changes.iter().filter(|change| topic.is_of(&change.change));
-            let revisions: VecDeque<u64> = of.map(|change| change.revision).collect();
-            let latest = watch::Sender::new(revisions.back().copied().unwrap_or(0));
-            TopicIndex { revisions, lost: 0, latest }
-        })
-    }
-}
-
 /// The recent changes, for all watches of the server.
 #[derive(Debug)]
 pub(crate) struct Hub {
@@ -309,7 +229,7 @@ impl Hub {
     ///
     /// # Errors
     /// The control plane has ended.
-    pub async fn start(plane: &ControlPlane, kept: usize) -> Result<Arc<Self>, ShellError> {
+    pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
         let known = plane.read((Level::Watches, Flow::Server), KnownResources::of).await?;
         let hub = Arc::new(Self::new(known, now(), kept));
@@ -317,9 +237,8 @@ impl Hub {
         Ok(hub)
     }
 
-    fn new(known: KnownResources, floor: u64, kept: usize) -> Self {
-        let (changes, topics) = (VecDeque::new(), HashMap::new());
-        let ring = Ring { floor, kept, changes, topics, known };
+    fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
+        let ring = Ring::new(known, floor, kept);
         let deleted = broadcast::Sender::new(DELETED_KEPT);
         Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor), deleted }
     }
@@ -343,37 +262,17 @@ impl Hub {
     fn push(&self, change: Arc<Change>, now: u64) {
         let mut ring = self.ring.lock();
         let revision = now.max(self.revision() + 1);
-        let change_kind = ring.known.note(&change);
-        if ring.changes.len() == ring.kept
-            && let Some(oldest) = ring.changes.pop_front()
-        {
-            ring.floor = oldest.revision;
-            ring.each_topic(&oldest.change, |index| {
-                index.revisions.pop_front();
-                index.lost = oldest.revision;
-            });
-        }
-        let (about, cached) = (Arc::clone(&change), Arc::default());
-        ring.changes.push_back(NumberedChange { revision, change_kind, change, cached });
+        ring.push(&change, revision);
         self.latest.store(revision, Ordering::Release);
-        ring.each_topic(&about, |index| {
-            index.revisions.push_back(revision);
-            index.latest.send_replace(revision);
-        });
+        ring.wake(&change, revision);
     }
 
     /// After lost changes: every watch must start over.
     fn clear(&self, now: u64) {
         let mut ring = self.ring.lock();
         let revision = now.max(self.revision() + 1);
-        ring.changes.clear();
-        ring.floor = revision;
         self.latest.store(revision, Ordering::Release);
-        for index in ring.topics.values_mut() {
-            index.revisions.clear();
-            index.lost = revision;
-            index.latest.send_replace(revision);
-        }
+        ring.clear(revision);
     }
 
     /// Ends the watches of a tenant that was deleted: another tenant may get its name.
@@ -398,17 +297,17 @@ impl Hub {
     /// [`RevisionExpired`].
     pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, RevisionExpired> {
         let mut ring = self.ring.lock();
-        if from < ring.floor || from > self.revision() {
+        if !ring.keeps(&topic, from) || from > self.revision() {
             return Err(RevisionExpired);
         }
-        let latest = ring.topic_index(&topic).latest.subscribe();
+        let latest = ring.subscribe(&topic);
         Ok(Follower { hub: Arc::clone(self), topic, seen: from, latest })
     }
 
     /// Follows a topic from now on.
     pub fn follow_from_now(self: &Arc<Self>, topic: Topic) -> Follower {
         let mut ring = self.ring.lock();
-        let latest = ring.topic_index(&topic).latest.subscribe();
+        let latest = ring.subscribe(&topic);
         Follower { hub: Arc::clone(self), topic, seen: self.revision(), latest }
     }
 
@@ -466,19 +365,9 @@ impl Follower {
     /// # Errors
     /// [`RevisionExpired`].
     pub fn next(&mut self, limit: usize) -> Result<Vec<NumberedChange>, RevisionExpired> {
-        let mut ring = self.hub.ring.lock();
-        let Ring { changes, topics, .. } = &mut *ring;
-        // The index exists as long as somebody follows the topic.
-        let Some(index) = topics.get(&self.topic) else { return Err(RevisionExpired) };
-        if self.seen < index.lost {
-            return Err(RevisionExpired);
-        }
-        let first = index.revisions.partition_point(|revision| *revision <= self.seen);
-        let next = index.revisions.range(first..).take(limit).filter_map(|revision| {
-            let at = changes.partition_point(|change| change.revision < *revision);
-            changes.get(at).cloned()
-        });
-        let next: Vec<NumberedChange> = next.collect();
+        // Until `seen` is set: a change that comes in between would be taken for a seen one.
+        let ring = self.hub.ring.lock();
+        let next = ring.after(&self.topic, self.seen, limit)?;
         self.seen = next.last().map_or_else(|| self.hub.revision(), |change| change.revision);
         Ok(next)
     }
@@ -493,11 +382,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        let mut ring = self.hub.ring.lock();
-        let is_last = |index: &TopicIndex| index.latest.receiver_count() == 1;
-        if ring.topics.get(&self.topic).is_some_and(is_last) {
-            ring.topics.remove(&self.topic);
-        }
+        self.hub.ring.lock().leave(&self.topic);
     }
 }
 
@@ -506,111 +391,4 @@ fn now() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A change of an operation.
-    fn change(id: &str) -> Arc<Change> {
-        Arc::new(Change::Operation(operation(id)))
-    }
-
-    fn operation(id: &str) -> OperationId {
-        OperationId::new(id).expect("valid")
-    }
-
-    fn hub(floor: u64, kept: usize) -> Arc<Hub> {
-        Arc::new(Hub::new(KnownResources::default(), floor, kept))
-    }
-
-    fn of(id: &str) -> Topic {
-        Topic::Operation(operation(id))
-    }
-
-    fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, RevisionExpired> {
-        seen(&mut hub.follow(of("op"), after)?)
-    }
-
-    fn seen(follower: &mut Follower) -> Result<Vec<u64>, RevisionExpired> {
-        Ok(follower.next(usize::MAX)?.iter().map(|change| change.revision).collect())
-    }
-
-    #[test]
-    fn revisions_increase_even_if_the_clock_does_not() {
-        let hub = hub(1_000, 8);
-        for now in [1_000, 900, 5_000, 5_000] {
-            hub.push(change("op"), now);
-        }
-        assert_eq!(revisions(&hub, 1_000), Ok(vec![1_001, 1_002, 5_000, 5_001]));
-        assert_eq!(revisions(&hub, 1_002), Ok(vec![5_000, 5_001]));
-        assert_eq!(revisions(&hub, 3_000), Ok(vec![5_000, 5_001]), "between two");
-        assert_eq!(revisions(&hub, 5_001), Ok(vec![]));
-        assert_eq!(hub.revision(), 5_001);
-        let mut follower = hub.follow(of("op"), 1_000).expect("all is kept");
-        assert_eq!(follower.next(2).map(|changes| changes.len()), Ok(2));
-        assert_eq!(follower.seen(), 1_002);
-        assert_eq!(seen(&mut follower), Ok(vec![5_000, 5_001]), "the rest");
-    }
-
-    #[test]
-    fn revisions_outside_the_ring_have_expired() {
-        let hub = hub(10, 2);
-        assert_eq!(revisions(&hub, 9), Err(RevisionExpired), "of an earlier run");
-        assert_eq!(revisions(&hub, 11), Err(RevisionExpired), "of nobody");
-        for now in [20, 30, 40] {
-            hub.push(change("op"), now);
-        }
-        assert_eq!(revisions(&hub, 10), Err(RevisionExpired));
-        assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
-        hub.clear(50);
-        assert_eq!(revisions(&hub, 40), Err(RevisionExpired));
-        assert_eq!(revisions(&hub, 50), Ok(vec![]));
-        hub.push(change("op"), 60);
-        assert_eq!(revisions(&hub, 50), Ok(vec![60]));
-    }
-
-    #[test]
-    fn a_follower_loses_only_changes_of_its_topic() {
-        let hub = hub(10, 2);
-        let mut quiet = hub.follow_from_now(of("quiet"));
-        let mut busy = hub.follow_from_now(of("busy"));
-        hub.push(change("quiet"), 20);
-        for now in [30, 40] {
-            hub.push(change("busy"), now);
-        }
-        assert_eq!(seen(&mut quiet), Err(RevisionExpired), "its own change was dropped");
-        assert_eq!(seen(&mut busy), Ok(vec![30, 40]));
-        let mut quiet = hub.follow_from_now(of("quiet"));
-        for now in [50, 60, 70] {
-            hub.push(change("busy"), now);
-        }
-        assert_eq!(seen(&mut quiet), Ok(vec![]), "changes of other topics do not matter");
-        assert_eq!(quiet.seen(), 70, "and it may resume from the last of them");
-        assert_eq!(seen(&mut busy), Err(RevisionExpired), "one of three is not kept");
-        hub.clear(80);
-        assert_eq!(seen(&mut quiet), Err(RevisionExpired), "nobody knows what was lost");
-    }
-
-    #[test]
-    fn an_unwatched_topic_has_no_index() {
-        let hub = hub(10, 2);
-        let (first, second) = (hub.follow_from_now(of("a")), hub.follow_from_now(of("a")));
-        let topics = || hub.ring.lock().topics.len();
-        assert_eq!(topics(), 1);
-        drop(first);
-        assert_eq!(topics(), 1);
-        drop(second);
-        assert_eq!(topics(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_follower_is_woken_only_for_its_topic() {
-        let hub = hub(10, 4);
-        let mut follower = hub.follow_from_now(of("op"));
-        hub.push(change("another"), 20);
-        let waiting = tokio::time::timeout(std::time::Duration::ZERO, follower.changed());
-        waiting.await.expect_err("that is another's");
-        hub.push(change("op"), 30);
-        follower.changed().await;
-        assert_eq!(seen(&mut follower), Ok(vec![30]));
-    }
-}
+mod tests;

@@ -1,0 +1,140 @@
+//! What has ended and is remembered for a while: each owner's own, so that nobody's pushes out another's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_domain::Timestamp;
+use snic_domain::limits::OPERATION_KEPT;
+
+/// Names of things that have ended, by owner and by age. An owner has as many as its limit; in all
+/// there are at most owners × limit. Each verb takes time O(log names).
+#[derive(Debug)]
+pub(crate) struct History<O, K> {
+    of: BTreeMap<O, BTreeSet<(Timestamp, K)>>,
+    by_age: BTreeMap<(Timestamp, K), O>,
+    /// Most names of an owner.
+    limit: fn(&O) -> usize,
+    /// What was over an owner's limit, to be forgotten.
+    surplus: Vec<K>,
+}
+
+impl<O: Ord + Clone, K: Ord + Clone> History<O, K> {
+    /// Nothing, with this limit for each owner.
+    pub const fn new(limit: fn(&O) -> usize) -> Self {
+        Self { of: BTreeMap::new(), by_age: BTreeMap::new(), limit, surplus: Vec::new() }
+    }
+
+    /// Something of an owner ended. Its oldest goes where that makes too many.
+    pub fn note(&mut self, owner: O, at: Timestamp, name: K) {
+        let own = self.of.entry(owner.clone()).or_default();
+        own.insert((at, name.clone()));
+        if own.len() > (self.limit)(&owner)
+            && let Some(oldest) = own.pop_first()
+        {
+            self.by_age.remove(&oldest);
+            self.surplus.push(oldest.1.clone());
+            if oldest == (at, name.clone()) {
+                return; // Older than all that its owner has, as it may come from a store.
+            }
+        }
+        self.by_age.insert((at, name), owner);
+    }
+
+    /// Something is gone that ended then.
+    pub fn remove(&mut self, at: Timestamp, name: &K) {
+        let entry = (at, name.clone());
+        let Some(owner) = self.by_age.remove(&entry) else {
+            self.surplus.retain(|surplus| surplus != name);
+            return;
+        };
+        if let Some(own) = self.of.get_mut(&owner) {
+            own.remove(&entry);
+            if own.is_empty() {
+                self.of.remove(&owner);
+            }
+        }
+    }
+
+    /// The next name to forget: one too many of its owner's, or one that ended too long ago.
+    pub fn forget(&mut self, now: Timestamp) -> Option<K> {
+        if let Some(surplus) = self.surplus.pop() {
+            return Some(surplus);
+        }
+        let ((at, name), _) = self.by_age.first_key_value()?;
+        if now.since(*at) < OPERATION_KEPT {
+            return None;
+        }
+        let (at, name) = (*at, name.clone());
+        self.remove(at, &name);
+        Some(name)
+    }
+
+    /// All names of an owner, which is gone.
+    pub fn retire(&mut self, owner: &O) -> Vec<K> {
+        let own = self.of.remove(owner).unwrap_or_default();
+        own.iter().for_each(|entry| drop(self.by_age.remove(entry)));
+        own.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The names that are remembered, each with its owner.
+    pub fn names(&self) -> impl Iterator<Item = (&O, &K)> {
+        self.by_age.iter().map(|((_, name), owner)| (owner, name))
+    }
+
+    /// Every invariant, recomputed from scratch; says which is broken. Time O(names · log names).
+    pub fn check(&self) -> Result<(), String> {
+        let of =
+            self.of.iter().flat_map(|(owner, own)| own.iter().map(move |entry| (entry, owner)));
+        let both: BTreeMap<_, _> = of.collect();
+        if !both.into_iter().eq(&self.by_age) {
+            return Err("what is remembered of each owner is not what is remembered in all".into());
+        }
+        match self.of.iter().find(|(owner, own)| own.is_empty() || own.len() > (self.limit)(owner))
+        {
+            Some((_, own)) => Err(format!("{} names of an owner are remembered", own.len())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// The letters that are to be forgotten now.
+    fn forgotten(history: &mut History<u8, char>, now: Timestamp) -> String {
+        std::iter::from_fn(|| history.forget(now)).collect()
+    }
+
+    #[test]
+    fn an_owner_pushes_out_only_its_own() {
+        let mut history = History::new(|owner: &u8| if *owner == 0 { 4 } else { 2 });
+        for (owner, name) in [(1, 'a'), (2, 'b'), (1, 'c'), (0, 'd'), (1, 'e'), (1, 'f')] {
+            history.note(owner, at(1), name);
+            history.check().expect("consistent");
+        }
+        assert_eq!(forgotten(&mut history, at(1)), "ca");
+        assert_eq!(history.names().count(), 4);
+        history.note(2, at(0), 'g');
+        history.note(2, at(0), 'h');
+        assert_eq!(forgotten(&mut history, at(1)), "g", "the oldest, not the last that came");
+        history.check().expect("consistent");
+    }
+
+    #[test]
+    fn what_ended_long_ago_goes_oldest_first_and_what_is_gone_is_not_told() {
+        let mut history = History::new(|_: &u8| 9);
+        for (second, name) in [(3, 'c'), (1, 'a'), (2, 'b'), (4, 'd')] {
+            history.note(1, at(second), name);
+        }
+        history.remove(at(2), &'b');
+        assert_eq!(forgotten(&mut history, at(3) + OPERATION_KEPT), "ac");
+        history.check().expect("consistent");
+        assert_eq!(history.retire(&1), ['d']);
+        assert_eq!(history.names().count(), 0);
+        history.check().expect("consistent");
+    }
+}
