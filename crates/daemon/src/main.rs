@@ -56,6 +56,8 @@ enum Command {
         #[arg(long)]
         folder: PathBuf,
     },
+    /// Issue certificates for the daemon and its callers, with an authority of your own
+    Pki(pki::Options),
     /// Restore the store from a file that `snicctl backup` wrote; stop the daemon first
     Restore {
         /// Settings file
@@ -113,6 +115,7 @@ fn run(command: Command) -> Result<()> {
             }
             result
         }
+        Command::Pki(options) => pki::run(&options),
         Command::Restore { config, replace, file } => {
             init_log("warn", "human")?;
             restore::run(&Settings::read(&config)?, &file, replace)

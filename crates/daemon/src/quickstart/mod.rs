@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::TenantId;
 
-use crate::pki::{self, Pair, write};
+use crate::pki::{Authority, Pair, Subject, write};
 use crate::serving;
 use crate::settings::{Card, Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
@@ -26,6 +26,11 @@ use client::Client;
 
 /// Seconds until a DAG must be ready. Loading all sixteen regions takes a tenth of a second.
 const READY_SECONDS: i64 = 60;
+
+/// How long the certificates are valid; the authority ten times as long.
+const VALID: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// How long a certificate must still be valid to be used again: longer than a quick start runs.
+const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Options of `snicd quickstart`.
 #[derive(Debug, clap::Args)]
@@ -126,17 +131,35 @@ pub async fn run(options: Options) -> Result<()> {
     daemon.stop()
 }
 
-/// The certificates of an earlier start, or new ones where some are missing or end soon.
+/// The certificates of an earlier start, or new ones where some are missing or end soon. The authority
+/// stays, so that more tenants can get theirs.
 fn identities(dir: &Path, settings: &mut Settings, catalogue: &Catalogue) -> Result<Identities> {
-    let names = catalogue.tenants.iter().map(|tenant| format!("tenant/{}", tenant.id));
-    let names: Vec<String> = names.chain(["operator/admin".to_owned()]).collect();
-    let issued = pki::issue(&dir.join("pki"), &settings.trust_domain, &names)?;
-    let pki::Issued { ca, server, clients } = issued;
-    settings.tls =
-        Tls { ca: ca.clone(), certificate: server.certificate, key: server.key, crl: None };
-    let ids = catalogue.tenants.iter().map(|tenant| tenant.id.clone());
-    let tenants = ids.zip(clients.clone()).collect();
-    let operator = clients.into_iter().next_back().context("the operator is the last one")?;
+    let late = SystemTime::now() + VALID_LEFT;
+    let folder = dir.join("pki");
+    let usable = Authority::open(&folder).ok().filter(|authority| {
+        authority.ends() > late && authority.trust_domain() == settings.trust_domain
+    });
+    let mut authority = match usable {
+        Some(authority) => authority,
+        None => Authority::create(&folder, &settings.trust_domain, VALID * 10)?,
+    };
+    let mut pair = |subject: Subject| {
+        let pair = authority.pair(subject.name());
+        let is_there = pair.certificate.exists() && pair.key.exists();
+        match authority.valid(subject.name(), late).filter(|_| is_there) {
+            Some(_) => Ok(pair),
+            None => authority.issue(&subject, VALID),
+        }
+    };
+    let server = pair(Subject::Server(Vec::new()))?;
+    let operator = pair(Subject::Client("operator/admin".to_owned()))?;
+    let tenants = catalogue.tenants.iter().map(|tenant| {
+        let subject = Subject::Client(format!("tenant/{}", tenant.id));
+        Ok((tenant.id.clone(), pair(subject)?))
+    });
+    let tenants = tenants.collect::<Result<_>>()?;
+    let (ca, crl) = (authority.ca(), Some(authority.crl()));
+    settings.tls = Tls { ca: ca.clone(), certificate: server.certificate, key: server.key, crl };
     Ok(Identities { ca, operator, tenants })
 }
 
@@ -251,7 +274,7 @@ async fn submit(
 
 /// Waits until a DAG is ready. After a restart this takes a moment.
 async fn ready(client: &Client, name: &str) -> Result<Dag> {
-    let until = Instant::now() + std::time::Duration::from_secs(READY_SECONDS.unsigned_abs());
+    let until = Instant::now() + Duration::from_secs(READY_SECONDS.unsigned_abs());
     loop {
         let request = v1::GetDagRequest { name: name.to_owned() };
         let dag = client.dags().get_dag(request).await?.into_inner();
@@ -260,7 +283,7 @@ async fn ready(client: &Client, name: &str) -> Result<Dag> {
         }
         let why = dag.conditions.last().map_or("", |c| c.message.as_str());
         ensure!(Instant::now() < until, "{name} is not ready: {why}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

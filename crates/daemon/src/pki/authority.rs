@@ -1,0 +1,494 @@
+//! An authority in a folder: `ca.pem` with `ca.key`, `crl.pem`, a pair of files for each certificate, and
+//! `issued.toml`, the record of what was issued. The record is written before the files, so that every
+//! certificate that exists can be revoked.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
+};
+use serde::{Deserialize, Serialize};
+use snic_server::TrustDomain;
+use snic_server::identity::of_certificate;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Clocks differ: certificates are valid since yesterday.
+const CLOCK_MARGIN: Duration = DAY;
+/// The names of a daemon's certificate where none are given.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Whom a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// The daemon, under these host names and addresses; those of the loopback where there are none.
+    Server(Vec<String>),
+    /// A caller: `operator/<name>`, `tenant/<id>` or `orchestrator/<name>`.
+    Client(String),
+}
+
+impl Subject {
+    /// `server`, or the caller.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Server(_) => "server",
+            Self::Client(name) => name,
+        }
+    }
+}
+
+impl FromStr for Subject {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "server" => Self::Server(Vec::new()),
+            client => Self::Client(client.to_owned()),
+        })
+    }
+}
+
+/// A certificate with its key, as PEM files.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// A certificate that was issued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issued {
+    /// `server`, or the caller.
+    pub name: String,
+    /// Host names and addresses of a daemon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Serial number in hexadecimal digits.
+    serial: String,
+    /// When it ends, in seconds since 1970.
+    ends: u64,
+    /// When it was revoked, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revoked: Option<u64>,
+}
+
+/// Whether a certificate may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Until it ends.
+    Valid,
+    /// It has ended.
+    Ended,
+    /// It is on the list of revoked certificates.
+    Revoked,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Valid => "VALID",
+            Self::Ended => "ENDED",
+            Self::Revoked => "REVOKED",
+        })
+    }
+}
+
+impl Issued {
+    /// When it ends.
+    pub fn ends(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.ends)
+    }
+
+    /// Whether it may be used at a time.
+    pub fn standing(&self, now: SystemTime) -> Standing {
+        match self.revoked {
+            Some(_) => Standing::Revoked,
+            None if self.ends() <= now => Standing::Ended,
+            None => Standing::Valid,
+        }
+    }
+}
+
+/// What the folder's record says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    trust_domain: String,
+    /// When the authority's own certificate ends, in seconds since 1970.
+    ends: u64,
+    /// Number of the last list of revoked certificates.
+    crl_number: u64,
+    #[serde(default)]
+    issued: Vec<Issued>,
+}
+
+/// The authority of a folder. Nobody else changes the folder while it exists.
+pub struct Authority {
+    folder: PathBuf,
+    record: Record,
+    issuer: Issuer<'static, KeyPair>,
+    _lock: File,
+}
+
+/// Where an authority keeps its record.
+fn record_path(folder: &Path) -> PathBuf {
+    folder.join("issued.toml")
+}
+
+/// Waits until nobody else changes the folder.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(".lock");
+    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    file.lock().with_context(|| format!("lock {}", path.display()))?;
+    Ok(file)
+}
+
+impl Authority {
+    /// Creates an authority with a new key in a folder, in place of one that is there.
+    ///
+    /// # Errors
+    /// The trust domain is not valid, or a file cannot be written.
+    pub fn create(folder: &Path, trust_domain: &str, valid: Duration) -> Result<Self> {
+        TrustDomain::new(trust_domain)?;
+        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        let lock = lock(folder)?;
+        let ends = SystemTime::now() + valid;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, format!("snic CA of {trust_domain}"));
+        params.not_before = (SystemTime::now() - CLOCK_MARGIN).into();
+        params.not_after = ends.into();
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let (key, certificate) = (issuer.key().serialize_pem(), issuer.pem());
+        write(&folder.join("ca.key"), key.as_bytes(), 0o600)?;
+        write(&folder.join("ca.pem"), certificate.as_bytes(), 0o644)?;
+        let record = Record {
+            trust_domain: trust_domain.to_owned(),
+            ends: seconds(ends),
+            crl_number: 0,
+            issued: Vec::new(),
+        };
+        let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(&key)?)?;
+        let mut authority = Self { folder: folder.to_owned(), record, issuer, _lock: lock };
+        authority.store()?;
+        authority.write_crl()?;
+        Ok(authority)
+    }
+
+    /// The authority of a folder.
+    ///
+    /// # Errors
+    /// There is none, or a file of it cannot be read.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let record = record_path(folder);
+        if !record.exists() {
+            bail!("there is no authority in {}; make one with `snicd pki init`", folder.display());
+        }
+        let lock = lock(folder)?;
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+        };
+        let parsed = toml::from_str(&read(&record)?);
+        let parsed: Record = parsed.with_context(|| format!("read {}", record.display()))?;
+        let key = KeyPair::from_pem(&read(&folder.join("ca.key"))?).context("read ca.key")?;
+        let certificate = read(&folder.join("ca.pem"))?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key).context("read ca.pem")?;
+        Ok(Self { folder: folder.to_owned(), record: parsed, issuer, _lock: lock })
+    }
+
+    /// The certificate of the authority.
+    pub fn ca(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    /// The list of revoked certificates.
+    pub fn crl(&self) -> PathBuf {
+        self.folder.join("crl.pem")
+    }
+
+    /// The trust domain of all identities.
+    pub fn trust_domain(&self) -> &str {
+        &self.record.trust_domain
+    }
+
+    /// When the authority's own certificate ends.
+    pub fn ends(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.record.ends)
+    }
+
+    /// All that was issued, oldest first.
+    pub fn issued(&self) -> &[Issued] {
+        &self.record.issued
+    }
+
+    /// The newest certificate of a name that is valid at a time.
+    pub fn valid(&self, name: &str, now: SystemTime) -> Option<&Issued> {
+        let mut newest_first = self.record.issued.iter().rev();
+        newest_first.find(|one| one.name == name && one.standing(now) == Standing::Valid)
+    }
+
+    /// Where the files of a name are.
+    pub fn pair(&self, name: &str) -> Pair {
+        let name = name.replace('/', "-");
+        Pair {
+            certificate: self.folder.join(format!("{name}.pem")),
+            key: self.folder.join(format!("{name}.key")),
+        }
+    }
+
+    /// Issues a certificate with a new key. It does not outlive the authority's own.
+    ///
+    /// # Errors
+    /// The subject is not valid, or a file cannot be written.
+    pub fn issue(&mut self, subject: &Subject, valid: Duration) -> Result<Pair> {
+        let now = SystemTime::now();
+        ensure!(self.ends() > now, "the authority in {} has ended", self.folder.display());
+        let ends = self.ends().min(now + valid);
+        let serial = new_serial()?;
+        let (mut params, hosts) = self.params(subject)?;
+        params.distinguished_name.push(DnType::CommonName, subject.name());
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        params.not_before = (now - CLOCK_MARGIN).into();
+        params.not_after = ends.into();
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        if let Subject::Client(name) = subject {
+            // What the daemon would make of it.
+            let domain = TrustDomain::new(&self.record.trust_domain)?;
+            of_certificate(certificate.der(), &domain).map_err(|_| not_a_caller(name))?;
+        }
+        self.record.issued.push(Issued {
+            name: subject.name().to_owned(),
+            hosts,
+            serial: hex(&serial),
+            ends: seconds(ends),
+            revoked: None,
+        });
+        self.store()?;
+        let pair = self.pair(subject.name());
+        // The daemon runs as a user of its own, and reads its key as a member of the folder's group.
+        let mode = if matches!(subject, Subject::Server(_)) { 0o640 } else { 0o600 };
+        write(&pair.key, key.serialize_pem().as_bytes(), mode)?;
+        write(&pair.certificate, certificate.pem().as_bytes(), 0o644)?;
+        Ok(pair)
+    }
+
+    fn params(&self, subject: &Subject) -> Result<(CertificateParams, Vec<String>)> {
+        match subject {
+            Subject::Server(hosts) => {
+                let given: BTreeSet<&str> = hosts.iter().map(String::as_str).collect();
+                let hosts: Vec<String> = match hosts.is_empty() {
+                    true => LOOPBACK.map(str::to_owned).to_vec(),
+                    false => given.into_iter().map(str::to_owned).collect(),
+                };
+                let mut params = CertificateParams::new(hosts.clone())
+                    .with_context(|| format!("the hosts {}", hosts.join(", ")))?;
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                Ok((params, hosts))
+            }
+            Subject::Client(name) => {
+                let mut params = CertificateParams::new(Vec::new())?;
+                let uri = format!("spiffe://{}/{name}", self.record.trust_domain);
+                let uri = uri.try_into().map_err(|_| not_a_caller(name))?;
+                params.subject_alt_names = vec![SanType::URI(uri)];
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+                Ok((params, Vec::new()))
+            }
+        }
+    }
+
+    /// Revokes all valid certificates of a name but the newest `keep`. Returns how many there were.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn revoke(&mut self, name: &str, keep: usize) -> Result<usize> {
+        let now = SystemTime::now();
+        let mut count = 0;
+        let valid = |one: &&mut Issued| one.name == name && one.standing(now) == Standing::Valid;
+        for one in self.record.issued.iter_mut().rev().filter(valid).skip(keep) {
+            one.revoked = Some(seconds(now));
+            count += 1;
+        }
+        if count > 0 {
+            self.store()?;
+            self.write_crl()?;
+        }
+        Ok(count)
+    }
+
+    /// Writes the list of revoked certificates. Those that have ended by themselves are not on it.
+    fn write_crl(&mut self) -> Result<()> {
+        let now = SystemTime::now();
+        let listed = self.record.issued.iter().filter(|one| one.ends() > now);
+        let revoked = listed.filter_map(|one| {
+            let serial = SerialNumber::from_slice(&from_hex(&one.serial)?);
+            Some(RevokedCertParams {
+                serial_number: serial,
+                revocation_time: (UNIX_EPOCH + Duration::from_secs(one.revoked?)).into(),
+                reason_code: None,
+                invalidity_date: None,
+            })
+        });
+        let revoked_certs = revoked.collect();
+        self.record.crl_number += 1;
+        self.store()?;
+        let params = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: self.ends().into(),
+            crl_number: SerialNumber::from(self.record.crl_number),
+            issuing_distribution_point: None,
+            revoked_certs,
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer)?;
+        write(&self.crl(), list.pem()?.as_bytes(), 0o644)
+    }
+
+    fn store(&self) -> Result<()> {
+        let text = toml::to_string(&self.record).context("write the record of certificates")?;
+        write(&record_path(&self.folder), text.as_bytes(), 0o600)
+    }
+}
+
+fn not_a_caller(name: &str) -> anyhow::Error {
+    let name: String = name.chars().take(160).collect();
+    anyhow::anyhow!(
+        "{name:?} is not a caller; use server, operator/<name>, tenant/<id> or orchestrator/<name>"
+    )
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// 126 random bits, as a positive number of 16 bytes (RFC 5280, 4.1.2.2: at most 20).
+fn new_serial() -> Result<[u8; 16]> {
+    let mut serial = [0; 16];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut serial).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    serial[0] = serial[0] & 0x7F | 0x40;
+    Ok(serial)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.map(byte).collect()
+}
+
+/// Writes a file atomically, with exactly these permissions.
+///
+/// # Errors
+/// It cannot be written; the old one is still there.
+pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let temporary = path.with_extension("new");
+    let result = (|| {
+        // A file left over from an earlier run may have other permissions.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    })();
+    result.with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+    fn authority() -> (tempfile::TempDir, Authority) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority::create(folder.path(), "snic.local", YEAR).expect("a CA");
+        (folder, authority)
+    }
+
+    fn client(name: &str) -> Subject {
+        Subject::Client(name.to_owned())
+    }
+
+    #[test]
+    fn keys_are_for_their_owner_alone() {
+        let (_folder, mut authority) = authority();
+        let mode =
+            |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+        let pair = authority.issue(&client("tenant/acme"), YEAR).expect("a pair");
+        assert!(pair.certificate.ends_with("tenant-acme.pem"));
+        assert_eq!((mode(&pair.key), mode(&authority.folder.join("ca.key"))), (0o600, 0o600));
+        let text = std::fs::read_to_string(&pair.key).expect("the key");
+        assert!(text.starts_with("-----BEGIN PRIVATE KEY-----"));
+        let server = authority.issue(&Subject::Server(Vec::new()), YEAR).expect("a pair");
+        assert_eq!(mode(&server.key), 0o640, "the folder's group is the daemon's");
+    }
+
+    #[test]
+    fn a_caller_that_the_daemon_would_not_know_gets_nothing() {
+        let (_folder, mut authority) = authority();
+        for name in ["acme", "tenant/", "tenant/Acme", "tenant/a/b", "root/x", "tenant/ü", ""] {
+            let error = authority.issue(&client(name), YEAR).expect_err(name);
+            assert!(error.to_string().contains("operator/<name>"), "{error:#}");
+        }
+        assert_eq!(authority.issued(), []);
+    }
+
+    #[test]
+    fn a_record_outlives_its_program_and_what_is_revoked_stays_revoked() {
+        let (folder, mut authority) = authority();
+        authority.issue(&client("tenant/acme"), YEAR).expect("a pair");
+        authority.issue(&client("tenant/acme"), YEAR).expect("another");
+        authority.issue(&client("tenant/other"), YEAR).expect("another");
+        assert_eq!(authority.revoke("tenant/acme", 1).expect("written"), 1);
+        drop(authority);
+        let mut authority = Authority::open(folder.path()).expect("it is there");
+        let now = SystemTime::now();
+        let standings: Vec<_> = authority.issued().iter().map(|one| one.standing(now)).collect();
+        assert_eq!(standings, [Standing::Revoked, Standing::Valid, Standing::Valid]);
+        assert_eq!(authority.revoke("tenant/acme", 0).expect("written"), 1);
+        assert_eq!(authority.revoke("tenant/acme", 0).expect("written"), 0);
+        assert!(authority.valid("tenant/acme", now).is_none());
+    }
+
+    #[test]
+    fn a_certificate_does_not_outlive_the_authority() {
+        let (_folder, mut authority) = authority();
+        authority.issue(&client("operator/admin"), 10 * YEAR).expect("a pair");
+        assert_eq!(authority.issued()[0].ends(), authority.ends());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let error = Authority::create(Path::new("/proc/pki"), "x", YEAR).err().expect("no folder");
+        assert!(format!("{error:#}").contains("/proc/pki"), "{error:#}");
+        let error = Authority::open(Path::new("/nowhere")).err().expect("no authority");
+        assert!(error.to_string().contains("snicd pki init"), "{error:#}");
+    }
+}

@@ -1,0 +1,210 @@
+//! The commands of `snicd pki`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, ensure};
+use clap::Subcommand;
+
+use super::authority::{Authority, Pair, Subject};
+
+/// Options of `snicd pki`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Folder of the authority
+    #[arg(long, global = true, default_value = "/etc/snic/pki")]
+    folder: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Days, from one to a hundred years.
+fn days(text: &str) -> Result<Duration, String> {
+    let days: u64 = text.parse().map_err(|_| format!("{text} is not a number of days"))?;
+    match days {
+        1..=36_500 => Ok(Duration::from_secs(days * 24 * 3_600)),
+        _ => Err(format!("{days} days; 1 to 36500 are allowed")),
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make an authority: ca.pem, its key, and an empty list of revoked certificates
+    Init {
+        /// Trust domain of the identities, as in the daemon's settings
+        #[arg(long, default_value = "snic.local")]
+        trust_domain: String,
+        /// How long the authority is valid, in days
+        #[arg(long, default_value = "3650", value_parser = days)]
+        days: Duration,
+    },
+    /// Issue a certificate with a new key
+    Issue {
+        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        name: Subject,
+        /// Host name or address that clients use for the server; may be repeated
+        /// [default: localhost, 127.0.0.1, ::1]
+        #[arg(long)]
+        host: Vec<String>,
+        /// How long it is valid, in days
+        #[arg(long, default_value = "365", value_parser = days)]
+        days: Duration,
+    },
+    /// Issue a certificate again, with a new key; the old one stays valid until it ends
+    Renew {
+        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        name: Subject,
+        /// How long it is valid, in days
+        #[arg(long, default_value = "365", value_parser = days)]
+        days: Duration,
+        /// Revoke the old ones
+        #[arg(long)]
+        revoke_old: bool,
+    },
+    /// Revoke all certificates of a name
+    Revoke {
+        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        name: Subject,
+    },
+    /// List what was issued
+    List,
+}
+
+/// Prints a line. A closed pipe, as with `| head`, is no error.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
+fn day(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.split_once('T').map_or(text.clone(), |(day, _)| day.to_owned())
+}
+
+/// Carries out a command.
+///
+/// # Errors
+/// There is no authority, or one where a new one is wanted; the name is not valid, or has what is
+/// asked for already; a file cannot be written.
+pub fn run(options: &Options) -> Result<()> {
+    let folder = std::path::absolute(&options.folder)?;
+    match &options.command {
+        Command::Init { trust_domain, days } => init(&folder, trust_domain, *days),
+        Command::Issue { name, host, days } => {
+            let subject = match name {
+                Subject::Server(_) => Subject::Server(host.clone()),
+                Subject::Client(client) => {
+                    ensure!(host.is_empty(), "--host is for the server, not for {client}");
+                    name.clone()
+                }
+            };
+            let mut authority = Authority::open(&folder)?;
+            let old = authority.valid(subject.name(), SystemTime::now());
+            if let Some(old) = old {
+                let (name, ends) = (subject.name(), day(old.ends()));
+                anyhow::bail!(
+                    "{name} has a certificate until {ends}; use `snicd pki renew {name}`, or revoke it first"
+                );
+            }
+            let pair = authority.issue(&subject, *days)?;
+            issued(&authority, &subject, &pair);
+            Ok(())
+        }
+        Command::Renew { name, days, revoke_old } => renew(&folder, name, *days, *revoke_old),
+        Command::Revoke { name } => {
+            let mut authority = Authority::open(&folder)?;
+            let count = authority.revoke(name.name(), 0)?;
+            ensure!(count > 0, "{} has no valid certificate; see `snicd pki list`", name.name());
+            revoked(&authority, name.name(), count);
+            Ok(())
+        }
+        Command::List => {
+            list(&Authority::open(&folder)?);
+            Ok(())
+        }
+    }
+}
+
+fn init(folder: &Path, trust_domain: &str, valid: Duration) -> Result<()> {
+    for name in ["ca.pem", "ca.key"] {
+        let path = folder.join(name);
+        ensure!(
+            !path.exists(),
+            "{} exists: certificates of that authority would become invalid; choose another --folder, \
+             or remove it first",
+            path.display()
+        );
+    }
+    let authority = Authority::create(folder, trust_domain, valid)?;
+    say!("authority of spiffe://{trust_domain} until {}", day(authority.ends()));
+    say!("  certificate  {}", authority.ca().display());
+    say!("  its key      {}: keep it private", folder.join("ca.key").display());
+    say!("next: snicd pki issue server, snicd pki issue operator/admin");
+    Ok(())
+}
+
+fn renew(folder: &Path, name: &Subject, valid: Duration, revoke_old: bool) -> Result<()> {
+    let mut authority = Authority::open(folder)?;
+    let last = authority.issued().iter().rev().find(|one| one.name == name.name());
+    let Some(last) = last else {
+        anyhow::bail!("{0} has no certificate; use `snicd pki issue {0}`", name.name());
+    };
+    let subject = match name {
+        Subject::Server(_) => Subject::Server(last.hosts.clone()),
+        Subject::Client(_) => name.clone(),
+    };
+    let pair = authority.issue(&subject, valid)?;
+    issued(&authority, &subject, &pair);
+    if revoke_old {
+        let count = authority.revoke(name.name(), 1)?;
+        revoked(&authority, name.name(), count);
+    }
+    Ok(())
+}
+
+fn issued(authority: &Authority, subject: &Subject, pair: &Pair) {
+    let ends = authority.valid(subject.name(), SystemTime::now()).map(|one| day(one.ends()));
+    say!("{} until {}", subject.name(), ends.unwrap_or_default());
+    say!("  certificate  {}", pair.certificate.display());
+    say!("  its key      {}", pair.key.display());
+    match subject {
+        Subject::Server(_) => {
+            say!("settings of the daemon, in snicd.toml (then `systemctl reload snicd`):");
+            say!("  [tls]");
+            say!("  ca = {:?}", authority.ca());
+            say!("  certificate = {:?}", pair.certificate);
+            say!("  key = {:?}", pair.key);
+            say!("  crl = {:?}", authority.crl());
+        }
+        Subject::Client(name) => {
+            let (kind, id) = name.split_once('/').unwrap_or(("", name));
+            let tenant = if kind == "tenant" { format!(" --tenant {id}") } else { String::new() };
+            say!("a context of snicctl with it:");
+            say!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\");
+            say!("    --ca {} \\", authority.ca().display());
+            say!("    --certificate {} \\", pair.certificate.display());
+            say!("    --key {}", pair.key.display());
+        }
+    }
+}
+
+fn revoked(authority: &Authority, name: &str, count: usize) {
+    let noun = if count == 1 { "certificate" } else { "certificates" };
+    say!("{count} {noun} of {name} revoked in {}", authority.crl().display());
+    say!("the daemon reads the list when it is told to: systemctl reload snicd");
+}
+
+fn list(authority: &Authority) {
+    let now = SystemTime::now();
+    say!("authority of spiffe://{} until {}", authority.trust_domain(), day(authority.ends()));
+    let width = authority.issued().iter().map(|one| one.name.len()).max().unwrap_or(0).max(4);
+    say!("{:width$}  {:10}  {:7}  HOSTS", "NAME", "UNTIL", "STATE");
+    for one in authority.issued() {
+        let state = one.standing(now);
+        let hosts = one.hosts.join(" ");
+        let line = format!("{:width$}  {:10}  {:7}  {hosts}", one.name, day(one.ends()), state);
+        say!("{}", line.trim_end());
+    }
+}

@@ -1,0 +1,9 @@
+//! `snicd pki`: certificates for those who have no authority of their own.
+//!
+//! One folder holds the authority and everything that it issues; the quick start has one too.
+
+mod authority;
+mod command;
+
+pub use authority::{Authority, Pair, Subject, write};
+pub use command::{Options, run};

@@ -1,0 +1,138 @@
+//! From no certificate at all to callers that are known and callers that are not any more: the commands
+//! are those that `snicd pki` prints, and OpenSSL judges the files.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use snic_integration::{Daemon, Home, program};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs lines of a shell with the programs of this build; gives what was printed.
+fn shell(home: &Home, lines: &str) -> Result<String, String> {
+    let programs = program("snicd").parent().expect("it is in a folder").display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("sh");
+    command.arg("-ec").arg(lines).env("PATH", path).stdin(Stdio::null());
+    command.env("SNICCTL_CONFIG", home.path().join("snicctl.toml"));
+    let Output { status, stdout, stderr } = command.output().expect("a shell");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match status.success() {
+        true => Ok(text(&stdout)),
+        false => Err(text(&stdout) + &text(&stderr)),
+    }
+}
+
+/// `snicd pki` on the folder of a home.
+fn pki(home: &Home, words: &str) -> Result<String, String> {
+    shell(home, &format!("snicd pki --folder {} {words}", folder(home)))
+}
+
+fn folder(home: &Home) -> String {
+    home.path().join("pki").display().to_string()
+}
+
+/// The indented lines behind a line that starts with these words.
+fn block(printed: &str, title: &str) -> String {
+    let lines = printed.lines().skip_while(|line| !line.starts_with(title)).skip(1);
+    lines
+        .take_while(|line| line.starts_with(' '))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
+/// Makes the context that was printed, for the port of this test.
+fn make_context(home: &Home, printed: &str, port: u16) {
+    let command = block(printed, "a context of snicctl").replace("7443", &port.to_string());
+    shell(home, &command).unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
+/// Whether OpenSSL finds a certificate valid, with the list of revoked ones.
+fn is_valid(home: &Home, name: &str) -> bool {
+    let pki = folder(home);
+    let files = ["ca.pem", "crl.pem", name].map(|file| format!("{pki}/{file}"));
+    let mut command = Command::new("openssl");
+    command.args(["verify", "-crl_check", "-x509_strict", "-CAfile", &files[0]]);
+    command.args(["-CRLfile", &files[1], &files[2]]);
+    command.output().expect("OpenSSL is installed").status.success()
+}
+
+fn reload(daemon: &Daemon) {
+    let pid = Pid::from_raw(daemon.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::HUP).expect("it runs");
+}
+
+/// Tries until a command does what is expected.
+fn until(home: &Home, words: &str, expected: impl Fn(&Result<String, String>) -> bool) {
+    let began = Instant::now();
+    loop {
+        let result = shell(home, words);
+        if expected(&result) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{words}: {result:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
+    let home = Home::new();
+    let error = pki(&home, "issue server").expect_err("there is no authority yet");
+    assert!(error.contains("snicd pki init"), "{error}");
+    pki(&home, "init").expect("a new authority");
+    let error = pki(&home, "init").expect_err("it would make all certificates invalid");
+    assert!(error.contains("ca.pem exists"), "{error}");
+
+    let server = pki(&home, "issue server").expect("a certificate");
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.local_addr().expect("an address").port()
+    };
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.replace("[listen]", &format!("[listen]\ntcp = \"127.0.0.1:{port}\""));
+    let tls = block(&server, "settings of the daemon");
+    std::fs::write(home.settings(), format!("{text}\n{tls}")).expect("settings");
+    let daemon = home.start().await;
+
+    for name in ["operator/admin", "tenant/acme"] {
+        let printed = pki(&home, &format!("issue {name}")).expect("a certificate");
+        make_context(&home, &printed, port);
+        assert!(is_valid(&home, &format!("{}.pem", name.replace('/', "-"))), "{name}");
+    }
+    shell(&home, "snicctl --context admin tenant create acme").expect("an operator may");
+    shell(&home, "snicctl --context acme dag list").expect("a tenant may");
+    let error =
+        shell(&home, "snicctl --context acme tenant create other").expect_err("not its own");
+    assert!(error.contains("PERMISSION_DENIED") || error.contains("may not"), "{error}");
+
+    // A tenant that goes.
+    let error = pki(&home, "issue tenant/acme").expect_err("it has one");
+    assert!(error.contains("renew"), "{error}");
+    pki(&home, "revoke tenant/acme").expect("revoked");
+    assert!(!is_valid(&home, "tenant-acme.pem"), "OpenSSL sees it on the list");
+    assert!(is_valid(&home, "operator-admin.pem"), "others are not on it");
+    reload(&daemon);
+    until(&home, "snicctl --context acme dag list", Result::is_err);
+    shell(&home, "snicctl --context admin tenant list").expect("others stay");
+    let printed = pki(&home, "issue tenant/acme").expect("a new one");
+    make_context(&home, &printed, port);
+    shell(&home, "snicctl --context acme dag list").expect("it is back");
+
+    // The daemon's own certificate, while it runs.
+    let old = std::fs::read(Path::new(&folder(&home)).join("server.pem")).expect("a file");
+    pki(&home, "renew server --revoke-old").expect("a certificate");
+    let new = std::fs::read(Path::new(&folder(&home)).join("server.pem")).expect("a file");
+    assert_ne!(old, new);
+    reload(&daemon);
+    until(&home, "snicctl --context acme dag list", Result::is_ok);
+    let list = pki(&home, "list").expect("a list");
+    let states: Vec<_> =
+        list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(states, ["REVOKED", "VALID", "REVOKED", "VALID", "VALID"], "{list}");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
