@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use snic_domain::{CardModel, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
@@ -22,6 +23,8 @@ use crate::protocol::{Asked, Finding, Reply, Request, Work, to_words};
 
 /// How often it is looked whether an idle worker is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Size of a worker's log, in bytes, at which the next worker starts a new one.
+const LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// How a card is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +186,7 @@ fn start(settings: &Settings) -> Result<WorkerProcess, String> {
     let no_folder = |error| format!("the folder {} of the XRT worker: {error}", folder.display());
     fs::create_dir_all(folder).map_err(no_folder)?;
     let root = environment::find_root(&settings.environment, folder).map_err(no_folder)?;
-    let log = File::create(folder.join("worker.log")).map_err(no_folder)?;
+    let log = open_log(folder).map_err(no_folder)?;
     let (program, arguments) = &settings.program;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).envs(&settings.environment);
@@ -193,6 +196,19 @@ fn start(settings: &Settings) -> Result<WorkerProcess, String> {
     command.envs(root.map(|root| (environment::ROOT, root)));
     WorkerProcess::start(&mut command, &log)
         .map_err(|error| format!("the XRT worker {} does not start: {error}", program.display()))
+}
+
+/// The log of all workers of a card, `worker.log`: a new one writes behind the last, which may have ended
+/// for a reason that it wrote there. A full one becomes `worker.log.1`.
+fn open_log(folder: &Path) -> std::io::Result<File> {
+    let path = folder.join("worker.log");
+    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
+        fs::rename(&path, folder.join("worker.log.1"))?;
+    }
+    let mut log = File::options().append(true).create(true).open(path)?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    writeln!(log, "--- a worker starts, {} s after 1970", now.as_secs())?;
+    Ok(log)
 }
 
 fn check(at: Address, words: usize) -> Result<(), CardError> {
@@ -301,5 +317,28 @@ impl Drop for XrtCard {
             // A worker that does not answer is killed.
             let _ = self.call(Request::Close, &[]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_wrote_survives_the_next_ones_and_the_log_stays_small() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+        for number in 0..3 {
+            let mut log = open_log(folder.path()).expect("it can be written");
+            writeln!(log, "last words {number}").expect("written");
+        }
+        let log = read("worker.log");
+        assert_eq!(
+            (log.matches("last words").count(), log.matches("a worker starts").count()),
+            (3, 3)
+        );
+        fs::write(folder.path().join("worker.log"), vec![b'x'; 1 << 21]).expect("written");
+        open_log(folder.path()).expect("it can be written");
+        assert_eq!((read("worker.log").lines().count(), read("worker.log.1").len()), (1, 1 << 21));
     }
 }

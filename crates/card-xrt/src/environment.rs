@@ -18,8 +18,8 @@ const DEBIAN_LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 pub enum Unusable {
     /// XRT would abort.
     #[error(
-        "XILINX_XRT is not set, and XRT would abort the process; set `xrt.root` to the folder of XRT, \
-         such as {VENDOR_ROOT}"
+        "XRT is not installed: it is neither in {VENDOR_ROOT} nor in {DEBIAN_LIBRARIES}; install \
+         the package libxrt1, or set XILINX_XRT in [cards.xrt.environment] to its folder"
     )]
     NoRoot,
     /// Another word than XRT knows.
@@ -27,8 +27,8 @@ pub enum Unusable {
     Emulation(String),
     /// XRT would abort.
     #[error(
-        "{} is not there, and XRT would abort the process; install the package with it, or choose \
-         another XRT (`xrt.root`)", path.display()
+        "{} is not there, and XRT would abort the process; install libxrt1 or the vendor's XRT, or \
+         set XILINX_XRT in [cards.xrt.environment] to the folder of another one", path.display()
     )]
     NoShim {
         /// The shim's file.

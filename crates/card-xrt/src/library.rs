@@ -88,7 +88,9 @@ pub struct Version(pub String);
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// It cannot be loaded.
-    #[error("XRT cannot be loaded from {path}: {source}; install libxrt1, or point to another XRT")]
+    #[error(
+        "XRT cannot be loaded from {path}: {source}; install libxrt1, or set XILINX_XRT in [cards.xrt.environment]"
+    )]
     Load {
         /// From where.
         path: String,

@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpgrp, kill_process_group};
 use snic_tables::registers::{
     Address, BANK_BYTES, BULK_BUFFER_HIGH, BULK_BUFFER_LOW, BULK_BUSY, BULK_BYTES, BULK_DONE,
-    BULK_START, BULK_STATUS, BULK_TO_HOST, BULK_TO_TABLES, CAPABILITIES, CAPABILITY_BULK,
-    SHADOW_BANK,
+    BULK_START, BULK_STATUS, BULK_TO_HOST, BULK_TO_TABLES, CAPABILITIES, CAPABILITY_BULK, MAGIC,
+    MAGIC_VALUE, SHADOW_BANK,
 };
 
 use crate::environment;
@@ -208,7 +208,15 @@ impl Worker {
         let kernel = findings.add("take the register map", device.kernel(uuid, control))?;
         let group = findings.add("find the memory for buffers", kernel.group(BUFFER_ARGUMENT))?;
         findings.add("copy a buffer to the card and back", round_trip(&device, group));
-        findings.add("read a register", kernel.read(CAPABILITIES))?;
+        let magic = findings.add("read a register", kernel.read(MAGIC))?;
+        let is_ours = match magic {
+            MAGIC_VALUE => Ok(()),
+            other => Err(format!(
+                "the register map starts with {other:#010x} instead of {MAGIC_VALUE:#010x}; the role \
+                 has another kernel of this name, or its registers are not where they should be"
+            )),
+        };
+        findings.add("find the register map of this driver", is_ours)?;
         Some(())
     }
 }

@@ -1,16 +1,20 @@
-//! `snicd doctor`: checks what XRT cards need, and says what to do for each finding. Without
-//! `--hardware-test` no card is accessed, and XRT is loaded but not called.
+//! `snicd doctor`: checks what the daemon and XRT cards need, and says what to do for each finding. Without
+//! `--hardware-test` no card is accessed, and XRT is loaded but not called. Nothing is left behind.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::xclbin::{Expected, check_role};
 use snic_card_xrt::{REGISTERS_BYTES, XrtCard, environment, probe};
+use snic_store_sled::is_in_use;
+use tempfile::TempDir;
 
 use crate::settings::{Card, Driver, Settings, Xrt};
-use crate::xrt;
+use crate::{policies, serving, xrt};
 
 /// Options of the doctor.
 #[derive(Debug, clap::Args)]
@@ -28,6 +32,10 @@ pub struct Options {
 const DRIVER: &str = "/sys/bus/pci/drivers/xocl";
 /// Folder of the driver's device nodes.
 const DEVICES: &str = "/dev/dri";
+/// A certificate that ends sooner is a problem already.
+const ENDS_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// Lines of a worker's log that are shown with a problem.
+const LOG_LINES: usize = 5;
 
 /// What the checks of all cards of this host share.
 #[derive(Clone, Copy)]
@@ -72,13 +80,29 @@ pub fn run(options: &Options) -> Result<()> {
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
+    credentials(&settings, &mut findings);
+    signatures(&settings, &mut findings);
+    let policies = policies::load(settings.policies_dir.as_deref());
+    findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
+    if settings.cards.is_empty() {
+        findings.wrong("cards", "there is no [[cards]] in the settings, so no DAG fits; add one");
+    }
     let host = HostInfo { settings: &settings, catalogue: &catalogue };
     for card in &settings.cards {
         match (card.driver, &card.xrt) {
             (Driver::Xrt, Some(reached)) => {
-                let through = examine(card, reached, host, &mut findings);
+                let id = card.id.as_str();
+                let scratch = tempfile::tempdir().context("make a temporary folder")?;
+                let through = examine(card, reached, host, (&scratch, &mut findings));
                 if let Some(through) = through.filter(|_| options.hardware_test) {
-                    try_card(card.id.as_str(), &through, &mut findings);
+                    match is_in_use(&settings.data_dir) {
+                        Ok(false) => try_card(id, &through, &mut findings),
+                        Ok(true) => findings.wrong(
+                            id,
+                            "not tested: the daemon runs and uses it; stop the daemon first",
+                        ),
+                        Err(error) => findings.wrong(id, &format!("not tested: {error}")),
+                    }
                 }
             }
             (driver, _) => {
@@ -93,20 +117,66 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Checks everything that needs no access to the card. Returns the XRT settings if XRT can be called.
+/// Certificates, where something listens on TCP.
+fn credentials(settings: &Settings, findings: &mut Findings) {
+    let web = settings.web.listen.is_some() && !settings.web.insecure_plaintext;
+    if settings.listen.tcp.is_none() && !web {
+        return findings.good("tls", "not needed: nothing listens on TCP");
+    }
+    let read = serving::tls(settings).map_err(|error| {
+        format!("{error:#}; `snicd pki` makes certificates, if you have no authority")
+    });
+    let Some(tls) = findings.add("tls", "the files can be read", read) else { return };
+    let checked = tls.check().map_err(|error| error.to_string());
+    findings.add("tls", "certificates, key and revocation list can be used", checked);
+    for (key, pem) in [("certificate", &tls.certificate), ("ca", &tls.client_authority)] {
+        let left = serving::end_of_certificate(pem)
+            .map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let days = |left: Duration| left.as_secs() / (24 * 3_600);
+        match left {
+            Some(left) if left < ENDS_SOON => {
+                findings.wrong("tls", &format!("tls.{key} ends in {} days; renew it", days(left)));
+            }
+            Some(left) => findings.good("tls", &format!("tls.{key} ends in {} days", days(left))),
+            // What cannot be parsed was named above.
+            None => {}
+        }
+    }
+}
+
+/// Keys that bitstreams are signed with.
+fn signatures(settings: &Settings, findings: &mut Findings) {
+    let read = serving::trust(&settings.signatures).map_err(|error| format!("{error:#}"));
+    let Some(trust) = findings.add("signatures", "the keys can be read", read) else { return };
+    if trust.allows_unsigned {
+        findings.good("signatures", "unsigned bitstreams are accepted (allow_unsigned)");
+    } else if trust.provider.is_empty() && trust.tenants.is_empty() {
+        findings.wrong(
+            "signatures",
+            "there is no key, so every bitstream is rejected; name one in signatures.provider",
+        );
+    }
+}
+
+/// Checks everything that needs no access to the card. XRT's own files go to a folder that is gone
+/// afterwards: what this user owned in the daemon's folder, the daemon could not write. Returns the XRT
+/// settings, with that folder, if XRT can be called.
 fn examine(
     card: &Card,
     reached: &Xrt,
     HostInfo { settings, catalogue }: HostInfo<'_>,
-    findings: &mut Findings,
+    (scratch, findings): (&TempDir, &mut Findings),
 ) -> Option<snic_card_xrt::Settings> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);
-    let through = findings.add(
+    let mut through = findings.add(
         id,
         "the paths in its settings",
         through.map_err(|error| error.to_string()),
     )?;
+    owner(id, &settings.data_dir, &through.folder, findings);
+    emulation_files(id, &through, findings);
+    through.folder = scratch.path().to_owned();
     let is_usable = library(id, &through, findings);
     role(card, reached, &through.role, catalogue, findings);
     if emulation(&through).is_none() {
@@ -115,17 +185,68 @@ fn examine(
     is_usable.then_some(through)
 }
 
+/// The daemon must be able to write its worker's folder.
+fn owner(id: &str, data_dir: &Path, folder: &Path, findings: &mut Findings) {
+    let user = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
+    let (Some(store), Some(worker)) = (user(data_dir), user(folder)) else { return };
+    if store != worker {
+        let folder = folder.display();
+        findings.wrong(
+            id,
+            &format!(
+                "{folder} belongs to user {worker}, the store to user {store}; run \
+                 `chown -R {store} {folder}`"
+            ),
+        );
+    }
+}
+
+/// What XRT's emulation of hardware reads, from paths in the environment or its working folder.
+fn emulation_files(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) {
+    if emulation(through).as_deref() != Some("hw_emu") {
+        return;
+    }
+    let set = |name: &str| {
+        let set = through.environment.get(name).cloned().or_else(|| std::env::var(name).ok());
+        set.map(PathBuf::from)
+    };
+    let configuration = set("EMCONFIG_PATH").unwrap_or_else(|| through.folder.clone());
+    let configuration = configuration.join("emconfig.json");
+    if !configuration.exists() {
+        findings.wrong(
+            id,
+            &format!(
+                "{} is not there, so the emulation has no card; write it with emconfigutil, and set \
+                 EMCONFIG_PATH in [cards.xrt.environment] to its folder",
+                configuration.display()
+            ),
+        );
+    }
+    let ini = set("XRT_INI_PATH").unwrap_or_else(|| through.folder.join("xrt.ini"));
+    if !ini.exists() {
+        findings.wrong(
+            id,
+            &format!(
+                "{} is not there, so the emulation starts the vendor's simulator; write it, and set \
+                 XRT_INI_PATH in [cards.xrt.environment] to it",
+                ini.display()
+            ),
+        );
+    }
+}
+
 /// Tests the card itself, step by step.
 fn try_card(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) {
     let steps = match XrtCard::examine(through) {
         Ok(steps) => steps,
         Err(what) => return findings.wrong(id, &what),
     };
-    let log = through.folder.join("worker.log");
+    let log = std::fs::read_to_string(through.folder.join("worker.log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n      | ");
     for step in steps {
-        let result = step.problem.map_or(Ok(()), |what| {
-            Err(format!("{}: {what}; see the worker's log, {}", step.step, log.display()))
-        });
+        let log = if last.is_empty() { String::new() } else { format!("\n      | {last}") };
+        let result = step.problem.map_or(Ok(()), |what| Err(format!("{}: {what}{log}", step.step)));
         findings.add(id, &step.step, result);
     }
 }
@@ -137,15 +258,15 @@ fn emulation(through: &snic_card_xrt::Settings) -> Option<String> {
 
 /// Whether XRT can be called without aborting.
 fn library(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) -> bool {
-    let root = std::fs::create_dir_all(&through.folder)
-        .and_then(|()| environment::find_root(&through.environment, &through.folder))
-        .map_err(|error| {
-            format!(
-                "cannot use the folder {}: {error}; make it writable for this user",
-                through.folder.display()
-            )
-        });
-    let Some(root) = findings.add(id, "the worker's folder", root) else { return false };
+    let root = environment::find_root(&through.environment, &through.folder)
+        .map_err(|error| format!("cannot use the folder {}: {error}", through.folder.display()));
+    let root = match root {
+        Ok(root) => root,
+        Err(what) => {
+            findings.wrong(id, &what);
+            return false;
+        }
+    };
     let mode = emulation(through);
     let shim = environment::shim(root.as_deref(), mode.as_deref());
     let good = match &mode {

@@ -6,6 +6,7 @@ mod pki;
 mod policies;
 mod quickstart;
 mod restore;
+mod secrets;
 mod serving;
 mod settings;
 mod soft;
@@ -72,7 +73,7 @@ enum Command {
     /// Print the manual page in roff
     #[command(hide = true)]
     Man,
-    /// Check what XRT cards need, and say what to do for each finding
+    /// Check settings, certificates, keys, policies and cards, and say what to do for each finding
     Doctor(doctor::Options),
     /// Print all settings: the defaults, or those of a file with defaults filled in
     Config {

@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use snic_api::v1;
 use snic_bitstream::signature::{PublicKey, Trust};
 use snic_bitstream::{catalogue, check_upload};
@@ -19,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::metrics;
-use crate::pki::write;
+use crate::secrets::{hex, random, write};
 use crate::settings::{Settings, Signatures};
 use crate::systemd::Systemd;
 use crate::wiring::Daemon;
@@ -248,18 +251,19 @@ pub fn page_key(data_dir: &Path) -> Result<PageKey> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     }
-    let mut random = [0; 16];
-    let provider = rustls::crypto::ring::default_provider();
-    provider
-        .secure_random
-        .fill(&mut random)
-        .map_err(|_| anyhow!("the system's random number generator failed"))?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = hex(&random()?);
     write(&path, format!("{text}\n").as_bytes(), 0o600)?;
     Ok(PageKey::new(text))
 }
 
-fn tls(settings: &Settings) -> Result<TlsSettings> {
+/// When the first certificate of a PEM file ends; `None` where it cannot be parsed.
+pub fn end_of_certificate(pem: &str) -> Option<SystemTime> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    snic_server::identity::end_of_certificate(&der)
+}
+
+/// Reads the files of the daemon's certificates.
+pub fn tls(settings: &Settings) -> Result<TlsSettings> {
     let read = |key: &str, path: &Path| {
         std::fs::read_to_string(path).with_context(|| format!("tls.{key}: read {}", path.display()))
     };
@@ -272,7 +276,7 @@ fn tls(settings: &Settings) -> Result<TlsSettings> {
 }
 
 /// Reads the trusted keys. A key is named after its file.
-fn trust(settings: &Signatures) -> Result<Trust> {
+pub fn trust(settings: &Signatures) -> Result<Trust> {
     let key = |path: &PathBuf| {
         let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
         let pem = std::fs::read_to_string(path).map_err(anyhow::Error::from);

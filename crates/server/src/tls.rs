@@ -71,6 +71,16 @@ impl Credentials {
     }
 }
 
+impl TlsSettings {
+    /// Whether a server could start with these; nothing is opened.
+    ///
+    /// # Errors
+    /// [`InvalidTls`], as the server would give.
+    pub fn check(&self) -> Result<(), InvalidTls> {
+        Credentials::new(self).map(|_| ())
+    }
+}
+
 fn certificates(part: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, InvalidTls> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match all {

@@ -36,5 +36,5 @@ mod journal;
 mod opening;
 mod store;
 
-pub use opening::{Opened, Recovery};
+pub use opening::{Opened, Recovery, is_in_use};
 pub use store::{Options, SledStore};

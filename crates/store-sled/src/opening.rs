@@ -157,6 +157,24 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
     Ok(lock)
 }
 
+/// Whether a process has the store in this folder open now. Changes nothing.
+///
+/// # Errors
+/// The lock is there and cannot be tried, as for a user who may not open it.
+pub fn is_in_use(folder: &Path) -> Result<bool, StoreError> {
+    let failed = |error| StoreError::io(format!("lock {}", folder.display()), error);
+    let lock = match File::open(folder.join("lock")) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    match lock.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
 fn lock_waiting(folder: &Path, lock: &File) -> Result<(), StoreError> {
     let deadline = Instant::now() + LOCK_WAIT_MAX;
     loop {

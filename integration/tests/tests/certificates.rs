@@ -78,9 +78,23 @@ fn until(home: &Home, words: &str, expected: impl Fn(&Result<String, String>) ->
     }
 }
 
+#[test]
+fn a_fresh_package_is_not_all_right() {
+    let home = Home::new();
+    let settings = home.settings().display().to_string();
+    let lines = format!("snicd config > {settings}; snicd doctor -c {settings}");
+    let error = shell(&home, &lines).expect_err("there are no certificates, keys or cards");
+    for part in ["tls", "signatures", "cards"] {
+        assert!(error.contains(&format!("WRONG {part}: ")), "{part}: {error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
     let home = Home::new();
+    let doctor =
+        |home: &Home| shell(home, &format!("snicd doctor -c {}", home.settings().display()));
+    doctor(&home).expect("a socket needs no certificate");
     let error = pki(&home, "issue server").expect_err("there is no authority yet");
     assert!(error.contains("snicd pki init"), "{error}");
     pki(&home, "init").expect("a new authority");
@@ -94,8 +108,13 @@ async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
     };
     let text = std::fs::read_to_string(home.settings()).expect("settings");
     let text = text.replace("[listen]", &format!("[listen]\ntcp = \"127.0.0.1:{port}\""));
+    std::fs::write(home.settings(), &text).expect("settings");
+    let error = doctor(&home).expect_err("the default paths are empty");
+    assert!(error.contains("WRONG tls") && error.contains("snicd pki"), "{error}");
     let tls = block(&server, "settings of the daemon");
     std::fs::write(home.settings(), format!("{text}\n{tls}")).expect("settings");
+    let said = doctor(&home).expect("all is there");
+    assert!(said.contains("tls.certificate ends in 364 days"), "{said}");
     let daemon = home.start().await;
 
     for name in ["operator/admin", "tenant/acme"] {

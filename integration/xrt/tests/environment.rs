@@ -58,7 +58,7 @@ fn where_xrt_would_abort_the_card_is_absent_with_a_reason() {
         let error = XrtCard::open(profile().model, settings).map(|_| ());
         error.expect_err("XRT would abort").to_string()
     };
-    assert!(with("XILINX_XRT", "").contains("XILINX_XRT is not set"));
+    assert!(with("XILINX_XRT", "").contains("install the package libxrt1"));
     let error = with("XILINX_XRT", "/nonexistent");
     assert!(error.contains("/nonexistent/lib/libxrt_hwemu.so.2 is not there"), "{error}");
     for other in ["card", ""] {
@@ -133,10 +133,41 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     let (content, said) = doctor(&home, true);
     assert!(!content && said.contains("ok    card0: copy a buffer"), "{said}");
     assert!(said.contains("WRONG card0: read a register"), "{said}");
+    assert!(!home.path().join("store").exists(), "the doctor leaves no folder behind");
     std::fs::write(emulation.path("role.xclbin"), "xclbin2\0").expect("it is there");
     let text = std::fs::read_to_string(home.settings()).expect("settings");
     std::fs::write(home.settings(), text.replace("\"noop\"", "\"hwemu\"")).expect("settings");
     let (content, said) = doctor(&home, true);
     assert!(!content && said.contains("XRT knows noop, sw_emu and hw_emu"), "{said}");
     assert!(said.contains("less than the header of an xclbin"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_misses_the_files_of_the_emulation_and_leaves_a_running_daemon_alone() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let home = Home::new();
+    let simulated = std::fs::read_to_string(home.settings()).expect("settings");
+    write_settings(&home, &[&emulation], "hw_emu", "");
+    for (file, variable) in [("emconfig.json", "EMCONFIG_PATH"), ("xrt.ini", "XRT_INI_PATH")] {
+        let (content, said) = doctor(&home, false);
+        assert!(content, "{said}");
+        let path = emulation.path(file);
+        let bytes = std::fs::read(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("it is there");
+        let (content, said) = doctor(&home, false);
+        assert!(!content && said.contains(file) && said.contains(variable), "{said}");
+        std::fs::write(&path, bytes).expect("the folder takes files");
+    }
+    // A daemon that has the store.
+    let with_xrt = std::fs::read_to_string(home.settings()).expect("settings");
+    std::fs::write(home.settings(), simulated).expect("settings");
+    let daemon = home.start().await;
+    std::fs::write(home.settings(), with_xrt).expect("settings");
+    let (content, said) = doctor(&home, true);
+    assert!(!content && said.contains("not tested: the daemon runs"), "{said}");
+    assert!(!said.contains("open the card"), "{said}");
+    daemon.stop();
 }

@@ -4,9 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{File, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +18,8 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 use snic_server::TrustDomain;
 use snic_server::identity::of_certificate;
+
+use crate::secrets::{hex, random, write};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Clocks differ: certificates are valid since yesterday.
@@ -378,15 +378,9 @@ fn seconds(time: SystemTime) -> u64 {
 
 /// 126 random bits, as a positive number of 16 bytes (RFC 5280, 4.1.2.2: at most 20).
 fn new_serial() -> Result<[u8; 16]> {
-    let mut serial = [0; 16];
-    let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut serial).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    let mut serial = random()?;
     serial[0] = serial[0] & 0x7F | 0x40;
     Ok(serial)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -395,33 +389,10 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits.map(byte).collect()
 }
 
-/// Writes a file atomically, with exactly these permissions.
-///
-/// # Errors
-/// It cannot be written; the old one is still there.
-pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let result = (|| {
-        // A file left over from an earlier run may have other permissions.
-        match std::fs::remove_file(&temporary) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    })();
-    result.with_context(|| format!("write {}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);

@@ -5,5 +5,5 @@
 mod authority;
 mod command;
 
-pub use authority::{Authority, Pair, Subject, write};
+pub use authority::{Authority, Pair, Subject};
 pub use command::{Options, run};

@@ -122,7 +122,7 @@ impl Policies {
                 if std::fs::read_to_string(&path).is_ok_and(|kept| kept == *text) {
                     return Ok(());
                 }
-                crate::pki::write(&path, text.as_bytes(), 0o600)
+                crate::secrets::write(&path, text.as_bytes(), 0o600)
             })
         });
         if let Err(error) = kept {

@@ -18,7 +18,8 @@ use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::TenantId;
 
-use crate::pki::{Authority, Pair, Subject, write};
+use crate::pki::{Authority, Pair, Subject};
+use crate::secrets::write;
 use crate::serving;
 use crate::settings::{Card, Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
