@@ -263,6 +263,18 @@ pub struct TenantLimits {
     /// Maximum on-board memory, such as 4GiB
     #[arg(long, value_parser = quantity::size)]
     pub memory_max: Option<ByteSize>,
+    /// Maximum number of its own NT types
+    #[arg(long)]
+    pub nt_types_max: Option<u32>,
+    /// Maximum number of classification rules that lead to its DAGs
+    #[arg(long)]
+    pub rules_max: Option<u32>,
+    /// Maximum number of bound virtual machines
+    #[arg(long)]
+    pub machines_max: Option<u32>,
+    /// Maximum number of operations that have not ended
+    #[arg(long)]
+    pub operations_max: Option<u32>,
 }
 
 /// Verbs of `snicctl tenant`.

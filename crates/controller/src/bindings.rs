@@ -29,6 +29,7 @@ use snic_domain::{
 use crate::history::History;
 use crate::protocol::{BindingRecord, ControlError};
 use crate::records::{InvalidRecord, Key, Record};
+use crate::tally::Tally;
 use crate::tx::Tx;
 
 /// All bindings, and what follows from them.
@@ -45,6 +46,8 @@ pub(crate) struct Bindings {
     alarms: BTreeSet<(Timestamp, VmId)>,
     /// The alarm of each binding that has one.
     alarm_of: BTreeMap<VmId, Timestamp>,
+    /// How many of each tenant have not ended.
+    live: Tally,
     /// Bindings that have ended, by tenant.
     ended: History<TenantId, VmId>,
 }
@@ -58,6 +61,7 @@ impl Default for Bindings {
             pending: BTreeSet::new(),
             alarms: BTreeSet::new(),
             alarm_of: BTreeMap::new(),
+            live: Tally::default(),
             ended: History::new(|_| TENANT_HISTORY_MAX),
         }
     }
@@ -103,6 +107,9 @@ impl Bindings {
             self.records.insert(vm, record);
         }
         let ended = self.records.values().filter(|record| record.state.has_ended());
+        for record in self.records.values().filter(|record| !record.state.has_ended()) {
+            self.live.add(&record.spec.tenant);
+        }
         for record in ended {
             self.ended.note(record.spec.tenant.clone(), record.changed, record.spec.vm.clone());
         }
@@ -175,6 +182,11 @@ impl Bindings {
         self.alarm_of.get(vm).copied()
     }
 
+    /// How many bindings of a tenant have not ended.
+    pub fn live_of(&self, tenant: &TenantId) -> u32 {
+        self.live.of(tenant)
+    }
+
     /// A new binding, with the DAG that was made for it; in place of one that has ended.
     pub fn begin(&mut self, spec: BindingSpec, own: Option<DagName>, now: Timestamp) {
         let (vm, deadline) = (spec.vm.clone(), now + spec.ready_within);
@@ -183,6 +195,7 @@ impl Bindings {
             self.ended.remove(before.changed, &vm);
         }
         let record = BindingRecord { own, ..BindingRecord::new(spec, now, deadline) };
+        self.live.add(&record.spec.tenant);
         self.records.insert(vm.clone(), record);
         self.pending.insert(vm.clone());
         self.set_alarm(&vm, Some(deadline));
@@ -284,6 +297,7 @@ impl Bindings {
         let (own, tenant) = (record.own.take(), record.spec.tenant.clone());
         self.pending.remove(vm);
         self.set_alarm(vm, None);
+        self.live.remove(&tenant);
         self.ended.note(tenant, tx.now(), vm.clone());
         self.store(tx, vm);
         own
@@ -293,6 +307,7 @@ impl Bindings {
     /// never been asked for. Gives the DAG that was made for it.
     pub fn undo(&mut self, tx: &mut Tx, vm: &VmId) -> Option<DagName> {
         let record = self.records.remove(vm).expect("it was just begun");
+        self.live.remove(&record.spec.tenant);
         assert!(record.functions.is_empty(), "they were taken back before");
         self.pending.remove(vm);
         self.set_alarm(vm, None);
@@ -343,6 +358,10 @@ impl Bindings {
         let ended: BTreeSet<_> = ended.map(|r| (&r.spec.tenant, &r.spec.vm)).collect();
         if self.ended.names().collect::<BTreeSet<_>>() != ended {
             return Err("a binding is not where the ended ones are".into());
+        }
+        let live = self.records.values().filter(|record| !record.state.has_ended());
+        if !self.live.counts(live.map(|record| &record.spec.tenant)) {
+            return Err("the bindings that have not ended are miscounted".into());
         }
         self.ended.check()
     }

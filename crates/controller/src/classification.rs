@@ -8,7 +8,7 @@ use crate::protocol::{ControlError, Reply};
 use crate::rules::VacatedRow;
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{rows, views};
+use crate::{quotas, rows, views};
 
 /// A new rule, of an operator or of a machine.
 pub(crate) fn install_rule(
@@ -23,6 +23,7 @@ pub(crate) fn install_rule(
         let rule = format!("{} does not exist, or has no card yet", rule.dag);
         ControlError::invalid("rule.dag", rule)
     })?;
+    quotas::check_rules(core, &rule.dag.tenant, 1)?;
     let id = rule.id.clone();
     let moved = core.rules.install(tx, rule, card, binding)?;
     retarget_rules_of(core, &moved);

@@ -10,7 +10,7 @@ use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Rep
 use crate::records::{Key, Placement};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{classification, placement, residency, scaling, views, work};
+use crate::{classification, placement, quotas, residency, scaling, views, work};
 
 /// No placement serves a DAG: there is nothing to go back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,7 @@ pub(crate) fn create_dag(
     }
     let dag = check_spec(core, &name.tenant, spec)?;
     check_quota(core, &name, dag.spec())?;
+    quotas::check_operation(core, &name.tenant)?;
     let admission = match placement::decide(core, &name, &dag) {
         Ok(admission) => admission,
         Err(error) => {
@@ -131,6 +132,9 @@ pub(crate) fn update_dag(
             true => Reply::WouldBe(Box::new(views::view_of(core, entry))),
             false => nothing_to_update(core, tx, name),
         });
+    }
+    if entry.operation().is_none() {
+        quotas::check_operation(core, &name.tenant)?; // Otherwise it takes the place of that one.
     }
     let admission = match placement::decide(core, name, &dag) {
         Ok(admission) if validate_only => {

@@ -18,6 +18,7 @@ use snic_tables::Ticket;
 use crate::history::History;
 use crate::protocol::{Caller, Change, ControlError, OperationRecord, Work};
 use crate::records::{Key, Meta, Record};
+use crate::tally::Tally;
 use crate::tx::Tx;
 
 /// Work of operators that has not ended, for those who look for it by card.
@@ -64,6 +65,8 @@ pub(crate) struct Operations {
     meta_is_stored: bool,
     records: BTreeMap<OperationId, OperationRecord>,
     pending: BTreeMap<OperationId, Pending>,
+    /// How many of each tenant have not ended.
+    open: Tally,
     /// Those that have ended, by the tenant that they are of; without one they are of operators.
     ended: History<Option<TenantId>, OperationId>,
 }
@@ -75,12 +78,13 @@ fn kept_max(tenant: &Option<TenantId>) -> usize {
 
 impl Operations {
     /// None, in a store that has this or will have it.
-    pub const fn new(meta: Meta, meta_is_stored: bool) -> Self {
+    pub fn new(meta: Meta, meta_is_stored: bool) -> Self {
         Self {
             meta,
             meta_is_stored,
             records: BTreeMap::new(),
             pending: BTreeMap::new(),
+            open: Tally::default(),
             ended: History::new(kept_max),
         }
     }
@@ -92,6 +96,9 @@ impl Operations {
                 Some((at, _)) => self.ended.note(record.tenant().cloned(), *at, record.id.clone()),
                 None => self.note_pending(&record),
             }
+            if let (None, Some(tenant)) = (&record.ended, record.tenant()) {
+                self.open.add(tenant);
+            }
             self.records.insert(record.id.clone(), record);
         }
     }
@@ -102,6 +109,11 @@ impl Operations {
 
     pub fn get(&self, id: &OperationId) -> Option<&OperationRecord> {
         self.records.get(id)
+    }
+
+    /// How many of a tenant have not ended.
+    pub fn open_of(&self, tenant: &TenantId) -> u32 {
+        self.open.of(tenant)
     }
 
     /// All of them, by id.
@@ -133,6 +145,9 @@ impl Operations {
             OperationRecord { id: id.clone(), work, created: now, started: None, ended: None };
         tx.put(Record::Operation(record.clone()));
         self.note_pending(&record);
+        if let Some(tenant) = record.tenant() {
+            self.open.add(tenant);
+        }
         self.records.insert(id.clone(), record);
         id
     }
@@ -158,6 +173,9 @@ impl Operations {
         record.ended = Some((now, result));
         tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));
+        if let Some(tenant) = record.tenant() {
+            self.open.remove(tenant);
+        }
         self.ended.note(record.tenant().cloned(), now, id.clone());
         self.pending.remove(id);
         &record.work
@@ -254,6 +272,10 @@ impl Operations {
         };
         if !pending.eq(self.pending.iter().map(|(id, pending)| (id, unasked(pending)))) {
             return Err("the pending work is not that of the operations that have not ended".into());
+        }
+        let open = self.records.values().filter(|record| record.ended.is_none());
+        if !self.open.counts(open.filter_map(OperationRecord::tenant)) {
+            return Err("the operations that have not ended are miscounted".into());
         }
         let ended = self.records.values().filter(|record| record.ended.is_some()).count();
         let is_ended = |(tenant, id): (&Option<TenantId>, &OperationId)| {

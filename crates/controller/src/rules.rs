@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{CardId, DagName, Rule, RuleId, VmId};
+use snic_domain::{CardId, DagName, Rule, RuleId, TenantId, VmId};
 use snic_tables::{RowKey, Table};
 
 use crate::etag::{check_etag, etag};
 use crate::protocol::ControlError;
 use crate::records::{InvalidRecord, Key, Record, RuleRecord};
+use crate::tally::Tally;
 use crate::tx::Tx;
 
 /// VNIs have 24 bits.
@@ -36,6 +37,8 @@ pub(crate) struct Rules {
     records: BTreeMap<RuleId, RuleRecord>,
     /// The rows that they have.
     taken: BTreeMap<CardId, BTreeSet<u16>>,
+    /// How many lead to DAGs of each tenant.
+    of_tenants: Tally,
 }
 
 impl Rules {
@@ -51,6 +54,7 @@ impl Rules {
                 let key = Key::Rule(record.rule.id);
                 return Err(InvalidRecord::contradiction(key, "its row belongs to another rule"));
             }
+            rules.of_tenants.add(&record.rule.dag.tenant);
             rules.records.insert(record.rule.id.clone(), record);
         }
         Ok(rules)
@@ -108,10 +112,16 @@ impl Rules {
         let (id, dag) = (rule.id.clone(), rule.dag.clone());
         let record = RuleRecord { rule, card, row, binding, created: tx.now() };
         tx.put(Record::Rule(record.clone()));
+        self.of_tenants.add(&dag.tenant);
         self.records.insert(id.clone(), record);
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok(moved)
+    }
+
+    /// How many rules lead to a tenant's DAGs.
+    pub fn count_of(&self, tenant: &TenantId) -> u32 {
+        self.of_tenants.of(tenant)
     }
 
     /// # Errors
@@ -169,6 +179,7 @@ impl Rules {
     pub fn remove(&mut self, tx: &mut Tx, id: &RuleId) -> VacatedRow {
         let record = self.records.remove(id).expect("it was found, or a machine has it");
         tx.delete(Key::Rule(id.clone()));
+        self.of_tenants.remove(&record.rule.dag.tenant);
         self.give_row(&record.card, record.row);
         VacatedRow::new(record.card, record.row)
     }

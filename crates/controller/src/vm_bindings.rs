@@ -14,7 +14,7 @@ use crate::bindings::Renewal;
 use crate::protocol::{Change, ControlError, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{classification, lifecycle, placement, views};
+use crate::{classification, lifecycle, placement, quotas, views};
 
 /// The rules of machines stand in the middle: an operator's own rules may come before them or
 /// behind them.
@@ -101,6 +101,8 @@ pub(crate) fn bind_vm(
 /// Refuses a binding that could not begin, before anything is made for it: its rules' ids, and the
 /// functions and rules that it takes of each card, must be free.
 fn check_start(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
+    quotas::check_machine(core, &spec.tenant)?;
+    quotas::check_rules(core, &spec.tenant, spec.functions.into())?;
     for number in 0..usize::from(spec.functions) {
         let rule = own_rule(&spec.vm, number);
         if core.rules.get(&rule).is_some() {

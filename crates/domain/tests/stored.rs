@@ -259,6 +259,15 @@ fn profiles_and_quotas_keep_their_field_names() {
             "memory_max": quota.memory_max.get(),
         }),
     );
+    let other =
+        Quota { nt_types_max: 1, rules_max: 2, machines_max: 3, operations_max: 4, ..quota };
+    let json = serde_json::to_value(other).expect("a value");
+    let limits = ["nt_types_max", "rules_max", "machines_max", "operations_max"];
+    assert_eq!(limits.map(|limit| &json[limit]), [1, 2, 3, 4].map(|n| json!(n)).each_ref());
+    assert_eq!(serde_json::from_value::<Quota>(json).expect("the same"), other);
+    let older: Quota =
+        serde_json::from_value(json!({"dags_max": 3})).expect("the rest is optional");
+    assert_eq!(older, Quota { dags_max: 3, ..quota });
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     check(
         VirtualFunctions { physical_function, count: 8, first_offset: 4, stride: 1 },

@@ -18,6 +18,10 @@ const SETTABLE: &[&str] = &[
     "quota.bitstreams_max",
     "quota.bitstream_bytes_max",
     "quota.memory_max_bytes",
+    "quota.nt_types_max",
+    "quota.rules_max",
+    "quota.machines_max",
+    "quota.operations_max",
 ];
 
 /// Converts a new tenant.
@@ -49,6 +53,10 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
             .bitstream_bytes_max
             .map_or(rest.bitstream_bytes_max, ByteSize::from_bytes),
         memory_max: quota.memory_max_bytes.map_or(rest.memory_max, ByteSize::from_bytes),
+        nt_types_max: quota.nt_types_max.unwrap_or(rest.nt_types_max),
+        rules_max: quota.rules_max.unwrap_or(rest.rules_max),
+        machines_max: quota.machines_max.unwrap_or(rest.machines_max),
+        operations_max: quota.operations_max.unwrap_or(rest.operations_max),
     }
 }
 
@@ -102,6 +110,22 @@ impl TenantPatch {
         if has("quota.memory_max_bytes", set.memory_max_bytes.is_some()) {
             quota.memory_max_bytes = set.memory_max_bytes.or(Some(default.memory_max.get()));
         }
+        let counts = [
+            ("quota.nt_types_max", set.nt_types_max, default.nt_types_max, &mut quota.nt_types_max),
+            ("quota.rules_max", set.rules_max, default.rules_max, &mut quota.rules_max),
+            ("quota.machines_max", set.machines_max, default.machines_max, &mut quota.machines_max),
+            (
+                "quota.operations_max",
+                set.operations_max,
+                default.operations_max,
+                &mut quota.operations_max,
+            ),
+        ];
+        for (path, given, default, count) in counts {
+            if has(path, given.is_some()) {
+                *count = given.or(Some(default));
+            }
+        }
         (quota != v1::Quota::default()).then(|| bounds(quota, now))
     }
 }
@@ -114,5 +138,9 @@ pub const fn quota_to_wire(quota: &Quota) -> v1::Quota {
         bitstreams_max: Some(quota.bitstreams_max),
         bitstream_bytes_max: Some(quota.bitstream_bytes_max.get()),
         memory_max_bytes: Some(quota.memory_max.get()),
+        nt_types_max: Some(quota.nt_types_max),
+        rules_max: Some(quota.rules_max),
+        machines_max: Some(quota.machines_max),
+        operations_max: Some(quota.operations_max),
     }
 }

@@ -81,6 +81,10 @@ impl TenantLimits {
             bitstreams_max: self.bitstreams_max,
             bitstream_bytes_max: self.bitstream_bytes_max.map(|size| size.get()),
             memory_max_bytes: self.memory_max.map(|size| size.get()),
+            nt_types_max: self.nt_types_max,
+            rules_max: self.rules_max,
+            machines_max: self.machines_max,
+            operations_max: self.operations_max,
         };
         let quota = (quota != Quota::default()).then_some(quota);
         Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
@@ -95,6 +99,10 @@ impl TenantLimits {
             ("quota.bitstreams_max", self.bitstreams_max.is_some()),
             ("quota.bitstream_bytes_max", self.bitstream_bytes_max.is_some()),
             ("quota.memory_max_bytes", self.memory_max.is_some()),
+            ("quota.nt_types_max", self.nt_types_max.is_some()),
+            ("quota.rules_max", self.rules_max.is_some()),
+            ("quota.machines_max", self.machines_max.is_some()),
+            ("quota.operations_max", self.operations_max.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(path, _)| path.to_owned()).collect()

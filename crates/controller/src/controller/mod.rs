@@ -12,7 +12,7 @@ use crate::requests::{Fingerprint, Requests};
 use crate::state::Core;
 use crate::tx::{About, Tx};
 use crate::vm_bindings::Progress;
-use crate::{check, commands, reconcile, recovery, reports, sampling, views, vm_bindings};
+use crate::{check, commands, quotas, reconcile, recovery, reports, sampling, views, vm_bindings};
 
 pub use queries::RegionGlance;
 
@@ -140,6 +140,7 @@ impl Controller {
                 Some(now) => Reply::Binding(Box::new(now)),
                 None => Reply::Binding(view),
             },
+            Reply::Tenant(view) => Reply::Tenant(quotas::with_usage(&self.core, view)),
             other => other,
         }
     }

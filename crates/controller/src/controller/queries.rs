@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::records::Maintenance;
 use crate::state::Core;
-use crate::{consolidation, views};
+use crate::{consolidation, quotas, views};
 
 use super::Controller;
 
@@ -34,17 +34,19 @@ pub struct RegionGlance {
 impl Controller {
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
-        self.core.registry.tenants_after(None)
+        self.tenants_after(None)
     }
 
     /// The tenants behind this one, by id. Time O(log tenants) before the first.
     pub fn tenants_after(&self, after: Option<&TenantId>) -> impl Iterator<Item = TenantView> {
-        self.core.registry.tenants_after(after)
+        let views = self.core.registry.tenants_after(after);
+        views.map(|view| quotas::with_usage(&self.core, view))
     }
 
     /// One tenant.
     pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
-        self.core.registry.tenant_view(id)
+        let view = self.core.registry.tenant_view(id)?;
+        Some(quotas::with_usage(&self.core, view))
     }
 
     /// The NT types that `caller` may know of, by id.

@@ -40,8 +40,16 @@ pub struct TenantUsage {
     pub bitstreams: u32,
     /// Their bytes together.
     pub bitstream_bytes: ByteSize,
-    /// On-board memory of its NTs.
+    /// On-board memory of the NT types in its DAGs, in whole pages, each type once.
     pub memory: ByteSize,
+    /// NT types of its own.
+    pub nt_types: u32,
+    /// Classification rules that lead to its DAGs.
+    pub rules: u32,
+    /// Virtual machines that are bound or being bound.
+    pub machines: u32,
+    /// Operations that have not ended.
+    pub operations: u32,
 }
 
 /// An NT type.

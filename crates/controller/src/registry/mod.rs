@@ -3,7 +3,7 @@
 //!
 //! Invariants, see [`Registry::check`]: the catalogue that plans are made with holds every NT type,
 //! and every bitstream but those that were rejected; what each tenant uses is the sum over its own
-//! bitstreams and the DAGs that were charged to it.
+//! NT types and bitstreams and the DAGs that were charged to it.
 
 mod bitstreams;
 mod needs;
@@ -19,11 +19,13 @@ use std::collections::BTreeMap;
 use snic_domain::{BitstreamId, NtTypeId, TenantId};
 use snic_planner::Catalogue;
 
-use crate::protocol::{Caller, ControlError, TenantUsage};
+use crate::protocol::{Caller, ControlError};
 use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 
 pub(crate) use nts::NtUsers;
 pub(crate) use tenants::TenantPatch;
+use usage::OwnUsage;
+pub(crate) use usage::over_quota;
 
 /// Tenants, NT types and bitstreams.
 #[derive(Debug, Default)]
@@ -32,7 +34,7 @@ pub(crate) struct Registry {
     secret: u64,
     tenants: BTreeMap<TenantId, TenantRecord>,
     /// What each tenant uses; without an entry nothing.
-    usage: BTreeMap<TenantId, TenantUsage>,
+    usage: BTreeMap<TenantId, OwnUsage>,
     nts: BTreeMap<NtTypeId, NtRecord>,
     bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
@@ -52,6 +54,7 @@ impl Registry {
             registry.tenants.insert(record.tenant.id.clone(), record);
         }
         for record in nts {
+            registry.charge_nt(&record.nt.id);
             registry.catalogue.insert_nt(record.nt.clone());
             registry.nts.insert(record.nt.id.clone(), record);
         }

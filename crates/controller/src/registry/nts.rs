@@ -52,7 +52,11 @@ impl Registry {
             let rule = format!("its code {:#010x} is taken; choose another id", code.0);
             return Err(ControlError::invalid("nt_type_id", rule));
         }
+        if let Some(owner) = nt.id.owner() {
+            self.check_nt_quota(&owner)?;
+        }
         let record = NtRecord { nt, created: tx.now() };
+        self.charge_nt(&record.nt.id);
         tx.put(Record::NtType(record.clone()));
         self.catalogue.insert_nt(record.nt.clone());
         let view = view(&record);
@@ -101,6 +105,7 @@ impl Registry {
     /// Removes an NT type that nothing uses.
     pub fn remove_nt(&mut self, tx: &mut Tx, id: &NtTypeId) {
         self.nts.remove(id);
+        self.discharge_nt(id);
         self.catalogue.remove_nt(id);
         tx.delete(Key::NtType(id.clone()));
     }

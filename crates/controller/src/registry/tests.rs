@@ -159,6 +159,8 @@ fn quotas_count_what_is_owned_and_what_is_asked_for() {
         memory_max: ByteSize::from_mib(3),
         bitstreams_max: 1,
         bitstream_bytes_max: ByteSize::from_bytes(8_192),
+        nt_types_max: 2,
+        ..Quota::default()
     };
     let patch = TenantPatch { quota: Some(quota), weight: None };
     let view = registry.update_tenant(&mut tx, &id("acme"), patch, None).expect("it exists");

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, Bitstream, ByteSize, DagSpec, TenantId};
+use snic_domain::limits::PAGE_SIZE;
+use snic_domain::{Bandwidth, Bitstream, ByteSize, DagSpec, NtTypeId, Quota, TenantId};
 
 use super::Registry;
 use crate::protocol::{ControlError, TenantUsage};
 
 /// Something would make a tenant use more of one resource than its quota.
-fn over_quota(
+pub(crate) fn over_quota(
     id: &TenantId,
     quota: &str,
     limit: impl ToString,
@@ -22,35 +23,91 @@ fn over_quota(
     }
 }
 
+/// What a tenant uses of what the registry knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OwnUsage {
+    usage: TenantUsage,
+    /// How many of its DAGs have an NT of each type: memory is allocated once for all.
+    nts: BTreeMap<NtTypeId, u32>,
+}
+
 impl Registry {
-    /// What a tenant uses.
+    /// What a tenant uses: without its rules, machines and operations, of which others know.
     pub fn usage(&self, id: &TenantId) -> TenantUsage {
-        self.usage.get(id).copied().unwrap_or_default()
+        self.usage.get(id).map(|own| own.usage).unwrap_or_default()
+    }
+
+    /// What a tenant may have.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    pub fn quota(&self, id: &TenantId) -> Result<Quota, ControlError> {
+        let tenant = self.tenant(id);
+        let tenant = tenant.ok_or_else(|| ControlError::not_found(format!("tenants/{id}")))?;
+        Ok(tenant.tenant.quota)
     }
 
     /// Counts a DAG in.
     pub fn charge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
-        let memory = self.memory_of(spec);
-        let usage = self.usage.entry(id.clone()).or_default();
+        let pages = self.pages_of(spec);
+        let OwnUsage { usage, nts } = self.usage.entry(id.clone()).or_default();
         usage.dags += 1;
         usage.bandwidth += spec.bandwidth;
-        usage.memory += memory;
+        for (nt, memory) in pages {
+            let dags = nts.entry(nt).or_default();
+            if *dags == 0 {
+                usage.memory += memory;
+            }
+            *dags += 1;
+        }
     }
 
     /// Counts a DAG out that was counted in.
     pub fn discharge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
-        let memory = self.memory_of(spec);
-        let usage = self.usage.entry(id.clone()).or_default();
+        let pages = self.pages_of(spec);
+        let OwnUsage { usage, nts } = self.usage.entry(id.clone()).or_default();
         usage.dags = usage.dags.saturating_sub(1);
         usage.bandwidth = usage.bandwidth.saturating_sub(spec.bandwidth);
-        usage.memory = usage.memory.saturating_sub(memory);
+        for (nt, memory) in pages {
+            let Some(dags) = nts.get_mut(&nt) else { continue };
+            *dags -= 1;
+            if *dags == 0 {
+                nts.remove(&nt);
+                usage.memory = usage.memory.saturating_sub(memory);
+            }
+        }
         self.drop_empty_usage(id);
+    }
+
+    /// Counts an NT type in, if a tenant owns it.
+    pub(super) fn charge_nt(&mut self, id: &NtTypeId) {
+        if let Some(owner) = id.owner() {
+            self.usage.entry(owner).or_default().usage.nt_types += 1;
+        }
+    }
+
+    /// Counts an NT type out that was counted in.
+    pub(super) fn discharge_nt(&mut self, id: &NtTypeId) {
+        if let Some(owner) = id.owner() {
+            let usage = &mut self.usage.entry(owner.clone()).or_default().usage;
+            usage.nt_types = usage.nt_types.saturating_sub(1);
+            self.drop_empty_usage(&owner);
+        }
+    }
+
+    /// Checks that one more NT type is within its owner's quota.
+    pub(super) fn check_nt_quota(&self, owner: &TenantId) -> Result<(), ControlError> {
+        let (quota, count) = (self.quota(owner)?, self.usage(owner).nt_types + 1);
+        if count > quota.nt_types_max {
+            return Err(over_quota(owner, "nt_types_max", quota.nt_types_max, count));
+        }
+        Ok(())
     }
 
     /// Counts a bitstream in, if a tenant owns it.
     pub(super) fn charge_bitstream(&mut self, bitstream: &Bitstream) {
         if let Some(owner) = bitstream.id.owner() {
-            let usage = self.usage.entry(owner).or_default();
+            let usage = &mut self.usage.entry(owner).or_default().usage;
             usage.bitstreams += 1;
             usage.bitstream_bytes += bitstream.size;
         }
@@ -59,7 +116,7 @@ impl Registry {
     /// Counts a bitstream out that was counted in.
     pub(super) fn discharge_bitstream(&mut self, bitstream: &Bitstream) {
         if let Some(owner) = bitstream.id.owner() {
-            let usage = self.usage.entry(owner.clone()).or_default();
+            let usage = &mut self.usage.entry(owner.clone()).or_default().usage;
             usage.bitstreams = usage.bitstreams.saturating_sub(1);
             usage.bitstream_bytes = usage.bitstream_bytes.saturating_sub(bitstream.size);
             self.drop_empty_usage(&owner);
@@ -67,7 +124,7 @@ impl Registry {
     }
 
     fn drop_empty_usage(&mut self, id: &TenantId) {
-        if self.usage.get(id).is_some_and(|usage| *usage == TenantUsage::default()) {
+        if self.usage.get(id).is_some_and(|own| *own == OwnUsage::default()) {
             self.usage.remove(id);
         }
     }
@@ -78,6 +135,14 @@ impl Registry {
         nts.into_iter().filter_map(|nt| self.nt(nt)).map(|nt| nt.memory).sum()
     }
 
+    /// The memory of each NT type of a DAG, in whole pages, as cards allocate it.
+    fn pages_of(&self, spec: &DagSpec) -> BTreeMap<NtTypeId, ByteSize> {
+        let memory = |id: &NtTypeId| self.nt(id).map_or(ByteSize::ZERO, |nt| nt.memory);
+        let pages = |id: &NtTypeId| memory(id).get().div_ceil(PAGE_SIZE.get()) * PAGE_SIZE.get();
+        let of = |id: &NtTypeId| (id.clone(), ByteSize::from_bytes(pages(id)));
+        spec.nodes.iter().map(|node| of(&node.nt)).collect()
+    }
+
     /// Checks that a DAG is within its tenant's quota, in place of what it was charged for before.
     pub fn check_dag_quota(
         &self,
@@ -85,14 +150,10 @@ impl Registry {
         before: Option<&DagSpec>,
         spec: &DagSpec,
     ) -> Result<(), ControlError> {
-        let tenant = self.tenant(id);
-        let quota = tenant.ok_or_else(|| ControlError::not_found(format!("tenants/{id}")))?;
-        let quota = quota.tenant.quota;
+        let quota = self.quota(id)?;
         let usage = self.usage(id);
-        let (dags_before, bandwidth_before, memory_before) = before.map_or_else(
-            || (0, Bandwidth::ZERO, ByteSize::ZERO),
-            |spec| (1, spec.bandwidth, self.memory_of(spec)),
-        );
+        let (dags_before, bandwidth_before) =
+            before.map_or((0, Bandwidth::ZERO), |spec| (1, spec.bandwidth));
         let dags = usage.dags - dags_before + 1;
         if dags > quota.dags_max {
             return Err(over_quota(id, "dags_max", quota.dags_max, dags));
@@ -101,11 +162,24 @@ impl Registry {
         if bandwidth > quota.bandwidth_max {
             return Err(over_quota(id, "bandwidth_max_bps", quota.bandwidth_max, bandwidth));
         }
-        let memory = usage.memory - memory_before + self.memory_of(spec);
+        let memory = self.memory_with(id, before, spec);
         if memory > quota.memory_max {
             return Err(over_quota(id, "memory_max_bytes", quota.memory_max, memory));
         }
         Ok(())
+    }
+
+    /// The memory of a tenant with a DAG in place of another: each NT type once.
+    fn memory_with(&self, id: &TenantId, before: Option<&DagSpec>, spec: &DagSpec) -> ByteSize {
+        let before = before.map(|spec| self.pages_of(spec)).unwrap_or_default();
+        let other_dags = |nt: &NtTypeId| {
+            let dags = self.usage.get(id).and_then(|own| own.nts.get(nt)).copied().unwrap_or(0);
+            dags - u32::from(before.contains_key(nt))
+        };
+        let alone = |pages: &BTreeMap<NtTypeId, ByteSize>| -> ByteSize {
+            pages.iter().filter(|(nt, _)| other_dags(nt) == 0).map(|(_, memory)| *memory).sum()
+        };
+        self.usage(id).memory.saturating_sub(alone(&before)) + alone(&self.pages_of(spec))
     }
 
     /// Checks that a new bitstream is within its owner's quota.
@@ -134,20 +208,28 @@ impl Registry {
         &self,
         dags: impl Iterator<Item = (&'a TenantId, &'a DagSpec)>,
     ) -> Result<(), String> {
-        let mut all: BTreeMap<TenantId, TenantUsage> = BTreeMap::new();
+        let mut all: BTreeMap<TenantId, OwnUsage> = BTreeMap::new();
         for (tenant, spec) in dags {
-            let usage = all.entry(tenant.clone()).or_default();
-            usage.dags += 1;
-            usage.bandwidth += spec.bandwidth;
-            usage.memory += self.memory_of(spec);
+            let own = all.entry(tenant.clone()).or_default();
+            own.usage.dags += 1;
+            own.usage.bandwidth += spec.bandwidth;
+            self.pages_of(spec).into_keys().for_each(|nt| *own.nts.entry(nt).or_default() += 1);
+        }
+        for own in all.values_mut() {
+            let nts = own.nts.keys().filter_map(|nt| self.nt(nt));
+            let pages = nts.map(|nt| nt.memory.get().div_ceil(PAGE_SIZE.get())).sum::<u64>();
+            own.usage.memory = ByteSize::from_bytes(pages * PAGE_SIZE.get());
         }
         let mut catalogue = snic_planner::Catalogue::new();
         for record in self.nts.values() {
             catalogue.insert_nt(record.nt.clone());
+            if let Some(owner) = record.nt.id.owner() {
+                all.entry(owner).or_default().usage.nt_types += 1;
+            }
         }
         for record in self.bitstreams.values() {
             if let Some(owner) = record.bitstream.id.owner() {
-                let usage = all.entry(owner).or_default();
+                let usage = &mut all.entry(owner).or_default().usage;
                 usage.bitstreams += 1;
                 usage.bitstream_bytes += record.bitstream.size;
             }
@@ -160,7 +242,9 @@ impl Registry {
             }
         }
         if self.usage != all {
-            return Err("what tenants use is not what their DAGs and bitstreams sum up to".into());
+            return Err(
+                "what tenants use is not what their DAGs, NT types and bitstreams sum up to".into(),
+            );
         }
         match self.nts.keys().find(|id| self.catalogue.nt(id).is_none()) {
             Some(id) => Err(format!("NT type {id} is not planned with")),

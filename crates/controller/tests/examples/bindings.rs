@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use snic_controller::{BindingView, Change, Command, ControlError, Reply};
 use snic_domain::{
-    BindingSpec, BindingState, BindingTarget, DagState, RegionId, VirtualFunctions, VmId,
+    BindingSpec, BindingState, BindingTarget, DagState, Quota, RegionId, VirtualFunctions, VmId,
 };
 use snic_tables::{ClassifierRow, LoadFailure, Table};
 
 use crate::support::things::{
-    card_id, create, dag, delete, delete_tenant, functions, spec, tenant_id,
+    card_id, create, dag, delete, delete_tenant, functions, spec, tenant, tenant_id,
 };
-use crate::support::{Answer, Crash, World, absent, precondition, wrong_field};
+use crate::support::{Answer, Crash, World, absent, over_quota, precondition, wrong_field};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -410,4 +410,22 @@ fn a_new_dag_can_be_named_before_it_is_ready() {
     assert_eq!(state(&world, 1), BindingState::BindStarted);
     world.settle();
     assert_eq!(state(&world, 1), BindingState::Bound);
+}
+
+#[test]
+fn a_tenant_has_no_more_machines_than_its_quota() {
+    let mut world = deployed();
+    let quota = Quota { machines_max: 1, ..tenant("acme").quota };
+    let id = tenant_id("acme");
+    let set = Command::UpdateTenant { id, weight: None, quota: Some(quota), etag: None };
+    world.ask(set).expect("valid");
+    world.ask(bind(wish(1))).expect("the first");
+    let over = over_quota(world.ask(bind(wish(2))));
+    assert_eq!(over, ("machines_max".into(), "1".into(), "2".into()));
+    assert_eq!(world.tenant("acme").usage.machines, 1);
+    world.settle();
+    world.ask(unbind(1)).expect("it is bound");
+    world.settle();
+    assert_eq!(world.tenant("acme").usage.machines, 0);
+    world.ask(bind(wish(2))).expect("the first is gone");
 }

@@ -181,9 +181,9 @@ fn each_quota_is_kept() {
     world.ask(update("acme/web", spec("nat", 6))).expect("its own old bandwidth does not count");
     let memory_max = ByteSize::from_mib(5);
     set_quota(&mut world, Quota { memory_max, ..Quota::default() });
-    let over = ask(&mut world, "acme/b", spec("nat firewall", 1));
+    let over = ask(&mut world, "acme/b", spec("firewall lb", 1));
     assert_eq!(texts(over), "memory_max_bytes 5 MiB 6 MiB");
-    world.ask(create("acme/b", spec("firewall", 1))).expect("4 MiB in all");
+    world.ask(create("acme/b", spec("nat firewall", 1))).expect("4 MiB in all: `nat` is shared");
     world.ask(create("beta/b", spec("nat firewall", 1))).expect("another's quota");
 }
 

@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use snic_controller::{Command, ControlError, Reply, RuleView};
-use snic_domain::{Match, Prefix, Rule, RuleId};
+use snic_domain::{Match, Prefix, Quota, Rule, RuleId};
 use snic_tables::{ClassifierRow, Table};
 
-use crate::support::things::{create, dag, delete, spec, update};
+use crate::support::things::{create, dag, delete, spec, tenant, tenant_id, update};
 use crate::support::{Answer, World, absent, wrong_field};
 
 fn rule_id(id: &str) -> RuleId {
@@ -171,6 +171,10 @@ fn among_rules_of_one_priority_the_first_by_id_wins() {
 fn the_classifier_is_full_at_its_rows() {
     let mut world = World::new();
     world.deploy("acme/web", "nat", 1);
+    let quota = Quota { rules_max: u32::MAX, ..tenant("acme").quota };
+    let id = tenant_id("acme");
+    let all = Command::UpdateTenant { id, weight: None, quota: Some(quota), etag: None };
+    world.ask(all).expect("valid");
     for i in 0..Table::Classifier.rows() as u32 {
         world.ask(rule(&format!("r{i}"), (i % 1_000) as u16, vni(i))).expect("a free row");
     }

@@ -2,12 +2,13 @@
 
 use snic_controller::{Command, ControlError, Reply, TenantView};
 use snic_domain::limits::TENANT_WEIGHT_MAX;
-use snic_domain::{Bandwidth, ByteSize, Quota, Tenant};
+use snic_domain::{Bandwidth, ByteSize, Quota, Rule, RuleId, Tenant};
 
 use crate::support::things::{
-    bitstream, bitstream_id, create, dag, delete_tenant, digest, nt, spec, tenant, tenant_id,
+    bitstream, bitstream_id, caller, create, dag, delete, delete_nt, delete_tenant, digest, nt,
+    spec, tenant, tenant_id,
 };
-use crate::support::{Answer, World, absent, operation_id, precondition, wrong_field};
+use crate::support::{Answer, World, absent, operation_id, over_quota, precondition, wrong_field};
 
 fn view(answer: Answer) -> TenantView {
     match answer {
@@ -146,7 +147,7 @@ fn force_is_refused_while_others_use_what_it_shares() {
     assert_eq!(resource, "tenants/acme");
     assert!(!text.contains("beta"), "{text}");
     world.deploy("beta/other", "lb", 1);
-    world.ask(crate::support::things::delete("beta/web")).expect("it exists");
+    world.ask(delete("beta/web")).expect("it exists");
     assert_eq!(world.ask(delete_tenant("acme", true)), Ok(Reply::Done));
 }
 
@@ -171,7 +172,7 @@ fn usage_counts_what_is_asked_for() {
     assert_eq!((usage.dags, usage.bitstreams), (2, 1));
     assert_eq!(usage.bandwidth, Bandwidth::from_gbps(8));
     assert_eq!(usage.bitstream_bytes, ByteSize::from_bytes(8_192));
-    assert_eq!(usage.memory, ByteSize::from_mib(6));
+    assert_eq!(usage.memory, ByteSize::from_mib(4), "`nat` once for both");
     assert_eq!(world.tenant("beta").usage, Default::default());
     assert!(bitstream_id("acme.mine").is_owned_by(&tenant_id("acme")));
 }
@@ -186,4 +187,72 @@ fn tenants_get_numbers_of_their_own_on_the_card() {
         world.card().tables.get::<snic_tables::DagRow>(row).expect("it is served").tenant
     };
     assert_ne!(row(&mut world, "acme/web"), row(&mut world, "beta/web"));
+}
+
+fn rule(id: &str, dag_name: &str) -> Rule {
+    let matches = snic_domain::Match { vni: Some(7), ..Default::default() };
+    let id = RuleId::new(id).expect("a label");
+    Rule { id, priority: 1, matches, dag: dag(dag_name) }
+}
+
+#[test]
+fn everything_that_a_tenant_can_make_more_of_has_a_quota() {
+    let mut world = World::new();
+    let set = |quota| Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(quota),
+        etag: None,
+    };
+    let tight = Quota { nt_types_max: 1, rules_max: 1, operations_max: 2, ..tenant("acme").quota };
+    world.ask(set(tight)).expect("valid");
+    let acme = || caller("acme");
+    world.ask_as(acme(), Command::CreateNtType(nt("acme.a", 1))).expect("the first");
+    let second = world.ask_as(acme(), Command::CreateNtType(nt("acme.b", 1)));
+    assert_eq!(over_quota(second), ("nt_types_max".into(), "1".into(), "2".into()));
+    world.ask(delete_nt("acme.a")).expect("unused");
+    world.ask_as(acme(), Command::CreateNtType(nt("acme.b", 1))).expect("one again");
+
+    world.deploy("acme/web", "nat", 1);
+    world.ask(Command::CreateRule(rule("first", "acme/web"))).expect("the first");
+    let second = world.ask(Command::CreateRule(rule("second", "acme/web")));
+    assert_eq!(over_quota(second), ("rules_max".into(), "1".into(), "2".into()));
+    world.deploy("beta/web", "nat", 1);
+    world.ask(Command::CreateRule(rule("second", "beta/web"))).expect("that is another's");
+
+    // What a lost card never confirms stays under way, and is bounded.
+    world.lose_card();
+    for name in ["acme/a", "acme/b"] {
+        world.ask_as(acme(), create(name, spec("nat", 1))).expect("two may be under way");
+    }
+    let third = world.ask_as(acme(), create("acme/c", spec("nat", 1)));
+    assert_eq!(over_quota(third), ("operations_max".into(), "2".into(), "3".into()));
+    let usage = world.tenant("acme").usage;
+    assert_eq!((usage.nt_types, usage.rules, usage.operations), (1, 1, 2));
+    world.restart();
+    assert_eq!(world.tenant("acme").usage, usage);
+}
+
+#[test]
+fn memory_is_counted_once_for_all_dags_of_a_tenant() {
+    let mut world = World::new();
+    for name in ["acme/a", "acme/b"] {
+        world.deploy(name, "nat", 1);
+    }
+    let page = snic_domain::limits::PAGE_SIZE;
+    assert_eq!(world.tenant("acme").usage.memory, page);
+    let quota = Quota { memory_max: page, ..tenant("acme").quota };
+    let set = Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(quota),
+        etag: None,
+    };
+    world.ask(set).expect("valid");
+    world.deploy("acme/c", "nat", 1);
+    world.ask(delete("acme/a")).expect("it exists");
+    world.settle();
+    assert_eq!(world.tenant("acme").usage.memory, page, "two DAGs have it");
+    let over = over_quota(world.ask(create("acme/d", spec("nat vpn", 1))));
+    assert_eq!(over.0, "memory_max_bytes");
 }

@@ -1,0 +1,42 @@
+//! Quotas on what the registry does not know: rules, machines, operations. Who would use more is refused
+//! before anything is made.
+
+use snic_domain::TenantId;
+
+use crate::protocol::{ControlError, TenantView};
+use crate::registry::over_quota;
+use crate::state::Core;
+
+/// A tenant's view with all that it uses.
+pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
+    let id = &view.tenant.id;
+    view.usage.rules = core.rules.count_of(id);
+    view.usage.machines = core.bindings.live_of(id);
+    view.usage.operations = core.operations.open_of(id);
+    view
+}
+
+/// # Errors
+/// A tenant would have more rules than it may, or does not exist.
+pub(crate) fn check_rules(core: &Core, tenant: &TenantId, more: u32) -> Result<(), ControlError> {
+    let limit = core.registry.quota(tenant)?.rules_max;
+    check(tenant, "rules_max", limit, core.rules.count_of(tenant).saturating_add(more))
+}
+
+/// # Errors
+/// A tenant would have one machine more than it may, or does not exist.
+pub(crate) fn check_machine(core: &Core, tenant: &TenantId) -> Result<(), ControlError> {
+    let limit = core.registry.quota(tenant)?.machines_max;
+    check(tenant, "machines_max", limit, core.bindings.live_of(tenant).saturating_add(1))
+}
+
+/// # Errors
+/// A tenant has as many operations under way as it may, or does not exist.
+pub(crate) fn check_operation(core: &Core, tenant: &TenantId) -> Result<(), ControlError> {
+    let limit = core.registry.quota(tenant)?.operations_max;
+    check(tenant, "operations_max", limit, core.operations.open_of(tenant).saturating_add(1))
+}
+
+fn check(tenant: &TenantId, quota: &str, limit: u32, asked: u32) -> Result<(), ControlError> {
+    if asked > limit { Err(over_quota(tenant, quota, limit, asked)) } else { Ok(()) }
+}
