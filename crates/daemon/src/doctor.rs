@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::xclbin::{Expected, check_role};
 use snic_card_xrt::{REGISTERS_BYTES, XrtCard, environment, probe};
 use snic_store_sled::is_in_use;
@@ -77,13 +77,18 @@ impl Findings {
 /// Checks everything; fails if there is a problem.
 pub fn run(options: &Options) -> Result<()> {
     let settings = Settings::read(&options.config)?;
-    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
     credentials(&settings, &mut findings);
     signatures(&settings, &mut findings);
     let policies = policies::load(settings.policies_dir.as_deref());
     findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
+    let profiles = with_profiles(settings.profiles_dir.as_deref());
+    let profiles =
+        findings.add("profiles", "all are valid", profiles.map_err(|error| error.to_string()));
+    let Some(catalogue) = profiles else {
+        bail!("{} problems found; see the lines that start with WRONG", findings.wrong);
+    };
     if settings.cards.is_empty() {
         findings.wrong("cards", "there is no [[cards]] in the settings, so no DAG fits; add one");
     }
@@ -104,6 +109,9 @@ pub fn run(options: &Options) -> Result<()> {
                         Err(error) => findings.wrong(id, &format!("not tested: {error}")),
                     }
                 }
+            }
+            (_, _) if catalogue.card(&card.model).is_none() => {
+                findings.wrong(card.id.as_str(), &unknown_model(card));
             }
             (driver, _) => {
                 let kind = if driver == Driver::Soft { "software" } else { "simulated" };
@@ -302,10 +310,7 @@ fn has_user(through: &snic_card_xrt::Settings) -> bool {
 fn role(card: &Card, reached: &Xrt, file: &Path, catalogue: &Catalogue, findings: &mut Findings) {
     let id = card.id.as_str();
     let Some(profile) = catalogue.card(&card.model) else {
-        findings.wrong(
-            id,
-            &format!("unknown card model {}; the models are in bitstreams/cards", card.model),
-        );
+        findings.wrong(id, &unknown_model(card));
         return;
     };
     let name = file.display();
@@ -320,6 +325,10 @@ fn role(card: &Card, reached: &Xrt, file: &Path, catalogue: &Catalogue, findings
         Ok(role) => findings.good(id, &format!("role {} for {}", role.uuid, role.platform)),
         Err(error) => findings.wrong(id, &format!("{name}: {error}")),
     }
+}
+
+fn unknown_model(card: &Card) -> String {
+    format!("unknown card model {}; put its profile into profiles_dir", card.model)
 }
 
 /// A physical card needs the driver and device nodes that this user may open.

@@ -56,6 +56,9 @@ enum Command {
         /// Folder of the card: its settings, socket, log and process id
         #[arg(long)]
         folder: PathBuf,
+        /// Folder with card profiles
+        #[arg(long)]
+        profiles: Option<PathBuf>,
     },
     /// Issue certificates for the daemon and its callers, with an authority of your own
     Pki(pki::Options),
@@ -127,7 +130,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Doctor(options) => doctor::run(&options),
         Command::XrtWorker => xrt::work(),
-        Command::Card { folder } => soft::serve(&folder),
+        Command::Card { folder, profiles } => soft::serve(&folder, profiles.as_deref()),
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;

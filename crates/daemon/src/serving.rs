@@ -9,8 +9,9 @@ use anyhow::{Context as _, Result, anyhow};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use snic_api::v1;
+use snic_bitstream::catalogue::with_profiles;
+use snic_bitstream::check_upload;
 use snic_bitstream::signature::{PublicKey, Trust};
-use snic_bitstream::{catalogue, check_upload};
 use snic_server::identity::TrustDomain;
 use snic_server::{
     AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, TlsReloader, TlsSettings,
@@ -292,10 +293,10 @@ pub fn trust(settings: &Signatures) -> Result<Trust> {
     })
 }
 
-/// Checks uploads against the profiles and floor plans of the built-in catalogue.
+/// Checks uploads against the card profiles and their floor plans.
 fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     let trust = trust(&settings.signatures)?;
-    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+    let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
         let signed_by = trust.signer(upload.declared, upload.signature).map_err(|error| {
             UploadProblem { field: "signature".into(), what: error.to_string() }

@@ -28,6 +28,10 @@ pub struct Settings {
     /// Folder with policy files. Without one, the policies that ship with the program apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies_dir: Option<PathBuf>,
+    /// Folder with card profiles (`*.toml`, as in `bitstreams/cards`), beside those that are compiled in; one of
+    /// the same model takes the place of the compiled-in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiles_dir: Option<PathBuf>,
     /// Trust domain of the identities in client certificates: `spiffe://<trust domain>/tenant/<id>`.
     pub trust_domain: String,
     /// Addresses that clients connect to.
@@ -372,6 +376,7 @@ impl Default for Settings {
         Self {
             data_dir: "/var/lib/snic".into(),
             policies_dir: None,
+            profiles_dir: None,
             trust_domain: "snic.local".into(),
             listen: Listen {
                 tcp: Some(SocketAddr::from(([127, 0, 0, 1], 7443))),

@@ -3,21 +3,21 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use snic_bitstream::catalogue;
+use snic_bitstream::catalogue::with_profiles;
 use snic_card_soft::{Place, Program, SoftCard};
-use snic_domain::{CardId, CardModel, CardProfile};
-use snic_ports::card::Card;
+use snic_domain::{CardModel, CardProfile};
+use snic_ports::card;
 use snic_server::CardLink;
 
-use crate::settings::Soft;
+use crate::settings::{Card, Settings, Soft};
 
 /// `snicd card`: is the card in `folder` until it is killed.
-pub fn serve(folder: &Path) -> Result<()> {
+pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
     let place = Place::new(folder);
     let settings = place
         .read_settings()
         .with_context(|| format!("read the card's settings {}", place.settings().display()))?;
-    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+    let catalogue = with_profiles(profiles)?;
     let model = CardModel::new(&settings.model).context("the card's model")?;
     let profile = catalogue
         .card(&model)
@@ -34,15 +34,20 @@ pub struct Way {
 }
 
 /// The way to a card; the daemon's own program is the card's process.
-pub fn way(soft: &Soft, id: &CardId, model: &CardModel, data_dir: &Path) -> std::io::Result<Way> {
+pub fn way(soft: &Soft, card: &Card, settings: &Settings) -> std::io::Result<Way> {
     // The card runs in another folder.
-    let folder = std::path::absolute(data_dir)?.join("cards").join(id.as_str());
-    let arguments = vec!["card".to_owned(), "--folder".to_owned(), folder.display().to_string()];
+    let folder = std::path::absolute(&settings.data_dir)?.join("cards").join(card.id.as_str());
+    let mut arguments =
+        vec!["card".to_owned(), "--folder".to_owned(), folder.display().to_string()];
+    if let Some(profiles) = &settings.profiles_dir {
+        let profiles = std::path::absolute(profiles)?;
+        arguments.extend(["--profiles".to_owned(), profiles.display().to_string()]);
+    }
     Ok(Way {
         place: Place::new(&folder),
         program: Program { file: std::env::current_exe()?, arguments },
         settings: snic_card_soft::Settings {
-            model: model.to_string(),
+            model: card.model.to_string(),
             uplink: soft.uplink.clone(),
             functions: soft.functions.clone(),
         },
@@ -50,7 +55,7 @@ pub fn way(soft: &Soft, id: &CardId, model: &CardModel, data_dir: &Path) -> std:
 }
 
 /// Opens a card: the process that is there, or a new one.
-pub fn open(way: &Way, profile: &CardProfile) -> Result<(Box<dyn Card>, CardLink), String> {
+pub fn open(way: &Way, profile: &CardProfile) -> Result<(Box<dyn card::Card>, CardLink), String> {
     let card = SoftCard::open(&way.place, &way.program, profile.model.clone(), &way.settings)?;
     let link = CardLink {
         driver: "software".to_owned(),

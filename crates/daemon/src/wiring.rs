@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
 use snic_domain::{CardId, CardProfile};
@@ -52,7 +52,7 @@ impl Daemon {
             }
         }
         remove_unused_blobs(store.as_ref(), &controller)?;
-        let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+        let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
         let mut simulated = BTreeMap::new();
         let links = CardLinks::default();
         let slots = settings
@@ -166,6 +166,7 @@ fn slot(
             known.join(", ")
         )
     })?;
+    let deadlines = Deadlines::of(&profile);
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
             let sim = SimCard::new(profile.clone(), card.seed)
@@ -178,8 +179,8 @@ fn slot(
         }
         Driver::Soft => {
             let soft = card.soft.clone().unwrap_or_default();
-            let way = soft::way(&soft, &card.id, &card.model, &settings.data_dir)
-                .with_context(|| format!("card {}", card.id))?;
+            let way =
+                soft::way(&soft, card, settings).with_context(|| format!("card {}", card.id))?;
             let (id, links) = (card.id.clone(), links.clone());
             let open = move || {
                 let (card, link) = soft::open(&way, &profile)?;
@@ -198,7 +199,7 @@ fn slot(
             })
         }
     };
-    Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines: Deadlines::default() })
+    Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines })
 }
 
 /// The answer of a card without roles.

@@ -1,6 +1,7 @@
 //! Starting and stopping: settings, a second daemon, damage, and the quickstart.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use snic_api::v1;
 use snic_integration::{Client, Home, program};
@@ -21,6 +22,52 @@ fn an_unknown_card_model_names_those_there_are() {
     let (status, log) = home.run_to_end();
     assert!(!status.success());
     assert!(log.contains("sim-17") && log.contains("sim-16"), "{log}");
+}
+
+/// The shipped profile of `sim-16` under another name, with five regions, in a folder that the settings name.
+fn home_with_a_profile(driver: &str, count: &str) -> Home {
+    let home = Home::new();
+    let profiles = home.path().join("profiles");
+    std::fs::create_dir(&profiles).expect("a folder");
+    let shipped = snic_bitstream::catalogue::BUILTIN.cards[0].text;
+    let mine = shipped.replace("\"sim-16\"", "\"mine\"").replace("count = 14", count);
+    std::fs::write(profiles.join("mine.toml"), mine).expect("a file");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.replace("sim-16", "mine").replace("driver = \"sim\"", driver);
+    std::fs::write(home.settings(), format!("profiles_dir = {profiles:?}\n{text}"))
+        .expect("written");
+    home
+}
+
+/// How many regions the card has, once it is open.
+async fn regions(client: &Client) -> usize {
+    loop {
+        let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
+        if let Ok(reply) = client.cards().list_regions(request).await {
+            return reply.into_inner().regions.len();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_card_profile_of_the_operator_needs_no_other_build() {
+    for driver in ["driver = \"sim\"", "driver = \"soft\""] {
+        let home = home_with_a_profile(driver, "count = 3");
+        let daemon = home.start().await;
+        let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        let regions = tokio::time::timeout(Duration::from_secs(30), regions(&client)).await;
+        assert_eq!(regions.expect("the card opens"), 5, "{driver}");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_mistake_in_a_card_profile_is_named_with_its_line() {
+    let home = home_with_a_profile("driver = \"sim\"", "count = 99");
+    let (status, log) = home.run_to_end();
+    assert!(!status.success());
+    assert!(log.contains("mine.toml:") && log.contains("regions[0].count: 99"), "{log}");
 }
 
 #[test]

@@ -329,10 +329,15 @@ fn chain_area(at: &At<'_>, ids: &Spanned<Vec<Spanned<NtTypeId>>>, nts: &[NtType]
     areas.map(|(i, id)| Ok(find_nt(at, &format!("nts[{i}]"), id, nts)?.area)).sum()
 }
 
+/// Whether some region of a card has room for a chain.
+pub(super) fn has_room(card: &CardProfile, kind: RegionKind, needed: Area) -> bool {
+    let mut regions = card.regions.iter().filter(|region| region.kind == kind);
+    regions.any(|region| region.area.fits(needed))
+}
+
 fn check_fits(at: &At<'_>, raw: &RawChain, needed: Area, card: &CardProfile) -> Checked<()> {
     let kind: RegionKind = *raw.region_kind.get_ref();
-    let mut regions = card.regions.iter().filter(|region| region.kind == kind);
-    if regions.any(|region| region.area.fits(needed)) {
+    if has_room(card, kind, needed) {
         return Ok(());
     }
     Err(at.error("nts", &raw.nts, Problem::Area { needed, kind, model: card.model.clone() }))

@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod floor_plan;
+mod folder;
 mod raw;
 
 use snic_domain::{
@@ -14,6 +15,7 @@ use snic_domain::{
 };
 
 pub use error::{InvalidCatalogue, Problem};
+pub use folder::{UnusableProfiles, with_profiles};
 
 use crate::test_image::build_test_on;
 use crate::{FloorPlan, InvalidTestImage};
@@ -133,6 +135,36 @@ impl Catalogue {
         let chains = check::chains(files.chains, &cards, &nt_types)?;
         let (tenants, dags) = check::dags(files.dags, &nt_types)?;
         Ok(Self { cards, floor_plans, nt_types, chains, tenants, dags })
+    }
+
+    /// The same catalogue with more card profiles. One of a model that is there already takes the place
+    /// of the old one; chains that do not fit its regions are not for it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidCatalogue`] with the first mistake in the files, such as two of the same model.
+    pub fn with_cards(mut self, files: &[File<'_>]) -> Result<Self, InvalidCatalogue> {
+        let (cards, floor_plans) = check::cards(files)?;
+        for (card, plan) in cards.into_iter().zip(floor_plans) {
+            match self.cards.iter().position(|old| old.model == card.model) {
+                Some(at) => (self.cards[at], self.floor_plans[at]) = (card, plan),
+                None => {
+                    self.cards.push(card);
+                    self.floor_plans.push(plan);
+                }
+            }
+        }
+        let (cards, nts) = (&self.cards, &self.nt_types);
+        for chain in &mut self.chains {
+            let of_chain = |nt: &&NtType| chain.nts.contains(&nt.id);
+            let needed = nts.iter().filter(of_chain).map(|nt| nt.area).sum();
+            let kind = chain.region_kind;
+            chain.card_models.retain(|model| {
+                let card = cards.iter().find(|card| card.model == *model);
+                card.is_some_and(|card| check::has_room(card, kind, needed))
+            });
+        }
+        Ok(self)
     }
 
     /// The profile of a card model.

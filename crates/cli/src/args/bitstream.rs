@@ -50,6 +50,9 @@ pub struct TestImage {
     /// Card model to build for
     #[arg(long)]
     pub model: String,
+    /// Folder with card profiles beside those that are compiled in
+    #[arg(long, value_name = "FOLDER")]
+    pub profiles: Option<PathBuf>,
     /// Size in bytes [default: what the model's largest region takes]
     #[arg(long)]
     pub size: Option<u64>,

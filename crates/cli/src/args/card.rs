@@ -1,10 +1,37 @@
 //! Arguments of `snicctl card`, `snicctl region` and `snicctl fairness`.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
+
+/// Where a floor plan comes from, and where it goes.
+#[derive(Debug, clap::Args)]
+pub struct FloorPlanSources {
+    /// Bitstream of the whole device with BITSTREAM.GENERAL.PERFRAMECRC set: it lists every frame
+    #[arg(long, value_name = "BIT")]
+    pub device: PathBuf,
+    /// Partial bitstream of the region, not compressed; may be repeated
+    #[arg(long, value_name = "BIT", required = true)]
+    pub partial: Vec<PathBuf>,
+    /// What report_property prints of the region's Pblock
+    #[arg(long, value_name = "FILE")]
+    pub pblock: PathBuf,
+    /// What write_bitstream -logic_location_file wrote with the partial bitstream
+    #[arg(long, value_name = "FILE")]
+    pub logic_locations: PathBuf,
+    /// Card profile to write the floor plan into, instead of printing it
+    #[arg(long, value_name = "FILE", requires = "group")]
+    pub profile: Option<PathBuf>,
+    /// Which of the profile's [[regions]] it is, counted from 0
+    #[arg(long, value_name = "NUMBER", requires = "profile")]
+    pub group: Option<usize>,
+}
 
 /// Verbs of `snicctl card`.
 #[derive(Debug, Subcommand)]
 pub enum CardCommand {
+    /// Take a region's floor plan from the reports of Vivado, without a server
+    ImportFloorplan(FloorPlanSources),
     /// List cards
     List,
     /// Show a card and the map of its regions

@@ -10,7 +10,7 @@ use snic_api::v1::{
     BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
     RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, UploadBitstreamRequest,
 };
-use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::xclbin::TestRole;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest};
@@ -86,7 +86,8 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
 /// Writes a test bitstream or role for a card model, without any vendor content.
 fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     let refused = |what: String, advice: &str| Failure::usage(what, advice);
-    let catalogue = catalogue::builtin().map_err(|error| refused(error.to_string(), ""))?;
+    let catalogue = with_profiles(wanted.profiles.as_deref());
+    let catalogue = catalogue.map_err(|error| refused(error.to_string(), ""))?;
     let Some(card) = catalogue.cards.iter().find(|card| card.model.as_str() == wanted.model) else {
         let known: Vec<_> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
         let advice = format!("use one of {}", known.join(", "));

@@ -5,7 +5,7 @@ use snic_api::v1::{
     OptimizeCardRequest, UncordonCardRequest,
 };
 
-use super::Session;
+use super::{Session, floor_plan};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -15,8 +15,13 @@ use snic_client::names;
 use snic_client::output::{Format, Style, consolidation, text, views};
 
 pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
+    let command = match command {
+        CardCommand::ImportFloorplan(sources) => return floor_plan::import(&sources),
+        command => command,
+    };
     let client = session.client()?;
     match command {
+        CardCommand::ImportFloorplan(_) => unreachable!("it needs no server"),
         CardCommand::List => {
             let cards = lists::cards(&client).await?;
             session.output.many(&cards, views::cards)

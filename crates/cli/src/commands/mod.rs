@@ -8,6 +8,7 @@ mod context;
 mod dag;
 mod events;
 mod fairness;
+mod floor_plan;
 mod nt;
 mod operation;
 mod region;

@@ -49,8 +49,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::Timestamp;
 use snic_domain::limits::DAG_ROWS;
+use snic_domain::{CardProfile, Timestamp};
 use snic_tables::{CardCommand, CardReport, Table, Ticket, registers};
 
 use crate::card::{Card, CardError};
@@ -90,7 +90,17 @@ impl Default for Deadlines {
     }
 }
 
+/// Share of a configuration port's rate below which it does not count as working: an eighth.
+const LOAD_RATE_DIVISOR: u64 = 8;
+
 impl Deadlines {
+    /// Those of a card: a load may take eight times as long as its configuration port needs. One through
+    /// MCAP, at 3 to 6 MB/s (PG213), takes more than a second for 4 MB.
+    pub fn of(profile: &CardProfile) -> Self {
+        let rate = profile.configuration_bytes_per_second;
+        Self { load_bytes_per_second: rate / LOAD_RATE_DIVISOR, ..Self::default() }
+    }
+
     /// What a load of `bytes` may take; a rate of zero counts as one byte per second.
     pub fn load(&self, bytes: u64) -> Duration {
         let nanos =
