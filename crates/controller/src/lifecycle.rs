@@ -228,8 +228,13 @@ pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Option
     let mut last = views::view_of(core, core.dags.known(name));
     last.state = DagState::Deleting;
     residency::forget_dag(core, tx, name);
+    let served = core.dags.known(name).targeted().map(|placement| placement.mapping.card.clone());
     let card = placement::evict(core, tx, name);
     let entry = core.dags.remove(tx, name);
+    if let Some(card) = &served {
+        // The shares of those that stay do not count it any more.
+        core.loops.known_mut(card).topology_changed();
+    }
     core.registry.discharge_dag(&name.tenant, entry.spec());
     tx.emit(Change::DagDeleted(Box::new(last)));
     core.freed.capacity();

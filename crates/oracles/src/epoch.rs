@@ -2,7 +2,7 @@
 //! every step. Also the baseline of the benchmarks.
 
 use snic_controller::{
-    AREA_UNITS, Fairness, Flow, Outcome, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
+    Fairness, Flow, Outcome, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, Limit, Share};
@@ -73,9 +73,14 @@ fn tenants(topology: &Topology, demands: &[Demand]) -> Vec<TenantOutcome> {
         sum[1] += flow.memory;
     }
     let shares = shares(topology, &wanted);
-    let outcome = |(demand, (dominant, share, limit))| {
+    let outcome = |(demand, (dominant, share, limit)): ([u64; 2], (Option<usize>, f64, Limit))| {
         let share = Share::from_raw((share * Share::ONE.raw() as f64) as u64);
-        TenantOutcome { demand, space: drf::Outcome { dominant, share, limit } }
+        let got = dominant
+            .filter(|_| limit != Limit::OwnCap)
+            .map(|k| share.as_f64() * topology.space()[k] as f64 / demand[k].max(1) as f64);
+        let part = got.unwrap_or(1.0).min(1.0);
+        let allocation = demand.map(|amount| (amount as f64 * part) as u64);
+        TenantOutcome { demand, allocation, space: drf::Outcome { dominant, share, limit } }
     };
     wanted.into_iter().zip(shares).map(outcome).collect()
 }
@@ -93,7 +98,7 @@ struct User {
 
 impl User {
     fn new(topology: &Topology, tenant: &TenantShape, demand: &[u64; 2]) -> Self {
-        let capacities = [AREA_UNITS as f64, topology.memory as f64];
+        let capacities = topology.space().map(|amount| amount as f64);
         let part = |k: usize| if demand[k] == 0 { 0.0 } else { demand[k] as f64 / capacities[k] };
         let parts = [part(0), part(1)];
         let (share, weight) = (parts[0].max(parts[1]), f64::from(tenant.weight.get()));
@@ -155,7 +160,7 @@ fn fair(topology: &Topology, demands: &[Demand], tenants: &[TenantOutcome]) -> V
         let fair = match (tenant.space.limit, tenant.space.dominant) {
             (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => all,
             (_, Some(k)) => {
-                let capacity = [AREA_UNITS, topology.memory][k] as f64;
+                let capacity = topology.space()[k] as f64;
                 let got = tenant.space.share.as_f64() * capacity / tenant.demand[k].max(1) as f64;
                 (demand.load.max(demand.admitted).get() as f64 * got.min(1.0)) as u64
             }

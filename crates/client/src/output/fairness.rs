@@ -75,13 +75,21 @@ fn on_card(of: &Fairness, style: Style) -> String {
                 format!("{} of the area, {}", percent(of.area_ppm), size(of.memory_bytes)),
             ),
             ("Dominant", word(of.dominant()).to_owned()),
-            ("Share", percent(of.space_share_ppm)),
+            (
+                "Share",
+                format!(
+                    "{} of the card, {} of all cards",
+                    percent(of.space_share_ppm),
+                    percent(of.daemon_share_ppm)
+                ),
+            ),
             ("Limited by", word(of.limiter()).to_owned()),
             ("Regions", regions),
             ("Busiest", busiest),
         ],
     );
     head + &section("DAGs, rates in Gbit/s", &dags(&of.dags, style))
+        + &section("Area of NTs", &areas(&of.dags, style))
         + &section("History", &history(of, style))
 }
 
@@ -105,6 +113,23 @@ fn dags(dags: &[DagFairness], style: Style) -> String {
     });
     let heading = ["DAG", "COMMITTED", "LOAD", "SERVED", "RATE", "HOLDS", "COPIES", "LIMITED BY"];
     table(style, &heading, rows.collect())
+}
+
+/// What each NT counts for in area: all of it at the NT's maximum.
+fn areas(dags: &[DagFairness], style: Style) -> String {
+    let uses = dags.iter().flat_map(|dag| dag.area_uses.iter().map(move |of| (dag, of)));
+    let rows = uses.map(|(dag, of)| {
+        vec![
+            text::dag(&dag.dag),
+            id(&of.nt_type).to_owned(),
+            of.region.to_string(),
+            of.slot.to_string(),
+            percent(u32::try_from(of.area / 1_000).unwrap_or(u32::MAX)),
+            gbps(of.bandwidth_max_bps),
+            gbps(of.instance_bps),
+        ]
+    });
+    table(style, &["DAG", "NT", "REGION", "SLOT", "AREA", "MAXIMUM", "INSTANCE"], rows.collect())
 }
 
 fn history(of: &Fairness, style: Style) -> String {
@@ -155,6 +180,8 @@ fn line(event: &Event) -> String {
 mod tests {
     use std::time::UNIX_EPOCH;
 
+    use snic_api::v1::AreaUse;
+
     use super::*;
 
     const STYLE: Style = Style { is_colour: false, now: UNIX_EPOCH };
@@ -183,15 +210,33 @@ mod tests {
                 fair_bps: 100_000_000_000,
                 target_instances_millis: 3_000,
                 limited_by: "slot 0 of region 1".into(),
+                area_uses: vec![AreaUse {
+                    nt_type: "ntTypes/aes".into(),
+                    region: 1,
+                    slot: 0,
+                    area: 62_500_000,
+                    bandwidth_max_bps: 10_000_000_000,
+                    instance_bps: 10_000_000_000,
+                    chain_bps: 20_000_000_000,
+                }],
+                ..DagFairness::default()
             }],
-            history: Vec::new(),
+            daemon_share_ppm: 31_250,
+            ..Fairness::default()
         }
     }
 
     #[test]
     fn a_tenant_is_shown_with_its_numbers() {
         let text = tenant(&[fairness()], STYLE);
-        for says in ["12.50 % of the area, 2 MiB", "99.50 % of slot 0", "30.00", "3.000"] {
+        for says in [
+            "12.50 % of the area, 2 MiB",
+            "3.12 % of all cards",
+            "6.25 %",
+            "99.50 % of slot 0",
+            "30.00",
+            "3.000",
+        ] {
             assert!(text.contains(says), "{says}: {text}");
         }
         let list = tenants(&[fairness()], STYLE);

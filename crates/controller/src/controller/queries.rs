@@ -1,6 +1,7 @@
 //! What callers may see, made from the state on demand; and, in a word, what a line of a log or a metric
 //! needs.
 
+use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
     BitstreamId, CardId, DagName, DagState, DagUid, Digest, NtTypeId, OperationId, RegionId,
     RegionState, RuleId, TenantId, Timestamp, VmId,
@@ -8,7 +9,7 @@ use snic_domain::{
 use snic_planner::Underfilled;
 
 use crate::card::{ConnectionState, StateFigures};
-use crate::epoch::{FairnessView, Loop, LoopFigures};
+use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
     BindingView, BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry, NtView,
     OperationRecord, OperationView, RecommendationView, RegionView, RuleView, StateView,
@@ -284,7 +285,15 @@ impl Controller {
         let on = |(id, card_loop): (&CardId, &Loop)| {
             card_loop.fairness(id, cards.known(id).regions().len(), dags, tenant)
         };
-        loops.iter().filter_map(on).collect()
+        let mut views: Vec<FairnessView> = loops.iter().filter_map(on).collect();
+        let of_card = |(id, card_loop): (&CardId, &Loop)| {
+            let profile = cards.known(id).profile();
+            let luts = profile.regions.iter().map(|region| u64::from(region.area.lut)).sum();
+            (card_loop.allocation(tenant), [luts, profile.memory.get() / PAGE_SIZE.get()])
+        };
+        let daemon_ppm = daemon_share_ppm(loops.iter().map(of_card));
+        views.iter_mut().for_each(|view| view.daemon_ppm = daemon_ppm);
+        views
     }
 
     /// The shares of tenants with DAGs on a card as last written to their histories, in millionths:

@@ -16,8 +16,9 @@ use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
 use snic_tables::{CardCommand, CardCounters, DagCounters, DropCause, RateLimiterRow, Ticket};
 
+use super::area::AreaUse;
 use super::engine::{Engine, Outcome};
-use super::topology::{Named, resource_name};
+use super::topology::{CardResource, Named};
 use super::view::FairnessPoint;
 use crate::dags::{DagEntry, Dags};
 use crate::meter::{Quiet, Sampled};
@@ -58,7 +59,12 @@ pub(crate) struct Loop {
     pub(super) tenants: Vec<TenantId>,
     /// By DAG: what one more instance adds.
     pub(super) units: Vec<Bandwidth>,
-    loads: Vec<Bandwidth>,
+    /// By DAG: what its area is made of.
+    pub(super) area_uses: Vec<Vec<AreaUse>>,
+    /// By DAG: the load that the last step counted with.
+    pub(super) loads: Vec<Bandwidth>,
+    /// Steps that were computed since the daemon started.
+    pub(super) steps: u64,
     /// Names the engine: by it DAGs know whether the number they have is one of it.
     number: u64,
     /// Counters by the row of their DAG, while they are taken in.
@@ -91,8 +97,8 @@ pub(crate) struct Loop {
 impl Loop {
     /// Nothing is known of the card any more.
     pub fn forget(&mut self) {
-        let Self { figures, written, history, .. } = std::mem::take(self);
-        *self = Self { figures, written, history, stale: true, ..Self::default() };
+        let Self { figures, written, history, steps, .. } = std::mem::take(self);
+        *self = Self { figures, written, history, steps, stale: true, ..Self::default() };
     }
 
     /// No share is over a whole, nobody gets less than it was promised, no resource is given out
@@ -114,7 +120,7 @@ impl Loop {
         let one = u128::from(Cost::ONE.raw());
         let mut all = used.iter().zip(&engine.topology().capacities);
         match all.position(|(used, capacity)| *used > u128::from(*capacity) * one) {
-            Some(k) => Err(format!("{} is given out twice", resource_name(k))),
+            Some(k) => Err(format!("{} is given out twice", CardResource(k))),
             None => Ok(()),
         }
     }
@@ -274,6 +280,7 @@ impl Loop {
         self.engine = Engine::new(named.topology, fairness).ok();
         self.number = number;
         (self.dags, self.tenants, self.units) = (named.dags, named.tenants, named.units);
+        self.area_uses = named.area_uses;
         self.applied.clear();
         self.stale = false;
     }
@@ -292,6 +299,7 @@ impl Loop {
             }
         }
         engine.step(&self.loads);
+        self.steps += 1;
     }
 
     /// What the last step came to; `None` before the first.

@@ -23,7 +23,7 @@ use super::room::Room;
 use super::space::{AREA_BITS, Space};
 use crate::protocol::{Fairness, Scheme};
 
-/// A card's area, in the units of demands: shares are exact to a billionth.
+/// The area of a card's regions, in the units of demands: demands are exact to a billionth of it.
 pub const AREA_UNITS: u64 = 1_000_000_000;
 /// Resources of a [`Flow`] below this are NT slots; more instances add to them, and to no other.
 pub const SLOTS: usize = snic_domain::limits::REGIONS_MAX * snic_domain::limits::CHAIN_SLOTS_MAX;
@@ -65,6 +65,10 @@ pub fn area_per_bps(part: u64, maximum: Bandwidth) -> u64 {
 pub struct Topology {
     /// Of each resource, in bits per second. Slots first: see [`SLOTS`].
     pub capacities: Vec<u64>,
+    /// Area that can be given out, in [`AREA_UNITS`]: more than there is where tenants use different
+    /// NTs of one region, for each of them is charged as if it were alone. Less than all counts as
+    /// all.
+    pub area: u64,
     /// On-board memory, in pages.
     pub memory: u64,
     /// The tenants, by id.
@@ -73,12 +77,21 @@ pub struct Topology {
     pub flows: Vec<Flow>,
 }
 
+impl Topology {
+    /// What DRF divides: area in [`AREA_UNITS`], memory in pages.
+    pub fn space(&self) -> [u64; 2] {
+        [self.area.max(AREA_UNITS), self.memory]
+    }
+}
+
 /// What a tenant has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantOutcome {
     /// What it wants: area in [`AREA_UNITS`], memory in pages.
     pub demand: [u64; 2],
-    /// Its dominant resource, its share of it, and what kept it from more.
+    /// What it may have of that.
+    pub allocation: [u64; 2],
+    /// Its dominant resource, its share of [`Topology::space`], and what kept it from more.
     pub space: drf::Outcome,
 }
 
@@ -132,6 +145,11 @@ impl Engine {
     /// What it was made of.
     pub const fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// By which rules it computes.
+    pub const fn rules(&self) -> Fairness {
+        self.rules
     }
 
     /// What the last step said; empty before the first.

@@ -14,6 +14,7 @@
 //! What was promised is held by reservation, always; the loop moves only what is beyond. So no
 //! decision of it can take from anybody what admission gave.
 
+mod area;
 mod card_loop;
 mod engine;
 mod room;
@@ -21,10 +22,16 @@ mod space;
 mod topology;
 mod view;
 
+pub use area::AreaUse;
 pub use card_loop::LoopFigures;
 pub(crate) use card_loop::{Answered, Flows, Loop, Loops, Reading, of_engine};
 pub use engine::{
     AREA_UNITS, Engine, Flow, Outcome, SLOTS, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
+pub use topology::CardResource;
 pub(crate) use topology::OnCard;
-pub use view::{DagFairness, FairnessPoint, FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter};
+pub(crate) use view::daemon_share_ppm;
+pub use view::{
+    DagFairness, FairnessPoint, FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, ResourceUse,
+    SpaceView,
+};

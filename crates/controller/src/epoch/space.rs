@@ -4,7 +4,7 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{AREA_UNITS, Flow, Outcome, SLOTS, TenantOutcome, Topology};
+use super::engine::{Flow, Outcome, SLOTS, TenantOutcome, Topology};
 use crate::protocol::Scheme;
 
 /// Bits after the point of a [`super::Flow::area_per_bps`].
@@ -50,8 +50,8 @@ impl Space {
                 None => user,
             }
         });
-        let memory = topology.memory.min(AMOUNT_MAX);
-        let problem = Problem::new(&[AREA_UNITS, memory], users.collect())
+        let capacities = topology.space().map(|amount| amount.min(AMOUNT_MAX));
+        let problem = Problem::new(&capacities, users.collect())
             .expect("two resources, few users, and amounts cut to what is allowed");
         let solver = drf::Solver::default();
         let shape = |flow: &Flow| Shape {
@@ -84,13 +84,17 @@ impl Space {
             self.problem.set_demand(user, demand).expect("amounts that were cut");
         }
         let shares = self.solver.solve(&self.problem);
-        let tenants = self.demands.iter().zip(shares);
-        let tenants =
-            tenants.map(|(demand, space)| TenantOutcome { demand: *demand, space: *space });
+        let capacities = topology.space();
         outcome.tenants.clear();
-        outcome.tenants.extend(tenants);
         self.parts.clear();
-        self.parts.extend(outcome.tenants.iter().map(|tenant| part(tenant, topology.memory)));
+        for (demand, space) in self.demands.iter().zip(shares) {
+            let part = part(demand, *space, capacities);
+            let allocation = part.map_or(*demand, |part| {
+                demand.map(|amount| ((u128::from(amount) * u128::from(part)) >> PART_BITS) as u64)
+            });
+            outcome.tenants.push(TenantOutcome { demand: *demand, allocation, space: *space });
+            self.parts.push(part);
+        }
         self.fair(topology, scheme, demands, &mut outcome.fair);
     }
 
@@ -128,14 +132,13 @@ fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
 
 /// Which part of what it wants a tenant's share buys, in units of 2^-[`PART_BITS`], at most one;
 /// rounded up, so that a whole number stays one. `None` where nothing limits it.
-fn part(tenant: &TenantOutcome, memory: u64) -> Option<u64> {
-    let k = match (tenant.space.limit, tenant.space.dominant) {
+fn part(demand: &[u64; 2], space: drf::Outcome, capacities: [u64; 2]) -> Option<u64> {
+    let k = match (space.limit, space.dominant) {
         (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => return None,
         (_, Some(k)) => k.min(1),
     };
-    let capacity = u128::from([AREA_UNITS, memory][k]);
-    let asked = u128::from(tenant.demand[k].max(1));
-    let got = (u128::from(tenant.space.share.raw()) * capacity) >> SHARE_BITS;
+    let asked = u128::from(demand[k].max(1));
+    let got = (u128::from(space.share.raw()) * u128::from(capacities[k])) >> SHARE_BITS;
     let wide = got.min(asked) << PART_BITS;
     // Divided once, where rounding up by the type's own means divides twice.
     let part = wide / asked;

@@ -1,13 +1,15 @@
 //! From placements to what the engine computes with.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{Bandwidth, CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_domain::{Bandwidth, CardId, CardProfile, DagName, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 
-use super::engine::{AREA_UNITS, Flow, SLOTS, TenantShape, Topology, area_per_bps};
+use super::area::{self, AreaUse, HeldArea};
+use super::engine::{Flow, SLOTS, TenantShape, Topology};
 use crate::card::CardMachine;
 use crate::dags::{DagEntry, Dags};
 use crate::records::Placement;
@@ -27,14 +29,26 @@ const fn slot(region: RegionId, slot: Slot) -> usize {
     region.0 as usize * CHAIN_SLOTS_MAX + slot.0 as usize
 }
 
-/// What a resource is called.
-pub(super) fn resource_name(resource: usize) -> String {
-    match resource {
-        INGRESS => "the ingress ports".to_owned(),
-        EGRESS => "the egress ports".to_owned(),
-        STORE => "the packet store".to_owned(),
-        _ => {
-            format!("slot {} of region {}", resource % CHAIN_SLOTS_MAX, resource / CHAIN_SLOTS_MAX)
+/// A resource that packets of a card share in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardResource(pub(super) usize);
+
+impl CardResource {
+    /// Whether it is an NT slot: more instances add to those, and to no other.
+    pub const fn is_nt_slot(self) -> bool {
+        self.0 < SLOTS
+    }
+}
+
+impl fmt::Display for CardResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            INGRESS => f.write_str("the ingress ports"),
+            EGRESS => f.write_str("the egress ports"),
+            STORE => f.write_str("the packet store"),
+            slot => {
+                write!(f, "slot {} of region {}", slot % CHAIN_SLOTS_MAX, slot / CHAIN_SLOTS_MAX)
+            }
         }
     }
 }
@@ -47,6 +61,8 @@ pub(crate) struct Named {
     pub dags: Vec<DagName>,
     /// By DAG: what one more instance adds.
     pub units: Vec<Bandwidth>,
+    /// By DAG: what its area is made of.
+    pub area_uses: Vec<Vec<AreaUse>>,
 }
 
 /// What a topology is made from.
@@ -59,7 +75,7 @@ pub(crate) struct OnCard<'a> {
 
 impl OnCard<'_> {
     /// What is, or is about to be, in the card's tables. Time O(DAGs × NTs).
-    pub fn topology(&self, dags: &Dags) -> Named {
+    pub fn topology<'a>(&self, dags: &'a Dags) -> Named {
         let profile = self.card.profile();
         let mut named = Named {
             topology: Topology {
@@ -70,23 +86,32 @@ impl OnCard<'_> {
             tenants: Vec::new(),
             dags: Vec::new(),
             units: Vec::new(),
+            area_uses: Vec::new(),
         };
+        // What is not in the tables, or in another card's, does not count.
+        let served = |entry: &'a DagEntry| {
+            let placement = entry.targeted()?;
+            (placement.mapping.card == *self.id).then_some((entry, placement))
+        };
+        let served: Vec<_> = dags.iter().filter_map(served).collect();
+        let mut held = HeldArea::default();
         // DAGs come by name, so the DAGs of a tenant follow each other.
-        for entry in dags.iter() {
-            let served = entry.targeted().filter(|placement| placement.mapping.card == *self.id);
-            let Some(placement) = served else {
-                continue; // It is not in the tables, or in another card's.
-            };
-            let name = entry.name();
-            if named.tenants.last() != Some(&name.tenant) {
-                named.tenants.push(name.tenant.clone());
-                named.topology.tenants.push(self.tenant_shape(&name.tenant));
+        for of_tenant in served.chunk_by(|(a, _), (b, _)| a.name().tenant == b.name().tenant) {
+            let id = &of_tenant[0].0.name().tenant;
+            let tenant = u32::try_from(named.tenants.len()).unwrap_or(u32::MAX);
+            named.tenants.push(id.clone());
+            named.topology.tenants.push(self.tenant_shape(id));
+            let used = area::used_slots(of_tenant.iter().map(|(_, placement)| *placement));
+            for (entry, placement) in of_tenant {
+                let area_uses = self.area_uses(placement, &used);
+                held.add(&area_uses);
+                named.topology.flows.push(self.flow(entry, placement, tenant, &area_uses));
+                named.dags.push(entry.name().clone());
+                named.units.push(self.unit(entry));
+                named.area_uses.push(area_uses);
             }
-            let tenant = u32::try_from(named.tenants.len() - 1).unwrap_or(u32::MAX);
-            named.topology.flows.push(self.flow(entry, placement, tenant));
-            named.dags.push(name.clone());
-            named.units.push(self.unit(entry));
         }
+        named.topology.area = held.available(profile);
         named
     }
 
@@ -113,7 +138,13 @@ impl OnCard<'_> {
         capacities
     }
 
-    fn flow(&self, entry: &DagEntry, placement: &Placement, tenant: u32) -> Flow {
+    fn flow(
+        &self,
+        entry: &DagEntry,
+        placement: &Placement,
+        tenant: u32,
+        area_uses: &[AreaUse],
+    ) -> Flow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
         for chain in placement.mapping.chains() {
             let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
@@ -132,7 +163,7 @@ impl OnCard<'_> {
             tenant,
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
-            area_per_bps: self.area_per_bps(placement),
+            area_per_bps: area::per_bps(area_uses),
             memory: self.registry.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
         }
     }
@@ -145,45 +176,6 @@ impl OnCard<'_> {
             .duration(self.card.profile().clock_hz);
         let nanos = u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX);
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
-    }
-
-    /// Of all regions together, what one bit per second takes: of each slot that it passes the part
-    /// of the NT's bandwidth. What the NTs in use leave of their region counts as theirs, for nobody
-    /// else has it.
-    fn area_per_bps(&self, placement: &Placement) -> u64 {
-        let regions = u64::try_from(self.card.profile().regions.len().max(1)).unwrap_or(u64::MAX);
-        let mut sum = 0_u64;
-        for chain in placement.mapping.chains() {
-            let all: u64 = chain.instances.iter().map(|i| u64::from(i.bandwidth.kbps())).sum();
-            for instance in &chain.instances {
-                let content = self.card.ledger().content(instance.region);
-                let content = content.expect("rows only lead to regions that hold a chain");
-                let used = |at: u8| {
-                    self.card.ledger().reserved(instance.region, Slot(at)) > Bandwidth::ZERO
-                };
-                let weight = |(at, nt)| if used(at) { self.weight_of(nt) } else { 0 };
-                let weights: Vec<u64> = (0..).zip(&content.nts).map(weight).collect();
-                let of_region = AREA_UNITS / regions;
-                for slot in instance.slots.iter().map(|slot| slot.index()) {
-                    let (Some(weight), Some(nt)) = (weights.get(slot), content.nts.get(slot))
-                    else {
-                        continue;
-                    };
-                    let part = of_region * weight / weights.iter().sum::<u64>().max(1);
-                    let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
-                    let each = area_per_bps(part, Bandwidth::from_bps(serves));
-                    let scaled = u128::from(each) * u128::from(instance.bandwidth.kbps());
-                    let scaled = scaled.div_ceil(u128::from(all.max(1)));
-                    sum = sum.saturating_add(u64::try_from(scaled).unwrap_or(u64::MAX));
-                }
-            }
-        }
-        sum
-    }
-
-    /// How much area an NT takes beside the others of its region; at least something.
-    fn weight_of(&self, nt: &NtTypeId) -> u64 {
-        self.registry.nt(nt).map_or(1, |nt| u64::from(nt.area.lut) + 1)
     }
 
     /// What one more instance adds to a DAG: the least maximum of its NTs.

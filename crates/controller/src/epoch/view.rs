@@ -8,12 +8,15 @@ use snic_autoscaler::target_millis;
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{Bandwidth, ByteSize, CardId, DagName, TenantId, Timestamp};
 use snic_fairness::drf::{self, Share};
+use snic_fairness::fluid::Cost;
 use snic_fairness::regions;
 
+use super::area::AreaUse;
 use super::card_loop::Loop;
-use super::engine::{AREA_UNITS, Engine};
-use super::topology::resource_name;
+use super::engine::{AREA_UNITS, Engine, TenantOutcome};
+use super::topology::CardResource;
 use crate::dags::Dags;
+use crate::protocol::Fairness;
 
 /// How far two points of a history are apart.
 pub const HISTORY_STEP: Duration = Duration::from_secs(1);
@@ -50,6 +53,33 @@ pub struct FairnessPoint {
     pub served: Bandwidth,
 }
 
+/// A resource that a DAG's packets pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceUse {
+    /// Which.
+    pub resource: CardResource,
+    /// What it serves at most, in bits per second.
+    pub capacity: u64,
+    /// What one bit per second of the DAG takes of it, in units of 2^-20.
+    pub cost: u32,
+}
+
+/// What DRF was computed from for a tenant on a card, and what came of it. Area is in
+/// [`AREA_UNITS`], memory in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceView {
+    /// What its DAGs ask for: area and memory.
+    pub demand: [u64; 2],
+    /// What there is to divide.
+    pub capacity: [u64; 2],
+    /// Most memory that it may have.
+    pub memory_quota: Option<u64>,
+    /// What it may have.
+    pub allocation: [u64; 2],
+    /// Its share of the dominant resource's `capacity`, in units of 2^-54.
+    pub share: Share,
+}
+
 /// One DAG of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagFairness {
@@ -70,7 +100,21 @@ pub struct DagFairness {
     /// How many instances it should have, in thousandths.
     pub target_millis: u64,
     /// What keeps it below its load.
-    pub limited_by: Option<String>,
+    pub limited_by: Option<CardResource>,
+    /// The load that the last step counted with.
+    pub counted: Bandwidth,
+    /// What the last step gave it of that.
+    pub allotted: Bandwidth,
+    /// That, and its part of what nobody used: what its token bucket follows.
+    pub granted: Bandwidth,
+    /// Area that one bit per second of it takes, in 2^-40 of [`AREA_UNITS`].
+    pub area_per_bps: u64,
+    /// What that is made of.
+    pub area_uses: Vec<AreaUse>,
+    /// On-board memory that it asks for, in pages.
+    pub memory_pages: u64,
+    /// The resources that its packets pass.
+    pub resources: Vec<ResourceUse>,
 }
 
 /// A tenant on one card.
@@ -88,7 +132,7 @@ pub struct FairnessView {
     pub memory: ByteSize,
     /// What it asks most of, by fraction: area, or else memory; `None` where it asks for nothing.
     pub dominant: Option<Limiter>,
-    /// Its share of that by DRF, in millionths.
+    /// What it may have of that by DRF, in millionths of what the card has.
     pub space_ppm: u32,
     /// What keeps it from more.
     pub limiter: Limiter,
@@ -97,7 +141,16 @@ pub struct FairnessView {
     /// What it comes to beyond those, in thousandths of a region, to be served by sharing.
     pub regions_shared_millis: u32,
     /// The resource of packets of which it takes most now, and how much, in millionths.
-    pub busiest: Option<(String, u32)>,
+    pub busiest: Option<(CardResource, u32)>,
+    /// The number of the step that all of this is of: views of one card with one number were
+    /// computed together.
+    pub step: u64,
+    /// By which rules.
+    pub rules: Fairness,
+    /// Its demand and its share in the units in which they were computed.
+    pub space: SpaceView,
+    /// Its share of its dominant resource over all cards of this daemon, in millionths.
+    pub daemon_ppm: u32,
     /// Its DAGs, by name.
     pub dags: Vec<DagFairness>,
     /// The last minutes, the oldest first.
@@ -113,6 +166,33 @@ fn ppm(share: Share) -> u32 {
 fn ppm_of(part: u128, all: u128) -> u32 {
     let scaled = part.saturating_mul(1_000_000).checked_div(all).unwrap_or(0);
     u32::try_from(scaled.min(1_000_000)).unwrap_or(1_000_000)
+}
+
+const fn dominant_word(resource: usize) -> Limiter {
+    if resource == 0 { Limiter::Area } else { Limiter::Memory }
+}
+
+/// A tenant's dominant resource, 0 for area and 1 for memory, and what it may have of what the card
+/// has of it, in millionths. Whatever others do does not change what there is.
+fn dominant(outcome: &TenantOutcome, memory: u64) -> Option<(usize, u32)> {
+    let card = [AREA_UNITS, memory];
+    let parts = [0, 1].map(|k| u128::from(outcome.demand[k]) * u128::from(card[1 - k]));
+    let k = usize::from(parts[1] > parts[0]);
+    let ppm = ppm_of(outcome.allocation[k].into(), card[k].into());
+    (outcome.demand != [0, 0]).then_some((k, ppm))
+}
+
+/// A dominant share over several cards, in millionths: `cards` has of each what the tenant may have
+/// there (area in [`AREA_UNITS`], memory in pages), its LUTs and its pages.
+pub(crate) fn daemon_share_ppm(cards: impl Iterator<Item = ([u64; 2], [u64; 2])>) -> u32 {
+    let (mut has, mut all) = ([0_u128; 2], [0_u128; 2]);
+    for ([area, memory], [luts, pages]) in cards {
+        has[0] += u128::from(area) * u128::from(luts);
+        has[1] += u128::from(memory);
+        all[0] += u128::from(AREA_UNITS) * u128::from(luts);
+        all[1] += u128::from(pages);
+    }
+    ppm_of(has[0], all[0]).max(ppm_of(has[1], all[1]))
 }
 
 fn limiter(limit: drf::Limit) -> Limiter {
@@ -135,7 +215,7 @@ fn busiest(engine: &Engine, flows: Range<usize>) -> Option<(usize, u32)> {
             *used.entry(*resource).or_default() += u128::from(rate.get()) * u128::from(cost.raw());
         }
     }
-    let one = u128::from(snic_fairness::fluid::Cost::ONE.raw());
+    let one = u128::from(Cost::ONE.raw());
     let part =
         |(k, used): (usize, u128)| (k, ppm_of(used, u128::from(topology.capacities[k]) * one));
     let parts = used.into_iter().map(part);
@@ -165,30 +245,63 @@ impl Loop {
         let whole = regions::divide(&shares, u32::try_from(regions).unwrap_or(u32::MAX)).ok();
         let whole = whole.as_ref().and_then(|whole| whole.get(at));
         let own = flows_of(engine, at).zip(&self.dags[flows_of(engine, at)]);
-        let dominant = outcome.space.dominant;
+        let own: Vec<_> =
+            own.filter_map(|(flow, name)| self.dag_fairness(dags, flow, name)).collect();
+        if own.is_empty() {
+            return None; // Its last DAG went since the step.
+        }
+        let topology = engine.topology();
+        let shape = topology.tenants.get(at)?;
+        let dominant = dominant(outcome, topology.memory);
         Some(FairnessView {
             tenant: tenant.clone(),
             card: id.clone(),
-            weight: engine.topology().tenants.get(at)?.weight.get(),
+            step: self.steps,
+            rules: engine.rules(),
+            weight: shape.weight.get(),
             area_ppm: ppm_of(outcome.demand[0].into(), AREA_UNITS.into()),
             memory: ByteSize::from_bytes(outcome.demand[1].saturating_mul(PAGE_SIZE.get())),
-            dominant: dominant.map(|k| if k == 0 { Limiter::Area } else { Limiter::Memory }),
-            space_ppm: ppm(outcome.space.share),
+            space: SpaceView {
+                demand: outcome.demand,
+                capacity: topology.space(),
+                memory_quota: shape.memory_max,
+                allocation: outcome.allocation,
+                share: outcome.space.share,
+            },
+            dominant: dominant.map(|(k, _)| dominant_word(k)),
+            space_ppm: dominant.map_or(0, |(_, ppm)| ppm),
+            daemon_ppm: 0, // Whoever knows the other cards says it.
             limiter: limiter(outcome.space.limit),
             regions_own: whole.map_or(0, |w| w.own),
             regions_shared_millis: whole.map_or(0, |w| ppm(w.shared) / 1_000),
-            busiest: busiest(engine, flows_of(engine, at)).map(|(k, ppm)| (resource_name(k), ppm)),
-            dags: own.filter_map(|(flow, name)| self.dag_fairness(dags, flow, name)).collect(),
+            busiest: busiest(engine, flows_of(engine, at)).map(|(k, ppm)| (CardResource(k), ppm)),
+            dags: own,
             history: self.history.get(tenant).into_iter().flatten().copied().collect(),
         })
     }
 
+    /// What a tenant may have of the card: area in [`AREA_UNITS`], memory in pages.
+    pub fn allocation(&self, tenant: &TenantId) -> [u64; 2] {
+        let at = self.tenants.binary_search(tenant).ok();
+        let outcome = self.engine.as_ref().map(Engine::outcome);
+        let tenant = outcome.zip(at).and_then(|(outcome, at)| outcome.tenants.get(at));
+        tenant.map_or([0, 0], |tenant| tenant.allocation)
+    }
+
     fn dag_fairness(&self, dags: &Dags, flow: usize, name: &DagName) -> Option<DagFairness> {
         let entry = dags.get(name)?;
-        let outcome = self.engine.as_ref()?.outcome();
-        let admitted = entry.spec().bandwidth;
-        let fair = *outcome.fair.get(flow)?;
-        let load = entry.meter().load;
+        let (topology, outcome) =
+            (self.engine.as_ref()?.topology(), self.engine.as_ref()?.outcome());
+        let shape = topology.flows.get(flow)?;
+        let (admitted, fair, counted) =
+            (shape.admitted, *outcome.fair.get(flow)?, *self.loads.get(flow)?);
+        // The load that was computed with: another one may have been measured since.
+        let load = entry.meter().load.map(|_| counted);
+        let resource = |(k, cost): &(usize, Cost)| ResourceUse {
+            resource: CardResource(*k),
+            capacity: topology.capacities[*k],
+            cost: cost.raw(),
+        };
         Some(DagFairness {
             dag: name.clone(),
             admitted,
@@ -198,7 +311,14 @@ impl Loop {
             holds: entry.desired().map_or(Bandwidth::ZERO, |p| p.holds()),
             fair,
             target_millis: target_millis(load.unwrap_or(admitted), fair, *self.units.get(flow)?),
-            limited_by: (*outcome.limits.get(flow)?).map(resource_name),
+            limited_by: (*outcome.limits.get(flow)?).map(CardResource),
+            counted,
+            allotted: *outcome.rates.get(flow)?,
+            granted: *outcome.grants.get(flow)?,
+            area_per_bps: shape.area_per_bps,
+            area_uses: self.area_uses.get(flow)?.clone(),
+            memory_pages: shape.memory,
+            resources: shape.uses.iter().map(resource).collect(),
         })
     }
 
@@ -230,7 +350,7 @@ impl Loop {
             let outcome = &engine.outcome().tenants[at];
             let mut point = FairnessPoint {
                 at: now,
-                space_ppm: ppm(outcome.space.share),
+                space_ppm: dominant(outcome, engine.topology().memory).map_or(0, |(_, ppm)| ppm),
                 time_ppm: busiest(engine, flows_of(engine, at)).map_or(0, |(_, ppm)| ppm),
                 load: Bandwidth::ZERO,
                 served: Bandwidth::ZERO,

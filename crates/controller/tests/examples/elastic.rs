@@ -6,7 +6,7 @@ use snic_controller::{
     Admission, Autoscaling, Change, Command, ControlError, Event, Fairness, Limiter, LogKind,
     LoopFigures, Reply, Scheme, Settings,
 };
-use snic_domain::{Bandwidth, DagState, RegionState};
+use snic_domain::{Bandwidth, CardId, DagState, RegionState};
 use snic_tables::RateLimiterRow;
 
 use crate::support::things::{card_id, create, dag, delete, spec, tenant_id};
@@ -285,4 +285,64 @@ fn history_has_a_point_a_second_and_ends_with_its_tenant() {
     let last = history.last().expect("three");
     assert_eq!((last.load, (last.space_ppm + 500) / 1_000), (Bandwidth::from_gbps(4), 250));
     assert!(world.controller.fairness(&tenant_id("beta")).is_empty());
+}
+
+/// Two tenants in one region of four, with different NTs of it.
+fn neighbours(acme: u64, beta: u64) -> World {
+    let mut world = World::new();
+    world.deploy("acme/web", "cache", acme);
+    periods(&mut world, 3, &[("acme/web", 0)]);
+    let before = world.controller.fairness(&tenant_id("acme"))[0].space_ppm;
+    world.deploy("beta/web", "nat", beta);
+    assert_eq!(world.regions_of("acme/web"), world.regions_of("beta/web"), "they share a region");
+    periods(&mut world, 3, &[("acme/web", 0), ("beta/web", 0)]);
+    let after = world.controller.fairness(&tenant_id("acme"))[0].space_ppm;
+    assert_eq!(before, after, "a neighbour changes no share");
+    world
+}
+
+/// By hand: a tenant is charged for its region as if it were alone there. 5 of 20 Gbit/s of one region
+/// of four are a sixteenth of the card, 5 of 40 a thirty-second.
+#[test]
+fn a_share_does_not_depend_on_who_uses_other_nts_of_the_region() {
+    let world = neighbours(5, 5);
+    let share = |tenant| world.controller.fairness(&tenant_id(tenant))[0].space_ppm;
+    assert_eq!((share("acme"), share("beta")), (62_500, 31_250));
+}
+
+/// Both fill their NT, so both are charged the region: what is charged twice can be given out twice.
+#[test]
+fn a_region_that_is_charged_twice_counts_twice() {
+    let world = neighbours(20, 40);
+    for tenant in ["acme", "beta"] {
+        let view = &world.controller.fairness(&tenant_id(tenant))[0];
+        assert_eq!((view.space_ppm, view.limiter), (250_000, Limiter::Demand));
+        assert_eq!(view.space.capacity[0], 1_250_000_000);
+    }
+}
+
+#[test]
+fn who_deleted_its_last_dag_has_no_share_and_leaves_its_own_to_others() {
+    let mut world = deployed(&["acme/web", "beta/web"]);
+    periods(&mut world, 4, &[("acme/web", 60), ("beta/web", 60)]);
+    let share = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].space_ppm;
+    assert_eq!(share(&world).div_ceil(1_000), 500);
+    world.ask(delete("beta/web")).expect("it exists");
+    assert!(world.controller.fairness(&tenant_id("beta")).is_empty(), "at once");
+    world.settle();
+    period(&mut world, &[("acme/web", 60)]);
+    assert_eq!(share(&world).div_ceil(1_000), 1_000, "all there is");
+    let shares: Vec<_> = world.controller.dominant_shares(&card_id()).collect();
+    assert!(shares.iter().all(|(tenant, ..)| **tenant == tenant_id("acme")), "{shares:?}");
+}
+
+/// By hand: 10 of 10 Gbit/s of one region of four; of two cards alike that is an eighth.
+#[test]
+fn a_dominant_share_spans_all_cards() {
+    let mut world = deployed(&["acme/web"]);
+    let share = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].daemon_ppm;
+    assert_eq!(share(&world), 250_000);
+    world.add_card(CardId::new("card1").expect("a label"));
+    world.settle();
+    assert_eq!(share(&world), 125_000);
 }

@@ -4,7 +4,10 @@ use snic_api::convert::{name, timestamp};
 use snic_api::v1;
 use snic_api::v1::event::Kind;
 use snic_api::v1::fairness::Limiter as Word;
-use snic_controller::{DagFairness, FairnessPoint, FairnessView, Limiter, LogEntry, LogKind};
+use snic_controller::{
+    AreaUse, DagFairness, Fairness, FairnessPoint, FairnessView, Limiter, LogEntry, LogKind,
+    ResourceUse, Scheme, SpaceView, Spare,
+};
 
 const fn limiter(limiter: Limiter) -> Word {
     match limiter {
@@ -18,7 +21,8 @@ const fn limiter(limiter: Limiter) -> Word {
 
 /// A tenant on a card; with its history or without.
 pub(crate) fn fairness(view: &FairnessView, with_history: bool) -> v1::Fairness {
-    let (busiest, busiest_ppm) = view.busiest.clone().unwrap_or_default();
+    let busiest = view.busiest.map(|(resource, _)| resource.to_string());
+    let busiest_ppm = view.busiest.map_or(0, |(_, ppm)| ppm);
     let history = if with_history { &view.history[..] } else { &[] };
     v1::Fairness {
         tenant: name::of_tenant(&view.tenant),
@@ -31,10 +35,14 @@ pub(crate) fn fairness(view: &FairnessView, with_history: bool) -> v1::Fairness 
         limiter: limiter(view.limiter).into(),
         regions_own: view.regions_own,
         regions_shared_millis: view.regions_shared_millis,
-        busiest,
+        busiest: busiest.unwrap_or_default(),
         busiest_ppm,
         dags: view.dags.iter().map(dag).collect(),
         history: history.iter().map(point).collect(),
+        daemon_share_ppm: view.daemon_ppm,
+        step: view.step,
+        policy: Some(policy(view.rules)),
+        space: Some(space(&view.space)),
     }
 }
 
@@ -48,7 +56,68 @@ fn dag(dag: &DagFairness) -> v1::DagFairness {
         holds_bps: dag.holds.get(),
         fair_bps: dag.fair.get(),
         target_instances_millis: dag.target_millis,
-        limited_by: dag.limited_by.clone().unwrap_or_default(),
+        limited_by: dag.limited_by.map(|resource| resource.to_string()).unwrap_or_default(),
+        counted_load_bps: dag.counted.get(),
+        allotted_bps: dag.allotted.get(),
+        granted_bps: dag.granted.get(),
+        area_per_bps: dag.area_per_bps,
+        area_uses: dag.area_uses.iter().map(area_use).collect(),
+        memory_pages: dag.memory_pages,
+        resources: dag.resources.iter().map(resource).collect(),
+    }
+}
+
+fn area_use(of: &AreaUse) -> v1::AreaUse {
+    v1::AreaUse {
+        nt_type: name::of_nt_type(&of.nt),
+        region: of.region.0.into(),
+        slot: of.slot.0.into(),
+        area: of.area,
+        bandwidth_max_bps: of.bandwidth_max.get(),
+        instance_bps: of.instance.get(),
+        chain_bps: of.chain.get(),
+    }
+}
+
+fn resource(of: &ResourceUse) -> v1::ResourceUse {
+    v1::ResourceUse {
+        resource: of.resource.to_string(),
+        is_nt_slot: of.resource.is_nt_slot(),
+        capacity_bps: of.capacity,
+        cost: of.cost,
+    }
+}
+
+fn space(space: &SpaceView) -> v1::FairnessSpace {
+    let [area_demand, memory_pages_demand] = space.demand;
+    let [area_capacity, memory_pages_capacity] = space.capacity;
+    let [area_allocated, memory_pages_allocated] = space.allocation;
+    v1::FairnessSpace {
+        area_demand,
+        area_capacity,
+        area_allocated,
+        memory_pages_demand,
+        memory_pages_capacity,
+        memory_pages_allocated,
+        memory_pages_quota: space.memory_quota,
+        share: space.share.raw(),
+    }
+}
+
+fn policy(rules: Fairness) -> v1::FairnessPolicy {
+    let scheme = match rules.scheme {
+        Scheme::Static => v1::fairness_policy::Scheme::Static,
+        Scheme::Drf => v1::fairness_policy::Scheme::Drf,
+        Scheme::Full => v1::fairness_policy::Scheme::Full,
+    };
+    let spare = match rules.spare {
+        Spare::LevelShares => v1::fairness_policy::Spare::LevelShares,
+        Spare::ByWeight => v1::fairness_policy::Spare::ByWeight,
+    };
+    v1::FairnessPolicy {
+        scheme: scheme.into(),
+        spare: spare.into(),
+        headroom_percent: rules.headroom_percent,
     }
 }
 

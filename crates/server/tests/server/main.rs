@@ -7,6 +7,7 @@ mod bad_dags;
 mod bad_uploads;
 mod certificates;
 mod dags;
+mod fairness;
 mod limits;
 mod listening;
 mod logging;

@@ -447,7 +447,7 @@ impl Client {
 }
 
 /// An NT type of the catalogue; one of a tenant is like `nat`.
-fn nt(id: &str) -> NtType {
+pub fn nt(id: &str) -> NtType {
     let id = NtTypeId::new(id).expect("valid");
     let like = NtTypeId::new("nat").expect("valid");
     let nt = CATALOGUE.nt_type(&id).or_else(|| CATALOGUE.nt_type(&like)).expect("one of them");
@@ -457,13 +457,17 @@ fn nt(id: &str) -> NtType {
 /// A bitstream with its header.
 pub fn image(id: &str, nts: &[&str]) -> (v1::BitstreamHeader, Vec<u8>) {
     let chain: Vec<NtType> = nts.iter().map(|id| nt(id)).collect();
-    let chain: Vec<&NtType> = chain.iter().collect();
-    let bytes = build_test(&profile(), &chain, ByteSize::from_bytes(IMAGE_BYTES)).expect("fits");
+    image_of(id, &chain.iter().collect::<Vec<_>>())
+}
+
+/// A bitstream of NT types that are not in the catalogue.
+pub fn image_of(id: &str, chain: &[&NtType]) -> (v1::BitstreamHeader, Vec<u8>) {
+    let bytes = build_test(&profile(), chain, ByteSize::from_bytes(IMAGE_BYTES)).expect("fits");
     let header = v1::BitstreamHeader {
         bitstream_id: id.into(),
         digest: Digest::of(&bytes).to_string(),
         size_bytes: IMAGE_BYTES,
-        nts: nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
+        nts: chain.iter().map(|nt| format!("ntTypes/{}", nt.id)).collect(),
         region_kind: v1::RegionKind::KnownNt.into(),
         card_model: "sim-16".into(),
         shareable: true,
