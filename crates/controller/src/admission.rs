@@ -295,7 +295,7 @@ mod tests {
             Placement {
                 serial: 1,
                 generation: 1,
-                spec: DagSpec::chain(&[nt_id("aes")], plan.reservation.ingress()),
+                spec: DagSpec::chain(&[nt_id("aes")], plan.reservation.bandwidth()),
                 burst: None,
                 mapping: plan.mapping.clone(),
                 stage_row: rows.stage,

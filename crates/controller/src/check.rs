@@ -106,7 +106,8 @@ fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
         return Err(format!("{name}: it has a reservation and no placement, or the reverse"));
     }
     if let (Some(placement), None) = (entry.desired(), entry.previous())
-        && let (Some(held), Some(desired)) = (held, core.registry.reservation(placement))
+        && let (Some(card), Some(held)) = (card, held)
+        && let Some(desired) = core.registry.reservation(placement, card.profile())
         && *held != desired
     {
         return Err(format!("{name}: its reservation is not what its placement needs"));

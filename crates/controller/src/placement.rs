@@ -132,14 +132,14 @@ pub(crate) fn assign(
         Handover::MakeBeforeBreak => (entry.serves_meanwhile(), entry.gives_way()),
         Handover::AtOnce => (entry.previous(), entry.desired()),
     };
-    let old = serving.and_then(|serving| core.registry.reservation(serving));
+    let old = serving.and_then(|serving| reservation_of(core, serving));
     let reservation =
         old.map_or_else(|| plan.reservation.clone(), |old| plan.reservation.max(&old));
     let booking = Booking { name, plan: &plan, reservation, withdrawn };
     let card = core.cards.known_mut(&id);
     let rows = card.book(booking, core.registry.catalogue())?;
     // A DAG may be given a place for more than it asks for.
-    let (spec, holds) = (entry.spec().clone(), plan.reservation.ingress());
+    let (spec, holds) = (entry.spec().clone(), plan.reservation.bandwidth());
     let placement = Placement {
         serial: entry.next_serial(),
         generation: entry.generation(),
@@ -170,12 +170,18 @@ pub(crate) fn assign(
     Ok(())
 }
 
+/// What a placement takes of its card.
+fn reservation_of(core: &Core, placement: &Placement) -> Option<Reservation> {
+    let card = core.cards.known(&placement.mapping.card);
+    core.registry.reservation(placement, card.profile())
+}
+
 /// Makes the ledger hold what the DAG's placements need now.
 pub(crate) fn hold_again(core: &mut Core, name: &DagName) {
     let entry = core.dags.known(name);
     let mut held: Option<(CardId, Reservation)> = None;
     for placement in entry.placements() {
-        let more = core.registry.reservation(placement);
+        let more = reservation_of(core, placement);
         let more = more.expect("its spec was checked when it was admitted");
         held = Some(match held {
             Some((card, held)) => (card, held.max(&more)),

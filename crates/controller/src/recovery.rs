@@ -149,19 +149,19 @@ fn restore_placements(core: &mut Core, name: &DagName) -> Result<(), InvalidReco
     let placements: Vec<_> = core.dags.known(name).placements().cloned().collect();
     let mut held: Option<Reservation> = None;
     for placement in &placements {
-        let more = core
-            .registry
-            .reservation(placement)
-            .ok_or_else(|| wrong("its spec is no valid DAG"))?;
-        held = Some(held.map_or(more.clone(), |held| held.max(&more)));
         let card = core.cards.get_mut(&placement.mapping.card);
         let card = card.ok_or_else(|| wrong("its card is not stored"))?;
+        let more = core
+            .registry
+            .reservation(placement, card.profile())
+            .ok_or_else(|| wrong("its spec is no valid DAG"))?;
+        held = Some(held.map_or(more.clone(), |held| held.max(&more)));
         let taken = |_| wrong("its table rows belong to another DAG");
         card.restore_rows(placement).map_err(taken)?;
     }
     if let (Some(held), Some(placement)) = (held, placements.first()) {
         let card = core.cards.known_mut(&placement.mapping.card);
-        card.hold(name, held).map_err(|error| wrong(&error))?;
+        card.restore_hold(name, held).map_err(|error| wrong(&error))?;
     }
     Ok(())
 }

@@ -31,6 +31,10 @@ pub enum Resource {
     EgressBandwidth,
     /// Bandwidth of NTs in loaded chains, in bit/s.
     NtBandwidth,
+    /// Ports of regions, which every pass of a packet through a region loads, in cycles per second.
+    RegionPort,
+    /// Credits of NTs, and so packets on their way through the chain in a region, in thousandths of a credit.
+    Credits,
     /// Regions that are free or hold a victim, in regions.
     Regions,
     /// Prebuilt bitstreams that contain the chain or a part of it, in bitstreams.
@@ -49,6 +53,8 @@ impl fmt::Display for Resource {
             Self::IngressBandwidth => "ingress bandwidth",
             Self::EgressBandwidth => "egress bandwidth",
             Self::NtBandwidth => "NT bandwidth",
+            Self::RegionPort => "region port",
+            Self::Credits => "credits",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
             Self::Memory => "on-board memory",
@@ -59,10 +65,20 @@ impl fmt::Display for Resource {
 }
 
 impl Resource {
+    /// Whether reservations may be older than the rule that counts it: [`Self::RegionPort`] and the like.
+    pub const fn is_counted_late(self) -> bool {
+        matches!(
+            self,
+            Self::RegionPort | Self::Credits | Self::IngressBandwidth | Self::EgressBandwidth
+        )
+    }
+
     /// The unit of its numbers.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::IngressBandwidth | Self::EgressBandwidth | Self::NtBandwidth => "bit/s",
+            Self::RegionPort => "cycles/s",
+            Self::Credits => "thousandths",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
             Self::Memory => "bytes",
@@ -107,6 +123,8 @@ impl fmt::Display for Amount {
                 Bandwidth::from_bps(number).fmt(f)
             }
             Resource::Memory => ByteSize::from_bytes(number).fmt(f),
+            Resource::RegionPort => write!(f, "{number} cycles/s"),
+            Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),
             Resource::Passes => {
                 write!(f, "{number} {}", if number == 1 { "pass" } else { "passes" })
             }

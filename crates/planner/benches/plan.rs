@@ -61,7 +61,7 @@ fn profile() -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
-        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
+        region_pass: None,
         save_area: SaveArea::default(),
         regions: vec![region; REGIONS.into()],
     }

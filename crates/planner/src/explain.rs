@@ -27,8 +27,12 @@ pub(crate) fn explain<'a>(
     for load in &placed.solution.loads {
         view.load(load.region, load.chain);
     }
-    for path in placed.solution.parts.iter().flat_map(|part| &part.paths) {
-        view.take(path);
+    for part in &placed.solution.parts {
+        let keys: SmallVec<[NtKey; 8]> =
+            placed.nodes(part).iter().map(|node| view.job.keys[usize::from(*node)]).collect();
+        for path in &part.paths {
+            view.take(path, &keys);
+        }
     }
     let mut counted_loads = 0u32;
     let mut chains = Vec::with_capacity(placed.solution.parts.len());

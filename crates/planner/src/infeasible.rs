@@ -1,13 +1,14 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
 use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Infeasible, Node, NodeId, Resource, Shortage};
+use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
 
 use crate::candidates::{bitstreams, classes};
 use crate::catalogue::NtKey;
-use crate::plan::Job;
+use crate::plan::{Job, Plan};
 use crate::search::Blocked;
 use crate::view::{View, fresh_capacity, from_kbps};
+use crate::work;
 
 /// An NT that the tenant may not use. The text is the same whether it exists or not.
 pub(crate) fn unknown_nt(node: &Node) -> Shortage {
@@ -33,20 +34,20 @@ fn whole_dag_shortage(
 
 /// Shortages of the card that no mapping avoids: ingress, egress, a row of the DAG table.
 fn card_shortages(job: &Job<'_>) -> Vec<Shortage> {
-    let bandwidth = job.dag().bandwidth().get();
+    let bandwidth = job.dag().bandwidth();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
     let egress = job.ledger.egress_residual() + job.own_egress();
     let rows = job.rows_left.dags.into();
     [
         whole_dag_shortage(
             Resource::IngressBandwidth,
-            bandwidth,
+            job.work.ingress(bandwidth).get(),
             ingress.get(),
             "bandwidth left at the ingress",
         ),
         whole_dag_shortage(
             Resource::EgressBandwidth,
-            bandwidth,
+            job.work.egress(bandwidth).get(),
             egress.get(),
             "bandwidth left at the egress",
         ),
@@ -66,8 +67,13 @@ pub(crate) fn check_before_search(view: &View<'_>) -> Result<(), Infeasible> {
 }
 
 /// The shortages after a search that found no placement.
-pub(crate) fn after_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
-    let mut shortages = Vec::new();
+/// `bandwidth_only` is the plan that counts no packets, where there is one.
+pub(crate) fn after_search(
+    view: &View<'_>,
+    blocked: Blocked,
+    bandwidth_only: Option<&Plan>,
+) -> Infeasible {
+    let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(needed) = blocked.memory {
         let left = view.memory;
         let detail = "memory left for the state of NTs, in whole pages";
@@ -90,12 +96,53 @@ pub(crate) fn after_search(view: &View<'_>, blocked: Blocked) -> Infeasible {
     hardest_first(shortages)
 }
 
+/// What a plan that counts bandwidth only is short of, the worst port and the worst slot.
+fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
+    let profile = job.ledger.profile();
+    let is_new = |region: RegionId| plan.loads.iter().any(|load| load.region == region);
+    let short = |resource, required, available, detail: String| Shortage {
+        resource,
+        required,
+        available,
+        nodes: Vec::new(),
+        detail,
+    };
+    let sizes = &job.dag().spec().packet_sizes;
+    let ports = plan.reservation.ports.iter().map(|port| {
+        let region = port.region;
+        let held = job.ledger.port_left(region, job.own_port(region));
+        let left = if is_new(region) { work::port_max(profile) } else { held };
+        let passes = plan.mapping.instances().filter(|i| i.region == region).count();
+        let detail = format!(
+            "{passes} passes through region {region} with packet sizes {sizes}; smaller packets \
+             and more passes take more of a region's port"
+        );
+        short(Resource::RegionPort, port.cycles, left, detail)
+    });
+    let credits = plan.reservation.shares.iter().map(|share| {
+        let (region, slot) = (share.region, share.slot);
+        let held = job.ledger.credits_left(region, slot, job.own_credits(region, slot));
+        let left = if is_new(region) { work::credits_max(profile) } else { held };
+        let detail = format!(
+            "packets of sizes {sizes} on their way through region {region}, slot {}",
+            slot.0
+        );
+        short(Resource::Credits, share.credits, left, detail)
+    });
+    let excess = |s: &Shortage| s.required.saturating_sub(s.available);
+    let worst = |all: &mut dyn Iterator<Item = Shortage>| {
+        all.filter(|s| s.required > s.available).max_by_key(excess)
+    };
+    let found = [worst(&mut ports.into_iter()), worst(&mut credits.into_iter())];
+    found.into_iter().flatten().collect()
+}
+
 /// Sorts shortages: first those that waiting does not resolve, then those that other DAGs may resolve.
 fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     shortages.sort_by_key(|shortage| match shortage.resource {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
-        Resource::NtBandwidth => 2,
+        Resource::NtBandwidth | Resource::RegionPort | Resource::Credits => 2,
         Resource::Regions => 3,
         Resource::Memory => 4,
         Resource::TableRows | Resource::Passes => 5,

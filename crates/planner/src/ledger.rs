@@ -1,7 +1,8 @@
 //! The ledger of one card: the content of each region, and the reservations of all DAGs.
 //!
-//! It is the only mutable state of planning. [`Ledger::hold`] enforces that the bandwidth reserved on an
-//! NT never exceeds its maximum; a correct plan never violates this. Memory: O(regions × slots + shares of
+//! It is the only mutable state of planning. [`Ledger::hold`] enforces that what is reserved of a resource
+//! never exceeds its maximum; a correct plan never violates this. Only what was promised before a resource was
+//! counted may: [`Ledger::restore`] takes it over, and nothing new is let in there. Memory: O(regions × slots + shares of
 //! all DAGs). Holding and releasing take O(shares of the DAG × log DAGs), reading a residual O(1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +11,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_ROWS, PAGE_SIZE, REGIONS_MAX};
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagName, RegionId, Resource,
-    Slot, TenantId,
+    Bandwidth, Bitstream, ByteSize, CardId, CardProfile, DagName, RegionId, Resource, Slot,
+    TenantId,
 };
 
 use crate::catalogue::{ChainSlot, PhysicalChain};
 use crate::changes::ChangeCounter;
+use crate::refusal::{ContentMismatch, Overbooked};
 use crate::reservation::SlotShare;
+use crate::work;
 use crate::{Catalogue, Reservation, TableRows};
 
 /// Whether new chains may be placed in a region.
@@ -34,62 +37,12 @@ pub enum RegionCondition {
     Unknown,
 }
 
-/// A reservation would exceed a maximum. Nothing has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{resource} overbooked{}: {required} {} needed, {available} {} available", location(.region, .slot), .resource.unit(), .resource.unit())]
-pub struct Overbooked {
-    /// The resource.
-    pub resource: Resource,
-    /// The region, for the bandwidth of an NT.
-    pub region: Option<RegionId>,
-    /// The slot, for the bandwidth of an NT.
-    pub slot: Option<Slot>,
-    /// Amount to be reserved, in the resource's unit.
-    pub required: u64,
-    /// Amount available, including what the DAG held before.
-    pub available: u64,
-}
-
-fn location(region: &Option<RegionId>, slot: &Option<Slot>) -> String {
-    match (region, slot) {
-        (Some(region), Some(slot)) => format!(" in region {region}, slot {}", slot.0),
-        _ => String::new(),
-    }
-}
-
-/// Why the content of a region cannot be changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContentMismatch {
-    /// The card has no such region.
-    #[error("the card has no region {region}; its regions are 0 to {}", .regions.saturating_sub(1))]
-    NoSuchRegion {
-        /// The region.
-        region: RegionId,
-        /// Number of regions of the card.
-        regions: usize,
-    },
-    /// DAGs have reservations that the new content cannot serve.
-    #[error(
-        "region {region} cannot become {}: slot {} is reserved for another NT or for more than \
-         the new one serves; release the {dags} DAGs that use the region first",
-        .bitstream.as_ref().map_or("empty", BitstreamId::as_str), .slot.0
-    )]
-    InUse {
-        /// The region.
-        region: RegionId,
-        /// The new content.
-        bitstream: Option<BitstreamId>,
-        /// The first slot that does not match.
-        slot: Slot,
-        /// Number of DAGs that use the region.
-        dags: usize,
-    },
-}
-
 /// Reservations of one NT instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SlotUse {
     bandwidth: Bandwidth,
+    /// Thousandths of a credit.
+    credits: u64,
     /// Number of DAGs by tenant: the memory is allocated once for each tenant.
     tenants: BTreeMap<TenantId, u32>,
 }
@@ -101,6 +54,8 @@ struct RegionEntry {
     kept: bool,
     content: Option<Arc<PhysicalChain>>,
     slots: [SlotUse; CHAIN_SLOTS_MAX],
+    /// Cycles per second of its port.
+    port: u64,
     users: BTreeSet<Arc<DagName>>,
 }
 
@@ -136,7 +91,15 @@ pub struct Ledger {
     regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
+    /// Whose reservations were taken over unchecked.
+    restored: BTreeSet<DagName>,
     changes: ChangeCounter,
+}
+
+/// What is left of a maximum for a DAG that has `own` of it already. Where more is taken than there is, it may
+/// keep what it has.
+fn left(max: u64, taken_by_others: u64, own: u64) -> u64 {
+    max.saturating_sub(taken_by_others).max(own)
 }
 
 impl Ledger {
@@ -151,7 +114,8 @@ impl Ledger {
         let regions = vec![RegionEntry::default(); profile.regions.len().min(REGIONS_MAX)];
         let (totals, held, changes) =
             (Totals::default(), BTreeMap::new(), ChangeCounter::default());
-        Self { card, profile, rows_max, regions, totals, held, changes }
+        let restored = BTreeSet::new();
+        Self { card, profile, rows_max, regions, totals, held, restored, changes }
     }
 
     /// The card.
@@ -254,20 +218,60 @@ impl Ledger {
     pub fn hold(&mut self, dag: &DagName, reservation: Reservation) -> Result<(), Overbooked> {
         self.changes.increment();
         let before = self.take(dag);
-        if let Err(overbooked) = self.admit(&dag.tenant, &reservation) {
+        let own = before.as_ref().map(|(_, old)| old).filter(|_| self.restored.contains(dag));
+        if let Err(overbooked) = self.admit(&dag.tenant, &reservation, own) {
             if let Some((name, old)) = before {
                 self.put(name, old);
             }
             return Err(overbooked);
+        }
+        if self.admit(&dag.tenant, &reservation, None).is_ok() {
+            self.restored.remove(dag);
         }
         let name = before.map_or_else(|| Arc::new(dag.clone()), |(name, _)| name);
         self.put(name, reservation);
         Ok(())
     }
 
+    /// Takes over what `dag` was promised before, even where ports, credits, ingress or egress are short of it:
+    /// a promise may be older than the rule that it breaks. Says whether anything is over its maximum then.
+    ///
+    /// # Errors
+    ///
+    /// [`Overbooked`] where an NT's bandwidth, memory or table rows are short. Nothing has changed then.
+    pub fn restore(&mut self, dag: &DagName, reservation: Reservation) -> Result<bool, Overbooked> {
+        match self.hold(dag, reservation.clone()) {
+            Ok(()) => return Ok(false),
+            Err(short) if !short.resource.is_counted_late() => return Err(short),
+            Err(_) => {}
+        }
+        let before = self.take(dag);
+        // It may keep all it asks for of these.
+        if let Err(short) = self.admit(&dag.tenant, &reservation, Some(&reservation)) {
+            if let Some((name, old)) = before {
+                self.put(name, old);
+            }
+            return Err(short);
+        }
+        self.restored.insert(dag.clone());
+        self.put(Arc::new(dag.clone()), reservation);
+        Ok(true)
+    }
+
+    /// Whether more is promised of a region's port or credits than there is: by what was promised before these
+    /// were counted.
+    pub fn is_overcommitted(&self, region: RegionId) -> bool {
+        self.regions.get(region.index()).is_some_and(|entry| {
+            let credits = work::credits_max(&self.profile);
+            entry.port > work::port_max(&self.profile)
+                || entry.slots.iter().any(|slot| slot.credits > credits)
+        })
+    }
+
     /// Releases the reservation of `dag` and returns it.
     pub fn release(&mut self, dag: &DagName) -> Option<Reservation> {
         self.changes.increment();
+        self.restored.remove(dag);
         self.take(dag).map(|(_, reservation)| reservation)
     }
 
@@ -309,6 +313,36 @@ impl Ledger {
         max.unwrap_or_default().saturating_sub(self.reserved(region, slot))
     }
 
+    /// What `own`, a reservation of the ledger, may use of the port of a region, in cycles per second.
+    pub(crate) fn port_left(&self, region: RegionId, own: u64) -> u64 {
+        let taken = self.regions.get(region.index()).map_or(0, |entry| entry.port);
+        left(work::port_max(&self.profile), taken.saturating_sub(own), own)
+    }
+
+    /// The same of the credits of a slot, in thousandths of one.
+    pub(crate) fn credits_left(&self, region: RegionId, slot: Slot, own: u64) -> u64 {
+        let entry = self.regions.get(region.index());
+        let taken = entry.and_then(|entry| entry.slots.get(slot.index())).map_or(0, |s| s.credits);
+        left(work::credits_max(&self.profile), taken.saturating_sub(own), own)
+    }
+
+    /// Cycles per second that are promised of the port of a region.
+    pub fn port_reserved(&self, region: RegionId) -> u64 {
+        self.regions.get(region.index()).map_or(0, |entry| entry.port)
+    }
+
+    /// Credits that the NTs of a region are to have: what the promises in it need, and room for packets that do
+    /// not come evenly. Slots without an NT have none.
+    pub fn credits(&self, region: RegionId) -> [u8; CHAIN_SLOTS_MAX] {
+        let mut credits = [0; CHAIN_SLOTS_MAX];
+        let Some(entry) = self.regions.get(region.index()) else { return credits };
+        let nts = entry.content.as_ref().map_or(0, |chain| chain.slots.len());
+        for (credits, slot) in credits.iter_mut().zip(&entry.slots).take(nts) {
+            *credits = work::credits_of(&self.profile, slot.credits);
+        }
+        credits
+    }
+
     /// Bandwidth left at the ingress.
     pub fn ingress_residual(&self) -> Bandwidth {
         self.profile.ingress.saturating_sub(self.totals.ingress)
@@ -347,9 +381,14 @@ impl Ledger {
             entry.content.clone_from(&old.content);
             (entry.condition, entry.kept) = (old.condition, old.kept);
         }
-        for (name, reservation) in &self.held {
+        let (restored, admitted): (Vec<_>, Vec<_>) =
+            self.held.iter().partition(|(name, _)| self.restored.contains(name.as_ref()));
+        for (name, reservation) in restored {
+            again.put(Arc::clone(name), reservation.clone());
+        }
+        for (name, reservation) in admitted {
             again
-                .admit(&name.tenant, reservation)
+                .admit(&name.tenant, reservation, None)
                 .map_err(|overbooked| format!("{name}: {overbooked}"))?;
             again.put(Arc::clone(name), reservation.clone());
         }
@@ -387,8 +426,13 @@ impl Ledger {
         ByteSize::from_bytes(pages * PAGE_SIZE.get())
     }
 
-    /// Checks that `reservation` fits beside all others.
-    fn admit(&self, tenant: &TenantId, reservation: &Reservation) -> Result<(), Overbooked> {
+    /// Checks that `reservation` fits beside all others; of what was counted late, `own` may be kept.
+    fn admit(
+        &self,
+        tenant: &TenantId,
+        reservation: &Reservation,
+        own: Option<&Reservation>,
+    ) -> Result<(), Overbooked> {
         for share in &reservation.shares {
             let (required, available) = (share.bandwidth, self.residual(share.region, share.slot));
             let exists = self
@@ -405,11 +449,14 @@ impl Ledger {
                 });
             }
         }
+        self.admit_passes(reservation, own)?;
         let check_total = |resource, required: u64, available: u64| {
             let none = Overbooked { resource, region: None, slot: None, required, available };
             if required > available { Err(none) } else { Ok(()) }
         };
-        let (ingress, egress) = (self.ingress_residual(), self.egress_residual());
+        let kept = own.map_or((Bandwidth::ZERO, Bandwidth::ZERO), |own| (own.ingress, own.egress));
+        let ingress = self.ingress_residual().max(kept.0);
+        let egress = self.egress_residual().max(kept.1);
         check_total(Resource::IngressBandwidth, reservation.ingress.get(), ingress.get())?;
         check_total(Resource::EgressBandwidth, reservation.egress.get(), egress.get())?;
         let memory: ByteSize =
@@ -417,6 +464,30 @@ impl Ledger {
         check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
             check_total(Resource::TableRows, required.into(), available.into())?;
+        }
+        Ok(())
+    }
+
+    /// The same for ports and credits of regions.
+    fn admit_passes(
+        &self,
+        reservation: &Reservation,
+        own: Option<&Reservation>,
+    ) -> Result<(), Overbooked> {
+        let short = |resource, (region, slot), required, available| {
+            let region = Some(region);
+            let short = Overbooked { resource, region, slot, required, available };
+            if required > available { Err(short) } else { Ok(()) }
+        };
+        for port in &reservation.ports {
+            let own = own.map_or(0, |own| own.port(port.region));
+            let left = self.port_left(port.region, 0).max(own);
+            short(Resource::RegionPort, (port.region, None), port.cycles, left)?;
+        }
+        for share in &reservation.shares {
+            let own = own.map_or(0, |own| own.credits(share.region, share.slot));
+            let left = self.credits_left(share.region, share.slot, 0).max(own);
+            short(Resource::Credits, (share.region, Some(share.slot)), share.credits, left)?;
         }
         Ok(())
     }
@@ -437,11 +508,16 @@ impl Ledger {
             let entry = &mut self.regions[share.region.index()];
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth += share.bandwidth;
+            slot.credits = slot.credits.saturating_add(share.credits);
             match slot.tenants.get_mut(&name.tenant) {
                 Some(dags) => *dags += 1,
                 None => drop(slot.tenants.insert(name.tenant.clone(), 1)),
             }
             entry.users.insert(Arc::clone(&name));
+        }
+        for port in &reservation.ports {
+            let entry = &mut self.regions[port.region.index()];
+            entry.port = entry.port.saturating_add(port.cycles);
         }
         self.totals.ingress += reservation.ingress;
         self.totals.egress += reservation.egress;
@@ -455,6 +531,7 @@ impl Ledger {
             let entry = &mut self.regions[share.region.index()];
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth = slot.bandwidth - share.bandwidth;
+            slot.credits = slot.credits.saturating_sub(share.credits);
             if let Some(dags) = slot.tenants.get_mut(&name.tenant) {
                 *dags -= 1;
                 if *dags == 0 {
@@ -464,6 +541,10 @@ impl Ledger {
             entry.users.remove(&name);
             self.totals.memory = self.totals.memory - self.memory_cost(share, &name.tenant);
         }
+        for port in &reservation.ports {
+            let entry = &mut self.regions[port.region.index()];
+            entry.port = entry.port.saturating_sub(port.cycles);
+        }
         self.totals.ingress = self.totals.ingress - reservation.ingress;
         self.totals.egress = self.totals.egress - reservation.egress;
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_sub);
@@ -472,13 +553,13 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use snic_domain::{CardModel, Cycles, DagId, RegionKind, RegionProfile, SaveArea};
 
     use super::*;
 
-    fn ledger() -> Ledger {
-        let profile = CardProfile {
+    pub(crate) fn profile() -> CardProfile {
+        CardProfile {
             model: CardModel::new("sim").expect("a test id"),
             part: "xcvu9p".into(),
             idcode: 0,
@@ -499,8 +580,11 @@ mod tests {
                 area: snic_domain::Area::default(),
                 bitstream_max: ByteSize::from_mib(1),
             }],
-        };
-        Ledger::new(CardId::new("card0").expect("a test id"), profile)
+        }
+    }
+
+    fn ledger() -> Ledger {
+        Ledger::new(CardId::new("card0").expect("a test id"), profile())
     }
 
     type Tamper = fn(&mut Ledger);
@@ -512,7 +596,7 @@ mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 9] = [
+        let tampered: [(&str, Tamper); 11] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
             ("memory", |l| l.totals.memory += ByteSize::from_bytes(1)),
@@ -521,6 +605,8 @@ mod tests {
             ("chain rows", |l| l.totals.rows.chains += 1),
             ("instance rows", |l| l.totals.rows.instances += 1),
             ("bandwidth", |l| l.regions[0].slots[1].bandwidth += Bandwidth::from_bps(1)),
+            ("port", |l| l.regions[0].port += 1),
+            ("credits", |l| l.regions[0].slots[1].credits += 1),
             ("tenants", |l| {
                 let tenant = TenantId::new("globex").expect("a test id");
                 l.regions[0].slots[1].tenants.insert(tenant, 1);

@@ -12,6 +12,7 @@ use crate::catalogue::{Catalogue, NtKey, PhysicalChain};
 use crate::form::{Graph, Nodes, PassCost, Staging};
 use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
+use crate::work::{Passage, Work};
 use crate::{Ledger, Reservation, TableRows, explain, infeasible};
 
 /// A DAG to be placed.
@@ -52,7 +53,7 @@ pub struct Plan {
 }
 
 /// A request with the values that planning needs often.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) catalogue: &'a Catalogue,
@@ -62,6 +63,10 @@ pub(crate) struct Job<'a> {
     /// The bits of all keys.
     pub(crate) mask: u64,
     pub(crate) kbps: u64,
+    /// What its packets cost.
+    pub(crate) work: Work,
+    /// By node: the way through its NT alone.
+    ways: SmallVec<[Passage; 8]>,
     /// Memory is short: less memory is preferred to more headroom.
     pub(crate) is_thrifty: bool,
     /// Rows left in the tables, including those that the DAG holds.
@@ -78,10 +83,14 @@ impl<'a> Job<'a> {
     ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
         let mut keys = SmallVec::new();
+        let mut ways = SmallVec::new();
         let mut unknown = Vec::new();
         for node in request.dag.nodes() {
             match catalogue.usable_nt(&node.nt, tenant) {
-                Some(known) => keys.push(known.key),
+                Some(known) => {
+                    keys.push(known.key);
+                    ways.push(Passage::of([&known.nt]));
+                }
                 None => unknown.push(infeasible::unknown_nt(node)),
             }
         }
@@ -94,7 +103,20 @@ impl<'a> Job<'a> {
         let mask = keys.iter().fold(0, |mask, key: &NtKey| mask | key.bit());
         let kbps = kbps(request.dag.bandwidth());
         let is_thrifty = false;
-        Ok(Self { ledger, catalogue, request, keys, mask, kbps, is_thrifty, rows_left, held })
+        let work = Work::of(ledger.profile(), request.dag, catalogue);
+        Ok(Self {
+            ledger,
+            catalogue,
+            request,
+            keys,
+            mask,
+            kbps,
+            work,
+            ways,
+            is_thrifty,
+            rows_left,
+            held,
+        })
     }
 
     pub(crate) const fn tenant(&self) -> &'a TenantId {
@@ -111,6 +133,25 @@ impl<'a> Job<'a> {
         held.shares
             .binary_search_by_key(&(region, slot), |share| (share.region, share.slot))
             .map_or(Bandwidth::ZERO, |at| held.shares[at].bandwidth)
+    }
+
+    /// What the DAG itself holds of the port of a region, in cycles per second.
+    pub(crate) fn own_port(&self, region: RegionId) -> u64 {
+        self.held.map_or(0, |held| held.port(region))
+    }
+
+    /// The same of the credits of a slot, in thousandths of one.
+    pub(crate) fn own_credits(&self, region: RegionId, slot: Slot) -> u64 {
+        self.held.map_or(0, |held| held.credits(region, slot))
+    }
+
+    /// The way of its packets through these NTs, which are of its nodes.
+    pub(crate) fn passage(&self, keys: &[NtKey]) -> Passage {
+        let way = |key: &NtKey| {
+            let node = self.keys.iter().position(|other| other == key);
+            node.map_or(Passage::NONE, |node| self.ways[node])
+        };
+        keys.iter().map(way).fold(Passage::NONE, |sum, way| sum.then(way.latency, way.slowest))
     }
 
     pub(crate) fn own_ingress(&self) -> Bandwidth {
@@ -165,8 +206,19 @@ pub fn plan(
     let mut blocked = Blocked::default();
     match choose(&graph, &mut view, None, &mut blocked) {
         Some((placed, form)) => Ok(finish(view, placed, form)),
-        None => Err(infeasible::after_search(&view, blocked)),
+        None => {
+            let unlimited = plan_bandwidth_only(&job, &graph);
+            Err(infeasible::after_search(&view, blocked, unlimited.as_ref()))
+        }
     }
+}
+
+/// A plan that counts bandwidth only, for saying what else is short: not to be used.
+fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
+    let job = Job { work: job.work.bandwidth_only(), ..job.clone() };
+    let mut view = View::new(&job);
+    let (placed, form) = choose(graph, &mut view, None, &mut Blocked::default())?;
+    Some(finish(view, placed, form))
 }
 
 /// The same with these loads only.
@@ -411,7 +463,7 @@ fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan 
         })
         .collect();
     loads.sort_by_key(|load| load.region);
-    let reservation = Reservation::of(&mapping, job.dag(), job.catalogue);
+    let reservation = Reservation::of(&mapping, job.dag(), job.catalogue, job.ledger.profile());
     let explanation = explain::explain(&mut view, &placed, form);
     Plan { mapping, loads, reservation, explanation }
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, STAGE_ROWS};
-use snic_domain::{Bandwidth, ByteSize, Dag, Mapping, NodeId, RegionId, Slot};
+use snic_domain::{Bandwidth, ByteSize, CardProfile, Dag, Mapping, NodeId, NtType, RegionId, Slot};
 
 use crate::Catalogue;
 use crate::catalogue::whole_pages;
+use crate::work::{Passage, Work};
 
 /// Rows of the card's tables, in rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,13 +66,16 @@ impl TableRows {
     }
 }
 
-/// Bandwidth and memory that a DAG takes of one NT instance.
+/// Bandwidth, credits and memory that a DAG takes of one NT instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlotShare {
     pub(crate) region: RegionId,
     pub(crate) slot: Slot,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) memory: ByteSize,
+    /// In thousandths of one.
+    #[serde(default)]
+    pub(crate) credits: u64,
 }
 
 impl SlotShare {
@@ -80,27 +84,49 @@ impl SlotShare {
     }
 }
 
-/// Resources that a DAG takes: bandwidth and memory by region and slot, ingress, egress, table rows.
+/// What a DAG takes of the port of one region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PortShare {
+    pub(crate) region: RegionId,
+    /// In cycles per second.
+    pub(crate) cycles: u64,
+}
+
+/// Resources that a DAG takes: bandwidth, credits and memory by region and slot, ports by region, ingress,
+/// egress, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// By region and slot, each once.
     pub(crate) shares: SmallVec<[SlotShare; 8]>,
+    /// By region, each once.
+    #[serde(default)]
+    pub(crate) ports: SmallVec<[PortShare; 4]>,
+    /// The DAG's own.
+    #[serde(default)]
+    pub(crate) bandwidth: Bandwidth,
     pub(crate) ingress: Bandwidth,
     pub(crate) egress: Bandwidth,
     pub(crate) rows: TableRows,
 }
 
 impl Reservation {
-    /// The resources that `mapping` takes for `dag`. NTs that the catalogue does not know count as using no
-    /// memory; a ledger counts memory by the contents of its regions.
-    pub fn of(mapping: &Mapping, dag: &Dag, catalogue: &Catalogue) -> Self {
+    /// The resources that `mapping` takes for `dag` of a card with this profile. NTs that the catalogue does not
+    /// know count as using no memory and no time; a ledger counts memory by the contents of its regions.
+    pub fn of(mapping: &Mapping, dag: &Dag, catalogue: &Catalogue, profile: &CardProfile) -> Self {
+        let work = Work::of(profile, dag, catalogue);
         let mut shares: SmallVec<[SlotShare; 8]> = SmallVec::new();
+        let mut ports: SmallVec<[PortShare; 4]> = SmallVec::new();
         for chain in mapping.chains() {
+            let nts = chain.nodes.iter().filter_map(|node| nt_of(node, dag, catalogue));
+            let round_trip = work.round_trip(Passage::of(nts));
             for instance in &chain.instances {
+                let (region, bandwidth) = (instance.region, instance.bandwidth);
+                let credits = work.credits(bandwidth, round_trip);
+                ports.push(PortShare { region, cycles: work.port(bandwidth) });
                 for (node, slot) in chain.nodes.iter().zip(&instance.slots) {
-                    let (region, bandwidth) = (instance.region, instance.bandwidth);
-                    let memory = memory_of(node, dag, catalogue);
-                    shares.push(SlotShare { region, slot: *slot, bandwidth, memory });
+                    let memory = nt_of(node, dag, catalogue).map(|nt| whole_pages(nt.memory));
+                    let memory = memory.unwrap_or(ByteSize::ZERO);
+                    shares.push(SlotShare { region, slot: *slot, bandwidth, memory, credits });
                 }
             }
         }
@@ -109,11 +135,19 @@ impl Reservation {
             let same = next.place() == sum.place();
             if same {
                 sum.bandwidth += next.bandwidth;
+                sum.credits = sum.credits.saturating_add(next.credits);
             }
             same
         });
+        ports.sort_by_key(|port| port.region);
+        ports.dedup_by(|next, sum| {
+            let same = next.region == sum.region;
+            sum.cycles = sum.cycles.saturating_add(if same { next.cycles } else { 0 });
+            same
+        });
+        let (ingress, egress) = (work.ingress(dag.bandwidth()), work.egress(dag.bandwidth()));
         let bandwidth = dag.bandwidth();
-        Self { shares, ingress: bandwidth, egress: bandwidth, rows: TableRows::of(mapping) }
+        Self { shares, ports, bandwidth, ingress, egress, rows: TableRows::of(mapping) }
     }
 
     /// The elementwise maximum of both. Held during an update, it covers the old and the new mapping,
@@ -125,12 +159,22 @@ impl Reservation {
                 Ok(at) => {
                     shares[at].bandwidth = shares[at].bandwidth.max(share.bandwidth);
                     shares[at].memory = shares[at].memory.max(share.memory);
+                    shares[at].credits = shares[at].credits.max(share.credits);
                 }
                 Err(at) => shares.insert(at, *share),
             }
         }
+        let mut ports = self.ports.clone();
+        for port in &other.ports {
+            match ports.binary_search_by_key(&port.region, |port| port.region) {
+                Ok(at) => ports[at].cycles = ports[at].cycles.max(port.cycles),
+                Err(at) => ports.insert(at, *port),
+            }
+        }
         Self {
             shares,
+            ports,
+            bandwidth: self.bandwidth.max(other.bandwidth),
             ingress: self.ingress.max(other.ingress),
             egress: self.egress.max(other.egress),
             rows: self.rows.zip(other.rows, u32::max),
@@ -146,17 +190,34 @@ impl Reservation {
             .map(|(_, share)| share.region)
     }
 
+    /// What it takes of the port of a region, in cycles per second.
+    pub(crate) fn port(&self, region: RegionId) -> u64 {
+        let at = self.ports.binary_search_by_key(&region, |port| port.region);
+        at.map_or(0, |at| self.ports[at].cycles)
+    }
+
+    /// What it takes of the credits of a slot, in thousandths of one.
+    pub(crate) fn credits(&self, region: RegionId, slot: Slot) -> u64 {
+        let at = self.shares.binary_search_by_key(&(region, slot), SlotShare::place);
+        at.map_or(0, |at| self.shares[at].credits)
+    }
+
     /// Bandwidth by region and slot, each place once.
     pub fn bandwidths(&self) -> impl Iterator<Item = (RegionId, Slot, Bandwidth)> {
         self.shares.iter().map(|share| (share.region, share.slot, share.bandwidth))
     }
 
-    /// Bandwidth at the ingress.
+    /// The DAG's bandwidth.
+    pub const fn bandwidth(&self) -> Bandwidth {
+        self.bandwidth
+    }
+
+    /// Bandwidth at the ingress: more than the DAG's where its packets waste part of a beat.
     pub const fn ingress(&self) -> Bandwidth {
         self.ingress
     }
 
-    /// Bandwidth at the egress.
+    /// Bandwidth at the egress, in the same way.
     pub const fn egress(&self) -> Bandwidth {
         self.egress
     }
@@ -173,10 +234,7 @@ impl Reservation {
     }
 }
 
-fn memory_of(node: &NodeId, dag: &Dag, catalogue: &Catalogue) -> ByteSize {
-    dag.nodes()
-        .iter()
-        .find(|n| n.id == *node)
-        .and_then(|n| catalogue.nt(&n.nt))
-        .map_or(ByteSize::ZERO, |nt| whole_pages(nt.memory))
+fn nt_of<'a>(node: &NodeId, dag: &Dag, catalogue: &'a Catalogue) -> Option<&'a NtType> {
+    let node = dag.nodes().iter().find(|n| n.id == *node)?;
+    catalogue.nt(&node.nt)
 }

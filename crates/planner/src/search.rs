@@ -387,7 +387,7 @@ impl<'a, 'v> Search<'a, 'v> {
         for (region, _) in single {
             let Some(mut path) = self.widest_path(region, keys) else { continue };
             path.kbps = job.kbps;
-            self.try_paths(at, SmallVec::from_iter([path]));
+            self.try_paths(at, keys, SmallVec::from_iter([path]));
             // The widest path led to a solution without a further load: narrower ones leave less headroom.
             if self.steps == 0 || self.is_settled() {
                 return;
@@ -399,7 +399,7 @@ impl<'a, 'v> Search<'a, 'v> {
             return;
         }
         for paths in shares::several(self.view, keys, job.kbps, at.forced) {
-            self.try_paths(at, paths);
+            self.try_paths(at, keys, paths);
         }
     }
 
@@ -410,7 +410,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Takes the paths, places the rest, and undoes.
-    fn try_paths(&mut self, at: PartPlacement, paths: SmallVec<[RegionPath; 2]>) {
+    fn try_paths(&mut self, at: PartPlacement, keys: &[NtKey], paths: SmallVec<[RegionPath; 2]>) {
         let before = self.headroom;
         let mut taken = 0;
         let mut fits = true;
@@ -421,7 +421,7 @@ impl<'a, 'v> Search<'a, 'v> {
                 fits = false;
                 break;
             }
-            self.headroom = self.headroom.min(self.view.take(path));
+            self.headroom = self.headroom.min(self.view.take(path, keys));
             taken += 1;
         }
         if fits && self.could_be_better() {
@@ -429,16 +429,16 @@ impl<'a, 'v> Search<'a, 'v> {
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
             let part = self.parts.pop();
-            self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]));
+            self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]), keys);
         } else {
-            self.undo(&paths[..taken]);
+            self.undo(&paths[..taken], keys);
         }
         self.headroom = before;
     }
 
-    fn undo(&mut self, paths: &[RegionPath]) {
+    fn undo(&mut self, paths: &[RegionPath], keys: &[NtKey]) {
         for path in paths.iter().rev() {
-            self.view.give_back(path);
+            self.view.give_back(path, keys);
         }
     }
 

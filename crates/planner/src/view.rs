@@ -10,6 +10,7 @@ use snic_domain::{Bandwidth, RegionId, Slot};
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::ledger::RegionCondition;
 use crate::plan::Job;
+use crate::work;
 
 /// Slots used in one region, in ascending order.
 pub(crate) type Slots = SmallVec<[u8; CHAIN_SLOTS_MAX]>;
@@ -29,10 +30,23 @@ pub(crate) struct PlannedRegion<'a> {
     pub(crate) chain: Option<&'a PhysicalChain>,
     /// Bandwidth left, by slot, in kbit/s.
     pub(crate) free: [u64; CHAIN_SLOTS_MAX],
+    /// Credits left, by slot, in thousandths of one.
+    pub(crate) credits: [u64; CHAIN_SLOTS_MAX],
+    /// Left of its port, in kbit/s of this DAG.
+    pub(crate) port: u64,
     /// Number of uses by this plan, by slot.
     pub(crate) uses: [u16; CHAIN_SLOTS_MAX],
     /// Whether this plan loads it.
     pub(crate) planned: bool,
+}
+
+/// What a way through a region may have, in kbit/s.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// By slot: its NT's bandwidth left, and what its credits left suffice for.
+    slots: [u64; CHAIN_SLOTS_MAX],
+    /// Of all ways together.
+    port: u64,
 }
 
 /// The card.
@@ -64,6 +78,8 @@ impl<'a> View<'a> {
         let none = PlannedRegion {
             chain: None,
             free: [0; CHAIN_SLOTS_MAX],
+            credits: [0; CHAIN_SLOTS_MAX],
+            port: 0,
             uses: [0; CHAIN_SLOTS_MAX],
             planned: false,
         };
@@ -91,8 +107,14 @@ impl<'a> View<'a> {
         if !chain.bitstream.is_shared_with(self.job.tenant()) {
             return;
         }
+        let job = self.job;
         let view = &mut self.regions[region.index()];
         view.chain = Some(chain);
+        view.port = job.work.port_kbps(ledger.port_left(region, job.own_port(region)));
+        for (slot, credits) in (0u8..).zip(view.credits.iter_mut().take(chain.slots.len())) {
+            let slot = Slot(slot);
+            *credits = ledger.credits_left(region, slot, job.own_credits(region, slot));
+        }
         for (slot, free) in (0u8..).zip(view.free.iter_mut().take(chain.slots.len())) {
             let own = self.job.own(region, Slot(slot));
             *free = kbps(ledger.residual(region, Slot(slot)) + own);
@@ -113,11 +135,12 @@ impl<'a> View<'a> {
         if keys.len() > chain.slots.len() {
             return 0;
         }
+        let limits = self.limits(view, keys);
         // best[n]: the widest path of the first n keys through the slots so far.
         let mut best = [0u64; CHAIN_SLOTS_MAX + 1];
-        best[0] = u64::MAX;
+        best[0] = limits.port;
         for (slot, key) in slots_of(chain) {
-            let free = view.free[usize::from(slot)];
+            let free = limits.slots[usize::from(slot)];
             for n in (1..=keys.len().min(usize::from(slot) + 1)).rev() {
                 if keys[n - 1] == key {
                     best[n] = best[n].max(best[n - 1].min(free));
@@ -130,11 +153,8 @@ impl<'a> View<'a> {
     /// The first path through a region on which every NT has `kbps` left.
     pub(crate) fn path(&self, region: usize, keys: &[NtKey], kbps: u64) -> Option<RegionPath> {
         let view = &self.regions[region];
-        first_path(view.chain?, &view.free, keys, kbps).map(|slots| RegionPath {
-            region: region as u8,
-            slots,
-            kbps,
-        })
+        first_path(view.chain?, &self.limits(view, keys).slots, keys, kbps)
+            .map(|slots| RegionPath { region: region as u8, slots, kbps })
     }
 
     /// All ways through a region at once, each with what it takes of what the ones before it
@@ -148,9 +168,20 @@ impl<'a> View<'a> {
     ) {
         let view = &self.regions[region];
         let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return };
-        for_each_path(chain, view.free, keys, |slots, kbps| {
+        for_each_path(chain, self.limits(view, keys), keys, |slots, kbps| {
             out.push(RegionPath { region: region as u8, slots, kbps });
         });
+    }
+
+    /// What each slot of a region and its port let through of a way through `keys`.
+    fn limits(&self, view: &PlannedRegion<'_>, keys: &[NtKey]) -> Limits {
+        let work = &self.job.work;
+        let round_trip = work.round_trip(self.job.passage(keys));
+        let mut slots = view.free;
+        for (free, credits) in slots.iter_mut().zip(view.credits) {
+            *free = work.within_credits(*free, credits, round_trip);
+        }
+        Limits { slots, port: view.port }
     }
 
     /// What all instances of an NT in a region have left together, in kbit/s.
@@ -180,14 +211,18 @@ impl<'a> View<'a> {
         if paid { 0 } else { size }
     }
 
-    /// Takes what `path` needs; returns the headroom left on its tightest NT, in kbit/s. The caller ensures
-    /// that bandwidth and memory suffice.
-    pub(crate) fn take(&mut self, path: &RegionPath) -> u64 {
+    /// Takes what `path` needs for `keys`; returns the headroom left on its tightest NT, in kbit/s. The caller
+    /// ensures that bandwidth, credits and memory suffice.
+    pub(crate) fn take(&mut self, path: &RegionPath, keys: &[NtKey]) -> u64 {
         let mut headroom = u64::MAX;
+        let credits = self.credits_of(path, keys);
+        let view = &mut self.regions[usize::from(path.region)];
+        view.port = view.port.saturating_sub(path.kbps);
         for slot in &path.slots {
             self.memory -= self.slot_memory_cost(path.region, *slot);
             let (view, slot) = (&mut self.regions[usize::from(path.region)], usize::from(*slot));
             view.free[slot] -= path.kbps;
+            view.credits[slot] = view.credits[slot].saturating_sub(credits);
             view.uses[slot] += 1;
             headroom = headroom.min(view.free[slot]);
         }
@@ -195,13 +230,22 @@ impl<'a> View<'a> {
     }
 
     /// Undoes [`View::take`].
-    pub(crate) fn give_back(&mut self, path: &RegionPath) {
+    pub(crate) fn give_back(&mut self, path: &RegionPath, keys: &[NtKey]) {
+        let credits = self.credits_of(path, keys);
+        let view = &mut self.regions[usize::from(path.region)];
+        view.port = view.port.saturating_add(path.kbps);
         for slot in path.slots.iter().rev() {
             let view = &mut self.regions[usize::from(path.region)];
             view.free[usize::from(*slot)] += path.kbps;
+            view.credits[usize::from(*slot)] += credits;
             view.uses[usize::from(*slot)] -= 1;
             self.memory += self.slot_memory_cost(path.region, *slot);
         }
+    }
+
+    fn credits_of(&self, path: &RegionPath, keys: &[NtKey]) -> u64 {
+        let round_trip = self.job.work.round_trip(self.job.passage(keys));
+        self.job.work.credits(from_kbps(path.kbps), round_trip)
     }
 
     /// Plans to load a region; returns its previous state, for undoing.
@@ -209,6 +253,8 @@ impl<'a> View<'a> {
         let new = PlannedRegion {
             chain: Some(chain),
             free: fresh(chain),
+            credits: [work::credits_max(self.job.ledger.profile()); CHAIN_SLOTS_MAX],
+            port: self.job.work.port_kbps(work::port_max(self.job.ledger.profile())),
             uses: [0; CHAIN_SLOTS_MAX],
             planned: true,
         };
@@ -236,23 +282,29 @@ fn first_path(
 /// that can use no others.
 fn for_each_path(
     chain: &PhysicalChain,
-    mut free: [u64; CHAIN_SLOTS_MAX],
+    mut left: Limits,
     keys: &[NtKey],
     mut visit: impl FnMut(Slots, u64),
 ) {
-    while let Some(slots) = first_path(chain, &free, keys, 1) {
-        let Some(kbps) = slots.iter().map(|s| free[usize::from(*s)]).min() else { return };
+    while left.port > 0
+        && let Some(slots) = first_path(chain, &left.slots, keys, 1)
+    {
+        let tightest = slots.iter().map(|s| left.slots[usize::from(*s)]).min();
+        let Some(kbps) = tightest.map(|kbps| kbps.min(left.port)) else { return };
         for slot in &slots {
-            free[usize::from(*slot)] -= kbps;
+            left.slots[usize::from(*slot)] -= kbps;
         }
+        left.port -= kbps;
         visit(slots, kbps);
     }
 }
 
-/// Bandwidth of a freshly loaded chain, over all paths of `keys`, in kbit/s.
+/// Bandwidth of the NTs of a freshly loaded chain, over all paths of `keys`, in kbit/s. What its port lets
+/// through may be less.
 pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey]) -> u64 {
-    let mut sum = 0;
-    for_each_path(chain, fresh(chain), keys, |_, kbps| sum += kbps);
+    let mut sum = 0u64;
+    let limits = Limits { slots: fresh(chain), port: u64::MAX };
+    for_each_path(chain, limits, keys, |_, kbps| sum = sum.saturating_add(kbps));
     sum
 }
 

@@ -61,7 +61,7 @@ fn reservation(world: &World, hops: &[Hop]) -> Reservation {
     let stages = vec![Stage { branches: vec![VirtualChain { nodes, instances }] }];
     let card = CardId::new("card-0").expect("a test id");
     let mapping = Mapping { card, form: Form::Sequential, stages };
-    Reservation::of(&mapping, &dag, &world.catalogue)
+    Reservation::of(&mapping, &dag, &world.catalogue, world.ledger.profile())
 }
 
 /// The second book.

@@ -31,7 +31,7 @@ fn reservation(world: &World, nts: &str, instances: &[(u8, &[u8], u64)]) -> Rese
     let stages = vec![Stage { branches: vec![VirtualChain { nodes, instances }] }];
     let card = CardId::new("card-0").expect("a test id");
     let mapping = Mapping { card, form: snic_domain::Form::Sequential, stages };
-    Reservation::of(&mapping, &dag, &world.catalogue)
+    Reservation::of(&mapping, &dag, &world.catalogue, world.ledger.profile())
 }
 
 fn residual(world: &World, slot: u8) -> Bandwidth {

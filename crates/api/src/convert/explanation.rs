@@ -18,6 +18,8 @@ pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
         Resource::IngressBandwidth => Wire::IngressBandwidth,
         Resource::EgressBandwidth => Wire::EgressBandwidth,
         Resource::NtBandwidth => Wire::NtBandwidth,
+        Resource::RegionPort => Wire::RegionPort,
+        Resource::Credits => Wire::Credits,
         Resource::Regions => Wire::Regions,
         Resource::Bitstreams => Wire::Bitstreams,
         Resource::Memory => Wire::Memory,

@@ -2,6 +2,7 @@
 
 use snic_domain::{Bitstream, DagName, RegionId};
 use snic_planner::{Catalogue, Plan, Reservation};
+use snic_tables::CreditRow;
 
 use super::CardMachine;
 use crate::protocol::ControlError;
@@ -55,6 +56,7 @@ impl CardMachine {
             }
             return Err(ControlError::precondition(name, why));
         }
+        self.refresh_credits();
         self.rows = rows;
         Ok(first)
     }
@@ -72,12 +74,40 @@ impl CardMachine {
     /// # Errors
     /// It does not fit; nothing has changed then.
     pub fn hold(&mut self, name: &DagName, reservation: Reservation) -> Result<(), String> {
-        self.ledger.hold(name, reservation).map_err(|error| error.to_string())
+        self.ledger.hold(name, reservation).map_err(|error| error.to_string())?;
+        self.refresh_credits();
+        Ok(())
+    }
+
+    /// A DAG holds what it was promised before, though ports or credits may be short of it: its promise is older
+    /// than the rule that counts them. Says whether more is promised now than there is.
+    ///
+    /// # Errors
+    /// NTs, memory or table rows are short of it; nothing has changed then.
+    pub fn restore_hold(
+        &mut self,
+        name: &DagName,
+        reservation: Reservation,
+    ) -> Result<bool, String> {
+        self.ledger.restore(name, reservation).map_err(|error| error.to_string())
     }
 
     /// A DAG holds nothing any more.
     pub fn release(&mut self, name: &DagName) {
         self.ledger.release(name);
+        self.refresh_credits();
+    }
+
+    /// The credits of loaded regions follow what is promised in them.
+    fn refresh_credits(&mut self) {
+        for region in self.region_ids() {
+            let at = u16::from(region.0);
+            let initial = self.ledger.credits(region);
+            let row = self.tables.target().get::<CreditRow>(at);
+            if let Some(row) = row.filter(|row| row.initial != initial) {
+                self.tables.put(at, &CreditRow { initial, ..row });
+            }
+        }
     }
 
     /// The rows of a placement are free.

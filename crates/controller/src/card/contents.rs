@@ -85,10 +85,8 @@ impl CardMachine {
     pub fn put_region(&mut self, region: RegionId, settings: &Settings) {
         let content = self.ledger.content(region).expect("a region that is loaded has a content");
         let mut nts = [0; CHAIN_SLOTS_MAX];
-        let mut initial = [0; CHAIN_SLOTS_MAX];
         for (slot, nt) in content.nts.iter().enumerate().take(nts.len()) {
             nts[slot] = nt.code().0;
-            initial[slot] = self.profile.credits_initial;
         }
         let row = RegionRow {
             user_nt: content.region_kind == RegionKind::UserNt,
@@ -96,6 +94,7 @@ impl CardMachine {
             nts,
         };
         let at = u16::from(region.0);
+        let initial = self.ledger.credits(region);
         let credits = CreditRow { initial, reservation: settings.scheduling.reservation };
         self.tables.put(at, &row);
         self.tables.put(at, &credits);

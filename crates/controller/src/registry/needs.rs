@@ -2,8 +2,8 @@
 
 use snic_domain::limits::STATE_UNIT;
 use snic_domain::{
-    BitstreamId, ByteSize, Cycles, Dag, DagSpec, Digest, Instance, NodeId, RegionId, Slot,
-    VirtualChain,
+    BitstreamId, ByteSize, CardProfile, Cycles, Dag, DagSpec, Digest, Instance, NodeId, RegionId,
+    Slot, VirtualChain,
 };
 use snic_planner::Reservation;
 use snic_tables::registers::STATE_HEAD;
@@ -12,11 +12,11 @@ use super::Registry;
 use crate::records::Placement;
 
 impl Registry {
-    /// What a placement reserves; `None` where its spec is no DAG.
-    pub fn reservation(&self, placement: &Placement) -> Option<Reservation> {
+    /// What a placement reserves of its card; `None` where its spec is no DAG.
+    pub fn reservation(&self, placement: &Placement, profile: &CardProfile) -> Option<Reservation> {
         let spec = DagSpec { bandwidth: placement.holds(), ..placement.spec.clone() };
         let dag = Dag::new(spec).ok()?;
-        Some(Reservation::of(&placement.mapping, &dag, self.catalogue()))
+        Some(Reservation::of(&placement.mapping, &dag, self.catalogue(), profile))
     }
 
     /// What a packet that waits nowhere takes in a placement's NTs: the longest branch of each stage.

@@ -93,7 +93,7 @@ pub fn profile(regions: usize) -> CardProfile {
         scheduler_pass: Cycles::new(16),
         core: Cycles::new(49),
         credits_initial: 8,
-        region_pass: Some(snic_domain::RegionPass::SUPERNIC),
+        region_pass: None,
         save_area: SaveArea::default(),
         regions: vec![known_region(); regions],
     }

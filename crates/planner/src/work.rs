@@ -1,0 +1,277 @@
+//! What a DAG's packets cost of the resources that count packets and not only bits: the ports of regions, the
+//! credits of NTs, ingress and egress. All follow from the card's profile and from the DAG's packet sizes.
+//!
+//! ```text
+//! a pass through a region     max(beats + descriptor, pace of the scheduler) cycles of its port
+//! an NT on the way            rate of packets × round trip of the chain in the region, in credits (Little)
+//! ingress, egress             max(bits at the port's rate, beats), as bits of the port's rate
+//! ```
+//!
+//! A packet has one beat in a region where no NT of its DAG reads payloads, else those of its bytes. The round
+//! trip is from where a packet enters the region to where the scheduler has the credit of its last NT again. It
+//! counts for all NTs of the chain, since a packet reserves all of its credits before it enters (SuperNIC, 4.2).
+//!
+//! Amounts are rounded down to thousandths of a credit and to cycles per second. So the parts of a DAG that fit
+//! together fit one after the other, too.
+
+use snic_domain::{Bandwidth, CardProfile, Dag, NtType, PacketSizes, RegionPass, Traffic};
+
+use crate::Catalogue;
+
+/// Part of a slot's credits that promises may take, in thousandths of a credit for each credit: what is left
+/// is for packets that wait before an NT.
+const CREDIT_PERMILLE: u64 = 800;
+/// Times the credits that promises take are programmed: packets do not come evenly.
+const CREDITS_MARGIN: u64 = 2;
+
+/// What the port of a region has, in cycles per second.
+pub(crate) fn port_max(profile: &CardProfile) -> u64 {
+    if profile.region_pass.is_some() { profile.clock_hz } else { u64::MAX }
+}
+
+/// Thousandths of a credit that promises may take of one slot.
+pub(crate) fn credits_max(profile: &CardProfile) -> u64 {
+    let credits = profile.region_pass.map(|pass| u64::from(pass.credits_max) * CREDIT_PERMILLE);
+    credits.unwrap_or(u64::MAX)
+}
+
+/// Credits to be programmed for a slot of which promises take so many thousandths of a credit: twice that, at
+/// least what the card starts with, and at most what it has.
+pub(crate) fn credits_of(profile: &CardProfile, taken: u64) -> u8 {
+    let initial = profile.credits_initial;
+    let Some(pass) = profile.region_pass else { return initial };
+    let wanted = taken.saturating_mul(CREDITS_MARGIN).div_ceil(1_000);
+    u8::try_from(wanted).unwrap_or(u8::MAX).max(initial).min(pass.credits_max.max(initial))
+}
+
+/// The way through one region: what its NTs take together, and the slowest of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passage {
+    pub(crate) latency: u64,
+    pub(crate) slowest: Bandwidth,
+}
+
+impl Passage {
+    /// Through nothing.
+    pub(crate) const NONE: Self = Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX) };
+
+    /// And then another part.
+    pub(crate) fn then(self, latency: u64, slowest: Bandwidth) -> Self {
+        let latency = self.latency.saturating_add(latency);
+        Self { latency, slowest: self.slowest.min(slowest) }
+    }
+
+    /// Through these NTs.
+    pub(crate) fn of<'a>(nts: impl IntoIterator<Item = &'a NtType>) -> Self {
+        nts.into_iter().fold(Self::NONE, |way, nt| way.then(nt.latency.get(), nt.bandwidth_max))
+    }
+}
+
+/// The costs of a DAG's packets on one card, for one round of their mix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Work {
+    packets: u64,
+    bits: u64,
+    clock_hz: u64,
+    /// `None`: only bandwidth is counted.
+    pass: Option<PassWork>,
+    ingress_bits: u64,
+    egress_bits: u64,
+}
+
+/// The costs of passes through regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PassWork {
+    /// Parts of a cycle that one round of the mix takes of a port.
+    parts: u64,
+    /// How many parts a cycle has.
+    parts_of_cycle: u64,
+    /// Cycles of the largest packet at the port, and of a credit's way back.
+    around: u64,
+    /// Bits of the largest packet.
+    largest: u64,
+}
+
+impl Work {
+    /// The costs of a DAG's packets; NTs that the catalogue does not know count as reading headers only.
+    pub(crate) fn of(profile: &CardProfile, dag: &Dag, catalogue: &Catalogue) -> Self {
+        let reads_payload = |nt: &NtType| nt.traffic == Traffic::Payload;
+        let payload =
+            dag.nodes().iter().any(|node| catalogue.nt(&node.nt).is_some_and(reads_payload));
+        Self::with(profile, &dag.spec().packet_sizes, payload)
+    }
+
+    fn with(profile: &CardProfile, sizes: &PacketSizes, payload: bool) -> Self {
+        let (packets, bits) = (sizes.packets().max(1), sizes.bits().max(1));
+        let beat = u64::from(profile.width_bits / 8).max(1);
+        let beats = |bytes: u32| u64::from(bytes).div_ceil(beat);
+        let clock_hz = profile.clock_hz.max(1);
+        let pass = profile.region_pass.map(|pass| {
+            let RegionPass { descriptor_beats, packets, cycles, .. } = pass;
+            let crossing =
+                |bytes| u64::from(descriptor_beats) + if payload { beats(bytes) } else { 1 };
+            let (scale, pace) = (u64::from(packets.get()), u64::from(cycles.get()));
+            PassWork {
+                parts: sizes.sum(|bytes| (crossing(bytes) * scale).max(pace)),
+                parts_of_cycle: scale,
+                around: crossing(sizes.largest()) + pass.credit_return.get(),
+                largest: u64::from(sizes.largest()) * 8,
+            }
+        });
+        // Bits that fit in the time a packet takes at a port.
+        let line = |port: Bandwidth| {
+            sizes.sum(|bytes| {
+                let least = u128::from(beats(bytes)) * u128::from(port.get());
+                let least = u64::try_from(least / u128::from(clock_hz)).unwrap_or(u64::MAX);
+                least.max(u64::from(bytes) * 8)
+            })
+        };
+        let counts = pass.is_some();
+        let ingress_bits = if counts { line(profile.ingress) } else { bits };
+        let egress_bits = if counts { line(profile.egress) } else { bits };
+        Self { packets, bits, clock_hz, pass, ingress_bits, egress_bits }
+    }
+
+    /// The same where only bandwidth is counted.
+    pub(crate) const fn bandwidth_only(self) -> Self {
+        Self { pass: None, ..self }
+    }
+
+    /// What a bandwidth takes of the ingress.
+    pub(crate) fn ingress(&self, bandwidth: Bandwidth) -> Bandwidth {
+        Bandwidth::from_bps(ratio(bandwidth.get(), self.ingress_bits, self.bits))
+    }
+
+    /// What a bandwidth takes of the egress.
+    pub(crate) fn egress(&self, bandwidth: Bandwidth) -> Bandwidth {
+        Bandwidth::from_bps(ratio(bandwidth.get(), self.egress_bits, self.bits))
+    }
+
+    /// What a bandwidth takes of the port of a region that it passes once, in cycles per second.
+    pub(crate) fn port(&self, bandwidth: Bandwidth) -> u64 {
+        let pass = |pass: PassWork| {
+            ratio(bandwidth.get(), pass.parts, self.bits.saturating_mul(pass.parts_of_cycle))
+        };
+        self.pass.map_or(0, pass)
+    }
+
+    /// The bandwidth in kbit/s that passes a port of which so many cycles per second are left.
+    pub(crate) fn port_kbps(&self, left: u64) -> u64 {
+        let pass = |pass: PassWork| {
+            let parts = pass.parts.saturating_mul(1_000);
+            ratio(left, self.bits.saturating_mul(pass.parts_of_cycle), parts)
+        };
+        self.pass.map_or(u64::MAX, pass)
+    }
+
+    /// How long a packet holds its credits on its way through a region, in cycles: over the port, through all
+    /// NTs, until the slowest has taken it in, and the credit's way back.
+    pub(crate) fn round_trip(&self, way: Passage) -> u64 {
+        let Some(pass) = self.pass else { return 0 };
+        let swallow = ratio_up(pass.largest, self.clock_hz, way.slowest.get().max(1));
+        pass.around.saturating_add(way.latency).saturating_add(swallow)
+    }
+
+    /// What a bandwidth takes of the credits of each NT on a way with this round trip, in thousandths of one.
+    pub(crate) fn credits(&self, bandwidth: Bandwidth, round_trip: u64) -> u64 {
+        let (up, down) = self.credit_ratio(round_trip);
+        u64::try_from(u128::from(bandwidth.get()) * up / down).unwrap_or(u64::MAX)
+    }
+
+    /// The part of `kbps` for which so many thousandths of a credit suffice.
+    pub(crate) fn within_credits(&self, kbps: u64, left: u64, round_trip: u64) -> u64 {
+        if self.pass.is_none() {
+            return kbps;
+        }
+        let (up, down) = self.credit_ratio(round_trip);
+        let up = up * 1_000;
+        if u128::from(kbps) * up <= u128::from(left) * down {
+            return kbps;
+        }
+        u64::try_from(u128::from(left) * down / up.max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// Thousandths of a credit for each bit/s, as a ratio.
+    fn credit_ratio(&self, round_trip: u64) -> (u128, u128) {
+        let up = u128::from(self.packets) * u128::from(round_trip) * 1_000;
+        (up, u128::from(self.bits) * u128::from(self.clock_hz))
+    }
+}
+
+/// `amount × up / down`, rounded down.
+fn ratio(amount: u64, up: u64, down: u64) -> u64 {
+    let product = u128::from(amount) * u128::from(up);
+    u64::try_from(product / u128::from(down.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The same, rounded up.
+fn ratio_up(amount: u64, up: u64, down: u64) -> u64 {
+    let product = u128::from(amount) * u128::from(up);
+    u64::try_from(product.div_ceil(u128::from(down.max(1)))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::tests::profile;
+
+    fn work(sizes: PacketSizes, payload: bool) -> Work {
+        Work::with(&profile(), &sizes, payload)
+    }
+
+    fn gbps(n: u64) -> Bandwidth {
+        Bandwidth::from_gbps(n)
+    }
+
+    /// SuperNIC, Fig. 7: 51 Gbit/s of 64 B, 99 of 128 B with enough credits, 116 of 1,024 B, each within what
+    /// the figure's test allows.
+    #[test]
+    fn a_port_passes_what_figure_7_shows() {
+        for (bytes, published) in
+            [(64, 51.0), (128, 99.0), (256, 108.0), (512, 113.0), (1_024, 116.0)]
+        {
+            let most = work(PacketSizes::only(bytes), true).port_kbps(250_000_000) as f64 / 1e6;
+            assert!((most / published - 1.0).abs() < 0.15, "{bytes} B: {most}, not {published}");
+        }
+    }
+
+    #[test]
+    fn a_pass_costs_beats_or_the_schedulers_pace() {
+        let small = work(PacketSizes::only(64), true);
+        assert_eq!(small.port(gbps(10)), 48_828_125, "19.53 million packets, 2.5 cycles each");
+        let large = work(PacketSizes::only(1_500), true);
+        assert_eq!(large.port(gbps(12)), 25_000_000, "a million packets of 24 beats and one");
+        let headers = work(PacketSizes::only(1_500), false);
+        assert_eq!(headers.port(gbps(12)), 2_500_000, "headers only: the pace");
+        assert_eq!(large.bandwidth_only().port(gbps(12)), 0);
+    }
+
+    #[test]
+    fn credits_are_packets_under_way() {
+        let large = work(PacketSizes::only(1_500), true);
+        let way = Passage::NONE.then(100, gbps(100)).then(42, gbps(30));
+        // 25 over the port, 142, 12,000 bits at 30 Gbit/s in 100 cycles, 3 back.
+        assert_eq!(large.round_trip(way), 270);
+        assert_eq!(large.credits(gbps(12), 270), 1_080, "a million packets in 1.08 µs");
+        assert_eq!(large.within_credits(12_000_000, 1_080, 270), 12_000_000);
+        assert_eq!(large.within_credits(12_000_001, 1_080, 270), 12_000_000);
+    }
+
+    #[test]
+    fn credits_are_programmed_between_the_cards_limits() {
+        let card = profile();
+        let programmed = [0, 4_000, 4_001, 20_500, 101_600].map(|taken| credits_of(&card, taken));
+        assert_eq!(programmed, [8, 8, 9, 41, 127]);
+        let none = CardProfile { region_pass: None, ..card };
+        assert_eq!(credits_of(&none, 50_000), 8, "as the card starts");
+    }
+
+    #[test]
+    fn packets_that_waste_beats_take_more_of_the_ingress() {
+        let even = work(PacketSizes::only(64), true);
+        assert_eq!(even.ingress(gbps(10)), gbps(10));
+        // 65 bytes take two beats, 8 ns, in which 100 Gbit/s are 800 bits and not 520.
+        let odd = work(PacketSizes::only(65), true);
+        assert_eq!(odd.ingress(gbps(13)), gbps(20));
+    }
+}

@@ -1,0 +1,131 @@
+//! What was admitted is served: controller, driver and simulated card with the loop at work, under the
+//! policies that ship. Every tenant sends what it was promised, at random times, and the card is the judge: at
+//! least 99 % of it leaves the card, and nothing is dropped.
+
+use std::time::Duration;
+
+use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
+use snic_controller::{DagView, Settings};
+use snic_domain::{Bandwidth, CardProfile, DagSpec, NtTypeId, PacketSizes, RegionPass};
+use snic_repro::{Chain, Parameters, Setup, Testbed};
+
+const STEP: Duration = Duration::from_micros(100);
+/// How long all send before it counts, and how long it counts.
+const WARM_UP: Duration = Duration::from_millis(5);
+const COUNTS: Duration = Duration::from_millis(40);
+
+/// DAG-D without AES, the longest chain of the catalogue whose NTs all serve 100 Gbit/s.
+const CHAIN: Chain<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"];
+
+/// A card with the chains of the catalogue.
+fn testbed(chains: &[Chain<'_>]) -> Testbed {
+    let parameters = Parameters::load().expect("our own files");
+    // The figures' card promises by what NTs serve alone; this is the product's.
+    let card = CardProfile { region_pass: Some(RegionPass::SUPERNIC), ..parameters.card.clone() };
+    let setup = Setup {
+        card,
+        options: Options::default(),
+        nts: parameters.catalogue.nt_types.clone(),
+        chains: chains.to_vec(),
+    };
+    let mut testbed = Testbed::new(&setup).expect("a bench");
+    testbed.policies(Settings::default()).expect("policies");
+    testbed
+}
+
+fn chain_of(nts: &[&str], gbps: u64) -> DagSpec {
+    let nts: Vec<_> = nts.iter().map(|nt| NtTypeId::new(nt).expect("a label")).collect();
+    DagSpec::chain(&nts, Bandwidth::from_gbps(gbps))
+}
+
+/// A DAG and what it sends of its promise, in percent.
+struct Sender<'a> {
+    name: &'a str,
+    spec: DagSpec,
+    percent: u64,
+}
+
+/// What was sent, served and dropped of each.
+#[derive(Debug)]
+struct Seen {
+    /// What the source is to send on average.
+    rate: Bandwidth,
+    /// What came in.
+    sent: Bandwidth,
+    served: Bandwidth,
+    drops: u64,
+    p99_nanos: f64,
+}
+
+impl Seen {
+    fn of(rate: Bandwidth, dag: &DagMeasurement) -> Self {
+        let (sent, served, drops) = (dag.intended, dag.served, dag.drops.iter().sum());
+        Self { rate, sent, served, drops, p99_nanos: dag.latency_p99_nanos() }
+    }
+
+    /// 99 % of what was sent is served, nothing is dropped, and no source was held back at the ingress:
+    /// four standard deviations of what comes at random times in random sizes are allowed.
+    fn is_kept(&self, sizes: &PacketSizes) -> bool {
+        let packets = sizes.packets_per_second(self.rate) as f64 * COUNTS.as_secs_f64();
+        let mean = sizes.bits() as f64 / sizes.packets() as f64;
+        let square = sizes.sum(|bytes| u64::from(bytes * 8).pow(2)) as f64 / sizes.packets() as f64;
+        let deviation = (square / mean / mean / packets).sqrt();
+        let came = self.sent.gbps_f64() >= self.rate.gbps_f64() * (1.0 - 4.0 * deviation);
+        came && self.served.gbps_f64() >= self.sent.gbps_f64() * 0.99 && self.drops == 0
+    }
+}
+
+fn run(testbed: &mut Testbed, senders: &[Sender<'_>]) -> Vec<Seen> {
+    let dags: Vec<DagView> = senders
+        .iter()
+        .map(|sender| {
+            testbed.tenant(sender.name, 1).expect("a tenant");
+            testbed.dag(sender.name, "web", sender.spec.clone()).expect("it fits")
+        })
+        .collect();
+    let rates: Vec<Bandwidth> = senders
+        .iter()
+        .map(|s| Bandwidth::from_bps(s.spec.bandwidth.get() / 100 * s.percent))
+        .collect();
+    for (dag, rate) in dags.iter().zip(&rates) {
+        let source = TrafficSource::of_dag(dag.uid, *rate, Sizes::imix()).poisson();
+        testbed.send(source).expect("a source");
+    }
+    testbed.live(WARM_UP, STEP).expect("time passes");
+    testbed.card.take_measurements();
+    testbed.live(COUNTS, STEP).expect("time passes");
+    let measured = testbed.card.take_measurements();
+    let seen = |(dag, rate): (&DagView, &Bandwidth)| {
+        Seen::of(*rate, measured.dag(dag.uid.row()).expect("its packets went through"))
+    };
+    dags.iter().zip(&rates).map(seen).collect()
+}
+
+/// Five NTs in the reverse of the order in which the card has them take five passes; the neighbour
+/// has the region in which they would be.
+fn a_reversed_chain_beside_a_neighbour(gbps: u64) {
+    let singles: Vec<Chain<'_>> = CHAIN.chunks(1).collect();
+    let mut testbed = testbed(&[&[CHAIN], &singles[..]].concat());
+    let reversed: Vec<&str> = CHAIN.iter().rev().copied().collect();
+    let senders = [
+        Sender { name: "neighbour", spec: chain_of(CHAIN, 10), percent: 80 },
+        Sender { name: "reversed", spec: chain_of(&reversed, gbps), percent: 80 },
+    ];
+    let seen = run(&mut testbed, &senders);
+    for (sender, seen) in senders.iter().zip(&seen) {
+        let Seen { sent, served, drops, p99_nanos, .. } = seen;
+        let name = sender.name;
+        println!("{gbps} Gbit/s, {name}: {served} of {sent}, {drops} drops, p99 {p99_nanos:.0} ns");
+        assert!(seen.is_kept(&sender.spec.packet_sizes), "{name}: a promise was broken: {seen:?}");
+    }
+}
+
+#[test]
+fn a_reversed_chain_is_served_and_its_neighbour_too() {
+    a_reversed_chain_beside_a_neighbour(40);
+}
+
+#[test]
+fn a_reversed_chain_that_fills_the_ingress_is_served_and_its_neighbour_too() {
+    a_reversed_chain_beside_a_neighbour(85);
+}
