@@ -1,6 +1,5 @@
 //! What a card should be sent to load a region: the bitstream between two streams of the daemon's own,
-//! which set MASK, CTL0 and CTL1 to what every bitstream expects. The card's thread does not call this
-//! yet: it sends the stored bytes as they are.
+//! which set MASK, CTL0 and CTL1 to what every bitstream expects.
 //!
 //! ```text
 //! control stream │ the bitstream's own streams │ control stream

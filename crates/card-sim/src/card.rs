@@ -5,7 +5,7 @@ use std::any::Any;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
-use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_ports::card::{Buffers, Card, CardError, Registers, image};
 use snic_tables::DropCause;
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
@@ -319,7 +319,9 @@ impl SimCard {
             return self.controller.refuse(LOAD_ERROR_REGION);
         };
         let bytes = u64::from(request.bytes);
-        let fits = bytes <= self.profile.regions[number].bitstream_max.get();
+        // The profile's limit is the bitstream's own; the streams around it come on top.
+        let fits =
+            bytes <= self.profile.regions[number].bitstream_max.get() + image::CONTROL_BYTES_MAX;
         let buffer = self.memory.buffer(request.buffer());
         let Some(buffer) = buffer.filter(|buffer| fits && bytes <= buffer.len() as u64) else {
             return self.controller.refuse(LOAD_ERROR_PACKETS);

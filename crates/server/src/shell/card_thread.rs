@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardReport, Event};
-use snic_domain::{CardId, Timestamp};
+use snic_domain::{CardId, Digest, Timestamp};
 use snic_ports::card::Card;
+use snic_ports::card::image::with_known_control;
 use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
@@ -186,15 +187,27 @@ fn serve(
     }
 }
 
+/// What is sent to load a region: the stored bytes between streams that set the control registers.
+fn region_bytes(digest: Digest, store: &dyn Store) -> Option<Arc<[u8]>> {
+    let bytes = match store.get_blob(digest) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::error!(%digest, %error, "a bitstream's bytes could not be read");
+            return None;
+        }
+    };
+    match with_known_control(&bytes) {
+        Ok(bytes) => Some(Arc::from(bytes)),
+        Err(error) => {
+            tracing::error!(%digest, %error, "a stored bitstream is not valid and is not loaded");
+            None
+        }
+    }
+}
+
 fn submit(session: &mut Session, command: CardCommand, store: &dyn Store) {
     let bytes = match &command {
-        CardCommand::Load { digest, .. } => match store.get_blob(*digest) {
-            Ok(bytes) => Some(Arc::from(bytes)),
-            Err(error) => {
-                tracing::error!(%digest, %error, "a bitstream's bytes could not be read");
-                None
-            }
-        },
+        CardCommand::Load { digest, .. } => region_bytes(*digest, store),
         _ => None,
     };
     session.submit(command, bytes);
@@ -202,7 +215,30 @@ fn submit(session: &mut Session, command: CardCommand, store: &dyn Store) {
 
 #[cfg(test)]
 mod tests {
+    use snic_bitstream::catalogue;
+    use snic_ports::store::memory::MemoryStore;
+
     use super::*;
+
+    #[test]
+    fn what_is_loaded_begins_and_ends_with_known_control_registers() {
+        let catalogue = catalogue::builtin().expect("valid");
+        let (_, stored) = catalogue
+            .test_bitstream(&catalogue.chains[0], &catalogue.cards[0])
+            .expect("it is for the first card");
+        let store = MemoryStore::new();
+        let digest = Digest::of(&stored);
+        store.put_blob(digest, &stored).expect("room");
+        let sent = region_bytes(digest, &store).expect("it is valid");
+        assert_eq!(sent[..], with_known_control(&stored).expect("valid"));
+        assert!(sent.len() > stored.len());
+        // What the store gives back damaged is not sent.
+        let damaged = &stored[..stored.len() / 2];
+        let digest = Digest::of(damaged);
+        store.put_blob(digest, damaged).expect("room");
+        assert_eq!(region_bytes(digest, &store), None);
+        assert_eq!(region_bytes(Digest::of(b"none"), &store), None);
+    }
 
     #[test]
     fn a_card_is_not_blamed_for_time_in_which_nobody_asked_it() {
