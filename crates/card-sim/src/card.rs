@@ -12,6 +12,7 @@ use snic_tables::registers::{
 };
 
 use crate::configuration::{Controller, Load, identify};
+use crate::configurator::Configurator;
 use crate::faults::{FaultRng, Faults};
 use crate::frames::{FrameId, Frames};
 use crate::measurement::Measurements;
@@ -51,6 +52,7 @@ pub struct SimCard {
     pub(crate) profile: CardProfile,
     pub(crate) plane: Plane,
     pub(crate) controller: Controller,
+    pub(crate) configurator: Configurator,
     pub(crate) memory: Memory,
     /// By region.
     pub(crate) wrappers: Vec<Wrapper>,
@@ -78,6 +80,7 @@ impl SimCard {
         let mut card = Self {
             plane: Plane::new(&profile, options, 0),
             controller: Controller::default(),
+            configurator: Configurator::default(),
             memory: Memory::new(profile.memory, profile.save_area.bytes),
             wrappers: vec![Wrapper::default(); profile.regions.len()],
             boot_id: 0,
@@ -109,6 +112,7 @@ impl SimCard {
     pub fn power_cycle(&mut self) {
         self.plane.power_cycle(&self.profile);
         self.controller = Controller::default();
+        self.configurator = Configurator::default();
         self.memory.clear();
         self.wrappers.fill(Wrapper::default());
         self.draw_boot_id();
@@ -291,8 +295,14 @@ impl SimCard {
         let hangs = self.fault_rng.commit_hangs();
         if let Some(rows) = self.plane.banks.commit(version, hangs) {
             self.plane.rows_changed(&rows);
-            self.plane.tell_dags(&rows);
+            let configurations = self.configurator.committed();
+            self.plane.tell_dags(&rows, &configurations);
         }
+    }
+
+    pub(crate) fn configure(&mut self) {
+        let buffer = self.memory.buffer(self.configurator.buffer());
+        self.configurator.take(buffer);
     }
 
     pub(crate) fn control_region(&mut self, number: u8, value: u32) {

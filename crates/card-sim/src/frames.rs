@@ -11,7 +11,9 @@
 //! ```
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use snic_domain::{DagUid, Timestamp};
 use snic_tables::{DagRow, DropCause};
@@ -79,8 +81,14 @@ pub trait Frames: Any + Send + fmt::Debug {
     /// A frame is no more.
     fn gone(&mut self, frame: FrameId, cause: DropCause);
 
-    /// New packets read these rows of DAGs from now on; `None` where a row is empty.
-    fn committed(&mut self, now: Timestamp, dags: &[(u16, Option<DagRow>)]);
+    /// New packets read these rows of DAGs from now on; `None` where a row is empty. `configurations` are
+    /// those that came with the commit, by UID and tag, as [`snic_tables::configuration`] reads them.
+    fn committed(
+        &mut self,
+        now: Timestamp,
+        dags: &[(u16, Option<DagRow>)],
+        configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
+    );
 
     /// The power failed: all that was held is gone.
     fn power_lost(&mut self);

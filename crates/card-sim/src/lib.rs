@@ -18,6 +18,7 @@ mod banks;
 mod capture;
 mod card;
 mod configuration;
+mod configurator;
 mod context;
 mod crc;
 mod decoded;

@@ -64,7 +64,10 @@ impl SimCard {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
-            CAPABILITIES | BULK_BUFFER_LOW..=BULK_STATUS => 0,
+            CAPABILITIES => CAPABILITY_CONFIGURE,
+            BULK_BUFFER_LOW..=BULK_STATUS => 0,
+            CONFIGURE_START => 0,
+            CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => self.configurator.value(at),
             REGION_COUNT => self.plane.regions.len() as u32,
             IDCODE => self.profile.idcode,
             BOOT_ID => self.boot_id,
@@ -136,12 +139,17 @@ impl SimCard {
         let request = &mut self.controller.request;
         match at {
             COMMIT => self.commit(value),
-            ABORT if value == 1 => self.plane.banks.abort(),
+            ABORT if value == 1 => {
+                self.plane.banks.abort();
+                self.configurator.committed();
+            }
             LOAD_REGION => request.region = value,
             LOAD_BUFFER_LOW => request.buffer_low = value,
             LOAD_BUFFER_HIGH => request.buffer_high = value,
             LOAD_BYTES => request.bytes = value,
             LOAD_START if value == 1 => self.start_load(),
+            CONFIGURE_START if value == 1 => self.configure(),
+            CONFIGURE_BUFFER_LOW..CONFIGURE_START => self.configurator.write(at, value),
             // Read only.
             _ => {}
         }

@@ -37,6 +37,7 @@ fn tables(bytes: &[u8]) -> TableImage {
         stages: 1,
         rate_limiter: NONE,
         payload: false,
+        configuration: 0,
     };
     let stage = StageRow { chains: [0, NONE, NONE, NONE], join_mask: 1, next: NONE, last: true };
     image.set(5, &dag).expect("there");
@@ -73,7 +74,10 @@ fn a_session_brings_a_dag_up_while_its_traffic_already_comes() {
     assert_eq!(took, Duration::from_micros(50), "40 kB at 800 MB/s");
     let before = traffic.with(|card| (card.take_measurements(), card.accesses()));
     assert!(before.0.dropped(DropCause::StaleUid) > 0, "its DAG was not there yet");
-    session.submit(CardCommand::Program { ticket: Ticket(3), delta }, None);
+    session.submit(
+        CardCommand::Program { ticket: Ticket(3), delta, configurations: Vec::new() },
+        None,
+    );
     session.submit(CardCommand::Sample { ticket: Ticket(4) }, None);
     let reports = run(&mut session, &mut card, &mut now);
     assert!(matches!(reports[0], CardReport::Programmed { result: Ok(1), .. }), "{reports:?}");

@@ -458,6 +458,7 @@ proptest! {
                             stages: 2,
                             rate_limiter: NONE,
                             payload: true,
+                            configuration: 0,
                         };
                         image.set(row, &dag).expect("there");
                         let instance = 3 * (row - 1);

@@ -1,6 +1,7 @@
 //! The frames that are on the card: their bytes, by the numbers that the model knows them by.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use snic_card_sim::{FrameId, Frames, Made, Passage, Passed};
@@ -35,8 +36,6 @@ pub(crate) struct Datapath {
     free: Vec<u32>,
     made: VecDeque<Made>,
     leaving: VecDeque<Leaving>,
-    /// The UIDs of the rows of DAGs.
-    uids: Vec<Option<u32>>,
     pub(crate) tasks: Tasks,
 }
 
@@ -49,7 +48,6 @@ impl Datapath {
             free: (0..frames as u32).rev().collect(),
             made: VecDeque::with_capacity(frames),
             leaving: VecDeque::with_capacity(frames),
-            uids: vec![None; snic_tables::Table::Dag.rows()],
             tasks: Tasks::new(pool, random),
         }
     }
@@ -120,21 +118,27 @@ impl Frames for Datapath {
         self.take(frame);
     }
 
-    fn committed(&mut self, _now: Timestamp, dags: &[(u16, Option<DagRow>)]) {
+    fn committed(
+        &mut self,
+        now: Timestamp,
+        dags: &[(u16, Option<DagRow>)],
+        configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
+    ) {
         for (row, dag) in dags {
-            self.uids[usize::from(*row)] = dag.map(|dag| dag.uid);
+            match dag {
+                None => self.tasks.row_is_gone(now, *row),
+                Some(dag) => {
+                    let came = configurations.get(&(dag.uid, dag.configuration));
+                    self.tasks.row_is(now, dag, came.map(AsRef::as_ref));
+                }
+            }
         }
-        let uids = &self.uids;
-        // A UID names its row in its low bits.
-        let row = |uid: u32| usize::from(snic_domain::DagUid::from_raw(uid).row());
-        self.tasks.keep(|uid| uids.get(row(uid)) == Some(&Some(uid)));
     }
 
     fn power_lost(&mut self) {
         for at in 0..self.places.len() as u32 {
             self.take(FrameId(at));
         }
-        self.uids.fill(None);
-        self.tasks.keep(|_| false);
+        self.tasks.clear();
     }
 }

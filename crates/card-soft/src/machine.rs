@@ -112,6 +112,7 @@ impl Machine {
     /// Does what is due, takes what arrived, sends what leaves; says whether there was anything.
     fn turn(&mut self) -> bool {
         let now = self.run_model();
+        self.datapath().tasks.expire(now);
         let mut frames = self.send_leaving();
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
@@ -274,6 +275,8 @@ impl Machine {
         Observation {
             ports: self.switch.observe(),
             tasks: self.datapath().tasks.observe(),
+            configurations: self.datapath().tasks.configurations().0,
+            configurations_refused: self.datapath().tasks.configurations().1,
             loads: accesses.loads,
             table_words: accesses.table_words,
             packets_in,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What is asked of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,10 @@ pub struct Observation {
     pub ports: Vec<PortObservation>,
     /// By DAG and NT.
     pub tasks: Vec<TaskObservation>,
+    /// Configurations of DAGs that came into force.
+    pub configurations: u64,
+    /// NTs that did not take theirs.
+    pub configurations_refused: u64,
     /// Regions whose load was started.
     pub loads: u64,
     /// Words of tables that were written.
@@ -101,6 +105,8 @@ pub struct TaskObservation {
     pub uid: u32,
     /// The NT's type.
     pub nt_type: String,
+    /// The tag of its DAG's configurations.
+    pub tag: u32,
     /// Packets that went in.
     pub received: u64,
     /// Packets that went on.

@@ -1,6 +1,6 @@
 //! DAGs as callers change them: created, updated, reverted, deleted.
 
-use snic_domain::limits::DAG_ROWS;
+use snic_domain::limits::{DAG_ROWS, TENANT_CONFIGURATIONS_MAX};
 use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, TenantId};
 
 use crate::admission::Choice;
@@ -70,6 +70,7 @@ pub(crate) fn create_dag(
             return Err(error);
         }
     };
+    check_card(core, &name, dag.spec(), &admission.choice.card)?;
     let uid = core.dags.next_uid().ok_or_else(|| ControlError::Exhausted {
         what: "DAGs of this daemon".into(),
         limit: DAG_ROWS as u64,
@@ -136,7 +137,10 @@ pub(crate) fn update_dag(
     if entry.operation().is_none() {
         quotas::check_operation(core, &name.tenant)?; // Otherwise it takes the place of that one.
     }
-    let admission = match placement::decide(core, name, &dag) {
+    let decided = placement::decide(core, name, &dag).and_then(|admission| {
+        check_card(core, name, dag.spec(), &admission.choice.card).map(|()| admission)
+    });
+    let admission = match decided {
         Ok(admission) if validate_only => {
             let mut entry = entry.clone();
             entry.change_spec(dag.spec().clone(), core.now);
@@ -262,8 +266,44 @@ fn check_spec(core: &Core, tenant: &TenantId, spec: DagSpec) -> Result<Dag, Cont
 
 /// Checks that a DAG, new or changed, is within its tenant's quota.
 fn check_quota(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
+    check_configurations(core, name, spec)?;
     let before = core.dags.get(name).map(|entry| entry.spec());
     core.registry.check_dag_quota(&name.tenant, before, spec)
+}
+
+/// Checks that a tenant's configured NTs, each with its tables on a card, are not too many.
+fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
+    let wanted = spec.configurations();
+    if wanted == 0 {
+        return Ok(());
+    }
+    let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
+    let held: usize = others.map(|entry| entry.spec().configurations()).sum();
+    if held + wanted <= TENANT_CONFIGURATIONS_MAX {
+        return Ok(());
+    }
+    Err(ControlError::Quota {
+        tenant: format!("tenants/{}", name.tenant),
+        quota: "network tasks with a configuration".into(),
+        limit: TENANT_CONFIGURATIONS_MAX.to_string(),
+        asked: (held + wanted).to_string(),
+    })
+}
+
+/// Checks that the card of a plan can configure the NTs of a DAG; one that has not answered yet may.
+fn check_card(
+    core: &Core,
+    name: &DagName,
+    spec: &DagSpec,
+    at: &CardId,
+) -> Result<(), ControlError> {
+    let card = core.cards.known(at);
+    if spec.configurations() == 0 || !card.is_ready() || card.configures() {
+        return Ok(());
+    }
+    let why = "its card's shell cannot configure network tasks; leave the configurations out, or \
+               use a card that can";
+    Err(ControlError::precondition(name, why))
 }
 
 /// Remembers a DAG that was refused for want of room: from it is said what is worth building.

@@ -24,7 +24,10 @@ impl RefusedDags {
 
     /// Remembers a DAG that found no room, the latest of its name; forgets the oldest.
     pub fn note(&mut self, tx: &mut Tx, name: &DagName, spec: &DagSpec) {
-        if self.0.back().is_some_and(|last| last.name == *name && last.spec == *spec) {
+        let mut spec = spec.clone();
+        // What is worth building does not depend on them, and there may be secrets in them.
+        spec.nodes.iter_mut().for_each(|node| node.configuration = None);
+        if self.0.back().is_some_and(|last| last.name == *name && last.spec == spec) {
             return;
         }
         self.0.retain(|record| record.name != *name);
@@ -33,7 +36,7 @@ impl RefusedDags {
         {
             tx.delete(Key::Refused(oldest.name));
         }
-        let record = RefusedRecord { name: name.clone(), spec: spec.clone(), at: tx.now() };
+        let record = RefusedRecord { name: name.clone(), spec, at: tx.now() };
         tx.put(Record::Refused(record.clone()));
         self.0.push_back(record);
     }

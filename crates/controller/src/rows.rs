@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use snic_domain::limits::{CHAIN_ROWS, FORK_BRANCHES_MAX, INSTANCE_ROWS, STAGE_ROWS};
 use snic_domain::{Bandwidth, DagUid, Infeasible, Mapping, Resource, Rule, Shortage};
 use snic_tables::{
-    ChainRow, ClassifierRow, DagRow, InstanceRow, InvalidRow, NONE, RateLimiterRow, RowKey,
-    StageRow, Steering, Table, TableImage,
+    ChainRow, ClassifierRow, DagConfiguration, DagRow, InstanceRow, InvalidRow, NONE,
+    RateLimiterRow, RowKey, StageRow, Steering, Table, TableImage,
 };
 
 use crate::records::Placement;
@@ -20,13 +20,15 @@ const BURST_BYTES_MIN: u32 = 65_536;
 const BURST_MICROS: u64 = 10;
 
 /// What a DAG's rows say besides its placement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct DagColumns {
     pub uid: DagUid,
     pub tenant: u16,
     pub payload: bool,
     pub bucket: Bucket,
     pub steering: Steering,
+    /// What its NTs are told, where any is told something.
+    pub configuration: Option<DagConfiguration>,
 }
 
 /// What a DAG's token bucket says.
@@ -107,6 +109,7 @@ pub(crate) fn encode(
         stages: u16::try_from(stages.len()).unwrap_or(u16::MAX),
         rate_limiter: columns.uid.row(),
         payload: columns.payload,
+        configuration: columns.configuration.as_ref().map_or(0, DagConfiguration::tag),
     };
     image.set(columns.uid.row(), &dag)?;
     Ok(())

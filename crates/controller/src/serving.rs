@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use snic_domain::{DagName, TenantId, Traffic};
+use snic_tables::DagConfiguration;
 
 use crate::card::{PageNeed, PagesInUse};
 use crate::dags::DagEntry;
@@ -34,9 +35,13 @@ fn serving<'a>(core: &Core, entry: &'a DagEntry) -> Option<&'a Placement> {
     if residency::needs_stop_and_copy(core, entry) {
         return None;
     }
-    let is_loaded = |p: &Placement| core.cards.known(&p.mapping.card).is_loaded(p);
+    let can_serve = |p: &Placement| {
+        let card = core.cards.known(&p.mapping.card);
+        // A firewall without its rules would let everything pass.
+        card.is_loaded(p) && (card.configures() || p.spec.configurations() == 0)
+    };
     let name = entry.name();
-    entry.placements().find(|p| is_loaded(p) && residency::contexts_resident(core, name, p))
+    entry.placements().find(|p| can_serve(p) && residency::contexts_resident(core, name, p))
 }
 
 /// Replaces a DAG's rows in the target tables of its card by those of the placement `serial`.
@@ -129,6 +134,7 @@ fn columns(core: &Core, name: &DagName, placement: &Placement) -> DagColumns {
         payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
         bucket: bucket_of(core, core.dags.known(name), placement),
         steering: core.settings.scheduling.steering,
+        configuration: DagConfiguration::of(core.dags.known(name).uid(), &placement.spec),
     }
 }
 

@@ -15,6 +15,15 @@
 //! edges: [{from: nat, to: aes}]
 //! ```
 //!
+//! What tasks are told stands with their nodes, or by node id beside a chain; a task without it passes
+//! packets on as they are:
+//!
+//! ```yaml
+//! chain: nat -> firewall
+//! configuration:
+//!   firewall: {rules: [{action: accept, protocol: tcp, destination_ports: "443"}]}
+//! ```
+//!
 //! The output of `snicctl dag get -o yaml` can be edited and used for an update: the API's spellings
 //! (`bandwidth_bps`, `nt_type`) are accepted, its `etag` guards the update, and fields that only the server
 //! sets are ignored.
@@ -23,14 +32,19 @@
 //! line and a column.
 
 mod chain;
+mod object;
 mod problem;
 pub mod quantity;
 mod yaml;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
-use snic_domain::{Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, PacketSizes};
+use snic_domain::{
+    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSizes,
+};
 
 pub use self::problem::{InvalidFile, Problem};
 use self::yaml::{Key, Node, Value};
@@ -51,7 +65,7 @@ const OUTPUT_ONLY: [&str; 10] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +118,8 @@ struct Graph {
     spec_edges: Vec<snic_domain::Edge>,
     node_spans: Vec<Range<usize>>,
     edge_spans: Vec<Range<usize>>,
+    /// What nodes are told, by their place.
+    configurations: BTreeMap<usize, prost_types::Struct>,
     whole: Range<usize>,
 }
 
@@ -142,6 +158,10 @@ impl Reader<'_> {
                 ));
             }
         };
+        let graph = match fields.configuration {
+            Some(node) => configured(graph, node)?,
+            None => graph,
+        };
         let name = fields.name.map(text).transpose()?;
         let tenant = fields.tenant.map(text).transpose()?;
         let etag = fields.etag.map(text).transpose()?.unwrap_or_default();
@@ -168,7 +188,7 @@ impl Reader<'_> {
             spec_nodes: chain
                 .tasks
                 .iter()
-                .map(|task| snic_domain::Node { id: task.id.clone(), nt: task.nt.clone() })
+                .map(|task| snic_domain::Node::new(task.id.clone(), task.nt.clone()))
                 .collect(),
             spec_edges: edges
                 .clone()
@@ -176,6 +196,7 @@ impl Reader<'_> {
                 .collect(),
             node_spans: chain.tasks.iter().map(|task| task.span.clone()).collect(),
             edge_spans: edges.map(|(_, to)| chain.tasks[*to].span.clone()).collect(),
+            configurations: BTreeMap::new(),
             whole: node.span.clone(),
         })
     }
@@ -214,6 +235,7 @@ struct Fields<'a> {
     chain: Option<&'a Node>,
     nodes: Option<&'a Node>,
     edges: Option<&'a Node>,
+    configuration: Option<&'a Node>,
     etag: Option<&'a Node>,
 }
 
@@ -229,6 +251,7 @@ impl<'a> Fields<'a> {
                 "chain" => &mut fields.chain,
                 "nodes" => &mut fields.nodes,
                 "edges" => &mut fields.edges,
+                "configuration" => &mut fields.configuration,
                 "etag" => &mut fields.etag,
                 other if OUTPUT_ONLY.contains(&other) => continue,
                 _ => return Err(unknown(key, KEYS)),
@@ -281,7 +304,8 @@ fn form(node: &Node) -> Result<Form, Problem> {
 fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
     let mut graph = Graph { whole: nodes.span.clone(), ..Graph::default() };
     for item in items(nodes, "nodes")? {
-        let [id, nt] = pair(item, [&["id"], &["type", "nt_type", "nt"]])?;
+        let keys = [&["id"][..], &["type", "nt_type", "nt"], &["configuration"]];
+        let [id, nt, told] = keyed(item, keys)?;
         let nt = match nt {
             Some(nt) => chain::type_id(&text(nt)?, &nt.span)?,
             None => {
@@ -289,11 +313,15 @@ fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
             }
         };
         let id = id.ok_or_else(|| missing(item, "id", "add an id for the node: `id: fw`"))?;
-        graph.spec_nodes.push(snic_domain::Node { id: node_id(id)?, nt });
+        // Output has an empty one where none is set.
+        if let Some(told) = told.filter(|told| !told.is_null()) {
+            graph.configurations.insert(graph.spec_nodes.len(), object::object(told)?);
+        }
+        graph.spec_nodes.push(snic_domain::Node::new(node_id(id)?, nt));
         graph.node_spans.push(id.span.clone());
     }
     for item in edges.map_or(Ok(&[][..]), |edges| items(edges, "edges"))? {
-        let [from, to] = pair(item, [&["from"], &["to"]])?;
+        let [from, to] = keyed(item, [&["from"], &["to"]])?;
         let from = from.ok_or_else(|| missing(item, "from", "write `{from: a, to: b}`"))?;
         let to = to.ok_or_else(|| missing(item, "to", "write `{from: a, to: b}`"))?;
         graph.spec_edges.push(snic_domain::Edge { from: node_id(from)?, to: node_id(to)? });
@@ -312,14 +340,17 @@ fn items<'a>(node: &'a Node, what: &str) -> Result<&'a [Node], Problem> {
     }
 }
 
-/// The values of two keys of a mapping. Each key may have several spellings.
-fn pair<'a>(node: &'a Node, keys: [&[&str]; 2]) -> Result<[Option<&'a Node>; 2], Problem> {
-    let known = format!("{} and {}", keys[0][0], keys[1][0]);
+/// The values of some keys of a mapping. Each key may have several spellings.
+fn keyed<'a, const KEYS: usize>(
+    node: &'a Node,
+    keys: [&[&str]; KEYS],
+) -> Result<[Option<&'a Node>; KEYS], Problem> {
+    let known = keys.map(|names| names[0]).join(" and ");
     let Value::Map(entries) = &node.value else {
         let message = format!("expected a mapping with {known}, got {}", node.kind());
         return Err(Problem::new(node.span.clone(), message));
     };
-    let mut found = [None, None];
+    let mut found = [None; KEYS];
     for (key, value) in entries {
         match keys.iter().position(|names| names.contains(&key.text.as_str())) {
             Some(index) => found[index] = Some(value),
@@ -329,6 +360,28 @@ fn pair<'a>(node: &'a Node, keys: [&[&str]; 2]) -> Result<[Option<&'a Node>; 2],
     Ok(found)
 }
 
+/// The graph with what the key `configuration` says, by node id.
+fn configured(mut graph: Graph, node: &Node) -> Result<Graph, Problem> {
+    let Value::Map(entries) = &node.value else {
+        let message = format!("`configuration` must be a mapping, got {}", node.kind());
+        return Err(Problem::new(node.span.clone(), message)
+            .help("write the id of a node and what it is told: `firewall: {rules: []}`"));
+    };
+    for (key, told) in entries {
+        let mut nodes = graph.spec_nodes.iter();
+        let Some(index) = nodes.position(|node| node.id.as_str() == key.text) else {
+            let ids: Vec<&str> = graph.spec_nodes.iter().map(|node| node.id.as_str()).collect();
+            let problem = Problem::new(key.span.clone(), format!("no node `{}`", key.text));
+            return Err(problem.label("unknown").help(format!("the nodes are {}", ids.join(", "))));
+        };
+        if graph.configurations.insert(index, object::object(told)?).is_some() {
+            let message = format!("node `{}` has a configuration already", key.text);
+            return Err(Problem::new(key.span.clone(), message).label("second one"));
+        }
+    }
+    Ok(graph)
+}
+
 fn node_id(node: &Node) -> Result<NodeId, Problem> {
     let text = text(node)?;
     NodeId::new(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
@@ -336,8 +389,14 @@ fn node_id(node: &Node) -> Result<NodeId, Problem> {
 
 /// The API's checks that need no server, with positions that the API cannot know.
 fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(), Problem> {
+    let mut nodes = graph.spec_nodes.clone();
+    for (index, told) in &graph.configurations {
+        let json =
+            convert::object::to_json(told).map(|json| NtConfiguration::new(&json.to_string()));
+        nodes[*index].configuration = json.ok();
+    }
     let spec = DagSpec {
-        nodes: graph.spec_nodes.clone(),
+        nodes,
         edges: graph.spec_edges.clone(),
         bandwidth,
         form: FormPreference::Auto,
@@ -350,8 +409,13 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
     };
     let message = error.to_string();
     Err(match &error {
-        InvalidDag::Empty | InvalidDag::TooManyNodes { .. } => {
-            Problem::new(graph.whole.clone(), message)
+        InvalidDag::Empty
+        | InvalidDag::TooManyNodes { .. }
+        | InvalidDag::ConfigurationTooLong { .. } => Problem::new(graph.whole.clone(), message),
+        InvalidDag::ConfiguredTwice { first, index, .. } => {
+            Problem::new(graph.node_spans[*index].clone(), message)
+                .label("second node of this type")
+                .other(node(first), "first one")
         }
         InvalidDag::DuplicateNode { node: id, index } => {
             Problem::new(graph.node_spans[*index].clone(), message)
@@ -380,10 +444,11 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
 }
 
 fn resource(graph: &Graph, bandwidth: Bandwidth, form: Form, etag: String) -> snic_api::v1::Dag {
-    let nodes = graph
-        .spec_nodes
-        .iter()
-        .map(|node| dag::Node { id: node.id.to_string(), nt_type: format!("ntTypes/{}", node.nt) });
+    let nodes = graph.spec_nodes.iter().enumerate().map(|(index, node)| dag::Node {
+        id: node.id.to_string(),
+        nt_type: format!("ntTypes/{}", node.nt),
+        configuration: graph.configurations.get(&index).cloned(),
+    });
     let edges = graph
         .spec_edges
         .iter()

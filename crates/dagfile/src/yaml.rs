@@ -7,11 +7,12 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use saphyr_parser::{Event, Parser, ScanError, Span, StrInput};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 use super::problem::Problem;
 
-/// Deepest nesting. A DAG file needs four levels; the builder is recursive.
+/// Deepest nesting. A DAG file needs four levels, and its configurations some more; the builder is
+/// recursive.
 const DEPTH_MAX: usize = 16;
 
 /// A node of the tree.
@@ -21,12 +22,14 @@ pub struct Node {
     pub span: Range<usize>,
     /// Its value.
     pub value: Value,
+    /// Whether it is a scalar in quotes, or a block: a text even where it looks like a number.
+    pub is_quoted: bool,
 }
 
 /// The value of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A text, whatever its style; a number is the text of its digits.
+    /// A text; a number is the text of its digits.
     Scalar(String),
     /// A sequence.
     List(Vec<Node>),
@@ -44,6 +47,12 @@ pub struct Key {
 }
 
 impl Node {
+    /// Whether it is a plain `null`, or nothing at all.
+    pub fn is_null(&self) -> bool {
+        let is_word = |text: &str| matches!(text, "" | "~" | "null");
+        matches!(&self.value, Value::Scalar(text) if !self.is_quoted && is_word(text))
+    }
+
     /// Its kind, for messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
@@ -113,9 +122,11 @@ impl<'a> Builder<'a> {
             {
                 Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported"))
             }
-            Event::Scalar(text, ..) => {
-                Ok(Node { span: place, value: Value::Scalar(text.into_owned()) })
-            }
+            Event::Scalar(text, style, ..) => Ok(Node {
+                span: place,
+                value: Value::Scalar(text.into_owned()),
+                is_quoted: style != ScalarStyle::Plain,
+            }),
             Event::SequenceStart(..) => self.list(span, depth),
             Event::MappingStart(..) => self.map(span, depth),
             _ => Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported")),
@@ -128,7 +139,7 @@ impl<'a> Builder<'a> {
             let (event, span) = self.inside(start)?;
             if matches!(event, Event::SequenceEnd) {
                 let place = self.places.span(start).start..self.places.span(span).end;
-                return Ok(Node { span: place, value: Value::List(items) });
+                return Ok(Node { span: place, value: Value::List(items), is_quoted: false });
             }
             items.push(self.node(event, span, depth + 1)?);
         }
@@ -140,7 +151,7 @@ impl<'a> Builder<'a> {
             let (event, span) = self.inside(start)?;
             if matches!(event, Event::MappingEnd) {
                 let place = self.places.span(start).start..self.places.span(span).end;
-                return Ok(Node { span: place, value: Value::Map(entries) });
+                return Ok(Node { span: place, value: Value::Map(entries), is_quoted: false });
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar(text) = key.value else {

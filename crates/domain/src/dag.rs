@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, FORK_BRANCHES_MAX};
-use crate::{Bandwidth, InvalidPacketSizes, NodeId, NtTypeId, PacketSizes};
+use crate::limits::{
+    DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX,
+    FORK_BRANCHES_MAX,
+};
+use crate::{Bandwidth, InvalidPacketSizes, NodeId, NtConfiguration, NtTypeId, PacketSizes};
 
 /// How forks are to be executed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +30,16 @@ pub struct Node {
     pub id: NodeId,
     /// What it runs.
     pub nt: NtTypeId,
+    /// What it is told; `None` leaves packets as they are, where the card can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<NtConfiguration>,
+}
+
+impl Node {
+    /// An NT without a configuration.
+    pub const fn new(id: NodeId, nt: NtTypeId) -> Self {
+        Self { id, nt, configuration: None }
+    }
 }
 
 /// `to` sees a packet after `from`.
@@ -66,7 +79,7 @@ impl DagSpec {
                 let count = seen.entry(nt).and_modify(|n| *n += 1).or_insert(1);
                 let base = nt.as_str().replace('.', "-");
                 let text = if *count == 1 { base } else { format!("{base}-{count}") };
-                Some(Node { id: NodeId::new(&text).ok()?, nt: nt.clone() })
+                Some(Node::new(NodeId::new(&text).ok()?, nt.clone()))
             })
             .collect();
         let edges = nodes
@@ -75,6 +88,11 @@ impl DagSpec {
             .collect();
         let packet_sizes = PacketSizes::default();
         Self { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
+    }
+
+    /// How many of its NTs have a configuration.
+    pub fn configurations(&self) -> usize {
+        self.nodes.iter().filter(|node| node.configuration.is_some()).count()
     }
 }
 
@@ -184,6 +202,30 @@ pub enum InvalidDag {
         /// Its branches.
         branches: usize,
     },
+    /// A configuration of an NT type that two nodes have.
+    #[error(
+        "nodes {first} and {node} are both of type {nt}, and one of them has a configuration: an NT keeps one \
+         configuration and one state for a DAG; use the type once, or without a configuration"
+    )]
+    ConfiguredTwice {
+        /// The type.
+        nt: NtTypeId,
+        /// The first node of it.
+        first: NodeId,
+        /// The second.
+        node: NodeId,
+        /// Position of the second.
+        index: usize,
+    },
+    /// Too much of it.
+    #[error(
+        "the configurations of the DAG's nodes have {bytes} bytes; at most {DAG_CONFIGURATION_BYTES_MAX} are \
+         allowed"
+    )]
+    ConfigurationTooLong {
+        /// All of them together.
+        bytes: usize,
+    },
     /// A bandwidth out of range, or not a multiple of 1 kbit/s.
     #[error(
         "bandwidth {asked} is not allowed: {DAG_BANDWIDTH_MIN} to {DAG_BANDWIDTH_MAX}, \
@@ -202,7 +244,11 @@ impl InvalidDag {
     /// The field of the DAG resource that is wrong, as in the API.
     pub fn field(&self) -> String {
         match self {
-            Self::Empty | Self::TooManyNodes { .. } | Self::TwoEntries { .. } => "nodes".into(),
+            Self::Empty
+            | Self::TooManyNodes { .. }
+            | Self::TwoEntries { .. }
+            | Self::ConfigurationTooLong { .. } => "nodes".into(),
+            Self::ConfiguredTwice { index, .. } => format!("nodes[{index}].configuration"),
             Self::DuplicateNode { index, .. } => format!("nodes[{index}].id"),
             Self::UnknownNode { index, .. } | Self::UselessEdge { index, .. } => {
                 format!("edges[{index}]")
@@ -233,11 +279,13 @@ impl Dag {
     /// # Errors
     ///
     /// [`InvalidDag`], the first of: bandwidth out of range; packet sizes; no nodes or too many; duplicate ids;
-    /// unknown nodes, self-loops and duplicate edges; a cycle; several entries; too wide a fork.
+    /// configurations that are too long or of one type twice; unknown nodes, self-loops and duplicate
+    /// edges; a cycle; several entries; too wide a fork.
     pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
         check_bandwidth(spec.bandwidth)?;
         spec.packet_sizes.check().map_err(InvalidDag::PacketSizes)?;
         let index = index_nodes(&spec.nodes)?;
+        check_configurations(&spec.nodes)?;
         let mut successors = vec![Vec::new(); spec.nodes.len()];
         let mut predecessors = vec![Vec::new(); spec.nodes.len()];
         for (i, edge) in spec.edges.iter().enumerate() {
@@ -313,6 +361,25 @@ fn index_nodes(nodes: &[Node]) -> Result<BTreeMap<&NodeId, usize>, InvalidDag> {
         }
     }
     Ok(index)
+}
+
+fn check_configurations(nodes: &[Node]) -> Result<(), InvalidDag> {
+    let bytes = nodes.iter().filter_map(|node| node.configuration.as_ref()).map(|c| c.len()).sum();
+    if bytes > DAG_CONFIGURATION_BYTES_MAX {
+        return Err(InvalidDag::ConfigurationTooLong { bytes });
+    }
+    let mut firsts: BTreeMap<&NtTypeId, &Node> = BTreeMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let Some(first) = firsts.get(&node.nt) else {
+            firsts.insert(&node.nt, node);
+            continue;
+        };
+        if first.configuration.is_some() || node.configuration.is_some() {
+            let (nt, first, node) = (node.nt.clone(), first.id.clone(), node.id.clone());
+            return Err(InvalidDag::ConfiguredTwice { nt, first, node, index });
+        }
+    }
+    Ok(())
 }
 
 fn resolve(
@@ -393,7 +460,7 @@ mod tests {
         DagSpec {
             nodes: nodes
                 .iter()
-                .map(|n| Node { id: id(n), nt: NtTypeId::new("nat").expect("a test id") })
+                .map(|n| Node::new(id(n), NtTypeId::new("nat").expect("a test id")))
                 .collect(),
             edges: edges.iter().map(|(f, t)| Edge { from: id(f), to: id(t) }).collect(),
             bandwidth: Bandwidth::from_gbps(10),

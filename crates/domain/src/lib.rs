@@ -8,6 +8,7 @@
 mod binding;
 mod card;
 mod condition;
+mod configuration;
 mod dag;
 mod digest;
 mod explanation;
@@ -24,6 +25,7 @@ mod units;
 pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
+pub use configuration::NtConfiguration;
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{

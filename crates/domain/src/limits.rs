@@ -9,6 +9,12 @@ use crate::{Bandwidth, ByteSize};
 pub const DAG_NODES_MAX: usize = 64;
 /// Most branches of one fork or stage: the stage table's row has four virtual-chain columns.
 pub const FORK_BRANCHES_MAX: usize = 4;
+/// Most bytes of the configurations of one DAG's NTs, together: the card takes them in one piece between two
+/// packets, and records of the store stay small.
+pub const DAG_CONFIGURATION_BYTES_MAX: usize = 64 << 10;
+/// Most NTs with a configuration of one tenant: each may keep tables of up to [`NT_STATE_MAX`] on a card
+/// that is a process of the host.
+pub const TENANT_CONFIGURATIONS_MAX: usize = 32;
 /// Least bandwidth of a DAG: below it the token bucket never holds a whole packet in time.
 pub const DAG_BANDWIDTH_MIN: Bandwidth = Bandwidth::from_mbps(1);
 /// Most bandwidth of a DAG: what fits the 32-bit kbit/s columns, far over any port.

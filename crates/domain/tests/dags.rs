@@ -18,7 +18,7 @@ fn nt(text: &str) -> NtTypeId {
 
 fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
     DagSpec {
-        nodes: (0..nodes).map(|i| Node { id: node(i), nt: nt("nat") }).collect(),
+        nodes: (0..nodes).map(|i| Node::new(node(i), nt("nat"))).collect(),
         edges: edges.iter().map(|(f, t)| Edge { from: node(*f), to: node(*t) }).collect(),
         bandwidth: Bandwidth::from_gbps(1),
         form: FormPreference::Auto,

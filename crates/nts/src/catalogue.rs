@@ -1,7 +1,9 @@
 //! NT types by name.
 
 use crate::aging::KeyedHash;
-use crate::config::Schema;
+use snic_domain::Timestamp;
+
+use crate::config::{InvalidConfiguration, Schema};
 use crate::task::{Instance, NetworkTask};
 use crate::tasks;
 
@@ -46,6 +48,27 @@ pub struct UnknownNtType(pub String);
 pub fn create(nt_type: &str, seed: u64) -> Result<Instance, UnknownNtType> {
     let (schema, make) = find(nt_type)?;
     Ok(Instance::new(make(KeyedHash(seed, schema.version.into())), schema))
+}
+
+/// Checks a configuration of an NT type as the NT itself would: by its schema, and for what the schema
+/// cannot see. Takes the memory that the NT would take, for a moment.
+///
+/// # Errors
+/// A field is missing, unknown or not allowed; or there is no such type.
+pub fn check(nt_type: &str, json: &str) -> Result<(), InvalidConfiguration> {
+    let unknown = |_| {
+        let allowed = format!("NT types that can be configured: {}", NT_TYPES.join(", "));
+        InvalidConfiguration::field("", nt_type, allowed)
+    };
+    let version = schema(nt_type).map_err(unknown)?.version;
+    create(nt_type, 0).map_err(unknown)?.configure(Timestamp::ZERO, version, json.as_bytes())
+}
+
+/// What may be shown of a configuration: digests stand in the place of secrets. `None` where it is not
+/// one that [`check`] takes.
+pub fn redacted(nt_type: &str, json: &str) -> Option<serde_json::Value> {
+    let schema = schema(nt_type).ok()?;
+    schema.check(schema.version, json.as_bytes()).ok().map(|configuration| configuration.redacted())
 }
 
 /// What configurations of an NT type look like.

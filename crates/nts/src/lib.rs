@@ -23,7 +23,7 @@ mod task;
 mod tasks;
 pub mod wire;
 
-pub use catalogue::{NT_TYPES, UnknownNtType, create, schema};
+pub use catalogue::{NT_TYPES, UnknownNtType, check, create, redacted, schema};
 pub use counters::{Counters, DropReason};
 pub use packet::{HEADROOM, NoRoom, Packet, Pool};
 pub use state::{InvalidState, STATE_BYTES_MAX};

@@ -86,10 +86,11 @@ impl Card {
                     version: self.version,
                     tables: self.tables.clone(),
                     regions: self.regions.iter().map(region).collect(),
+                    configures: true,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }
-            CardCommand::Program { ticket, delta } => {
+            CardCommand::Program { ticket, delta, .. } => {
                 self.tables.apply(&delta).expect("rows that the tables have");
                 self.version += 1;
                 CardReport::Programmed { ticket, result: Ok(self.version) }

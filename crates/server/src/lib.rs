@@ -10,6 +10,7 @@
 //! make their common types (caller, deadline, limits, control plane) public.
 
 pub mod access;
+mod configurations;
 mod error;
 mod gate;
 mod hub;

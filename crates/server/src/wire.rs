@@ -11,7 +11,7 @@ use snic_controller::{
 };
 use snic_domain::RegionState;
 
-use crate::error;
+use crate::{configurations, error};
 
 mod fairness;
 
@@ -81,7 +81,7 @@ pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
     v1::Dag {
         name: view.name.to_string(),
         uid: view.uid.raw(),
-        nodes: dag::nodes_to_wire(&view.spec),
+        nodes: dag::nodes_to_wire(&view.spec, configurations::shown),
         edges: dag::edges_to_wire(&view.spec),
         bandwidth_bps: view.spec.bandwidth.get(),
         form: dag::preference_to_wire(view.spec.form).into(),

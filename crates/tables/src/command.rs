@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use snic_domain::{DagUid, Digest, RegionId};
 
+use crate::configuration::DagConfiguration;
 use crate::image::{TableDelta, TableImage};
 use crate::registers::{
     STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
@@ -33,6 +34,9 @@ pub enum CardCommand {
         ticket: Ticket,
         /// The rows.
         delta: TableDelta,
+        /// Configurations that rows of DAGs among them name and that the card does not hold; they are
+        /// in force together with the rows.
+        configurations: Vec<DagConfiguration>,
     },
     /// Loads one region: waits until no packet is in it, decouples it, loads, couples it again.
     /// No table row may lead to the region any more.
@@ -209,6 +213,9 @@ pub enum ProgramFailure {
     /// Packets under way did not finish in time.
     #[error("packets of the old table version are still under way after {0:?}")]
     DrainTimeout(Duration),
+    /// The card did not take the configurations of a DAG's NTs.
+    #[error("the card did not take a configuration: {0}")]
+    Configuration(&'static str),
     /// The rows read back are not those written.
     #[error("{rows} rows read back differ from what was written")]
     ReadBack {
@@ -283,6 +290,8 @@ pub struct CardSnapshot {
     pub tables: TableImage,
     /// By region.
     pub regions: Vec<RegionSnapshot>,
+    /// Whether its NTs take configurations.
+    pub configures: bool,
 }
 
 /// What one region holds.

@@ -17,6 +17,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod command;
+pub mod configuration;
 mod image;
 mod layout;
 pub mod registers;
@@ -27,6 +28,7 @@ pub use command::{
     ProgramFailure, RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure, StateOrder,
     Ticket,
 };
+pub use configuration::DagConfiguration;
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{

@@ -31,6 +31,8 @@ pub const LAYOUT_VALUE: u32 = 1;
 pub const CAPABILITIES: Address = 0x008;
 /// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
 pub const CAPABILITY_BULK: u32 = 1;
+/// NTs take configurations: [`CONFIGURE_START`].
+pub const CAPABILITY_CONFIGURE: u32 = 2;
 /// How many regions the card has.
 pub const REGION_COUNT: Address = 0x00c;
 /// JTAG id of the part.
@@ -120,6 +122,32 @@ pub const SAVE_AREA_LOW: Address = 0x0a0;
 pub const SAVE_AREA_HIGH: Address = 0x0a4;
 /// Bytes of the save area, in whole units of 4096; read only. Zero: the card saves no state.
 pub const SAVE_AREA_BYTES: Address = 0x0a8;
+
+/// Device address of the buffer with the configurations of a DAG's NTs, low word: see
+/// [`crate::DagConfiguration`].
+///
+/// They wait on the card until a commit brings the DAG's row that names them ([`crate::DagRow`],
+/// `configuration`); from that moment on they are in force for each packet that meets an NT, and the
+/// card keeps them while the row names them.
+pub const CONFIGURE_BUFFER_LOW: Address = 0x0c0;
+/// The same, high word.
+pub const CONFIGURE_BUFFER_HIGH: Address = 0x0c4;
+/// Its length in bytes.
+pub const CONFIGURE_BYTES: Address = 0x0c8;
+/// Whose configurations they are.
+pub const CONFIGURE_UID: Address = 0x0cc;
+/// Their tag.
+pub const CONFIGURE_TAG: Address = 0x0d0;
+/// The doorbell: writing 1 has the card take them. Without [`CAPABILITY_CONFIGURE`] nothing happens.
+pub const CONFIGURE_START: Address = 0x0d4;
+/// One of the `CONFIGURE_…` states below.
+pub const CONFIGURE_STATUS: Address = 0x0d8;
+/// Nothing was asked since power-up.
+pub const CONFIGURE_IDLE: u32 = 0;
+/// The card has them.
+pub const CONFIGURE_DONE: u32 = 2;
+/// The buffer holds none, or others than the tag says.
+pub const CONFIGURE_REFUSED: u32 = 3;
 
 /// First page of the regions.
 pub const REGIONS: Address = 0x1000;
@@ -277,6 +305,7 @@ pub const fn is_register(at: Address) -> bool {
     let is_known = match at {
         MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS | LOAD_REGION..=LOAD_ERROR => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
+        CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => true,
         STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,
         REGIONS..REGIONS_END => {
             let register = (at - REGIONS) % REGION_PAGE;
@@ -313,7 +342,9 @@ mod tests {
         assert!(is_register(SHADOW_BANK_END - 4) && is_register(ACTIVE_BANK));
         assert!(is_register(state(last, STATE_BYTES)) && is_register(SAVE_AREA_BYTES));
         assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
+        assert!(is_register(CONFIGURE_BUFFER_LOW) && is_register(CONFIGURE_STATUS));
         let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
+        assert!(!is_register(CONFIGURE_STATUS + 4) && !is_register(CONFIGURE_BUFFER_LOW - 4));
         assert!(gaps.iter().all(|at| !is_register(*at)));
         assert!(!is_register(region(0, REGION_IN_FLIGHT + 4)));
         assert!(!is_register(MAGIC + 1) && !is_register(SHADOW_BANK_END));

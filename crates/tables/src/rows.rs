@@ -116,7 +116,7 @@ impl RowCodec for ClassifierRow {
 }
 
 /// Word 0: valid, payload flag (bit 30), tenant (low half). Word 1: UID. Word 2: first stage,
-/// stages. Word 3: rate limiter.
+/// stages. Word 3: rate limiter. Word 4: tag of the configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DagRow {
     /// A number for the tenant, so that counters and pages can be kept apart; no name.
@@ -131,6 +131,8 @@ pub struct DagRow {
     pub rate_limiter: u16,
     /// Whether any of its NTs reads payloads.
     pub payload: bool,
+    /// The tag of its NTs' configurations ([`crate::DagConfiguration`]); zero where none has one.
+    pub configuration: u32,
 }
 
 impl RowCodec for DagRow {
@@ -141,6 +143,7 @@ impl RowCodec for DagRow {
         words[1] = self.uid;
         words[2] = halves(self.first_stage, self.stages);
         words[3] = self.rate_limiter.into();
+        words[4] = self.configuration;
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
@@ -151,6 +154,7 @@ impl RowCodec for DagRow {
             stages: low(words[2]),
             rate_limiter: low(words[3]),
             payload: words[0] >> 30 & 1 == 1,
+            configuration: words[4],
         })
     }
 }

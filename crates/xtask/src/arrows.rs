@@ -45,6 +45,7 @@ const ARROWS: &[(&str, To)] = &[
             "ports",
             "telemetry",
             "domain",
+            "nts",
             "web",
         ]),
     ),

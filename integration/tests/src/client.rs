@@ -198,6 +198,40 @@ impl Client {
         self.dags().create_dag(request).await.map(tonic::Response::into_inner)
     }
 
+    /// Changes the nodes, edges and bandwidth of a DAG.
+    pub async fn update_dag(&self, name: &DagName, spec: &DagSpec) -> Result<Operation, Status> {
+        let paths = ["nodes", "edges", "bandwidth_bps"].map(str::to_owned).to_vec();
+        let request = v1::UpdateDagRequest {
+            dag: Some(Dag { name: name.to_string(), ..dag(spec) }),
+            update_mask: Some(prost_types::FieldMask { paths }),
+            ..Default::default()
+        };
+        self.dags().update_dag(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// The first region of a DAG, by its name in the API.
+    ///
+    /// # Panics
+    /// Where it is mapped to none.
+    pub async fn region_of(&self, name: &DagName) -> String {
+        let request = v1::GetDagRequest { name: name.to_string() };
+        let dag = self.dags().get_dag(request).await.expect("it is there").into_inner();
+        let stages = dag.mapping.into_iter().flat_map(|mapping| mapping.stages);
+        let chains = stages.flat_map(|stage| stage.branches);
+        let mut instances = chains.flat_map(|chain| chain.instances);
+        instances.next().expect("it is mapped").region
+    }
+
+    /// Drains a region, and waits until nothing is in it.
+    ///
+    /// # Panics
+    /// Where it cannot be drained.
+    pub async fn drain(&self, region: &str) {
+        let request = v1::DrainRegionRequest { name: region.to_owned(), ..Default::default() };
+        let operation = self.cards().drain_region(request).await.expect("a region").into_inner();
+        self.wait(&operation).await.expect("it is drained");
+    }
+
     /// Leads the packets of a virtual function to a DAG.
     pub async fn lead_function(&self, function: u32, dag: &DagName) -> Result<(), Status> {
         let matches =
@@ -294,7 +328,7 @@ pub async fn create_in_trace(client: &Client) {
 /// A spec as the API has it.
 fn dag(spec: &DagSpec) -> Dag {
     Dag {
-        nodes: convert::dag::nodes_to_wire(spec),
+        nodes: convert::dag::nodes_to_wire(spec, convert::dag::whole),
         edges: convert::dag::edges_to_wire(spec),
         bandwidth_bps: spec.bandwidth.get(),
         ..Default::default()

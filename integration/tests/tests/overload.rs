@@ -53,7 +53,7 @@ async fn flood(tenant: &str, socket: &std::path::Path) {
             };
             loop {
                 let dag = v1::Dag {
-                    nodes: snic_api::convert::dag::nodes_to_wire(&spec()),
+                    nodes: snic_api::convert::dag::nodes_to_wire(&spec(), |_| None),
                     edges: snic_api::convert::dag::edges_to_wire(&spec()),
                     bandwidth_bps: 1_000_000,
                     ..Default::default()

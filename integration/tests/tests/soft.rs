@@ -6,10 +6,11 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use snic_api::v1::dag::State;
 use snic_bitstream::catalogue;
 use snic_card_soft::{Observation, Place, SoftCard};
-use snic_domain::{Bandwidth, CardModel, DagName, DagSpec};
+use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
 use snic_integration::{Client, Daemon, Home};
 
 /// How long a DAG may take to become ready.
@@ -144,9 +145,12 @@ impl Net {
 
     /// The DAG, with all packets of function 0.
     async fn create(&self) {
-        let nts = ["nat", "firewall"].map(|nt| nt.parse().expect("a label"));
-        let spec = DagSpec::chain(&nts, Bandwidth::from_gbps(10));
-        let operation = self.client.create_dag(&dag(), &spec).await.expect("there is room");
+        self.create_with(&chain(&[("nat", None), ("firewall", None)])).await;
+    }
+
+    /// The same with NTs that are told something.
+    async fn create_with(&self, spec: &DagSpec) {
+        let operation = self.client.create_dag(&dag(), spec).await.expect("there is room");
         self.client.wait(&operation).await.expect("it becomes ready");
         self.client.lead_function(0, &dag()).await.expect("the DAG is there");
     }
@@ -162,6 +166,16 @@ impl Net {
         self.client = client(&self.home).await;
         ready(&self.client).await;
     }
+}
+
+/// A chain with what each NT is told.
+fn chain(nts: &[(&str, Option<Value>)]) -> DagSpec {
+    let ids: Vec<_> = nts.iter().map(|(nt, _)| nt.parse().expect("a label")).collect();
+    let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
+    for (node, (_, told)) in spec.nodes.iter_mut().zip(nts) {
+        node.configuration = told.as_ref().map(|told| NtConfiguration::new(&told.to_string()));
+    }
+    spec
 }
 
 fn card_log(home: &Home) -> String {
@@ -283,4 +297,152 @@ async fn a_card_that_was_killed_is_started_and_programmed_again() {
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
     assert_eq!(observe(&home, &[]).loads, before.loads, "the card runs on without a daemon");
+}
+
+/// A server in the network that answers with its own port and the client's address, in a namespace.
+fn start_server(host: &Host, port: u16) -> Ending {
+    let program = format!(
+        "import http.server as h\n\
+         class A(h.BaseHTTPRequestHandler):\n\
+         \x20def do_GET(s):\n\
+         \x20\x20t=f'{{s.server.server_address[1]}} {{s.client_address[0]}}'.encode()\n\
+         \x20\x20s.send_response(200);s.send_header('Content-Length',str(len(t)));s.end_headers();s.wfile.write(t)\n\
+         \x20def log_message(*a):pass\n\
+         h.ThreadingHTTPServer(('',{port}),A).serve_forever()"
+    );
+    let mut command = host.command("python3 -c");
+    let server = Ending(Some(command.arg(program).spawn().expect("python3 starts")));
+    let until = Instant::now() + READY_MAX;
+    let check = format!("curl -s -o /dev/null --max-time 1 http://127.0.0.1:{port}/");
+    while !host.run(&check).status.success() {
+        assert!(Instant::now() < until, "the server does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+/// What a server answers; `None` where it is not reached.
+fn fetch(host: &Host, url: &str) -> Option<String> {
+    let output = host.run(&format!("curl -s --max-time 2 {url}"));
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The Ethernet address of a device in a namespace.
+fn station(host: &Host, device: &str) -> String {
+    let output = host.run(&format!("cat /sys/class/net/{device}/address"));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// What an NT dropped, for all reasons.
+fn dropped(seen: &Observation, nt: &str) -> Vec<(String, u64)> {
+    let tasks = seen.tasks.iter().filter(|task| task.nt_type == nt);
+    tasks.flat_map(|task| task.dropped.clone()).collect()
+}
+
+/// Lets `ping` end, and gives what it says.
+fn interrupt(ping: Child) -> String {
+    let id = rustix::process::Pid::from_child(&ping);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    Ending(Some(ping)).wait()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_firewall_opens_a_port_without_a_load_and_no_other_flow_loses_a_packet() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let mut net = Net::new("snc").await;
+    let rules = |ports: &[&str]| {
+        let tcp = ports
+            .iter()
+            .map(|port| json!({"action": "accept", "protocol": "tcp", "destination_ports": port}));
+        let icmp = json!({"action": "accept", "protocol": "icmp"});
+        chain(&[("firewall", Some(json!({"rules": tcp.chain([icmp]).collect::<Vec<_>>()})))])
+    };
+    net.create_with(&rules(&["8001"])).await;
+    let _servers = [8_001, 8_002].map(|port| start_server(&net.server, port));
+    assert_eq!(fetch(&net.guest, "http://10.77.0.2:8001/").as_deref(), Some("8001 10.77.0.1"));
+    assert_eq!(fetch(&net.guest, "http://10.77.0.2:8002/"), None, "no rule lets it through");
+    let before = net.observe();
+    let reasons = dropped(&before, "firewall");
+    assert!(reasons.iter().any(|(why, packets)| why == "rule" && *packets > 0), "{reasons:?}");
+
+    let ping = net.guest.command("ping -i 0.005 -W 2 10.77.0.2").spawn().expect("ping starts");
+    for ports in [&["8001", "8002"][..], &["8002"], &["8001-8002"]] {
+        let operation = net.client.update_dag(&dag(), &rules(ports)).await.expect("it fits");
+        net.client.wait(&operation).await.expect("it is ready");
+    }
+    assert_eq!(fetch(&net.guest, "http://10.77.0.2:8002/").as_deref(), Some("8002 10.77.0.1"));
+    let after = net.observe();
+    assert_eq!((after.loads, after.configurations), (before.loads, before.configurations + 3));
+    net.kill_daemon().await;
+    let adopted = net.observe();
+    assert_eq!(adopted.configurations, after.configurations, "the card was told again");
+    assert_eq!((adopted.loads, adopted.table_words), (after.loads, after.table_words));
+    assert_no_loss(&interrupt(ping));
+    assert_eq!(fetch(&net.guest, "http://10.77.0.2:8002/").as_deref(), Some("8002 10.77.0.1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nat_hides_its_host_and_a_stream_through_it_survives_a_drain() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("snd").await;
+    let nat = json!({"inside": ["10.77.0.1/32"], "external": ["10.77.0.200"]});
+    net.create_with(&chain(&[("nat", Some(nat))])).await;
+    // Nobody answers for the external address: the server is told whose it is.
+    let guest = station(&net.guest, "sndf0");
+    run("ip", &format!("-n snic-sndup neigh add 10.77.0.200 lladdr {guest} dev sndup"));
+    let _server = start_server(&net.server, 8_001);
+    let seen = fetch(&net.guest, "http://10.77.0.2:8001/");
+    assert_eq!(seen.as_deref(), Some("8001 10.77.0.200"), "{:?}", net.observe());
+
+    let _iperf = net.server.start("iperf3 -s -1");
+    std::thread::sleep(Duration::from_millis(300));
+    let stream = net.guest.start("iperf3 -c 10.77.0.2 -t 3 -b 100M");
+    std::thread::sleep(Duration::from_millis(500));
+    let region = net.client.region_of(&dag()).await;
+    net.client.drain(&region).await;
+    let moved = net.client.region_of(&dag()).await;
+    assert_ne!(moved, region, "it was drained");
+    let said = stream.wait();
+    assert!(said.contains("receiver"), "{said}");
+    let after = net.observe();
+    let nat = after.tasks.iter().find(|task| task.nt_type == "nat").expect("it is configured");
+    assert!(nat.forwarded > 1_000, "{nat:?}");
+    println!("{said}\n{nat:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_balancer_spreads_connections_over_its_backends() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("sne").await;
+    let backend = |port: u16| json!({"address": "10.77.0.2", "port": port});
+    let told = |backends: &[Value]| {
+        let service =
+            json!({"address": "10.77.0.100", "protocol": "tcp", "port": 80, "backends": backends});
+        chain(&[("load-balancer", Some(json!({"services": [service]})))])
+    };
+    net.create_with(&told(&[backend(8_001), backend(8_002)])).await;
+    let server = station(&net.server, "sneup");
+    run("ip", &format!("-n snic-snef0 neigh add 10.77.0.100 lladdr {server} dev snef0"));
+    let _servers = [8_001, 8_002].map(|port| start_server(&net.server, port));
+    let answers = |count: usize| -> Vec<String> {
+        let fetched = (0..count).map(|_| fetch(&net.guest, "http://10.77.0.100/"));
+        fetched.map(|answer| answer.expect("a backend answers")).collect()
+    };
+    let spread = answers(40);
+    for port in ["8001 10.77.0.1", "8002 10.77.0.1"] {
+        let here = spread.iter().filter(|answer| *answer == port).count();
+        assert!(here >= 5, "{here} of 40 at {port}: {spread:?}");
+    }
+    let operation = net.client.update_dag(&dag(), &told(&[backend(8_002)])).await;
+    net.client.wait(&operation.expect("it fits")).await.expect("it is ready");
+    assert!(answers(10).iter().all(|answer| answer == "8002 10.77.0.1"));
 }

@@ -177,7 +177,7 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         let ends = pair[0].iter().flat_map(|from| pair[1].iter().map(move |to| (*from, *to)));
         edges.extend(ends.map(|(from, to)| Edge { from: id(from), to: id(to) }));
     }
-    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node { id: id(i), nt }).collect();
+    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node::new(id(i), nt)).collect();
     let packet_sizes = snic_domain::PacketSizes::default();
     DagSpec { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
 }

@@ -35,7 +35,7 @@ fn chains_pass_the_papers_latency() {
     let scene = Scene::new().expect("it ships");
     let nts = ["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"];
     let id = |i: usize| NodeId::new(&format!("n{i}")).expect("a label");
-    let node = |(i, nt)| Node { id: id(i), nt: NtTypeId::new(nt).expect("a label") };
+    let node = |(i, nt)| Node::new(id(i), NtTypeId::new(nt).expect("a label"));
     let mut spec = DagSpec {
         nodes: nts.into_iter().enumerate().map(node).collect(),
         edges: (1..5).map(|i| Edge { from: id(0), to: id(i) }).collect(),

@@ -59,7 +59,11 @@ fn delta(generation: u16) -> TableDelta {
 }
 
 fn commit(session: &mut Session, card: &mut dyn Card, delta: &TableDelta) {
-    let command = CardCommand::Program { ticket: Ticket(1), delta: delta.clone() };
+    let command = CardCommand::Program {
+        ticket: Ticket(1),
+        delta: delta.clone(),
+        configurations: Vec::new(),
+    };
     session.submit(command, None);
     loop {
         match session.step(card, now()).into_iter().next() {

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use prost_types::FieldMask;
 use snic_domain::{
     Bandwidth, BitstreamId, Condition, ConditionStatus, ConditionType, DagPatch, DagSpec, DagState,
-    Edge, Form, FormPreference, Instance, Mapping, Node, NtTypeId, PacketSizes, TenantId,
+    Edge, Form, FormPreference, Instance, Mapping, Node, NtConfiguration, NtTypeId, PacketSizes,
+    TenantId,
 };
 
 use super::mask::Mask;
-use super::{FieldProblem, Problems, id, name, timestamp};
+use super::{FieldProblem, Problems, id, name, object, timestamp};
 use crate::error::Failure;
 use crate::v1;
 
@@ -57,7 +58,16 @@ fn nodes(problems: &mut Problems, nodes: &[v1::dag::Node]) -> Vec<Node> {
     let node = |(i, node): (usize, &v1::dag::Node)| {
         let id = problems.keep(id(&format!("dag.nodes[{i}].id"), &node.id));
         let nt = name::nt_type(&format!("dag.nodes[{i}].nt_type"), &node.nt_type);
-        Some(Node { nt: problems.keep(nt)?, id: id? })
+        let configuration = match &node.configuration {
+            Some(object) => {
+                let field = format!("dag.nodes[{i}].configuration");
+                let json = object::to_json(object);
+                let json = json.map_err(|error| FieldProblem::invalid(field, error));
+                Some(NtConfiguration::new(&problems.keep(json)?.to_string()))
+            }
+            None => None,
+        };
+        Some(Node { nt: problems.keep(nt)?, id: id?, configuration })
     };
     nodes.iter().enumerate().filter_map(node).collect()
 }
@@ -85,13 +95,23 @@ fn form(value: i32) -> Result<FormPreference, FieldProblem> {
     }
 }
 
-/// Converts the nodes of a spec.
-pub fn nodes_to_wire(spec: &DagSpec) -> Vec<v1::dag::Node> {
+/// Converts the nodes of a spec with what `shown` says of their configurations: whoever sends a DAG sends
+/// them whole, whoever shows one shows no secrets.
+pub fn nodes_to_wire(
+    spec: &DagSpec,
+    shown: impl Fn(&Node) -> Option<serde_json::Value>,
+) -> Vec<v1::dag::Node> {
     let node = |node: &Node| v1::dag::Node {
         id: node.id.to_string(),
         nt_type: name::of_nt_type(&node.nt),
+        configuration: shown(node).as_ref().map(object::of_json),
     };
     spec.nodes.iter().map(node).collect()
+}
+
+/// A configuration as it is, for whoever sends a DAG.
+pub fn whole(node: &Node) -> Option<serde_json::Value> {
+    serde_json::from_str(node.configuration.as_ref()?.expose()).ok()
 }
 
 /// Converts the edges of a spec.

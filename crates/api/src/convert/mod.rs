@@ -12,6 +12,7 @@ pub mod explanation;
 pub mod mask;
 pub mod name;
 pub mod nt_type;
+pub mod object;
 pub mod rule;
 pub mod tenant;
 

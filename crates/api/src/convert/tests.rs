@@ -33,7 +33,7 @@ fn tenant_id(text: &str) -> TenantId {
 
 fn to_wire(spec: &DagSpec) -> v1::Dag {
     v1::Dag {
-        nodes: dag::nodes_to_wire(spec),
+        nodes: dag::nodes_to_wire(spec, dag::whole),
         edges: dag::edges_to_wire(spec),
         bandwidth_bps: spec.bandwidth.get(),
         form: dag::preference_to_wire(spec.form).into(),
@@ -42,9 +42,9 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
 }
 
 fn any_spec() -> impl Strategy<Value = DagSpec> {
-    let node = ("[a-z][a-z0-9]{0,5}", "([a-z]{1,4}[.])?[a-z]{1,6}").prop_map(|(id, nt)| Node {
-        id: NodeId::new(&id).expect("a label"),
-        nt: NtTypeId::new(&nt).expect("an owned label"),
+    let node = ("[a-z][a-z0-9]{0,5}", "([a-z]{1,4}[.])?[a-z]{1,6}").prop_map(|(id, nt)| {
+        let id = NodeId::new(&id).expect("a label");
+        Node::new(id, NtTypeId::new(&nt).expect("an owned label"))
     });
     let edge = ("[a-z]{1,3}", "[a-z]{1,3}").prop_map(|(from, to)| Edge {
         from: NodeId::new(&from).expect("a label"),

@@ -402,7 +402,7 @@ fn dag_spec(at: &At<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
 }
 
 fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec {
-    let node = |n: &RawNode| Node { id: n.id.clone(), nt: n.nt.get_ref().clone() };
+    let node = |n: &RawNode| Node::new(n.id.clone(), n.nt.get_ref().clone());
     let edge = |e: &RawEdge| Edge { from: e.from.clone(), to: e.to.clone() };
     DagSpec {
         nodes: nodes.iter().map(node).collect(),

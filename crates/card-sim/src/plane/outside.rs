@@ -1,5 +1,8 @@
 //! Packets with bytes: in from outside, past each NT, and out again. See [`crate::frames`].
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use snic_domain::Timestamp;
 use snic_tables::{DropCause, RowKey, Table};
 
@@ -51,13 +54,17 @@ impl Plane {
     }
 
     /// Rows of DAGs changed: who holds the frames follows.
-    pub(crate) fn tell_dags(&mut self, changed: &[RowKey]) {
+    pub(crate) fn tell_dags(
+        &mut self,
+        changed: &[RowKey],
+        configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
+    ) {
         let now = self.time();
         let Some(frames) = &mut self.frames else { return };
         let dags = changed.iter().filter(|key| key.table == Table::Dag);
         let current = self.banks.current();
         let rows: Vec<_> = dags.map(|key| (key.row, current.dags[usize::from(key.row)])).collect();
-        frames.committed(now, &rows);
+        frames.committed(now, &rows, configurations);
     }
 
     /// The bytes of a copy's packet, where it has any, meet the NT that the copy is in.

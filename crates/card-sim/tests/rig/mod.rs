@@ -212,6 +212,7 @@ impl Rig {
             stages: stages.len() as u16,
             rate_limiter: NONE,
             payload: true,
+            configuration: 0,
         };
         image.set(row, &columns).expect("there");
         self.program(|target| *target = image);

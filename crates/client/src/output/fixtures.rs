@@ -25,6 +25,7 @@ fn nodes(ids: &[&str]) -> Vec<dag::Node> {
     let node = |id: &&str| dag::Node {
         id: (*id).to_owned(),
         nt_type: format!("ntTypes/{}", id.trim_end_matches("-2")),
+        configuration: None,
     };
     ids.iter().map(node).collect()
 }

@@ -90,6 +90,8 @@ pub(crate) struct CardMachine {
     tables: Tables,
     /// What its chains keep.
     contexts: Contexts,
+    /// Its NTs take configurations, as it said when it was last asked.
+    configures: bool,
     /// As last read.
     counters: CardCounters,
 }
@@ -106,6 +108,7 @@ impl CardMachine {
             pages: Pages::of(&profile, tables.active()),
             tables,
             contexts: Contexts::new(id.clone()),
+            configures: false,
             counters: CardCounters::default(),
             profile,
             id,
@@ -118,6 +121,11 @@ impl CardMachine {
 
     pub const fn connection(&self) -> &ConnectionState {
         &self.connection
+    }
+
+    /// Whether its NTs take configurations; known when the card is ready.
+    pub const fn configures(&self) -> bool {
+        self.configures
     }
 
     /// Whether what it holds is known.
@@ -283,6 +291,7 @@ impl CardMachine {
             ));
         }
         self.connection = ConnectionState::Ready;
+        self.configures = snapshot.configures;
         self.tables.adopt(snapshot.version, snapshot.tables.clone());
         self.regions.adopt(&snapshot.regions);
         self.contexts.adopt(snapshot.boot_id);

@@ -11,12 +11,12 @@
 //! commit is under way at most. What follows from a commit is told when the card, read back, has it:
 //! which placement each DAG whose rows changed has there, and whose rows are gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{DagName, DagUid, OperationId, RegionId, Timestamp};
 use snic_tables::{
-    CardCommand, InstanceRow, ProgramFailure, RowCodec, RowKey, Table, TableDelta, TableImage,
-    Ticket,
+    CardCommand, DagConfiguration, DagRow, InstanceRow, ProgramFailure, RowCodec, RowKey, Table,
+    TableDelta, TableImage, Ticket,
 };
 
 use crate::records::Placement;
@@ -80,6 +80,8 @@ pub(crate) struct Tables {
     active: TableImage,
     /// What it should be.
     target: TableImage,
+    /// What rows of DAGs of the target name, by row.
+    configurations: BTreeMap<u16, DagConfiguration>,
     version: u32,
     /// Rows in which they may differ.
     dirty: BTreeSet<RowKey>,
@@ -146,12 +148,18 @@ impl Tables {
         rows::encode(&mut self.target, columns, placement)
             .expect("the row pools only give out rows that the tables have");
         self.dirty.extend(rows::keys(columns.uid, placement));
+        let row = columns.uid.row();
+        match &columns.configuration {
+            Some(configuration) => drop(self.configurations.insert(row, configuration.clone())),
+            None => drop(self.configurations.remove(&row)),
+        }
         self.changed.insert(name.clone());
     }
 
     /// Empties the rows of a DAG's placement in the target.
     pub fn clear_dag(&mut self, name: &DagName, uid: DagUid, placement: &Placement) {
         self.clear(rows::keys(uid, placement));
+        self.configurations.remove(&uid.row());
         self.changed.insert(name.clone());
     }
 
@@ -210,7 +218,17 @@ impl Tables {
         let ticket = new_ticket();
         let dags = follows.dags.iter().map(|(name, _)| name.clone()).collect();
         self.commit = Some(Commit { ticket, delta: delta.clone(), follows });
-        Due::Commit { command: CardCommand::Program { ticket, delta }, dags }
+        let configurations = self.configurations_of(&delta);
+        Due::Commit { command: CardCommand::Program { ticket, delta, configurations }, dags }
+    }
+
+    /// The configurations that rows of a delta name and the card does not hold.
+    fn configurations_of(&self, delta: &TableDelta) -> Vec<DagConfiguration> {
+        let named = |row: Option<DagRow>| row.map(|row| (row.uid, row.configuration));
+        let dags = delta.rows().filter(|(key, _)| key.table == Table::Dag);
+        let new = dags
+            .filter(|(key, words)| named(DagRow::decode(words)) != named(self.active.get(key.row)));
+        new.filter_map(|(key, _)| self.configurations.get(&key.row).cloned()).collect()
     }
 
     /// The card answered to a commit; `wait` says how long to wait after so many failures in a row.
@@ -265,6 +283,7 @@ impl Tables {
         self.version = version;
         self.active = active;
         self.target = TableImage::default();
+        self.configurations.clear();
     }
 
     /// Compares all rows: nothing that is right already is written again, and no DAG is told of but

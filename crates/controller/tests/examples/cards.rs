@@ -134,7 +134,7 @@ fn a_dag_whose_regions_fail_moves_to_the_other_card_with_its_rules() {
 fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
     let names = ["lb", "vpn", "pad", "aes"];
     let id = |name: &str| NodeId::new(name).expect("a label");
-    let nodes = names.iter().map(|name| Node { id: id(name), nt: nt_id(name) }).collect();
+    let nodes = names.iter().map(|name| Node::new(id(name), nt_id(name))).collect();
     let edges = [("lb", "vpn"), ("lb", "pad"), ("vpn", "aes"), ("pad", "aes")];
     let edges = edges.iter().map(|(from, to)| Edge { from: id(from), to: id(to) }).collect();
     let packet_sizes = snic_domain::PacketSizes::default();

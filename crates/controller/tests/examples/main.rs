@@ -8,6 +8,7 @@ mod bad_input;
 mod bindings;
 mod cards;
 mod catalogue;
+mod configurations;
 mod consolidation;
 mod dags;
 mod effects;

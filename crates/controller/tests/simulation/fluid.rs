@@ -90,10 +90,11 @@ impl Card {
                     version: self.version,
                     tables: self.tables.clone(),
                     regions: regions.collect(),
+                    configures: true,
                 });
                 self.say(now + READ, CardReport::ReadBack { ticket, snapshot });
             }
-            CardCommand::Program { ticket, delta } => {
+            CardCommand::Program { ticket, delta, .. } => {
                 self.tables.apply(&delta).expect("rows that the tables have");
                 self.version += 1;
                 self.say(now + COMMIT, CardReport::Programmed { ticket, result: Ok(self.version) });

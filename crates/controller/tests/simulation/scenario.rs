@@ -50,7 +50,7 @@ fn random_spec(world: &mut World) -> DagSpec {
         return DagSpec::chain(&chosen, bandwidth);
     }
     let id = |i: usize| NodeId::new(&format!("n{i}")).expect("a label");
-    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node { id: id(i), nt }).collect();
+    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node::new(id(i), nt)).collect();
     let edges = [(0, 1), (0, 2), (1, 3), (2, 3)];
     let edges = edges.map(|(from, to)| Edge { from: id(from), to: id(to) }).to_vec();
     let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];

@@ -118,7 +118,7 @@ impl Client {
             parent: format!("tenants/{}", dag.name.tenant),
             dag_id: dag.name.dag.to_string(),
             dag: Some(v1::Dag {
-                nodes: convert::dag::nodes_to_wire(&dag.spec),
+                nodes: convert::dag::nodes_to_wire(&dag.spec, convert::dag::whole),
                 edges: convert::dag::edges_to_wire(&dag.spec),
                 bandwidth_bps: dag.spec.bandwidth.get(),
                 ..Default::default()

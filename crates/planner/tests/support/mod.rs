@@ -119,8 +119,7 @@ pub fn graph_with(
     bandwidth: Bandwidth,
     form: FormPreference,
 ) -> Dag {
-    let nodes =
-        nts.iter().enumerate().map(|(i, n)| Node { id: node_id(i), nt: nt_id(n) }).collect();
+    let nodes = nts.iter().enumerate().map(|(i, n)| Node::new(node_id(i), nt_id(n))).collect();
     let edges = edges.iter().map(|(f, t)| Edge { from: node_id(*f), to: node_id(*t) }).collect();
     Dag::new(DagSpec {
         nodes,

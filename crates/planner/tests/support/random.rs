@@ -152,7 +152,7 @@ impl RandomDag {
             .nts
             .iter()
             .enumerate()
-            .map(|(i, n)| Node { id: node_id(i), nt: nt_id(NTS[*n]) })
+            .map(|(i, n)| Node::new(node_id(i), nt_id(NTS[*n])))
             .collect();
         let mut pairs: Vec<(usize, usize)> =
             self.edges.iter().copied().filter(|(a, b)| a < b && *b < nodes.len()).collect();

@@ -28,6 +28,7 @@ pub struct Faults {
     /// A load that is done has left garbage.
     pub done_but_broken: bool,
     pub no_memory: bool,
+    pub refuses_configurations: bool,
     /// A wrapper that is asked for something never ends.
     pub state_hangs: bool,
     /// A wrapper does not look whose state it restores.
@@ -78,6 +79,8 @@ pub struct FakeCard {
     pub buffers: BTreeMap<u64, Vec<u8>>,
     /// Saved contexts by their place: whose, and of which bitstream.
     pub saved: BTreeMap<u32, (u32, [u32; 8])>,
+    /// Configurations that were taken: whose, and while which table version was active.
+    pub configured: Vec<(u32, u32)>,
     /// A counter (address of its low word) that counts at every access to it.
     pub ticking: Option<(Address, u64)>,
     pub accesses: u64,
@@ -93,6 +96,7 @@ impl FakeCard {
             (SAVE_AREA_BYTES, SAVE_AREA_OF_FAKE),
             (BOOT_ID, 77),
             (TABLE_VERSION, 5),
+            (CAPABILITIES, CAPABILITY_CONFIGURE),
         ]);
         Self {
             model: "fake".parse().expect("a model"),
@@ -108,6 +112,7 @@ impl FakeCard {
             writes: Vec::new(),
             buffers: BTreeMap::new(),
             saved: BTreeMap::new(),
+            configured: Vec::new(),
             ticking: None,
             accesses: 0,
         }
@@ -288,6 +293,21 @@ impl FakeCard {
         self.show(number, status, next);
     }
 
+    fn configure(&mut self) {
+        let low = u64::from(self.peek(CONFIGURE_BUFFER_LOW));
+        let buffer = self.buffers.get(&(u64::from(self.peek(CONFIGURE_BUFFER_HIGH)) << 32 | low));
+        let is_whole = buffer.is_some_and(|bytes| {
+            bytes.len() == self.peek(CONFIGURE_BYTES) as usize
+                && snic_tables::configuration::tag(bytes) == self.peek(CONFIGURE_TAG)
+        });
+        let is_taken = is_whole && !self.faults.refuses_configurations;
+        let status = if is_taken { CONFIGURE_DONE } else { CONFIGURE_REFUSED };
+        if is_taken {
+            self.configured.push((self.peek(CONFIGURE_UID), self.peek(TABLE_VERSION)));
+        }
+        self.poke(CONFIGURE_STATUS, status);
+    }
+
     fn commit(&mut self, version: u32) {
         if self.faults.ignore_commit {
             return;
@@ -362,6 +382,8 @@ impl Registers for FakeCard {
             }
             LOAD_REGION..LOAD_START => self.poke(at, value),
             LOAD_START => self.start_load(),
+            CONFIGURE_BUFFER_LOW..CONFIGURE_START => self.poke(at, value),
+            CONFIGURE_START => self.configure(),
             STATES..STATES_END_OF_FAKE => {
                 let (number, register) = ((at - STATES) / STATE_PAGE, (at - STATES) % STATE_PAGE);
                 match register {

@@ -119,6 +119,8 @@ pub struct Statistics {
     pub rows_written: u64,
     /// Commits asked for, refused ones included.
     pub commits: u64,
+    /// Configurations of DAGs sent to the card.
+    pub configurations: u64,
     /// Loads started on the card.
     pub loads: u64,
     /// Loads that failed, whether they were started or not.
@@ -181,6 +183,7 @@ impl Session {
             words_written: 0,
             rows_written: 0,
             commits: 0,
+            configurations: 0,
             loads: 0,
             loads_failed: 0,
             bytes_loaded: 0,
@@ -344,11 +347,11 @@ impl Session {
         let now = self.context.now;
         self.traces.turn(card, Some(command.ticket()));
         match command {
-            CardCommand::Program { ticket, delta } => {
+            CardCommand::Program { ticket, delta, configurations } => {
                 let rows = delta.rows().filter(|(key, _)| key.table == Table::Dag);
                 let rows = rows.map(|(key, _)| usize::from(key.row) + 1).max().unwrap_or(0);
                 self.context.dag_rows = self.context.dag_rows.max(rows);
-                self.program = Some(Program::new(ticket, delta, now));
+                self.program = Some(Program::new(ticket, delta, configurations, now));
             }
             CardCommand::Load { ticket, region, digest } => {
                 self.load = Some(Load::new(load::Order { ticket, region, digest, bytes }, now));

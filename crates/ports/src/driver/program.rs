@@ -5,22 +5,26 @@
 //!    still read it.
 //! 2. The version is the one this session left: rows are differences, and a difference to other
 //!    tables would make a mix.
-//! 3. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
-//! 4. No commit under way again: only then has every packet of the old tables left, and only then
+//! 3. The configurations that rows of DAGs name and the card does not hold: it puts them in force with
+//!    the commit. One that it does not take ends the step before anything is changed.
+//! 4. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
+//! 5. No commit under way again: only then has every packet of the old tables left, and only then
 //!    may a region that the old tables led to be loaded.
-//! 5. The rows, read back from the bank that packets use.
+//! 6. The rows, read back from the bank that packets use.
 //!
 //! `ABORT` takes back what a refused commit left in the shadow bank. It is never written while a
 //! commit is under way: the packets of the old version still read the bank it would overwrite.
 
 use snic_domain::Timestamp;
 use snic_tables::registers::{
-    ABORT, Address, COMMIT, COMMIT_BUSY, COMMIT_REFUSED, COMMIT_STATUS, TABLE_VERSION, active_row,
+    ABORT, Address, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT, COMMIT_BUSY, COMMIT_REFUSED,
+    COMMIT_STATUS, CONFIGURE_BUFFER_HIGH, CONFIGURE_BUFFER_LOW, CONFIGURE_BYTES, CONFIGURE_DONE,
+    CONFIGURE_START, CONFIGURE_STATUS, CONFIGURE_TAG, CONFIGURE_UID, TABLE_VERSION, active_row,
     shadow_row,
 };
-use snic_tables::{CardReport, ProgramFailure, TableDelta, Ticket};
+use snic_tables::{CardReport, DagConfiguration, ProgramFailure, TableDelta, Ticket};
 
-use super::Context;
+use super::{Context, release};
 use crate::card::{Card, CardError};
 
 /// A `Program` under way.
@@ -28,6 +32,7 @@ use crate::card::{Card, CardError};
 pub(super) struct Program {
     pub(super) ticket: Ticket,
     delta: TableDelta,
+    configurations: Vec<DagConfiguration>,
     stage: Stage,
     since: Timestamp,
 }
@@ -43,8 +48,13 @@ enum Stage {
 type Outcome = Option<Result<u32, ProgramFailure>>;
 
 impl Program {
-    pub(super) const fn new(ticket: Ticket, delta: TableDelta, now: Timestamp) -> Self {
-        Self { ticket, delta, stage: Stage::Banks, since: now }
+    pub(super) const fn new(
+        ticket: Ticket,
+        delta: TableDelta,
+        configurations: Vec<DagConfiguration>,
+        now: Timestamp,
+    ) -> Self {
+        Self { ticket, delta, configurations, stage: Stage::Banks, since: now }
     }
 
     pub(super) fn advance(
@@ -65,7 +75,7 @@ impl Program {
         CardReport::Programmed { ticket: self.ticket, result }
     }
 
-    /// Steps 1 to 3.
+    /// Steps 1 to 4.
     fn write(&mut self, card: &mut dyn Card, context: &mut Context) -> Result<Outcome, CardError> {
         if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
             return Ok(self.late(context));
@@ -76,6 +86,12 @@ impl Program {
         }
         if self.delta.is_empty() {
             return Ok(Some(Ok(active)));
+        }
+        for configuration in &self.configurations {
+            if let Err(failure) = configure(card, configuration)? {
+                return Ok(Some(Err(failure)));
+            }
+            context.statistics.configurations += 1;
         }
         for (key, words) in self.delta.rows() {
             let at = shadow_row(key).expect("a delta has only rows that the tables have");
@@ -91,7 +107,7 @@ impl Program {
         Ok(None)
     }
 
-    /// Steps 4 and 5.
+    /// Steps 5 and 6.
     fn conclude(
         &self,
         version: u32,
@@ -144,6 +160,33 @@ impl Program {
         let limit = context.deadlines.commit;
         (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
     }
+}
+
+/// Step 3 for one DAG.
+fn configure(
+    card: &mut dyn Card,
+    configuration: &DagConfiguration,
+) -> Result<Result<(), ProgramFailure>, CardError> {
+    let failed = |what| Ok(Err(ProgramFailure::Configuration(what)));
+    if card.read(CAPABILITIES)? & CAPABILITY_CONFIGURE == 0 {
+        return failed("its shell cannot configure network tasks");
+    }
+    let bytes = configuration.bytes();
+    let buffer = match card.stage(bytes) {
+        Ok(buffer) => buffer,
+        Err(CardError::NoMemory { .. }) => return failed("its memory has no room for a buffer"),
+        Err(error) => return Err(error),
+    };
+    card.write(CONFIGURE_BUFFER_LOW, buffer as u32)?;
+    card.write(CONFIGURE_BUFFER_HIGH, (buffer >> 32) as u32)?;
+    // Configurations are far shorter than 4 GiB (`limits::DAG_CONFIGURATION_BYTES_MAX`).
+    card.write(CONFIGURE_BYTES, bytes.len() as u32)?;
+    card.write(CONFIGURE_UID, configuration.uid.raw())?;
+    card.write(CONFIGURE_TAG, configuration.tag())?;
+    card.write(CONFIGURE_START, 1)?;
+    let status = card.read(CONFIGURE_STATUS)?;
+    release(card, buffer)?;
+    if status == CONFIGURE_DONE { Ok(Ok(())) } else { failed("it refused what was sent") }
 }
 
 /// How many of the first rows lie one behind the other, and how many words they have.

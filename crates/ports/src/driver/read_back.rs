@@ -16,10 +16,11 @@
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
 use snic_domain::{Digest, Timestamp};
 use snic_tables::registers::{
-    ABORT, ACTIVE_BANK, BOOT_ID, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE,
-    LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT,
-    REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS,
-    STATE_BUSY, STATE_COMMAND, STATE_END, STATE_STATUS, TABLE_VERSION, region, state,
+    ABORT, ACTIVE_BANK, BOOT_ID, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT_BUSY, COMMIT_STATUS,
+    IDCODE, LAYOUT, LAYOUT_VALUE, LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE,
+    REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED,
+    REGION_LOADING, REGION_STATUS, STATE_BUSY, STATE_COMMAND, STATE_END, STATE_STATUS,
+    TABLE_VERSION, region, state,
 };
 use snic_tables::{
     BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
@@ -118,6 +119,7 @@ fn snapshot(card: &mut dyn Card) -> Result<CardSnapshot, CardError> {
         version: card.read(TABLE_VERSION)?,
         tables: TableImage::from_words(words).expect("as many words as a bank has"),
         regions,
+        configures: card.read(CAPABILITIES)? & CAPABILITY_CONFIGURE != 0,
     })
 }
 

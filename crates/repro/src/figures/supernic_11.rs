@@ -108,9 +108,8 @@ fn alone(
 /// DAG-a of Fig. 4 behind an entry.
 pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpec> {
     let names = ["entry", "nt1", "nt2", "nt3", "nt4"];
-    let node = |name: &str| -> Result<Node> {
-        Ok(Node { id: NodeId::new(name)?, nt: NtTypeId::new(name)? })
-    };
+    let node =
+        |name: &str| -> Result<Node> { Ok(Node::new(NodeId::new(name)?, NtTypeId::new(name)?)) };
     let edges = [(0, 1), (1, 2), (0, 3), (2, 4), (3, 4)];
     let edge = |(from, to): (usize, usize)| -> Result<Edge> {
         Ok(Edge { from: NodeId::new(names[from])?, to: NodeId::new(names[to])? })

@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
 use super::{RpcResult, Services, absent, etag, page, reply_as, request_id, unexpected};
+use crate::configurations;
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
@@ -38,6 +39,7 @@ impl DagService for Services {
         let dag_id = id("dag_id", &request.dag_id).map_err(Failure::from)?;
         let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
         let spec = dag::spec(&wanted)?;
+        configurations::check(&spec.nodes).await?;
         let name = DagName { tenant, dag: dag_id };
         let validate_only = request.validate_only;
         let proposal = Proposal {
@@ -92,6 +94,7 @@ impl DagService for Services {
         let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(Failure::from)?;
         let patch = dag::patch(&wanted, request.update_mask.as_ref())?;
+        configurations::check(patch.nodes.as_deref().unwrap_or_default()).await?;
         let validate_only = request.validate_only;
         let proposal = Proposal {
             target: name.to_string(),

@@ -59,7 +59,7 @@ impl Steps {
                     snic.card = id, snic.region = region.0, snic.order = ?order, snic.result = Empty)
                 }),
             ),
-            CardCommand::Program { ticket, delta } => (
+            CardCommand::Program { ticket, delta, .. } => (
                 *ticket,
                 trace.step(|| {
                     tracing::debug_span!(target: TARGET, parent: None, "snic.tables",

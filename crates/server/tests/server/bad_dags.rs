@@ -31,7 +31,7 @@ fn with_bandwidth(bandwidth_bps: u64) -> v1::Dag {
 }
 
 fn with_node(id: &str, nt_type: &str) -> v1::Dag {
-    let node = v1::dag::Node { id: id.into(), nt_type: nt_type.into() };
+    let node = v1::dag::Node { id: id.into(), nt_type: nt_type.into(), configuration: None };
     v1::Dag { nodes: vec![node], ..chain(&["nat"]) }
 }
 

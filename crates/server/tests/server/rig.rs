@@ -498,6 +498,7 @@ pub fn dag(nodes: &[&str], edges: &[(&str, &str)]) -> v1::Dag {
     let node = |id: &&str| v1::dag::Node {
         id: id.replace('.', "-"),
         nt_type: format!("ntTypes/{}", id.trim_end_matches(|c: char| c.is_ascii_digit())),
+        configuration: None,
     };
     let edge = |(from, to): &(&str, &str)| v1::dag::Edge {
         from: from.replace('.', "-"),

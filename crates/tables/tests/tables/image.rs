@@ -107,9 +107,17 @@ fn setting_a_row_leaves_nothing_of_the_old_one() {
         stages: u16::MAX,
         rate_limiter: u16::MAX,
         payload: true,
+        configuration: u32::MAX,
     };
-    let none =
-        DagRow { tenant: 0, uid: 0, first_stage: 0, stages: 0, rate_limiter: 0, payload: false };
+    let none = DagRow {
+        tenant: 0,
+        uid: 0,
+        first_stage: 0,
+        stages: 0,
+        rate_limiter: 0,
+        payload: false,
+        configuration: 0,
+    };
     image.set(0, &all).expect("a row");
     let key = image.set(0, &none).expect("a row");
     assert_eq!(image.row(key), [1 << 31, 0, 0, 0, 0, 0, 0, 0]);

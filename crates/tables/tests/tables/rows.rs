@@ -136,10 +136,12 @@ fn a_dag_row_in_words() {
         stages: 3,
         rate_limiter: 0x03ff,
         payload: true,
+        configuration: 0x0bad_cafe,
     };
-    check_golden(row, &[0xc000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff]);
+    let words = [0xc000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff, 0x0bad_cafe];
+    check_golden(row, &words);
     check_golden(
-        DagRow { payload: false, ..row },
+        DagRow { payload: false, configuration: 0, ..row },
         &[0x8000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff],
     );
 }

@@ -34,14 +34,15 @@ pub fn classifier() -> impl Strategy<Value = ClassifierRow> {
 }
 
 pub fn dag() -> impl Strategy<Value = DagRow> {
-    any::<(u16, u32, u16, u16, u16, bool)>().prop_map(
-        |(tenant, uid, first_stage, stages, rate_limiter, payload)| DagRow {
+    any::<(u16, u32, u16, u16, u16, bool, u32)>().prop_map(
+        |(tenant, uid, first_stage, stages, rate_limiter, payload, configuration)| DagRow {
             tenant,
             uid,
             first_stage,
             stages,
             rate_limiter,
             payload,
+            configuration,
         },
     )
 }

@@ -88,7 +88,9 @@ impl World {
             Due::Nothing => return false,
             Due::Committed(follows) => self.follow(follows),
             Due::Commit { command, .. } => {
-                let CardCommand::Program { ticket, delta } = command else { panic!("{command:?}") };
+                let CardCommand::Program { ticket, delta, .. } = command else {
+                    panic!("{command:?}")
+                };
                 assert!(self.card.asked.is_none() && !delta.is_empty());
                 self.card.asked = Some((ticket, delta));
             }

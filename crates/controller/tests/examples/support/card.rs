@@ -6,9 +6,9 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{CardProfile, DagUid, Digest, RegionId};
 use snic_tables::{
-    CardSnapshot, DagCounters, DropCause, InstanceRow, LoadFailure, PageRow, ProgramFailure,
-    RegionSnapshot, RegionStatus, StateDone, StateFailure, StateOrder, Table, TableDelta,
-    TableImage,
+    CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LoadFailure, PageRow,
+    ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure, StateOrder,
+    Table, TableDelta, TableImage,
 };
 
 /// Contexts: a number for each region and UID.
@@ -92,6 +92,10 @@ pub struct TinyCard {
     pub states: TinyStates,
     /// Drawn at power-up.
     pub boot_id: u32,
+    /// Whether its shell configures NTs.
+    pub configures: bool,
+    /// Configurations of DAGs that it was given, by UID and tag, in order.
+    pub configured: Vec<(u32, u32)>,
     /// Why the next role is not loaded.
     pub bad_role: Option<String>,
     /// The card is switched off.
@@ -115,6 +119,8 @@ impl TinyCard {
             faults: 0,
             states: TinyStates::default(),
             boot_id: 1,
+            configures: true,
+            configured: Vec::new(),
             bad_role: None,
             off: false,
         }
@@ -137,7 +143,11 @@ impl TinyCard {
             CardCommand::ReadBack { ticket } => {
                 CardReport::ReadBack { ticket, snapshot: Box::new(self.snapshot()) }
             }
-            CardCommand::Program { ticket, delta } => {
+            CardCommand::Program { ticket, delta, configurations } => {
+                let names = configurations.iter().map(|one| (one.uid.raw(), one.tag()));
+                let came: Vec<_> = names.collect();
+                self.check_configurations(&delta, &came);
+                self.configured.extend(came);
                 CardReport::Programmed { ticket, result: self.program(&delta) }
             }
             CardCommand::Load { ticket, region, digest } => {
@@ -176,6 +186,7 @@ impl TinyCard {
             version: self.version,
             tables: self.tables.clone(),
             regions: regions.collect(),
+            configures: self.configures,
         }
     }
 
@@ -196,6 +207,19 @@ impl TinyCard {
             );
         }
         failure.map_or(Ok(self.version), |(failure, _)| Err(failure))
+    }
+
+    /// A row names what the card holds because the former row did, or what came with it.
+    fn check_configurations(&self, delta: &TableDelta, came: &[(u32, u32)]) {
+        for (key, words) in delta.rows().filter(|(key, _)| key.table == Table::Dag) {
+            let named = |row: DagRow| (row.uid, row.configuration);
+            let before = self.tables.get::<DagRow>(key.row).map(named);
+            let Some(after) = DagRow::decode(words).map(named).filter(|(_, tag)| *tag != 0) else {
+                continue;
+            };
+            assert!(self.configures, "a configuration for a card that takes none");
+            assert_ne!(before == Some(after), came.contains(&after), "{after:?} came as {came:?}");
+        }
     }
 
     /// Packets of the old tables are under way while a commit runs: a page that changed hands in it

@@ -80,6 +80,7 @@ macro_rules! card_conformance {
             a_load_leaves_the_other_regions_alone
             a_region_can_be_loaded_again_with_the_same_image
             rows_are_programmed_and_read_back
+            a_configuration_is_taken_whole_or_refused
             tables_are_programmed_while_a_region_is_loading
             a_fresh_card_is_read_back_as_empty
             a_load_of_a_daemon_that_is_gone_is_adopted
@@ -249,7 +250,7 @@ impl Rig {
     #[track_caller]
     fn program(&mut self, delta: TableDelta) -> u32 {
         let ticket = self.ticket();
-        match self.run(CardCommand::Program { ticket, delta }, None) {
+        match self.run(CardCommand::Program { ticket, delta, configurations: Vec::new() }, None) {
             CardReport::Programmed { result: Ok(version), .. } => version,
             other => panic!("rows were not programmed: {other:?}"),
         }

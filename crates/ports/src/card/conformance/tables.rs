@@ -1,7 +1,10 @@
 //! The two banks and the commit.
 
+use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration};
 use snic_tables::registers::*;
-use snic_tables::{BANK_WORDS, PageRow, RateLimiterRow, RowKey, Table, TableDelta, TableImage};
+use snic_tables::{
+    BANK_WORDS, DagConfiguration, PageRow, RateLimiterRow, RowKey, Table, TableDelta, TableImage,
+};
 
 use super::{Fixture, Needed, Rig};
 
@@ -130,4 +133,39 @@ pub fn a_second_commit_keeps_the_rows_of_the_first(fixture: Fixture) {
     commit(&mut rig);
     assert_eq!(bank(&mut rig, ACTIVE_BANK), second);
     assert_eq!(bank(&mut rig, SHADOW_BANK), second);
+}
+
+/// Where the shell takes configurations at all.
+pub fn a_configuration_is_taken_whole_or_refused(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    if rig.read(CAPABILITIES) & CAPABILITY_CONFIGURE == 0 {
+        return;
+    }
+    let nt = ["nat".parse().expect("a label")];
+    let mut spec = DagSpec::chain(&nt, Bandwidth::from_gbps(1));
+    spec.nodes[0].configuration = Some(NtConfiguration::new("{}"));
+    let uid = DagUid::new(3, 1).expect("it fits");
+    let configuration = DagConfiguration::of(uid, &spec).expect("it has one");
+    let bytes = configuration.bytes();
+    assert_eq!(rig.read(CONFIGURE_STATUS), CONFIGURE_IDLE);
+    let (whole, tag) = (bytes.len() as u32, configuration.tag());
+    let cases = [
+        (bytes, whole, tag, CONFIGURE_DONE),
+        (bytes, whole - 1, tag, CONFIGURE_REFUSED),
+        (bytes, whole, tag ^ 1, CONFIGURE_REFUSED),
+        (&bytes[1..], whole - 1, tag, CONFIGURE_REFUSED),
+        (bytes, whole + 1, tag, CONFIGURE_REFUSED),
+        (bytes, whole, tag, CONFIGURE_DONE),
+    ];
+    for (bytes, length, tag, expected) in cases {
+        let buffer = rig.card.stage(bytes).needed("a buffer");
+        rig.write(CONFIGURE_BUFFER_LOW, buffer as u32);
+        rig.write(CONFIGURE_BUFFER_HIGH, (buffer >> 32) as u32);
+        rig.write(CONFIGURE_BYTES, length);
+        rig.write(CONFIGURE_UID, uid.raw());
+        rig.write(CONFIGURE_TAG, tag);
+        rig.write(CONFIGURE_START, 1);
+        assert_eq!(rig.read(CONFIGURE_STATUS), expected, "{length} bytes, tag {tag:#x}");
+        rig.card.release(buffer).needed("the buffer back");
+    }
 }

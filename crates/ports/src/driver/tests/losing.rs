@@ -74,7 +74,11 @@ fn an_idle_session_reports_a_loss_once() {
 #[test]
 fn a_card_that_restarted_is_lost_whatever_was_asked() {
     let commands = [
-        CardCommand::Program { ticket: Ticket(1), delta: one_row(3, 100) },
+        CardCommand::Program {
+            ticket: Ticket(1),
+            delta: one_row(3, 100),
+            configurations: Vec::new(),
+        },
         CardCommand::Sample { ticket: Ticket(1) },
         CardCommand::Load {
             ticket: Ticket(1),

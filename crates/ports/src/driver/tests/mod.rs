@@ -57,7 +57,10 @@ impl Bench {
     }
 
     fn program(&mut self, ticket: u64, delta: TableDelta) {
-        self.session.submit(CardCommand::Program { ticket: Ticket(ticket), delta }, None);
+        self.session.submit(
+            CardCommand::Program { ticket: Ticket(ticket), delta, configurations: Vec::new() },
+            None,
+        );
     }
 
     fn load(&mut self, ticket: u64, region: u8, bytes: &[u8]) {

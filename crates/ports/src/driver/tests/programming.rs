@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use snic_tables::registers::{ABORT, COMMIT, SHADOW_BANK, TABLE_VERSION, shadow_row};
-use snic_tables::{CardReport, ProgramFailure, RowKey, Table, TableDelta, Ticket};
+use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration};
+use snic_tables::registers::{ABORT, CAPABILITIES, COMMIT, SHADOW_BANK, TABLE_VERSION, shadow_row};
+use snic_tables::{
+    CardCommand, CardReport, DagConfiguration, ProgramFailure, RowKey, Table, TableDelta, Ticket,
+};
 
 use super::{Bench, one_row, programmed};
 
@@ -28,6 +31,51 @@ fn rows_are_written_then_committed_then_read_back() {
     let statistics = bench.session.statistics();
     assert_eq!(statistics.words_written, delta.words() as u64);
     assert_eq!((statistics.rows_written, statistics.commits), (1, 1));
+}
+
+/// The configuration of an NT of the DAG in row 3.
+fn configuration() -> DagConfiguration {
+    let nt = ["nat".parse().expect("a label")];
+    let mut spec = DagSpec::chain(&nt, Bandwidth::from_gbps(1));
+    spec.nodes[0].configuration = Some(NtConfiguration::new("{}"));
+    DagConfiguration::of(DagUid::new(3, 1).expect("it fits"), &spec).expect("it has one")
+}
+
+fn program_with_configuration(bench: &mut Bench) -> Vec<CardReport> {
+    let (delta, configurations) = (one_row(3, 100), vec![configuration()]);
+    let command = CardCommand::Program { ticket: Ticket(1), delta, configurations };
+    bench.session.submit(command, None);
+    bench.step()
+}
+
+#[test]
+fn a_configuration_is_on_the_card_before_the_commit_and_its_buffer_is_given_back() {
+    let mut bench = Bench::new();
+    assert_eq!(program_with_configuration(&mut bench), [programmed(1, 6)]);
+    assert_eq!(bench.card.configured, [(configuration().uid.raw(), 5)], "while 5 was active");
+    assert!(bench.card.buffers.is_empty());
+    assert_eq!(bench.session.statistics().configurations, 1);
+}
+
+#[test]
+fn a_configuration_that_is_not_taken_changes_nothing() {
+    let breaks: [fn(&mut Bench); 3] = [
+        |bench| bench.card.faults.refuses_configurations = true,
+        |bench| bench.card.faults.no_memory = true,
+        |bench| bench.card.poke(CAPABILITIES, 0),
+    ];
+    for breaks in breaks {
+        let mut bench = Bench::new();
+        breaks(&mut bench);
+        let reports = program_with_configuration(&mut bench);
+        let result = match &reports[..] {
+            [CardReport::Programmed { result, .. }] => result,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(result, Err(ProgramFailure::Configuration(_))), "{result:?}");
+        assert_eq!((bench.card.peek(TABLE_VERSION), bench.session.statistics().commits), (5, 0));
+        assert!(bench.card.buffers.is_empty() && bench.card.shadow.iter().all(|word| *word == 0));
+    }
 }
 
 #[test]

@@ -249,8 +249,15 @@ fn counters_are_read_as_far_as_dags_ever_had_rows() {
     };
     let none = words(&mut bench);
     let mut target = TableImage::default();
-    let row =
-        DagRow { tenant: 1, uid: 9, first_stage: 0, stages: 1, rate_limiter: 9, payload: false };
+    let row = DagRow {
+        tenant: 1,
+        uid: 9,
+        first_stage: 0,
+        stages: 1,
+        rate_limiter: 9,
+        payload: false,
+        configuration: 0,
+    };
     target.set(9, &row).expect("a row");
     bench.program(5, TableImage::default().delta_to(&target));
     bench.after_ms(1);

@@ -1,0 +1,95 @@
+//! Configurations of NTs: checked before the controller hears of them, and shown without secrets.
+
+use serde_json::Value;
+use snic_api::convert::{FieldProblem, Problems};
+use snic_api::error::Failure;
+use snic_domain::Node;
+use snic_nts::config::InvalidConfiguration;
+
+/// Checks the configurations of nodes as the NTs will. An NT that is checked takes its tables' memory for
+/// a moment, so this is no work for a thread that serves calls.
+pub(crate) async fn check(nodes: &[Node]) -> Result<(), Failure> {
+    if nodes.iter().all(|node| node.configuration.is_none()) {
+        return Ok(());
+    }
+    let nodes = nodes.to_vec();
+    let checked = tokio::task::spawn_blocking(move || {
+        let mut problems = Problems::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let _ = problems.keep(check_node(index, node));
+        }
+        problems.finish()
+    });
+    checked.await.unwrap_or_else(|error| Err(Failure::internal(error)))
+}
+
+fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
+    let Some(configuration) = &node.configuration else { return Ok(()) };
+    let nt = node.nt.as_str();
+    let field = format!("dag.nodes[{index}].configuration");
+    snic_nts::check(nt, configuration.expose()).map_err(|error| match error {
+        InvalidConfiguration::Field { field: inner, value, allowed } if !inner.is_empty() => {
+            let what = format!("{value} is not allowed; allowed: {allowed}");
+            FieldProblem::invalid(format!("{field}.{inner}"), what)
+        }
+        InvalidConfiguration::Field { allowed, .. } => {
+            let what =
+                format!("{nt} takes no configuration; leave it out, or use one of the {allowed}");
+            FieldProblem::invalid(field, what)
+        }
+        other => FieldProblem::invalid(field, other),
+    })
+}
+
+/// What may be shown of a node's configuration.
+pub(crate) fn shown(node: &Node) -> Option<Value> {
+    let configuration = node.configuration.as_ref()?;
+    Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{NodeId, NtConfiguration, NtTypeId};
+    use tonic::Status;
+    use tonic_types::StatusExt as _;
+
+    use super::*;
+
+    fn node(nt: &str, json: &str) -> Node {
+        let nt = NtTypeId::new(nt).expect("a label");
+        let id = NodeId::new("n").expect("a label");
+        Node { configuration: Some(NtConfiguration::new(json)), ..Node::new(id, nt) }
+    }
+
+    #[tokio::test]
+    async fn each_wrong_field_is_named_from_the_dag_on() {
+        let good = node("firewall", r#"{"rules":[]}"#);
+        assert!(check(std::slice::from_ref(&good)).await.is_ok());
+        let wrong = node("firewall", r#"{"rules":[{"action":"pass"}]}"#);
+        let nodes = [good, wrong, node("aes", "{}"), node("nat", r#"{"inside":[],"external":[]}"#)];
+        let status = Status::from(check(&nodes).await.expect_err("three are wrong"));
+        let bad = status.get_details_bad_request().expect("fields").field_violations;
+        let fields: Vec<&str> = bad.iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "dag.nodes[1].configuration.rules[0].action",
+                "dag.nodes[2].configuration",
+                "dag.nodes[3].configuration.inside"
+            ]
+        );
+        assert!(bad[1].description.starts_with("aes takes no configuration"), "{:?}", bad[1]);
+    }
+
+    #[test]
+    fn a_secret_is_shown_as_its_digest() {
+        let key = "ab".repeat(20);
+        let json = format!(
+            r#"{{"local":"192.0.2.1","remote":"192.0.2.2","local_prefixes":["10.0.0.0/8"],
+               "remote_prefixes":["10.1.0.0/16"],"outbound":{{"spi":256,"key":"{key}"}},
+               "inbound":[{{"spi":256,"key":"{key}"}}]}}"#
+        );
+        let shown = shown(&node("esp", &json)).expect("it is set").to_string();
+        assert!(!shown.contains(&key) && shown.contains("sha256:"), "{shown}");
+    }
+}
