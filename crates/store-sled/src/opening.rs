@@ -16,7 +16,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -138,6 +139,8 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<Opened, StoreError
             History::begin(&history_folder, &log, &snapshot)?
         }
     };
+    let failed = |error| StoreError::io(format!("protect {}", database.display()), error);
+    private_folder(&database).map_err(failed)?;
     let committer = Committer::new(Arc::new(engine), history, options, sequence);
     let store = SledStore::start(folder, lock, blobs, committer)?;
     Ok(Opened { store, recovered })
@@ -150,11 +153,17 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
     fs::create_dir_all(folder).map_err(failed)?;
     let lock = File::create(folder.join("lock")).map_err(failed)?;
     lock_waiting(folder, &lock)?;
-    fs::create_dir_all(&history)
+    private_folder(&history)
         .and_then(|()| sync_folder_of(&history))
         .and_then(|()| sync_folder_of(folder))
         .map_err(failed)?;
     Ok(lock)
+}
+
+/// Records may hold secrets, such as keys of DAGs: no other user reads them.
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o700))
 }
 
 /// Whether a process has the store in this folder open now. Changes nothing.

@@ -328,3 +328,17 @@ fn a_folder_that_is_a_file_is_named() {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert!(error.to_string().contains("file"), "{error}");
 }
+
+#[test]
+fn no_other_user_reads_the_records() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let crashed = Crashed::new();
+    for folder in ["db", "history"] {
+        fs::set_permissions(crashed.path(folder), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    crashed.open_whole();
+    for folder in ["db", "history"] {
+        let mode = fs::metadata(crashed.path(folder)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder}");
+    }
+}
