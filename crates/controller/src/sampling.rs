@@ -1,6 +1,7 @@
 //! The loop of every card: counters asked for and taken in, rates and instances that follow, policies that
 //! take effect at an epoch's edge. What is known and computed is [`Loop`](crate::epoch)'s.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::{CardId, TenantId, Timestamp};
@@ -129,7 +130,33 @@ fn compute(core: &mut Core, id: &CardId) {
         let fairness = core.settings.fairness;
         core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);
     }
+    look_elsewhere(core, id);
     core.loops.known_mut(id).step(&core.dags);
+}
+
+/// Tells a card's loop what its tenants may have on other cards: dominant shares are of all cards. Time
+/// O(tenants × cards) where there are several.
+fn look_elsewhere(core: &mut Core, id: &CardId) {
+    if core.loops.iter().count() < 2 {
+        return;
+    }
+    let luts = |id: &CardId| u128::from(core.cards.known(id).profile().luts().max(1));
+    let own = luts(id);
+    let others: Vec<(u128, &Loop)> =
+        core.loops.iter().filter(|(other, _)| *other != id).map(|(o, l)| (luts(o), l)).collect();
+    let mut elsewhere = BTreeMap::new();
+    for tenant in core.loops.known(id).tenants() {
+        let mut sum = [0_u64; 2];
+        for (luts, other) in &others {
+            let [area, memory] = other.allocation(tenant);
+            let area = u128::from(area) * luts / own;
+            sum[0] = sum[0].saturating_add(u64::try_from(area).unwrap_or(u64::MAX));
+            sum[1] = sum[1].saturating_add(memory);
+        }
+        elsewhere.insert(tenant.clone(), sum);
+    }
+    let of = |tenant: &TenantId| elsewhere.get(tenant).copied().unwrap_or_default();
+    core.loops.known_mut(id).set_elsewhere(of);
 }
 
 /// Writes the rates of the last step into the target tables, where they differ.

@@ -112,6 +112,11 @@ impl CardProfile {
         (0u8..).map(RegionId).zip(&self.regions)
     }
 
+    /// The LUTs of all regions together.
+    pub fn luts(&self) -> u64 {
+        self.regions.iter().map(|region| u64::from(region.area.lut)).sum()
+    }
+
     /// One region, if the card has it.
     pub fn region(&self, region: RegionId) -> Option<&RegionProfile> {
         self.regions.get(region.index())

@@ -4,7 +4,9 @@
 use num_rational::BigRational;
 use proptest::prelude::*;
 use snic_fairness::Weight;
-use snic_fairness::drf::{Allocation, Fraction, Limit, Problem, Share, Solver, User, solve};
+use snic_fairness::drf::{
+    Allocation, Fraction, Limit, Problem, Share, Solver, User, solve, solve_from,
+};
 use snic_fairness::regions::divide;
 use snic_oracles::drf::{self as exact, ExactOutcome};
 use snic_oracles::regions::divide as divide_exact;
@@ -252,6 +254,58 @@ proptest! {
             let account = ratio(got.own.into(), 1) + share(got.shared) - share(got.spare);
             let error = account - entitled * ratio(regions.into(), 1);
             prop_assert!(error < noise && -error < noise);
+        }
+    }
+}
+
+/// Users with and without caps, and what each holds elsewhere, up to twice what there is.
+fn with_holdings() -> impl Strategy<Value = (Problem, Vec<u64>)> {
+    let cap = proptest::option::of((1..30_u64, 1..4_u64));
+    let user = (8..64_u64, 8..64_u64, 1..5_u32, cap).prop_map(|(a, b, weight, cap)| {
+        let user = User::new(&[a, b]).weighted(Weight::new(weight).expect("in range"));
+        match cap {
+            Some((n, d)) => user.capped(Fraction::new(n, d).expect("in range")),
+            None => user,
+        }
+    });
+    let held = prop_oneof![Just(0), 0..=2 * Share::ONE.raw()];
+    let users = proptest::collection::vec((user, held), 1..40);
+    (500..1_000_u64, 500..1_000_u64, users).prop_map(|(a, b, users)| {
+        let (users, held) = users.into_iter().unzip();
+        (Problem::new(&[a, b], users).expect("in range"), held)
+    })
+}
+
+proptest! {
+    /// Users that hold something elsewhere: what they get, and what limits them, as in exact
+    /// fractions. Where two limits are reached at almost one level either may be named.
+    #[test]
+    fn filling_from_what_is_held_is_exact((problem, held) in with_holdings()) {
+        let ours = solve_from(&problem, &held);
+        let fractions: Vec<_> = held.iter().map(|held| ratio(*held, Share::ONE.raw())).collect();
+        let exact = exact::solve_from(&problem, &fractions);
+        for (at, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+            let off = (share(ours.share) - &exact.share).max(&exact.share - share(ours.share));
+            prop_assert!(off < ratio(1, 1 << 34), "{}: {:?} {:?}", at, ours, exact);
+            prop_assert_eq!(ours.dominant, exact.dominant);
+        }
+    }
+
+    /// Of two who use a full resource, the one that is stopped there has no less over all than the
+    /// other, who did not get anything from it by being richer elsewhere.
+    #[test]
+    fn nobody_who_is_richer_in_all_gets_more((problem, held) in with_holdings()) {
+        let outcomes = solve_from(&problem, &held);
+        let level = |at: usize| {
+            let all = u128::from(outcomes[at].share.raw()) + u128::from(held[at]);
+            all / u128::from(problem.users()[at].weight.get())
+        };
+        for (poor, outcome) in outcomes.iter().enumerate() {
+            let Limit::Capacity(_) = outcome.limit else { continue };
+            // Everybody here uses both resources, so all stop when one is full.
+            for rich in (0..outcomes.len()).filter(|rich| outcomes[*rich].share > Share::ZERO) {
+                prop_assert!(level(rich) <= level(poor) + 1, "{} before {}", rich, poor);
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ struct Filling {
     share_per_task: BigRational,
     /// Fraction of each resource per unit of level.
     rates: Vec<BigRational>,
+    /// Level at which it begins to rise.
+    start: BigRational,
     /// Level at which its cap or quota is reached.
     cap: Option<(BigRational, Limit)>,
     /// Level at which it stopped, and why.
@@ -40,7 +42,7 @@ struct Filling {
 }
 
 impl Filling {
-    fn new(problem: &Problem, index: usize) -> Self {
+    fn new(problem: &Problem, index: usize, held: &BigRational) -> Self {
         let user = &problem.users()[index];
         let capacities = problem.capacities();
         let Some(dominant) = problem.dominant(index) else {
@@ -65,14 +67,15 @@ impl Filling {
             (0..capacities.len()).map(|k| fraction_of(k) / &share_per_task * &weight).collect();
         let cap = cap.map(|(fraction, limit)| {
             let tasks = integer(fraction.numerator()) / integer(fraction.denominator());
-            (tasks * &share_per_task / weight, limit)
+            ((tasks * &share_per_task + held) / &weight, limit)
         });
-        Self { share_per_task, rates, cap, stopped: None }
+        Self { share_per_task, rates, start: held / weight, cap, stopped: None }
     }
 
     fn stopped_at_zero(limit: Limit) -> Self {
         let stopped = Some((BigRational::zero(), limit));
-        Self { share_per_task: BigRational::one(), rates: Vec::new(), cap: None, stopped }
+        let (share_per_task, start) = (BigRational::one(), BigRational::zero());
+        Self { share_per_task, rates: Vec::new(), start, cap: None, stopped }
     }
 
     fn uses(&self, resource: usize) -> bool {
@@ -82,12 +85,20 @@ impl Filling {
 
 /// Solves `problem`: what each user gets, in order.
 pub fn solve(problem: &Problem) -> Vec<ExactOutcome> {
+    solve_from(problem, &[])
+}
+
+/// The same for users that hold so much of their dominant resource elsewhere, as a fraction of this
+/// problem's capacity; those without an entry hold nothing.
+pub fn solve_from(problem: &Problem, held: &[BigRational]) -> Vec<ExactOutcome> {
+    let held = |index: usize| held.get(index).cloned().unwrap_or_else(BigRational::zero);
     let resources = problem.capacities().len();
-    let mut users: Vec<_> = (0..problem.users().len()).map(|i| Filling::new(problem, i)).collect();
+    let mut users: Vec<_> =
+        (0..problem.users().len()).map(|i| Filling::new(problem, i, &held(i))).collect();
     let mut free = vec![BigRational::one(); resources];
     let mut level = BigRational::zero();
     while users.iter().any(|user| user.stopped.is_none()) {
-        let rates: Vec<BigRational> = (0..resources).map(|k| rate_of(&users, k)).collect();
+        let rates: Vec<BigRational> = (0..resources).map(|k| rate_of(&users, k, &level)).collect();
         let next = next_level(&users, &free, &rates, &level);
         for (free, rate) in free.iter_mut().zip(&rates) {
             *free -= rate * (&next - &level);
@@ -95,13 +106,15 @@ pub fn solve(problem: &Problem) -> Vec<ExactOutcome> {
         level = next;
         stop_users(&mut users, &free, &level);
     }
-    users.into_iter().enumerate().map(|(index, user)| outcome(problem, index, user)).collect()
+    let users = users.into_iter().enumerate();
+    users.map(|(index, user)| outcome(problem, index, user, &held(index))).collect()
 }
 
-fn rate_of(users: &[Filling], resource: usize) -> BigRational {
+/// What all that rise at this level take of a resource.
+fn rate_of(users: &[Filling], resource: usize, level: &BigRational) -> BigRational {
     users
         .iter()
-        .filter(|user| user.stopped.is_none())
+        .filter(|user| user.stopped.is_none() && user.start <= *level)
         .fold(BigRational::zero(), |sum, user| sum + &user.rates[resource])
 }
 
@@ -121,7 +134,12 @@ fn next_level(
         .iter()
         .filter(|user| user.stopped.is_none())
         .filter_map(|user| user.cap.as_ref().map(|(level, _)| level.clone()));
-    full.chain(capped).min().expect("a user that has not stopped uses its dominant resource")
+    let starts = users.iter().filter(|user| user.stopped.is_none() && user.start > *level);
+    let starts = starts.map(|user| user.start.clone());
+    full.chain(capped)
+        .chain(starts)
+        .min()
+        .expect("a user that has not stopped uses its dominant resource")
 }
 
 fn stop_users(users: &mut [Filling], free: &[BigRational], level: &BigRational) {
@@ -133,10 +151,11 @@ fn stop_users(users: &mut [Filling], free: &[BigRational], level: &BigRational) 
     }
 }
 
-fn outcome(problem: &Problem, index: usize, filling: Filling) -> ExactOutcome {
+fn outcome(problem: &Problem, index: usize, filling: Filling, held: &BigRational) -> ExactOutcome {
     let user = &problem.users()[index];
     let (level, limit) = filling.stopped.expect("filling ends when all have stopped");
-    let share = level * integer(user.weight.get().into());
+    let risen = level * integer(user.weight.get().into()) - held;
+    let share = risen.max(BigRational::zero());
     let tasks = &share / filling.share_per_task;
     let amounts = user.demand.iter().map(|&amount| integer(amount) * &tasks).collect();
     ExactOutcome { dominant: problem.dominant(index), share, tasks, amounts, limit }

@@ -288,8 +288,7 @@ impl Controller {
         let mut views: Vec<FairnessView> = loops.iter().filter_map(on).collect();
         let of_card = |(id, card_loop): (&CardId, &Loop)| {
             let profile = cards.known(id).profile();
-            let luts = profile.regions.iter().map(|region| u64::from(region.area.lut)).sum();
-            (card_loop.allocation(tenant), [luts, profile.memory.get() / PAGE_SIZE.get()])
+            (card_loop.allocation(tenant), [profile.luts(), profile.memory.get() / PAGE_SIZE.get()])
         };
         let daemon_ppm = daemon_share_ppm(loops.iter().map(of_card));
         views.iter_mut().for_each(|view| view.daemon_ppm = daemon_ppm);

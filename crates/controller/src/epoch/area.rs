@@ -93,7 +93,7 @@ impl HeldArea {
 /// The part of a card's area that a region has, in [`AREA_UNITS`]: by LUTs, or equal where they are
 /// not known.
 fn region_area(profile: &CardProfile, region: RegionId) -> u64 {
-    let all: u64 = profile.regions.iter().map(|region| u64::from(region.area.lut)).sum();
+    let all = profile.luts();
     let own = profile.region(region).map_or(0, |region| u64::from(region.area.lut));
     let (own, all) = if all == 0 { (1, profile.regions.len() as u64) } else { (own, all) };
     // A part of a billion: it fits.

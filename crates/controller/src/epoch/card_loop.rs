@@ -125,6 +125,11 @@ impl Loop {
         }
     }
 
+    /// The tenants with DAGs on the card, by id.
+    pub fn tenants(&self) -> &[TenantId] {
+        &self.tenants
+    }
+
     pub const fn figures(&self) -> LoopFigures {
         self.figures
     }
@@ -283,6 +288,13 @@ impl Loop {
         self.area_uses = named.area_uses;
         self.applied.clear();
         self.stale = false;
+    }
+
+    /// What its tenants may have on other cards, by tenant, as [`Loop::allocation`] of this card.
+    pub fn set_elsewhere(&mut self, of: impl Fn(&TenantId) -> [u64; 2]) {
+        if let Some(engine) = &mut self.engine {
+            engine.set_elsewhere(self.tenants.iter().map(of).collect());
+        }
     }
 
     /// Computes with the loads of the DAGs as they are known now.

@@ -147,6 +147,17 @@ impl Engine {
         &self.topology
     }
 
+    /// What tenants may have on other cards, in the order of the topology: area in [`AREA_UNITS`] and
+    /// memory in pages of this card. It counts in the steps that follow: who has less in all rises first.
+    pub fn set_elsewhere(&mut self, elsewhere: Vec<[u64; 2]>) {
+        self.space.set_elsewhere(elsewhere);
+    }
+
+    /// What a tenant may have on other cards, by its position in the topology.
+    pub fn elsewhere(&self, tenant: usize) -> [u64; 2] {
+        self.space.elsewhere(tenant)
+    }
+
     /// By which rules it computes.
     pub const fn rules(&self) -> Fairness {
         self.rules

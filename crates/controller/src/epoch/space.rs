@@ -29,6 +29,8 @@ pub(super) struct Space {
     solver: drf::Solver,
     /// By flow.
     shapes: Vec<Shape>,
+    /// By tenant: what it may have on other cards, in the units of this one; empty if it is nothing.
+    elsewhere: Vec<[u64; 2]>,
     /// By tenant: area and memory that its flows want.
     demands: Vec<[u64; 2]>,
     /// By tenant: which part of what a flow wants it may hold; `None`: all there is.
@@ -60,7 +62,30 @@ impl Space {
             memory: flow.memory,
         };
         let shapes = topology.flows.iter().map(shape).collect();
-        Ok(Self { problem, solver, shapes, demands: Vec::new(), parts: Vec::new() })
+        let (elsewhere, demands, parts) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { problem, solver, shapes, elsewhere, demands, parts })
+    }
+
+    /// What tenants may have on other cards, in the order of the topology: area and memory in the units
+    /// of this card.
+    pub fn set_elsewhere(&mut self, elsewhere: Vec<[u64; 2]>) {
+        self.elsewhere = elsewhere;
+    }
+
+    /// By tenant: what it may have on other cards.
+    pub fn elsewhere(&self, tenant: usize) -> [u64; 2] {
+        self.elsewhere.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// By tenant: what it holds elsewhere of its dominant resource, in units of a share of this card's.
+    fn held(&self) -> Vec<u64> {
+        let of_tenant = |(tenant, amounts): (usize, &[u64; 2])| {
+            let k = self.problem.dominant(tenant)?;
+            let capacity = u128::from(self.problem.capacities()[k].max(1));
+            u64::try_from((u128::from(amounts[k]) << SHARE_BITS) / capacity).ok()
+        };
+        let tenants = self.elsewhere.iter().enumerate().take(self.problem.users().len());
+        tenants.map(|tenant| of_tenant(tenant).unwrap_or(0)).collect()
     }
 
     /// Weighted DRF: fills `outcome.tenants` and `outcome.fair`.
@@ -83,7 +108,13 @@ impl Space {
         for (user, demand) in self.demands.iter().enumerate() {
             self.problem.set_demand(user, demand).expect("amounts that were cut");
         }
-        let shares = self.solver.solve(&self.problem);
+        let from;
+        let shares = if self.elsewhere.iter().all(|amounts| *amounts == [0, 0]) {
+            self.solver.solve(&self.problem)
+        } else {
+            from = drf::solve_from(&self.problem, &self.held());
+            &from
+        };
         let capacities = topology.space();
         outcome.tenants.clear();
         self.parts.clear();

@@ -76,6 +76,8 @@ pub struct SpaceView {
     pub memory_quota: Option<u64>,
     /// What it may have.
     pub allocation: [u64; 2],
+    /// What it may have on other cards of this daemon, in the units of this card.
+    pub elsewhere: [u64; 2],
     /// Its share of the dominant resource's `capacity`, in units of 2^-54.
     pub share: Share,
 }
@@ -266,6 +268,7 @@ impl Loop {
                 capacity: topology.space(),
                 memory_quota: shape.memory_max,
                 allocation: outcome.allocation,
+                elsewhere: engine.elsewhere(at),
                 share: outcome.space.share,
             },
             dominant: dominant.map(|(k, _)| dominant_word(k)),

@@ -346,3 +346,35 @@ fn a_dominant_share_spans_all_cards() {
     world.settle();
     assert_eq!(share(&world), 125_000);
 }
+
+/// By hand: acme is promised all of one card. On a second one alike, of which both ask for all, beta
+/// has less over both cards whatever it gets, so it gets what acme was not promised: three regions.
+#[test]
+fn who_has_much_on_one_card_gives_way_on_another() {
+    let mut world = World::new();
+    world.deploy("acme/first", "aes", 40);
+    let second = CardId::new("card1").expect("a label");
+    world.add_card(second.clone());
+    world.settle();
+    for name in ["acme/web", "beta/web"] {
+        world.deploy(name, "aes", 10);
+        assert_eq!(world.view(name).mapping.map(|m| m.card), Some(second.clone()));
+    }
+    let rows = ["acme/web", "beta/web"].map(|name| world.view(name).uid.row());
+    for _ in 0..20 {
+        for row in rows {
+            let card = world.cards.get_mut(&second).expect("it was added");
+            let counted = card.counted.entry(row).or_default();
+            *counted = counted.wrapping_add(40 * 1_250_000);
+        }
+        period(&mut world, &[]);
+    }
+    assert_eq!(["acme/web", "beta/web"].map(|name| holds(&world, name)), [10, 30]);
+    let on_second = |tenant| {
+        let views = world.controller.fairness(&tenant_id(tenant));
+        views.into_iter().find(|view| view.card == second).expect("it has a DAG there")
+    };
+    assert_eq!(on_second("acme").space.elsewhere[0], 1_000_000_000);
+    assert_eq!(on_second("beta").space.elsewhere, [0, 0]);
+    assert_eq!((on_second("beta").space_ppm, on_second("beta").daemon_ppm), (1_000_000, 500_000));
+}

@@ -23,7 +23,7 @@ const SHARE_BITS: u32 = 54;
 /// Bits after the point of a rate.
 const RATE_BITS: u32 = 46;
 /// All of a resource: shares times rates.
-const FULL: u128 = 1 << (SHARE_BITS + RATE_BITS);
+pub(super) const FULL: u128 = 1 << (SHARE_BITS + RATE_BITS);
 
 /// A fraction of a resource from 0 to 1, in units of 2^-54.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -230,18 +230,11 @@ impl<const R: usize> Filling<'_, R> {
         let per_task = (demand[dominant], self.capacities[dominant]);
         let rates = &mut self.rates[index];
         for (k, &amount) in demand.iter().enumerate() {
-            let part = match amount {
-                0 => continue,
-                _ if k == dominant => 1 << RATE_BITS,
-                // The dominant fraction is the largest, so this is at most one.
-                _ => scaled(
-                    product(amount, per_task.1),
-                    product(per_task.0, self.capacities[k]),
-                    RATE_BITS,
-                    true,
-                ),
-            };
-            rates[k] = part as u64 * u64::from(user.weight.get());
+            if amount == 0 {
+                continue;
+            }
+            let rate = rate((amount, self.capacities[k]), per_task, k == dominant);
+            rates[k] = rate * u64::from(user.weight.get());
             self.sums[k] += u128::from(rates[k]);
         }
         if let Some((fraction, _)) = cap
@@ -347,9 +340,21 @@ fn product(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
 
+/// What a user takes of a resource for each unit of its share, in units of 2^-[`RATE_BITS`], if a task
+/// takes `amount` of `capacity` there and `per_task` of its dominant resource.
+#[inline]
+pub(super) fn rate((amount, capacity): (u64, u64), per_task: (u64, u64), is_dominant: bool) -> u64 {
+    if is_dominant {
+        return 1 << RATE_BITS;
+    }
+    // The dominant fraction is the largest, so this is at most one.
+    let (part, whole) = (product(amount, per_task.1), product(per_task.0, capacity));
+    scaled(part, whole, RATE_BITS, true) as u64
+}
+
 /// The level at which a user reaches its cap, if a task takes `amount` of `capacity`; `None` if the
 /// cap is more than the whole resource, so that the capacity stops it first.
-fn cap_level(cap: Fraction, (amount, capacity): (u64, u64), weight: u32) -> Option<u64> {
+pub(super) fn cap_level(cap: Fraction, (amount, capacity): (u64, u64), weight: u32) -> Option<u64> {
     let numerator = product(cap.numerator(), amount);
     let denominator = product(cap.denominator(), capacity);
     let level = || scaled(numerator, denominator * u128::from(weight), SHARE_BITS, false) as u64;

@@ -92,6 +92,7 @@ fn space(space: &SpaceView) -> v1::FairnessSpace {
     let [area_demand, memory_pages_demand] = space.demand;
     let [area_capacity, memory_pages_capacity] = space.capacity;
     let [area_allocated, memory_pages_allocated] = space.allocation;
+    let [area_elsewhere, memory_pages_elsewhere] = space.elsewhere;
     v1::FairnessSpace {
         area_demand,
         area_capacity,
@@ -101,6 +102,8 @@ fn space(space: &SpaceView) -> v1::FairnessSpace {
         memory_pages_allocated,
         memory_pages_quota: space.memory_quota,
         share: space.share.raw(),
+        area_elsewhere,
+        memory_pages_elsewhere,
     }
 }
 

@@ -95,6 +95,7 @@ fn check_shares(all: &[v1::Fairness]) {
         let of_card = [(space.area_allocated, AREA), (space.memory_pages_allocated, capacities[1])];
         let ppm = of_card.map(|(part, all)| u128::from(part) * 1_000_000 / u128::from(all));
         assert_eq!(u128::from(of.space_share_ppm), ppm[0].max(ppm[1]), "{}", of.tenant);
+        assert_eq!((space.area_elsewhere, space.memory_pages_elsewhere), (0, 0));
         assert_eq!(of.daemon_share_ppm, of.space_share_ppm, "this daemon has one card");
     }
 }
