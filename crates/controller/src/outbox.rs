@@ -120,6 +120,20 @@ impl<W> Outbox<W> {
         self.waiting.pop_front().map(|(_, waiter)| waiter)
     }
 
+    /// Takes out what is not to wait after all, wherever it stands, in its order: where the store
+    /// cannot be written for a while, what tells of nothing that has to be stored need not wait for it.
+    pub fn take_where(&mut self, mut is_taken: impl FnMut(&W) -> bool) -> Vec<W> {
+        let (mut taken, mut rest) = (Vec::new(), VecDeque::new());
+        for (behind, waiter) in std::mem::take(&mut self.waiting) {
+            match is_taken(&waiter) {
+                true => taken.push(waiter),
+                false => rest.push_back((behind, waiter)),
+            }
+        }
+        self.waiting = rest;
+        taken
+    }
+
     /// Whether every batch that was handed out is durable.
     pub const fn is_durable(&self) -> bool {
         self.durable == self.submitted

@@ -16,7 +16,7 @@ use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
-use snic_store_sled::{Options, SledStore};
+use snic_store_sled::{Options, steady};
 
 use crate::policies::{self, Policies};
 use crate::settings::{Card, Driver, Settings};
@@ -40,7 +40,7 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the store, recovers its state, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
-        let store = open_store(&settings.data_dir)?;
+        let (store, is_whole) = open_store(&settings.data_dir)?;
         let policies = Policies::new(settings);
         let (policy, refused) = policies.read();
         let records = store.scan("").context("read the store")?;
@@ -51,7 +51,9 @@ impl Daemon {
                 controller.declare_functions(card.id.clone(), functions);
             }
         }
-        remove_unused_blobs(store.as_ref(), &controller)?;
+        if is_whole {
+            remove_unused_blobs(store.as_ref(), &controller)?;
+        }
         let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
         let mut simulated = BTreeMap::new();
         let links = CardLinks::default();
@@ -110,11 +112,20 @@ fn reload(folder: &Path, policies: Policies, plane: &ControlPlane) -> Result<pol
     .with_context(|| format!("watch the policies in {}", folder.display()))
 }
 
-fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {
+/// The store, and whether all records that it ever had are there and can be written.
+fn open_store(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("create the data folder {}", folder.display()))?;
-    let opened = SledStore::open(folder, Options::default())
+    let opened = steady::open(folder, Options::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
+    if let Some(failure) = &opened.failure {
+        tracing::error!(
+            error = failure.with_source(),
+            "the store can only be read: changes are refused until it can be written"
+        );
+    }
+    let is_whole =
+        opened.failure.is_none() && opened.recovered.as_ref().is_none_or(|made| made.complete);
     if let Some(recovery) = opened.recovered {
         if recovery.complete {
             tracing::warn!("{recovery}");
@@ -122,11 +133,19 @@ fn open_store(folder: &Path) -> Result<Arc<dyn Store>> {
             tracing::error!("{recovery}");
         }
     }
-    Ok(Arc::new(opened.store))
+    Ok((Arc::new(opened.store), is_whole))
 }
 
-/// Deletes bytes of uploads that a crash interrupted: no record names them.
+/// Deletes bytes of uploads that a crash interrupted: no record names them. In a store without a
+/// record, all of them are kept: it may be that the one that named them was lost.
 fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()> {
+    if controller.digests().next().is_none() {
+        let kept = store.list_blobs().context("list the bitstreams")?.len();
+        if kept > 0 {
+            tracing::warn!(kept, "no record names a bitstream; their bytes are kept");
+        }
+        return Ok(());
+    }
     let unused: BTreeSet<_> = store
         .list_blobs()
         .context("list the bitstreams")?

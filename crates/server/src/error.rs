@@ -106,6 +106,9 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
             };
             Failure::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
         }
+        ControlError::StoreUnavailable { .. } => {
+            Failure::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
+        }
         ControlError::Maintenance { .. } => Failure::new(ErrorReason::UnderMaintenance, text),
         ControlError::Cancelled => Failure::new(ErrorReason::OperationCancelled, text),
         ControlError::Superseded { resource } => Failure::new(ErrorReason::Superseded, &text)

@@ -30,6 +30,11 @@ impl Blobs {
         Ok(Self { folder })
     }
 
+    /// The folder as it is, to be read only.
+    pub(crate) const fn existing(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
     /// Stores the bytes. A file that is there already is left alone if it still has its digest,
     /// and replaced if it rotted.
     pub(crate) fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {

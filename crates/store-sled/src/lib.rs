@@ -34,6 +34,7 @@ mod engine;
 mod history;
 mod journal;
 mod opening;
+pub mod steady;
 mod store;
 
 pub use opening::{Opened, Recovery, is_in_use};

@@ -151,8 +151,7 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
     let failed = |error| StoreError::io(format!("create {}", folder.display()), error);
     let history = folder.join("history");
     fs::create_dir_all(folder).map_err(failed)?;
-    let lock = File::create(folder.join("lock")).map_err(failed)?;
-    lock_waiting(folder, &lock)?;
+    let lock = lock(folder)?;
     private_folder(&history)
         .and_then(|()| sync_folder_of(&history))
         .and_then(|()| sync_folder_of(folder))
@@ -164,6 +163,15 @@ fn prepare(folder: &Path) -> Result<File, StoreError> {
 fn private_folder(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::set_permissions(folder, Permissions::from_mode(0o700))
+}
+
+/// Takes the lock of a folder that exists.
+pub(crate) fn lock(folder: &Path) -> Result<File, StoreError> {
+    let path = folder.join("lock");
+    let lock = File::create(&path)
+        .map_err(|error| StoreError::io(format!("create {}", path.display()), error))?;
+    lock_waiting(folder, &lock)?;
+    Ok(lock)
 }
 
 /// Whether a process has the store in this folder open now. Changes nothing.

@@ -9,6 +9,7 @@ use snic_domain::{DagUid, Digest, RegionId};
 
 use crate::configuration::DagConfiguration;
 use crate::image::{TableDelta, TableImage};
+use crate::layout::Table;
 use crate::registers::{
     STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
     STATE_ERROR_RANGE, STATE_ERROR_REGION,
@@ -74,6 +75,21 @@ pub enum CardCommand {
 }
 
 impl CardCommand {
+    /// Whether it only reads counters or sets rates: the loop does both without a record.
+    pub fn needs_no_record(&self) -> bool {
+        match self {
+            Self::Sample { .. } => true,
+            Self::Program { delta, configurations, .. } => {
+                configurations.is_empty()
+                    && delta.rows().all(|(row, _)| row.table == Table::RateLimiter)
+            }
+            Self::ReadBack { .. }
+            | Self::Load { .. }
+            | Self::State { .. }
+            | Self::LoadRole { .. } => false,
+        }
+    }
+
     /// Its name in the report.
     pub const fn ticket(&self) -> Ticket {
         match self {

@@ -92,12 +92,29 @@ pub enum ControlError {
         /// What to do.
         hint: String,
     },
+    /// The store cannot be written now.
+    #[error("the store cannot be written now{}", pending_text(.may_apply))]
+    StoreUnavailable {
+        /// Whether the change was carried out, and takes effect once it can be stored.
+        may_apply: bool,
+    },
     /// Nothing new is taken in.
     #[error("the server is under maintenance and takes in nothing new{}", because(.reason))]
     Maintenance {
         /// Why; may be empty.
         reason: String,
     },
+}
+
+/// What became of a change that could not be stored.
+const fn pending_text(may_apply: &bool) -> &'static str {
+    match may_apply {
+        true => {
+            "; the change may take effect once it can be: read before you try again, or repeat it \
+             with its request id"
+        }
+        false => ", so nothing was changed; try again later",
+    }
 }
 
 /// A reason behind what it is for.
@@ -127,6 +144,7 @@ impl ControlError {
             Self::RequestIdReused { .. } => "request_id",
             Self::Exhausted { .. } => "exhausted",
             Self::Maintenance { .. } => "maintenance",
+            Self::StoreUnavailable { .. } => "store",
         }
     }
 

@@ -14,6 +14,7 @@ pub mod backup;
 pub mod codec;
 pub mod conformance;
 pub mod memory;
+pub mod reopening;
 pub mod snapshot;
 
 use std::path::Path;
@@ -134,6 +135,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether a batch was refused for what it is, which says nothing of the store.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::RecordTooLarge { .. } | Self::KeyLength { .. })
+    }
+
+    /// The error with its cause, for a log line.
+    pub fn with_source(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
+
     /// The operating system refused `action` ("write /var/lib/snic/journal").
     pub fn io(action: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { action: action.into(), source: Arc::new(source) }
@@ -223,6 +237,13 @@ pub trait Store: Send + Sync {
         done(self.apply_all(&batches));
     }
 
+    /// Why nothing can be written now, if so: who is asked for a change refuses it. What was submitted
+    /// before becomes durable once writing is possible again. An adapter that stops for good after a
+    /// failed write never says so.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
     /// Stores bytes under their digest, durably. Storing the same digest again does nothing.
     ///
     /// # Errors
@@ -267,4 +288,51 @@ pub trait Store: Send + Sync {
     ///
     /// [`StoreError::Snapshot`], [`StoreError::Io`], [`StoreError::Stopped`].
     fn restore(&self, from: &Path) -> Result<(), StoreError>;
+}
+
+/// A store that several own.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        (**self).scan(prefix)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        (**self).get(key)
+    }
+
+    fn apply_all(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        (**self).apply_all(batches)
+    }
+
+    fn submit(&self, batches: Vec<Batch>, done: Done) {
+        (**self).submit(batches, done);
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        (**self).unavailable()
+    }
+
+    fn put_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        (**self).put_blob(digest, bytes)
+    }
+
+    fn get_blob(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        (**self).get_blob(digest)
+    }
+
+    fn delete_blob(&self, digest: Digest) -> Result<(), StoreError> {
+        (**self).delete_blob(digest)
+    }
+
+    fn list_blobs(&self) -> Result<Vec<Digest>, StoreError> {
+        (**self).list_blobs()
+    }
+
+    fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        (**self).snapshot(to)
+    }
+
+    fn restore(&self, from: &Path) -> Result<(), StoreError> {
+        (**self).restore(from)
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use snic_controller::{
-    BatchNo, CallId, CardCommand, CardReport, Change, ControlError, Controller, Effect, Event,
-    NumberedBatch, Outbox, Reply, Request,
+    BatchNo, CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
+    Event, NumberedBatch, Outbox, Reply, Request,
 };
 use snic_domain::{CardId, Digest};
 use snic_ports::store::{Batch, Store, StoreError, Write};
@@ -58,6 +58,19 @@ enum Waiting {
     Read(DeferredReply),
 }
 
+impl Waiting {
+    /// Whether it may leave before what was decided ahead of it is stored, where that takes long: reads,
+    /// samples, rates, which no record holds, and answers, which then are to requests that change nothing,
+    /// or to nobody.
+    fn stores_nothing(&self) -> bool {
+        match self {
+            Self::Read(_) | Self::Reply(..) => true,
+            Self::Card(_, command, _) => command.needs_no_record(),
+            Self::Emit(..) | Self::DropBlob(_) => false,
+        }
+    }
+}
+
 pub(super) struct Actor {
     controller: Controller,
     outlets: Outlets,
@@ -66,6 +79,8 @@ pub(super) struct Actor {
     outbox: Outbox<Waiting>,
     steps: Steps,
     lines: Lines,
+    /// Whether the store can be written, as far as was seen.
+    is_writable: bool,
 }
 
 impl Actor {
@@ -78,6 +93,7 @@ impl Actor {
             next_call: 0,
             outbox: Outbox::new(),
             steps: Steps::default(),
+            is_writable: true,
         }
     }
 
@@ -97,6 +113,11 @@ impl Actor {
             if stopping && self.outbox.is_durable() {
                 return Ok(());
             }
+            self.look_at_store();
+            if stopping && !self.is_writable {
+                let reason = "it was stopped while it could not be written".to_owned();
+                return Err(StoreError::Stopped(reason));
+            }
             if !stopping {
                 self.sample_when_due();
             }
@@ -114,6 +135,40 @@ impl Actor {
             }
             self.release();
         }
+    }
+
+    /// Sees whether the store can be written. While it cannot, changes are refused, what they would have
+    /// led to waits, and who waits for an answer is told; reads and samples go on.
+    fn look_at_store(&mut self) {
+        let failure = self.outlets.store.unavailable();
+        if self.is_writable == failure.is_none() {
+            return;
+        }
+        self.is_writable = failure.is_none();
+        match failure {
+            None => tracing::info!("changes are taken again"),
+            Some(error) => {
+                tracing::error!(error, "the store cannot be written: changes are refused");
+                // What was decided for them may be stored yet.
+                for (_, answer) in self.calls.drain() {
+                    // The caller may have given up.
+                    let _ = answer.send(Err(ControlError::StoreUnavailable { may_apply: true }));
+                }
+            }
+        }
+    }
+
+    /// Whether a request can be carried out now: heartbeats store nothing unless a lease has another
+    /// term, and what only asks stores nothing.
+    fn is_taken(&self, request: &Request) -> bool {
+        self.is_writable
+            || match &request.command {
+                Command::Heartbeat { .. } => true,
+                Command::CreateDag { validate_only, .. }
+                | Command::UpdateDag { validate_only, .. }
+                | Command::OptimizeCard { validate_only, .. } => *validate_only,
+                _ => false,
+            }
     }
 
     fn sample_when_due(&mut self) {
@@ -135,6 +190,10 @@ impl Actor {
         match message {
             // Nobody waits for it, and nothing of it was done.
             Message::Request(_, answer, _) if answer.is_closed() => {}
+            Message::Request(request, answer, _) if !self.is_taken(&request) => {
+                // The caller may have given up.
+                let _ = answer.send(Err(ControlError::StoreUnavailable { may_apply: false }));
+            }
             Message::Request(request, answer, trace) => {
                 self.next_call += 1;
                 let call = CallId(self.next_call);
@@ -220,6 +279,11 @@ impl Actor {
         while let Some(waiting) = self.outbox.pop_ready() {
             self.carry_out(waiting);
         }
+        if !self.is_writable {
+            for waiting in self.outbox.take_where(Waiting::stores_nothing) {
+                self.carry_out(waiting);
+            }
+        }
         QUEUES.set(self.outbox.len(), self.calls.len() + self.outlets.messages.waiting());
     }
 
@@ -269,6 +333,9 @@ impl Actor {
 
 #[cfg(test)]
 mod barrier_tests;
+
+#[cfg(test)]
+mod outage_tests;
 
 #[cfg(test)]
 mod tests {

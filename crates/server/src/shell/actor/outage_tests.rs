@@ -1,0 +1,132 @@
+//! While the store cannot be written: changes are refused, reads and the loop go on, and all of it heals
+//! without a restart.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use snic_bitstream::catalogue;
+use snic_card_sim::{SharedSimCard, SimCard};
+use snic_controller::{Caller, Command, Settings};
+use snic_domain::{Quota, Tenant, TenantId};
+use snic_ports::card::Card as _;
+use snic_ports::driver::Deadlines;
+use snic_ports::store::memory::{Fault, MemoryStore};
+use snic_ports::store::reopening::{Folder, ReopeningStore};
+
+use super::super::{CardSlot, ControlPlane, Opened, ShellError, start};
+use super::*;
+use crate::share::{Flow, Level};
+
+/// Nothing below takes this long unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A disk that can be full.
+#[derive(Default)]
+struct Disk {
+    full: AtomicBool,
+    store: Mutex<Arc<MemoryStore>>,
+}
+
+struct OnDisk(Arc<Disk>);
+
+impl Folder for OnDisk {
+    fn can_write(&self) -> Result<(), StoreError> {
+        match self.0.full.load(Ordering::SeqCst) {
+            true => Err(StoreError::io("probe", std::io::ErrorKind::StorageFull.into())),
+            false => Ok(()),
+        }
+    }
+
+    fn open(&self) -> Result<Box<dyn Store>, StoreError> {
+        let mut store = self.0.store.lock();
+        *store = Arc::new(MemoryStore::from_state(store.state()));
+        Ok(Box::new(Arc::clone(&store)))
+    }
+}
+
+fn card() -> CardSlot {
+    let catalogue = catalogue::builtin().expect("valid");
+    let profile = catalogue.cards[0].clone();
+    let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
+    let open = Box::new(move || -> Opened {
+        let mut card = card.clone();
+        card.poll(wall_clock()).map_err(|error| error.to_string())?;
+        Ok((Box::new(card), profile.clone()))
+    });
+    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
+    let id = "card0".parse().expect("a label");
+    CardSlot { id, open, prepare_role, deadlines: Deadlines::default() }
+}
+
+fn tenant(id: &str) -> Request {
+    let id = TenantId::new(id).expect("a label");
+    let command = Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() });
+    Request { caller: Caller::Operator("ada".into()), request_id: None, command }
+}
+
+/// What is read of the controller.
+async fn read<T: Send + 'static>(
+    plane: &ControlPlane,
+    query: impl FnOnce(&Controller) -> T + Send + 'static,
+) -> T {
+    let read = plane.read((Level::Watches, Flow::Server), query);
+    tokio::time::timeout(PATIENCE, read).await.expect("reads are answered").expect("it runs")
+}
+
+async fn epochs(plane: &ControlPlane) -> u64 {
+    let card: CardId = "card0".parse().expect("a label");
+    read(plane, move |controller| controller.loop_figures(&card).map_or(0, |f| f.epochs)).await
+}
+
+async fn tenants(plane: &ControlPlane) -> Vec<String> {
+    let ids = |controller: &Controller| -> Vec<String> {
+        controller.tenants().map(|view| view.tenant.id.to_string()).collect()
+    };
+    read(plane, ids).await
+}
+
+/// Whether a request was refused for the store; and whether it may take effect yet.
+fn refused(answer: Result<Reply, ShellError>) -> bool {
+    match answer {
+        Err(ShellError::Control(ControlError::StoreUnavailable { may_apply })) => may_apply,
+        other => panic!("not refused for the store: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
+    let disk = Arc::new(Disk::default());
+    let store = OnDisk(Arc::clone(&disk)).open().expect("a store in memory");
+    let pause = Duration::from_millis(1);
+    let folder = Box::new(OnDisk(Arc::clone(&disk)));
+    let store = ReopeningStore::start(folder, store, None, pause).expect("a thread");
+    let controller = Controller::recover(Settings::default(), [], 7, wall_clock());
+    let controller = controller.expect("an empty store");
+    let (plane, running) = start(controller, Arc::new(store), vec![card()]).expect("threads");
+    plane.request(tenant("before")).await.expect("there is room");
+
+    disk.full.store(true, Ordering::SeqCst);
+    disk.store.lock().set_faults([Fault::BeforeDurable]);
+    assert!(refused(plane.request(tenant("during")).await), "it may be stored yet");
+    assert!(!refused(plane.request(tenant("never")).await), "it was not carried out");
+    assert!(tenants(&plane).await.contains(&"before".to_owned()));
+    let seen = epochs(&plane).await;
+    let more = async {
+        while epochs(&plane).await < seen + 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, more).await.expect("the loop goes on");
+    assert_eq!(disk.store.lock().scan("tenants/").expect("it can be read").len(), 1);
+
+    disk.full.store(false, Ordering::SeqCst);
+    let heals = async {
+        while plane.request(tenant("after")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, heals).await.expect("changes are taken again");
+    assert_eq!(tenants(&plane).await, ["after", "before", "during"]);
+    tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
+    assert_eq!(disk.store.lock().scan("tenants/").expect("it can be read").len(), 3);
+}
