@@ -91,7 +91,7 @@ pub struct Ledger {
     regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
-    /// Whose reservations were taken over unchecked.
+    /// Whose reservations were taken over, checked or not, and did not fit anew since.
     restored: BTreeSet<DagName>,
     changes: ChangeCounter,
 }
@@ -240,10 +240,15 @@ impl Ledger {
     ///
     /// [`Overbooked`] where an NT's bandwidth, memory or table rows are short. Nothing has changed then.
     pub fn restore(&mut self, dag: &DagName, reservation: Reservation) -> Result<bool, Overbooked> {
-        match self.hold(dag, reservation.clone()) {
-            Ok(()) => return Ok(false),
+        let fits = self.hold(dag, reservation.clone());
+        match fits {
             Err(short) if !short.resource.is_counted_late() => return Err(short),
             Err(_) => {}
+            Ok(()) => {
+                // What is restored after it may be too much for both.
+                self.restored.insert(dag.clone());
+                return Ok(false);
+            }
         }
         let before = self.take(dag);
         // It may keep all it asks for of these.
