@@ -140,3 +140,53 @@ impl OnCard<'_> {
         self.registry.nt(nt).map_or(1, |nt| u64::from(nt.area.lut) + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    fn of(region: u8, slot: u8, area: u64, gbps: (u64, u64)) -> AreaUse {
+        let (instance, bandwidth_max) = gbps;
+        AreaUse {
+            nt: NtTypeId::new("nat").expect("an owned label"),
+            region: RegionId(region),
+            slot: Slot(slot),
+            area,
+            bandwidth_max: Bandwidth::from_gbps(bandwidth_max),
+            instance: Bandwidth::from_gbps(instance),
+            chain: Bandwidth::from_gbps(instance),
+        }
+    }
+
+    /// SuperNIC's example: an NT of 4 units at 10 of 40 Gbit/s counts for 1.
+    #[test]
+    fn demand_is_area_by_the_part_of_the_bandwidth() {
+        let per_bps = per_bps(&[of(0, 0, 4_000, (10, 40))]);
+        let demand = (u128::from(per_bps) * 10_000_000_000) >> 40;
+        assert_eq!(demand, 1_000);
+    }
+
+    /// Two instances of one virtual chain, of 30 and 10 Gbit/s: each counts for its part.
+    #[test]
+    fn instances_count_for_their_part_of_the_chain() {
+        let chain = Bandwidth::from_gbps(40);
+        let uses = [(0, 30), (1, 10)]
+            .map(|(region, part)| AreaUse { chain, ..of(region, 0, 4_000, (part, 40)) });
+        let demand = (u128::from(per_bps(&uses)) * 40_000_000_000) >> 40;
+        assert_eq!(demand, 4_000, "as one instance of 40 Gbit/s");
+    }
+
+    #[test]
+    fn what_is_held_beyond_a_region_can_be_given_out_again() {
+        let profile = fixtures::profile(4);
+        let region = region_area(&profile, RegionId(0));
+        let mut held = HeldArea::default();
+        held.add(&[of(0, 0, region, (10, 10))]);
+        assert_eq!(held.available(&profile), AREA_UNITS, "one tenant fills it");
+        held.add(&[of(0, 1, region, (5, 10))]);
+        assert_eq!(held.available(&profile), AREA_UNITS + region / 2, "another half of it");
+        held.add(&[of(1, 0, region, (5, 10))]);
+        assert_eq!(held.available(&profile), AREA_UNITS + region / 2, "each region by itself");
+    }
+}
