@@ -124,16 +124,38 @@ impl Trust {
         declared: &Bitstream,
         signature: &[u8],
     ) -> Result<Option<Box<str>>, NotTrusted> {
+        let owner = declared.id.owner();
+        let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
+        self.signer_among(own, declared.digest, signature)
+    }
+
+    /// The same for a card's role, which only the provider may sign.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trust::signer`].
+    pub fn signer_of_role(
+        &self,
+        role: Digest,
+        signature: &[u8],
+    ) -> Result<Option<Box<str>>, NotTrusted> {
+        self.signer_among(&[], role, signature)
+    }
+
+    fn signer_among(
+        &self,
+        own: &[PublicKey],
+        digest: Digest,
+        signature: &[u8],
+    ) -> Result<Option<Box<str>>, NotTrusted> {
         match signature.len() {
             0 if self.allows_unsigned => return Ok(None),
             0 => return Err(NotTrusted::Unsigned),
             SIGNATURE_BYTES => {}
             bytes => return Err(NotTrusted::Length { bytes }),
         }
-        let owner = declared.id.owner();
-        let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
         let mut keys = self.provider.iter().chain(own);
-        let signer = keys.find(|key| key.has_signed(declared.digest, signature));
+        let signer = keys.find(|key| key.has_signed(digest, signature));
         let keys = self.provider.len() + own.len();
         signer
             .map_or(Err(NotTrusted::UnknownKey { keys }), |key| Ok(Some(key.name.as_str().into())))

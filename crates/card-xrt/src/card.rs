@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use snic_domain::{CardModel, Timestamp};
+use snic_domain::{CardModel, Digest, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_ports::remote::Writes;
 use snic_tables::registers::{self, Address};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{Asked, Finding, Reply, Request, Work, to_words};
+use crate::protocol::{Asked, CardSelector, Finding, Reply, Request, Work, to_words};
 
 /// How often it is looked whether an idle worker is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -33,9 +33,9 @@ pub struct Settings {
     pub program: (PathBuf, Vec<String>),
     /// Its working folder, made where it is missing: logs, and what XRT leaves behind.
     pub folder: PathBuf,
-    /// The card's number, as XRT counts them.
-    pub device: u32,
-    /// The role's file. Whoever opens a card has checked it.
+    /// Which card.
+    pub device: CardSelector,
+    /// The role's file.
     pub role: PathBuf,
     /// Loads the role also where the card holds it already.
     pub force_role: bool,
@@ -62,6 +62,7 @@ pub struct Link {
 pub struct XrtCard {
     model: CardModel,
     settings: Settings,
+    role: Digest,
     worker: Option<WorkerProcess>,
     link: Link,
     writes: Writes,
@@ -75,18 +76,20 @@ pub type Tell = fn(&str, Work);
 
 impl XrtCard {
     /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
-    /// only where the card holds another, or by force.
+    /// only where the card holds another, or by force. `role` is the digest of the role's file as it was
+    /// checked; a file with another one is not loaded.
     ///
     /// # Errors
     ///
     /// [`CardError::Lost`] where the worker cannot be started, or the card or its role cannot be
     /// opened.
-    pub fn open(model: CardModel, settings: Settings) -> Result<Self, CardError> {
+    pub fn open(model: CardModel, settings: Settings, role: Digest) -> Result<Self, CardError> {
         let worker = start(&settings).map_err(CardError::Lost)?;
         let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
         let mut card = Self {
             model,
             settings,
+            role,
             worker: Some(worker),
             link,
             writes: Writes::default(),
@@ -104,9 +107,10 @@ impl XrtCard {
     ///
     /// What went wrong with the worker, in words. What is wrong with the card is a finding, not an
     /// error.
-    pub fn examine(settings: &Settings) -> Result<Vec<Finding>, String> {
-        let (device, role) = (settings.device, settings.role.clone());
-        let request = Request::Examine { device, role, control: settings.control.clone() };
+    pub fn examine(settings: &Settings, role: Digest) -> Result<Vec<Finding>, String> {
+        let (device, digest) = (settings.device, role);
+        let (role, control) = (settings.role.clone(), settings.control.clone());
+        let request = Request::Examine { device, role, digest, control };
         let asked = Asked { parent: None, request };
         let mut worker = start(settings)?;
         match worker.call(&asked, &[], settings.deadlines.open)? {
@@ -135,7 +139,8 @@ impl XrtCard {
     fn open_role(&mut self) -> Result<(), CardError> {
         let (device, role) = (self.settings.device, self.settings.role.clone());
         let (control, force) = (self.settings.control.clone(), self.settings.force_role);
-        match self.call(Request::Open { device, role, control, force }, &[])? {
+        let digest = self.role;
+        match self.call(Request::Open { device, role, digest, control, force }, &[])? {
             (Reply::Opened { uuid, version, bulk }, _) => {
                 self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
                 Ok(())

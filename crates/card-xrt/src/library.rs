@@ -9,12 +9,13 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
 use libloading::Library;
 use uuid::Uuid;
+
+use crate::protocol::CardSelector;
 
 /// The library with the C interface, in the folder `lib` of XRT.
 const NAME: &str = "libxrt_coreutil.so.2";
@@ -56,8 +57,9 @@ macro_rules! symbols {
 symbols! {
     setting = "xrtIniStringSet": fn(*const c_char, *const c_char) -> c_int;
     device_open = "xrtDeviceOpen": fn(u32) -> Handle;
+    device_open_by_pci = "xrtDeviceOpenByBDF": fn(*const c_char) -> Handle;
     device_close = "xrtDeviceClose": fn(Handle) -> c_int;
-    device_load = "xrtDeviceLoadXclbinFile": fn(Handle, *const c_char) -> c_int;
+    device_load = "xrtDeviceLoadXclbin": fn(Handle, *const c_void) -> c_int;
     device_uuid = "xrtDeviceGetXclbinUUID": fn(Handle, *mut u8) -> c_int;
     kernel_open = "xrtPLKernelOpenExclusive": fn(Handle, *const u8, *const c_char) -> Handle;
     kernel_close = "xrtKernelClose": fn(Handle) -> c_int;
@@ -176,12 +178,22 @@ impl Xrt {
         Ok(())
     }
 
-    /// Opens a card by its number.
-    pub(crate) fn open(self: &Rc<Self>, number: u32) -> Result<Device, LibraryError> {
-        // SAFETY: any number may be asked for.
-        let handle = unsafe { (self.functions.device_open)(number) };
+    /// Opens a card.
+    pub(crate) fn open(self: &Rc<Self>, which: CardSelector) -> Result<Device, LibraryError> {
+        let (handle, call) = match which {
+            // SAFETY: any number may be asked for.
+            CardSelector::Number(number) => {
+                (unsafe { (self.functions.device_open)(number) }, "xrtDeviceOpen")
+            }
+            CardSelector::Pci(address) => {
+                let text = c_string(address.to_string().as_bytes())?;
+                // SAFETY: a string with a NUL at the end, which lives until the call returns.
+                let handle = unsafe { (self.functions.device_open_by_pci)(text.as_ptr()) };
+                (handle, "xrtDeviceOpenByBDF")
+            }
+        };
         if handle.is_null() {
-            return Err(LibraryError::call(format!("opening card {number} (xrtDeviceOpen)")));
+            return Err(LibraryError::call(format!("opening card {which} ({call})")));
         }
         Ok(Device(Rc::new(OpenDevice { xrt: Rc::clone(self), handle })))
     }
@@ -220,17 +232,21 @@ impl Device {
         &self.0.xrt.functions
     }
 
-    /// Loads a role. XRT does not load the one that the card holds already.
-    pub(crate) fn load(&self, role: &Path) -> Result<(), LibraryError> {
-        let name = c_string(role.as_os_str().as_bytes())?;
-        // SAFETY: open handle; the name ends with a NUL and lives until the call returns. The
-        // file's content was checked (`snic_bitstream::xclbin`): XRT crashes on some.
-        match unsafe { (self.functions().device_load)(self.0.handle, name.as_ptr()) } {
+    /// Loads a role: the bytes of a whole xclbin that was checked (`snic_bitstream::xclbin`), because XRT
+    /// crashes on some. XRT does not load the one that the card holds already.
+    pub(crate) fn load(&self, role: &[u8]) -> Result<(), LibraryError> {
+        // `struct axlf` wants the alignment of its largest fields, 8 bytes.
+        let mut words = vec![0_u64; role.len().div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(role.chunks(8)) {
+            let mut full = [0; 8];
+            full[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(full);
+        }
+        // SAFETY: open handle; a whole, aligned image that lives until the call returns. The library
+        // copies it: its length is in it, and was held against that of the bytes.
+        match unsafe { (self.functions().device_load)(self.0.handle, words.as_ptr().cast()) } {
             0 => Ok(()),
-            _ => Err(LibraryError::call(format!(
-                "loading {} (xrtDeviceLoadXclbinFile)",
-                role.display()
-            ))),
+            _ => Err(LibraryError::call("loading the role (xrtDeviceLoadXclbin)")),
         }
     }
 

@@ -4,11 +4,31 @@
 //! A request says which trace it is for, if any, as the W3C header `traceparent`. The worker counts
 //! what it does for each trace, and tells that when the trace's step has ended.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use snic_domain::{Digest, PciAddress};
 pub(crate) use snic_ports::remote::{Run, receive, send, to_bytes, to_words};
+
+/// Which card of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CardSelector {
+    /// As XRT counts them. Another card in the host may change the numbers.
+    Number(u32),
+    /// By its address on the PCI bus.
+    Pci(PciAddress),
+}
+
+impl fmt::Display for CardSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Pci(address) => write!(f, "{address}"),
+        }
+    }
+}
 
 /// A request, and the trace that it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +42,12 @@ pub(crate) struct Asked {
 pub(crate) enum Request {
     /// Opens the card, loads its role and takes the register map for itself. The first request.
     Open {
-        /// The card's number.
-        device: u32,
+        /// Which card.
+        device: CardSelector,
         /// The role's file.
         role: PathBuf,
+        /// The digest of the bytes that were checked; others are not loaded.
+        digest: Digest,
         /// The kernel with the register map.
         control: String,
         /// Loads the role also where the card holds it already.
@@ -33,10 +55,12 @@ pub(crate) enum Request {
     },
     /// Goes through the same and a buffer, step by step, and says how each step went.
     Examine {
-        /// The card's number.
-        device: u32,
+        /// Which card.
+        device: CardSelector,
         /// The role's file.
         role: PathBuf,
+        /// The digest of the bytes that were checked; others are not loaded.
+        digest: Digest,
         /// The kernel with the register map.
         control: String,
     },

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpgrp, kill_process_group};
+use snic_domain::Digest;
 use snic_tables::registers::{
     Address, BANK_BYTES, BULK_BUFFER_HIGH, BULK_BUFFER_LOW, BULK_BUSY, BULK_BYTES, BULK_DONE,
     BULK_START, BULK_STATUS, BULK_TO_HOST, BULK_TO_TABLES, CAPABILITIES, CAPABILITY_BULK, MAGIC,
@@ -22,7 +23,7 @@ use snic_tables::registers::{
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
 use crate::protocol::{
-    Asked, Finding, Reply, Request, Run, Work, receive, send, to_bytes, to_words,
+    Asked, CardSelector, Finding, Reply, Request, Run, Work, receive, send, to_bytes, to_words,
 };
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
@@ -136,11 +137,11 @@ impl Worker {
 
     fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
         let answer = match request {
-            Request::Open { device, role, control, force } => {
-                self.open(device, (&role, force), &control)
+            Request::Open { device, role, digest, control, force } => {
+                self.open(device, (&role, digest, force), &control)
             }
-            Request::Examine { device, role, control } => {
-                let findings = self.examine(device, &role, &control);
+            Request::Examine { device, role, digest, control } => {
+                let findings = self.examine(device, (&role, digest), &control);
                 Ok((Reply::Findings(findings), Vec::new()))
             }
             Request::Close => {
@@ -155,7 +156,12 @@ impl Worker {
         answer.unwrap_or_else(failed)
     }
 
-    fn open(&mut self, number: u32, (role, force): (&Path, bool), control: &str) -> Answer {
+    fn open(
+        &mut self,
+        which: CardSelector,
+        (role, digest, force): (&Path, Digest, bool),
+        control: &str,
+    ) -> Answer {
         self.card = None;
         let xrt = match self.xrt() {
             Ok(xrt) => xrt,
@@ -164,8 +170,12 @@ impl Worker {
         if force {
             xrt.force_roles()?;
         }
-        let device = xrt.open(number)?;
-        device.load(role)?;
+        let role = match read_role(role, digest) {
+            Ok(role) => role,
+            Err(what) => return Ok((Reply::Failed { what }, Vec::new())),
+        };
+        let device = xrt.open(which)?;
+        device.load(&role)?;
         let uuid = device.uuid()?;
         let kernel = device.kernel(uuid, control)?;
         let group = kernel.group(BUFFER_ARGUMENT)?;
@@ -187,23 +197,29 @@ impl Worker {
     }
 
     /// Goes through what is needed of a card, step by step, until one fails.
-    fn examine(&mut self, number: u32, role: &Path, control: &str) -> Vec<Finding> {
+    fn examine(
+        &mut self,
+        which: CardSelector,
+        role: (&Path, Digest),
+        control: &str,
+    ) -> Vec<Finding> {
         let mut findings = Findings(Vec::new());
         // What failed is in the list.
-        let _ = self.examine_into(&mut findings, number, role, control);
+        let _ = self.examine_into(&mut findings, which, role, control);
         findings.0
     }
 
     fn examine_into(
         &mut self,
         findings: &mut Findings,
-        number: u32,
-        role: &Path,
+        which: CardSelector,
+        (role, digest): (&Path, Digest),
         control: &str,
     ) -> Option<()> {
         let xrt = findings.add("load XRT", self.xrt())?;
-        let device = findings.add("open the card", xrt.open(number))?;
-        findings.add("load the role", device.load(role))?;
+        let role = findings.add("read the role", read_role(role, digest))?;
+        let device = findings.add("open the card", xrt.open(which))?;
+        findings.add("load the role", device.load(&role))?;
         let uuid = findings.add("ask for the role's UUID", device.uuid())?;
         let kernel = findings.add("take the register map", device.kernel(uuid, control))?;
         let group = findings.add("find the memory for buffers", kernel.group(BUFFER_ARGUMENT))?;
@@ -218,6 +234,18 @@ impl Worker {
         };
         findings.add("find the register map of this driver", is_ours)?;
         Some(())
+    }
+}
+
+/// The bytes of the role's file, if they are those that were checked.
+fn read_role(file: &Path, digest: Digest) -> Result<Vec<u8>, String> {
+    let name = file.display();
+    let bytes = std::fs::read(file).map_err(|error| format!("read the role {name}: {error}"))?;
+    match Digest::of(&bytes) {
+        found if found == digest => Ok(bytes),
+        found => Err(format!(
+            "the role {name} has changed since it was checked: it has the digest {found} instead of {digest}"
+        )),
     }
 }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
-use snic_bitstream::xclbin::{Expected, check_role};
-use snic_card_xrt::{REGISTERS_BYTES, XrtCard, environment, probe};
+use snic_card_xrt::{XrtCard, environment, probe};
+use snic_domain::Digest;
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{Card, Driver, Settings, Xrt};
+use crate::xrt::RoleCheck;
 use crate::{policies, serving, xrt};
 
 /// Options of the doctor.
@@ -99,9 +100,9 @@ pub fn run(options: &Options) -> Result<()> {
                 let id = card.id.as_str();
                 let scratch = tempfile::tempdir().context("make a temporary folder")?;
                 let through = examine(card, reached, host, (&scratch, &mut findings));
-                if let Some(through) = through.filter(|_| options.hardware_test) {
+                if let Some((through, role)) = through.filter(|_| options.hardware_test) {
                     match is_in_use(&settings.data_dir) {
-                        Ok(false) => try_card(id, &through, &mut findings),
+                        Ok(false) => try_card(id, &through, role, &mut findings),
                         Ok(true) => findings.wrong(
                             id,
                             "not tested: the daemon runs and uses it; stop the daemon first",
@@ -168,13 +169,13 @@ fn signatures(settings: &Settings, findings: &mut Findings) {
 
 /// Checks everything that needs no access to the card. XRT's own files go to a folder that is gone
 /// afterwards: what this user owned in the daemon's folder, the daemon could not write. Returns the XRT
-/// settings, with that folder, if XRT can be called.
+/// settings, with that folder, and the digest of the role, if XRT can be called with it.
 fn examine(
     card: &Card,
     reached: &Xrt,
     HostInfo { settings, catalogue }: HostInfo<'_>,
     (scratch, findings): (&TempDir, &mut Findings),
-) -> Option<snic_card_xrt::Settings> {
+) -> Option<(snic_card_xrt::Settings, Digest)> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);
     let mut through = findings.add(
@@ -186,11 +187,12 @@ fn examine(
     emulation_files(id, &through, findings);
     through.folder = scratch.path().to_owned();
     let is_usable = library(id, &through, findings);
-    role(card, reached, &through.role, catalogue, findings);
+    let host = HostInfo { settings, catalogue };
+    let digest = role(card, reached, &through, host, findings);
     if emulation(&through).is_none() {
         driver(id, findings);
     }
-    is_usable.then_some(through)
+    digest.filter(|_| is_usable).map(|digest| (through, digest))
 }
 
 /// The daemon must be able to write its worker's folder.
@@ -244,8 +246,8 @@ fn emulation_files(id: &str, through: &snic_card_xrt::Settings, findings: &mut F
 }
 
 /// Tests the card itself, step by step.
-fn try_card(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) {
-    let steps = match XrtCard::examine(through) {
+fn try_card(id: &str, through: &snic_card_xrt::Settings, role: Digest, findings: &mut Findings) {
+    let steps = match XrtCard::examine(through, role) {
         Ok(steps) => steps,
         Err(what) => return findings.wrong(id, &what),
     };
@@ -307,23 +309,35 @@ fn has_user(through: &snic_card_xrt::Settings) -> bool {
     through.environment.contains_key("USER") || std::env::var_os("USER").is_some()
 }
 
-fn role(card: &Card, reached: &Xrt, file: &Path, catalogue: &Catalogue, findings: &mut Findings) {
+/// The digest of the card's role, if it may be loaded.
+fn role(
+    card: &Card,
+    reached: &Xrt,
+    through: &snic_card_xrt::Settings,
+    HostInfo { settings, catalogue }: HostInfo<'_>,
+    findings: &mut Findings,
+) -> Option<Digest> {
     let id = card.id.as_str();
     let Some(profile) = catalogue.card(&card.model) else {
         findings.wrong(id, &unknown_model(card));
-        return;
+        return None;
     };
-    let name = file.display();
-    let Some(bytes) =
-        findings.add(id, "the role file", std::fs::read(file).map_err(|e| format!("{name}: {e}")))
-    else {
-        return;
+    let check = RoleCheck {
+        interface: reached.interface,
+        signature: reached.role_signature.clone(),
+        // Keys that cannot be read were named above.
+        trust: serving::trust(&settings.signatures).unwrap_or_default(),
+        profile: profile.clone(),
     };
-    let (control, interface) = (&reached.control, reached.interface);
-    let expected = Expected { control, registers_bytes: REGISTERS_BYTES, interface, card: profile };
-    match check_role(&bytes, &expected) {
-        Ok(role) => findings.good(id, &format!("role {} for {}", role.uuid, role.platform)),
-        Err(error) => findings.wrong(id, &format!("{name}: {error}")),
+    match check.check(through) {
+        Ok(role) => {
+            findings.good(id, &format!("role {} for {}", role.uuid, role.platform));
+            Some(role.digest)
+        }
+        Err(what) => {
+            findings.wrong(id, &what);
+            None
+        }
     }
 }
 

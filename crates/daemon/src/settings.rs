@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snic_card_soft::PortSpec;
-use snic_card_xrt::CallDeadlines;
-use snic_domain::{CardId, CardModel, TenantId, VirtualFunctions};
+use snic_card_xrt::{CallDeadlines, CardSelector};
+use snic_domain::{CardId, CardModel, PciAddress, TenantId, VirtualFunctions};
 use snic_server::UnixPeers;
 
 /// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
@@ -233,11 +233,16 @@ pub struct Soft {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xrt {
-    /// Index of the card in `xbutil examine`.
+    /// The card: its PCI address, such as `"0000:3b:00.1"`, or its index in `xbutil examine`, which changes
+    /// when a card is added.
     #[serde(default)]
-    pub device: u32,
+    pub device: XrtDevice,
     /// The xclbin file with the card's role.
     pub role: PathBuf,
+    /// The provider's signature of `role`, made as for a bitstream. Required unless unsigned bitstreams are
+    /// accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role_signature: Option<PathBuf>,
     /// Kernel of the role that has the register map, as `kernel:instance`.
     #[serde(default = "control")]
     pub control: String,
@@ -251,6 +256,31 @@ pub struct Xrt {
     /// Deadlines of calls. After a deadline the process is killed and the card is opened again.
     #[serde(default)]
     pub deadlines: XrtDeadlines,
+}
+
+/// Which card of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum XrtDevice {
+    /// Index in `xbutil examine`.
+    Number(u32),
+    /// Its PCI address.
+    Pci(PciAddress),
+}
+
+impl Default for XrtDevice {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+impl From<XrtDevice> for CardSelector {
+    fn from(device: XrtDevice) -> Self {
+        match device {
+            XrtDevice::Number(number) => Self::Number(number),
+            XrtDevice::Pci(address) => Self::Pci(address),
+        }
+    }
 }
 
 fn control() -> String {

@@ -20,7 +20,8 @@ use snic_store_sled::{Options, steady};
 
 use crate::policies::{self, Policies};
 use crate::settings::{Card, Driver, Settings};
-use crate::{soft, xrt};
+use crate::xrt::RoleCheck;
+use crate::{serving, soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -213,7 +214,13 @@ fn slot(
             let through = xrt::settings(reached, &card.id, &settings.data_dir)
                 .with_context(|| format!("card {}", card.id))?;
             let (id, links) = (card.id.clone(), links.clone());
-            open_through_xrt(through, reached.interface, profile, move |link| {
+            let check = RoleCheck {
+                interface: reached.interface,
+                signature: reached.role_signature.clone(),
+                trust: serving::trust(&settings.signatures)?,
+                profile,
+            };
+            open_through_xrt(through, check, move |link| {
                 links.set(id.clone(), link);
             })
         }
@@ -232,21 +239,19 @@ fn no_role(kind: &'static str) -> PrepareRole {
 /// whether the next opening must load the role by force.
 fn open_through_xrt(
     through: snic_card_xrt::Settings,
-    interface: Option<uuid::Uuid>,
-    profile: CardProfile,
+    check: RoleCheck,
     opened: impl Fn(CardLink) + Send + 'static,
 ) -> (Open, PrepareRole) {
     let by_force = Arc::new(AtomicBool::new(false));
-    let (mut next, of_next, its_profile) =
-        (through.clone(), Arc::clone(&by_force), profile.clone());
+    let (mut next, of_next, of_role) = (through.clone(), Arc::clone(&by_force), check.clone());
     let open = move || {
         next.force_role = of_next.swap(false, Ordering::Relaxed);
-        let (card, link) = xrt::open(&next, interface, &profile)?;
+        let (card, link) = xrt::open(&next, &check)?;
         opened(link);
-        Ok((card, profile.clone()))
+        Ok((card, check.profile.clone()))
     };
     let prepare = move |force| {
-        xrt::check(&through, interface, &its_profile)?;
+        of_role.check(&through)?;
         by_force.store(force, Ordering::Relaxed);
         Ok(())
     };

@@ -2,16 +2,18 @@
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use snic_bitstream::signature::Trust;
 use snic_bitstream::xclbin::{Expected, check_role};
 use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, Work, XrtCard};
-use snic_domain::{CardId, CardProfile};
+use snic_domain::{CardId, CardProfile, Digest};
 use snic_ports::card::Card;
 use snic_server::CardLink;
 use snic_telemetry::trace;
+use uuid::Uuid;
 
 use crate::settings::Xrt;
 
@@ -37,7 +39,7 @@ pub fn settings(
         program: (std::env::current_exe()?, vec!["xrt-worker".to_owned()]),
         // The worker runs in it.
         folder: std::path::absolute(data_dir)?.join("xrt").join(id.as_str()),
-        device: xrt.device,
+        device: xrt.device.into(),
         role: std::path::absolute(&xrt.role)?,
         force_role: false,
         control: xrt.control.clone(),
@@ -61,28 +63,63 @@ fn tell(parent: &str, work: Work) {
     });
 }
 
-/// Checks a card's role file completely, before XRT reads it.
-pub fn check(
-    settings: &snic_card_xrt::Settings,
-    interface: Option<uuid::Uuid>,
-    profile: &CardProfile,
-) -> Result<(), String> {
-    let role = settings.role.display();
-    let bytes = std::fs::read(&settings.role).map_err(|error| format!("role {role}: {error}"))?;
-    let control = &settings.control;
-    let expected = Expected { control, registers_bytes: REGISTERS_BYTES, interface, card: profile };
-    check_role(&bytes, &expected).map_err(|error| format!("role {role}: {error}"))?;
-    Ok(())
+/// What a card's role file must be.
+#[derive(Clone)]
+pub struct RoleCheck {
+    /// Interface UUID of the platform, where the settings give it.
+    pub interface: Option<Uuid>,
+    /// The provider's signature of the role, where the settings name one.
+    pub signature: Option<PathBuf>,
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// The card.
+    pub profile: CardProfile,
+}
+
+/// A role that may be loaded.
+pub struct CheckedRole {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// The platform that it is for.
+    pub platform: String,
+    /// The digest of the bytes that were checked.
+    pub digest: Digest,
+}
+
+impl RoleCheck {
+    /// Checks a role file completely, before XRT sees it.
+    ///
+    /// # Errors
+    /// What is wrong with the file or its signature.
+    pub fn check(&self, settings: &snic_card_xrt::Settings) -> Result<CheckedRole, String> {
+        let name = settings.role.display();
+        let failed = |error: &dyn std::fmt::Display| format!("role {name}: {error}");
+        let bytes = std::fs::read(&settings.role).map_err(|error| failed(&error))?;
+        let expected = Expected {
+            control: &settings.control,
+            registers_bytes: REGISTERS_BYTES,
+            interface: self.interface,
+            card: &self.profile,
+        };
+        let role = check_role(&bytes, &expected).map_err(|error| failed(&error))?;
+        let digest = Digest::of(&bytes);
+        let signature = match &self.signature {
+            Some(path) => std::fs::read(path)
+                .map_err(|error| format!("role_signature {}: {error}", path.display()))?,
+            None => Vec::new(),
+        };
+        self.trust.signer_of_role(digest, &signature).map_err(|error| failed(&error))?;
+        Ok(CheckedRole { uuid: role.uuid, platform: role.platform.to_string(), digest })
+    }
 }
 
 /// Opens a card after checking its role.
 pub fn open(
     settings: &snic_card_xrt::Settings,
-    interface: Option<uuid::Uuid>,
-    profile: &CardProfile,
+    check: &RoleCheck,
 ) -> Result<(Box<dyn Card>, CardLink), String> {
-    check(settings, interface, profile)?;
-    let card = XrtCard::open(profile.model.clone(), settings.clone())
+    let role = check.check(settings)?.digest;
+    let card = XrtCard::open(check.profile.model.clone(), settings.clone(), role)
         .map_err(|error| error.to_string())?;
     let card = if trace::is_on() { card.telling(tell) } else { card };
     let link = card.link();

@@ -74,6 +74,7 @@ fn kind(ty: &syn::Type) -> String {
         "PathBuf" => "path".into(),
         "SocketAddr" => "address:port".into(),
         "User" => "user name or number".into(),
+        "XrtDevice" => "PCI address or number".into(),
         "PciAddress" => "PCI address".into(),
         "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" => "text".into(),
         own => {

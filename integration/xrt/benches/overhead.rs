@@ -43,7 +43,8 @@ fn through_xrt(has_bulk: bool) -> (Emulation, Arc<Shared>, XrtCard) {
     let emulation = Emulation::new(profile());
     let shared = Shared::new(Device::new(simulated(), has_bulk, Clock::Wall));
     serve::start(&shared, emulation.user(), SOCKET_ID).expect("threads");
-    let card = XrtCard::open(profile().model, emulation.settings("hw_emu")).expect("it opens");
+    let card = XrtCard::open(profile().model, emulation.settings("hw_emu"), emulation.role())
+        .expect("it opens");
     (emulation, shared, card)
 }
 

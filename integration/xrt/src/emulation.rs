@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use snic_bitstream::xclbin::TestRole;
-use snic_card_xrt::{CONTROL, CallDeadlines, Settings};
-use snic_domain::CardProfile;
+use snic_card_xrt::{CONTROL, CallDeadlines, CardSelector, Settings};
+use snic_domain::{CardProfile, Digest};
 use snic_integration::program;
 use uuid::Uuid;
 
@@ -139,12 +139,20 @@ impl Emulation {
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
+    /// The digest of the role.
+    ///
+    /// # Panics
+    /// Where it cannot be read.
+    pub fn role(&self) -> Digest {
+        Digest::of(&std::fs::read(self.path("role.xclbin")).expect("it was written"))
+    }
+
     /// How the card is reached through `shim`, with the daemon's program as the worker.
     pub fn settings(&self, shim: &str) -> Settings {
         Settings {
             program: (program("snicd"), vec!["xrt-worker".to_owned()]),
             folder: self.path("worker"),
-            device: 0,
+            device: CardSelector::Number(0),
             role: self.path("role.xclbin"),
             force_role: false,
             control: CONTROL.to_owned(),

@@ -57,7 +57,7 @@ impl Rig {
         let shared =
             Shared::new(Device::new(sim.clone(), has_bulk, Clock::Set(Arc::clone(&clock))));
         serve::start(&shared, emulation.user(), SOCKET_ID).expect("threads");
-        let card = XrtCard::open(profile().model, emulation.settings("hw_emu"));
+        let card = XrtCard::open(profile().model, emulation.settings("hw_emu"), emulation.role());
         let card = card.unwrap_or_else(|error| {
             let log = std::fs::read_to_string(emulation.path("worker/worker.log"));
             panic!("{error}; {}", log.unwrap_or_default())

@@ -1,13 +1,14 @@
 //! XRT where there is less than a card: the shim that does nothing, no shim, no XRT. And another
 //! role on a card that has one.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_card_xrt::XrtCard;
-use snic_domain::CardProfile;
+use snic_card_xrt::{CardSelector, XrtCard};
+use snic_domain::{CardProfile, Digest};
 use snic_integration::{Home, program};
 use snic_integration_xrt::daemon::write_settings;
 use snic_integration_xrt::device::{Clock, Device};
@@ -23,7 +24,7 @@ fn profile() -> CardProfile {
 }
 
 fn open(emulation: &Emulation, shim: &str) -> Result<XrtCard, String> {
-    let opened = XrtCard::open(profile().model, emulation.settings(shim));
+    let opened = XrtCard::open(profile().model, emulation.settings(shim), emulation.role());
     opened.map_err(|error| error.to_string())
 }
 
@@ -33,7 +34,8 @@ fn the_shim_that_does_nothing_has_everything_but_registers() {
         return;
     }
     let emulation = Emulation::new(profile());
-    let findings = XrtCard::examine(&emulation.settings("noop")).expect("the worker answers");
+    let findings = XrtCard::examine(&emulation.settings("noop"), emulation.role())
+        .expect("the worker answers");
     let (last, others) = findings.split_last().expect("steps");
     for step in ["open the card", "load the role", "ask for the role's UUID", "copy a buffer"] {
         assert!(others.iter().any(|finding| finding.step.starts_with(step)), "{findings:#?}");
@@ -55,7 +57,7 @@ fn where_xrt_would_abort_the_card_is_absent_with_a_reason() {
     let with = |name: &str, value: &str| {
         let mut settings = emulation.settings("hw_emu");
         settings.environment.insert(name.to_owned(), value.to_owned());
-        let error = XrtCard::open(profile().model, settings).map(|_| ());
+        let error = XrtCard::open(profile().model, settings, emulation.role()).map(|_| ());
         error.expect_err("XRT would abort").to_string()
     };
     assert!(with("XILINX_XRT", "").contains("install the package libxrt1"));
@@ -74,7 +76,7 @@ fn without_a_card_the_real_shim_says_so() {
     let emulation = Emulation::new(profile());
     let mut settings = emulation.settings("hw_emu");
     settings.environment.remove("XCL_EMULATION_MODE");
-    let error = XrtCard::open(profile().model, settings).map(|_| ());
+    let error = XrtCard::open(profile().model, settings, emulation.role()).map(|_| ());
     let error = error.expect_err("no card is in this machine").to_string();
     assert!(error.contains("opening card 0 (xrtDeviceOpen) failed"), "{error}");
 }
@@ -94,14 +96,19 @@ fn another_role_is_loaded_by_another_worker_once_the_card_is_closed() {
     drop(card);
     let other = emulation.write_role("other.xclbin", 2);
     let mut settings = emulation.settings("hw_emu");
+    let digest = Digest::of(&std::fs::read(&other).expect("it was written"));
     (settings.role, settings.force_role) = (other, true);
-    let mut card = XrtCard::open(profile().model, settings.clone()).expect("it opens by force too");
+    let error = XrtCard::open(profile().model, settings.clone(), emulation.role()).map(|_| ());
+    let error = error.expect_err("these are not the bytes that were checked").to_string();
+    assert!(error.contains("has changed since it was checked"), "{error}");
+    let mut card =
+        XrtCard::open(profile().model, settings.clone(), digest).expect("it opens by force too");
     assert_eq!(card.link().role, Uuid::from_u128(2));
     assert_eq!(card.read(MAGIC), Ok(MAGIC_VALUE), "its registers are this process's own again");
     assert_eq!(card.release(buffer), Err(CardError::NoBuffer(buffer)), "it went with its role");
     drop(card);
     settings.role = emulation.path("missing.xclbin");
-    let missing = XrtCard::open(profile().model, settings).map(|_| ());
+    let missing = XrtCard::open(profile().model, settings, digest).map(|_| ());
     assert!(matches!(missing, Err(CardError::Lost(_))), "{missing:?}");
     shared.stop();
 }
@@ -170,4 +177,61 @@ async fn the_doctor_misses_the_files_of_the_emulation_and_leaves_a_running_daemo
     assert!(!content && said.contains("not tested: the daemon runs"), "{said}");
     assert!(!said.contains("open the card"), "{said}");
     daemon.stop();
+}
+
+/// OpenSSL in a folder, as the README has it.
+fn openssl(folder: &Path, words: &str) {
+    let mut command = Command::new("openssl");
+    let command = command.args(words.split(' ')).current_dir(folder);
+    let output = command.output().expect("OpenSSL is installed");
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_role_needs_the_providers_signature_where_unsigned_images_are_not_taken() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let home = Home::new();
+    let (folder, signature) = (home.path(), home.path().join("role.sig"));
+    for key in ["provider", "other"] {
+        openssl(folder, &format!("genpkey -algorithm ed25519 -out {key}.key"));
+        openssl(folder, &format!("pkey -in {key}.key -pubout -out {key}.pem"));
+    }
+    let statement = format!("snic-bitstream-v1 {}\n", emulation.role());
+    std::fs::write(folder.join("statement"), statement).expect("a file");
+    let keys = format!("provider = [{:?}]", folder.join("provider.pem"));
+    let said_with = |more: &str| {
+        write_settings(&home, &[&emulation], "noop", more);
+        let text = std::fs::read_to_string(home.settings()).expect("settings");
+        let text = text.replace("allow_unsigned = true", &keys);
+        std::fs::write(home.settings(), text).expect("settings");
+        doctor(&home, false)
+    };
+    let (content, said) = said_with("");
+    assert!(!content && said.contains("is not signed"), "{said}");
+    let named = format!("role_signature = {signature:?}\n");
+    for (key, is_trusted) in [("other", false), ("provider", true)] {
+        openssl(
+            folder,
+            &format!("pkeyutl -sign -rawin -inkey {key}.key -in statement -out role.sig"),
+        );
+        let (content, said) = said_with(&named);
+        assert_eq!(content, is_trusted, "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_card_may_be_named_by_its_address_on_the_bus() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let mut settings = emulation.settings("hw_emu");
+    settings.environment.remove("XCL_EMULATION_MODE");
+    settings.device = CardSelector::Pci("0000:3b:00.1".parse().expect("an address"));
+    let error = XrtCard::open(profile().model, settings, emulation.role()).map(|_| ());
+    let error = error.expect_err("no card is in this machine").to_string();
+    assert!(error.contains("opening card 0000:3b:00.1 (xrtDeviceOpenByBDF) failed"), "{error}");
 }
