@@ -127,6 +127,10 @@ impl Stats {
         self.dags[usize::from(row)].counters
     }
 
+    pub(crate) fn dag_drops(&self, row: u16) -> &[u64; CAUSES] {
+        &self.dags[usize::from(row)].drops
+    }
+
     #[inline]
     pub(crate) fn intended(&mut self, row: u16, bytes: u32) {
         let counters = &mut self.dags[usize::from(row)].counters;

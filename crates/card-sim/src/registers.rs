@@ -64,7 +64,7 @@ impl SimCard {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
-            CAPABILITIES => CAPABILITY_CONFIGURE,
+            CAPABILITIES => CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS,
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,
             CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => self.configurator.value(at),
@@ -112,6 +112,11 @@ impl SimCard {
             let dag = stats.dag((index / words) as u16);
             let columns = [dag.packets_in, dag.bytes_intended, dag.bytes_served, dag.packets_out];
             return Some(half(columns[index % words / 2], at));
+        }
+        if let Some(index) = word(at, DAG_DROPS, Table::Dag.rows() * DAG_DROPS_ROW as usize / 4) {
+            let words = DAG_DROPS_ROW as usize / 4;
+            let drops = stats.dag_drops((index / words) as u16);
+            return Some(drops.get(index % words / 2).map_or(0, |drops| half(*drops, at)));
         }
         match at & !4 {
             PACKETS_IN => Some(half(stats.packets_in, at)),

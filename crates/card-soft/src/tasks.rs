@@ -119,13 +119,13 @@ impl Tasks {
 
     /// A row of the DAG table is empty from now on.
     pub(crate) fn row_is_gone(&mut self, now: Timestamp, row: u16) {
-        for (_, held) in self.dags.iter_mut().filter(|(uid, _)| row_of(**uid) == row) {
-            held.put_by = held.put_by.or(Some(now));
-            self.look_at = self.look_at.or(Some(now + PUT_BY));
-            let tenant = held.tenant;
-            self.shed(tenant);
+        let Some((_, held)) = self.dags.iter_mut().find(|(uid, _)| row_of(**uid) == row) else {
             return;
-        }
+        };
+        held.put_by = held.put_by.or(Some(now));
+        self.look_at = self.look_at.or(Some(now + PUT_BY));
+        let tenant = held.tenant;
+        self.shed(tenant);
     }
 
     /// The one of a tenant that is put by the longest goes, where there are too many.

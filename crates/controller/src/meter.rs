@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use snic_autoscaler::Monitor;
 use snic_domain::{Bandwidth, Timestamp};
-use snic_tables::DagCounters;
+use snic_tables::{DagCounters, DropCause};
+
+use crate::protocol::DagTraffic;
 
 /// What is known of one DAG's traffic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     before: Option<DagCounters>,
+    drops_before: Option<[u64; DropCause::ALL.len()]>,
+    /// What went through since it was first sampled.
+    traffic: DagTraffic,
     /// What it means to send, before rate limiting; unknown before the second sample.
     pub load: Option<Bandwidth>,
     /// What came out.
@@ -88,7 +93,29 @@ impl Meter {
         let (Some(intended), Some(served)) = (intended, served) else { return Sampled::Backwards };
         self.load = Some(rate(intended, span).min(line));
         self.served = rate(served, span).min(line);
+        let traffic = &mut self.traffic;
+        let add = |sum: &mut u64, now: u64, before: u64| {
+            *sum = sum.saturating_add(now.saturating_sub(before));
+        };
+        add(&mut traffic.bytes_in, counters.bytes_intended, before.bytes_intended);
+        add(&mut traffic.bytes_out, counters.bytes_served, before.bytes_served);
+        add(&mut traffic.packets_in, counters.packets_in, before.packets_in);
+        add(&mut traffic.packets_out, counters.packets_out, before.packets_out);
         Sampled::Load
+    }
+
+    /// Takes the drops of its row: the first ones may be those of a DAG that had the row before.
+    pub fn count_drops(&mut self, drops: [u64; DropCause::ALL.len()]) {
+        let Some(before) = self.drops_before.replace(drops) else { return };
+        for ((sum, now), before) in self.traffic.drops.iter_mut().zip(drops).zip(before) {
+            *sum = sum.saturating_add(now.saturating_sub(before));
+        }
+    }
+
+    /// What goes through it; `None` before the second sample.
+    pub fn traffic(&self) -> Option<DagTraffic> {
+        let offered = self.load?;
+        Some(DagTraffic { offered, served: self.served, ..self.traffic })
     }
 
     /// The load in the `span` since the last sample; unknown where there was none, or a counter is smaller
@@ -111,6 +138,7 @@ impl Meter {
     /// The counters begin again: the card was lost, or is another one.
     pub fn forget(&mut self) {
         self.before = None;
+        self.drops_before = None;
         self.load = None;
         self.served = Bandwidth::ZERO;
         self.monitor.restart();
@@ -159,6 +187,39 @@ mod tests {
         assert_eq!(meter.load_since(counters(5, 0), MS, LINE), None, "a counter went back");
         assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
         assert_eq!(meter.load, Some(Bandwidth::ZERO), "counters that stop are no load");
+    }
+
+    #[test]
+    fn sums_and_drops_are_those_of_the_dag_and_not_of_who_had_the_row_before() {
+        let mut meter = Meter::default();
+        let at = |packets_in, packets_out| DagCounters {
+            packets_in,
+            packets_out,
+            bytes_intended: 100 * packets_in,
+            bytes_served: 100 * packets_out,
+        };
+        let drops = |by_nt| {
+            let mut drops = [0; DropCause::ALL.len()];
+            drops[DropCause::ByNt as usize] = by_nt;
+            drops
+        };
+        meter.count_drops(drops(50));
+        meter.sample(at(1_000, 950), MS, LINE);
+        assert_eq!(meter.traffic(), None);
+        meter.count_drops(drops(53));
+        meter.sample(at(1_010, 957), MS, LINE);
+        let traffic = meter.traffic().expect("two samples");
+        assert_eq!((traffic.packets_in, traffic.packets_out), (10, 7));
+        assert_eq!((traffic.bytes_in, traffic.bytes_out), (1_000, 700));
+        assert_eq!(traffic.drops, drops(3));
+        assert_eq!(traffic.offered, Bandwidth::from_bps(8_000_000));
+        meter.forget();
+        meter.count_drops(drops(2));
+        meter.sample(at(5, 5), MS, LINE);
+        meter.count_drops(drops(4));
+        meter.sample(at(6, 6), MS, LINE);
+        let traffic = meter.traffic().expect("two samples");
+        assert_eq!((traffic.packets_in, traffic.drops), (11, drops(5)), "a card that began again");
     }
 
     #[test]

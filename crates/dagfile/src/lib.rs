@@ -53,7 +53,7 @@ use self::yaml::{Key, Node, Value};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 10] = [
+const OUTPUT_ONLY: [&str; 11] = [
     "uid",
     "state",
     "generation",
@@ -62,6 +62,7 @@ const OUTPUT_ONLY: [&str; 10] = [
     "mapping",
     "rate_limit_bps",
     "states",
+    "traffic",
     "create_time",
     "update_time",
 ];

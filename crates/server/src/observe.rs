@@ -29,6 +29,12 @@ fn readings(controller: &Controller) -> Vec<Reading> {
     for dag in controller.dags_after(None, None) {
         let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
         all.push(Reading::new(M::DagRateLimit, dag.rate.get() as f64, of()));
+        let drops = dag.traffic.as_ref().map(|traffic| traffic.drops).unwrap_or_default();
+        for (cause, packets) in DropCause::ALL.iter().zip(drops).filter(|(_, n)| *n > 0) {
+            let [tenant, name] = of();
+            let of = [tenant, name, ("cause", cause_word(*cause).to_owned())];
+            all.push(Reading::new(M::DagDrops, packets as f64, of));
+        }
         *dags.entry(wire_dag::state_to_wire(dag.state).as_str_name()).or_default() += 1;
         rows.insert(dag.uid.row(), dag.name);
     }

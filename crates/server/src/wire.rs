@@ -6,8 +6,9 @@ use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
-    BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagView, DropCause,
-    NtView, OperationView, RegionView, RuleView, StatePlace, StateView, TenantView, Work,
+    BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagTraffic, DagView,
+    DropCause, NtView, OperationView, RegionView, RuleView, StatePlace, StateView, TenantView,
+    Work,
 };
 use snic_domain::RegionState;
 
@@ -92,9 +93,25 @@ pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
+        traffic: view.traffic.as_deref().map(traffic),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
+    }
+}
+
+fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
+    let drops = DropCause::ALL.iter().zip(traffic.drops).filter(|(_, packets)| *packets > 0);
+    let drops = drops
+        .map(|(cause, packets)| v1::PacketDrops { cause: cause_word(*cause).to_owned(), packets });
+    v1::DagTraffic {
+        offered_bps: traffic.offered.get(),
+        served_bps: traffic.served.get(),
+        packets_in: traffic.packets_in,
+        packets_out: traffic.packets_out,
+        bytes_in: traffic.bytes_in,
+        bytes_out: traffic.bytes_out,
+        drops: drops.collect(),
     }
 }
 

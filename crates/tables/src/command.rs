@@ -402,6 +402,9 @@ pub struct CardCounters {
     pub drops: [u64; DropCause::ALL.len()],
     /// By the row of the DAG; those that never saw a packet are left out.
     pub dags: Vec<(u16, DagCounters)>,
+    /// Drops by the row of the DAG, in the order of [`DropCause::ALL`], in the order of the rows: those that
+    /// were read, now or before. Behind `dags` by some samples where many DAGs lose packets at once.
+    pub dag_drops: Vec<(u16, [u64; DropCause::ALL.len()])>,
 }
 
 impl CardCounters {

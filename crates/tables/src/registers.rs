@@ -7,6 +7,7 @@
 //! 0x00_4000  counters    packets, drops by cause, errors
 //! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
+//! 0x02_0000  DAG drops   1024 rows of 128 bytes: drops by cause, by the row of the DAG
 //! 0x08_0000  active bank read only
 //! 0x10_0000  shadow bank read and write
 //! ```
@@ -33,6 +34,8 @@ pub const CAPABILITIES: Address = 0x008;
 pub const CAPABILITY_BULK: u32 = 1;
 /// NTs take configurations: [`CONFIGURE_START`].
 pub const CAPABILITY_CONFIGURE: u32 = 2;
+/// Drops are counted by DAG: [`DAG_DROPS`].
+pub const CAPABILITY_DAG_DROPS: u32 = 4;
 /// How many regions the card has.
 pub const REGION_COUNT: Address = 0x00c;
 /// JTAG id of the part.
@@ -263,6 +266,11 @@ pub const DAG_LOAD: Address = 0x1_0000;
 /// Bytes of a row: packets in, bytes intended, bytes served, packets out; 64 bits each.
 pub const DAG_LOAD_ROW: Address = 32;
 
+/// First row of the DAG drop counters; zero without [`CAPABILITY_DAG_DROPS`].
+pub const DAG_DROPS: Address = 0x2_0000;
+/// Bytes of a row: a counter of 64 bits, low word first, for each of [`DropCause::ALL`], in that order.
+pub const DAG_DROPS_ROW: Address = 128;
+
 /// The active bank.
 pub const ACTIVE_BANK: Address = 0x8_0000;
 /// The shadow bank.
@@ -270,6 +278,7 @@ pub const SHADOW_BANK: Address = 0x10_0000;
 /// Bytes of a bank.
 pub const BANK_BYTES: Address = BANK_WORDS as u32 * 4;
 
+const _: () = assert!(8 * DropCause::ALL.len() <= DAG_DROPS_ROW as usize, "a cause too many");
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
 /// A register of a region's page.
@@ -313,7 +322,7 @@ pub const fn is_register(at: Address) -> bool {
                 || register >= REGION_DIGEST && register < REGION_NTS + 4 * CHAIN_SLOTS_MAX as u32
                 || register >= REGION_LOAD && register < last_slot
         }
-        PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END => true,
+        PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END | DAG_DROPS..DAG_DROPS_END => true,
         ACTIVE_BANK..ACTIVE_BANK_END | SHADOW_BANK..SHADOW_BANK_END => true,
         _ => false,
     };
@@ -324,6 +333,7 @@ const REGIONS_END: Address = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
 const STATES_END: Address = STATES + REGIONS_MAX as u32 * STATE_PAGE;
 const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
+const DAG_DROPS_END: Address = DAG_DROPS + DAG_ROWS as u32 * DAG_DROPS_ROW;
 const ACTIVE_BANK_END: Address = ACTIVE_BANK + BANK_BYTES;
 const SHADOW_BANK_END: Address = SHADOW_BANK + BANK_BYTES;
 

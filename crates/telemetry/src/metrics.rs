@@ -39,6 +39,8 @@ pub enum Measured {
     DagIntended,
     /// Bytes served. By tenant and DAG.
     DagServed,
+    /// Packets that did not go out, since the daemon started. By tenant, DAG and cause.
+    DagDrops,
     /// Rate limit, in bit/s. By tenant and DAG.
     DagRateLimit,
     /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
@@ -69,7 +71,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 22] = [
+const TABLE: [Row; 23] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -86,6 +88,7 @@ const TABLE: [Row; 22] = [
     (Measured::Dags, "snic.dags", "{dag}", "DAGs by state", false),
     (Measured::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
     (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),
+    (Measured::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
     (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "Rate limit", false),
     (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
     (

@@ -227,7 +227,7 @@ impl Client {
     /// # Panics
     /// Where it cannot be drained.
     pub async fn drain(&self, region: &str) {
-        let request = v1::DrainRegionRequest { name: region.to_owned(), ..Default::default() };
+        let request = v1::DrainRegionRequest { name: region.to_owned() };
         let operation = self.cards().drain_region(request).await.expect("a region").into_inner();
         self.wait(&operation).await.expect("it is drained");
     }

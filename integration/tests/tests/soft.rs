@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use snic_api::v1::dag::State;
-use snic_bitstream::catalogue;
+use snic_bitstream::catalogue::{self, Catalogue};
 use snic_card_soft::{Observation, Place, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
 use snic_integration::{Client, Daemon, Home};
@@ -368,6 +368,22 @@ async fn a_firewall_opens_a_port_without_a_load_and_no_other_flow_loses_a_packet
     let reasons = dropped(&before, "firewall");
     assert!(reasons.iter().any(|(why, packets)| why == "rule" && *packets > 0), "{reasons:?}");
 
+    let by_cause = |dag: &snic_api::v1::Dag| {
+        let traffic = dag.traffic.clone().unwrap_or_default();
+        let by_nt = traffic.drops.iter().find(|drops| drops.cause == "BY_NT");
+        (traffic.packets_in, traffic.packets_out, by_nt.map_or(0, |drops| drops.packets))
+    };
+    let until = Instant::now() + READY_MAX;
+    let shown = loop {
+        let shown = by_cause(&net.client.list_dags().await[0]);
+        if shown.2 > 0 {
+            break shown;
+        }
+        assert!(Instant::now() < until, "{shown:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(shown.0 > shown.1 && shown.1 > 0, "what came in, went out and was dropped: {shown:?}");
+
     let ping = net.guest.command("ping -i 0.005 -W 2 10.77.0.2").spawn().expect("ping starts");
     for ports in [&["8001", "8002"][..], &["8002"], &["8001-8002"]] {
         let operation = net.client.update_dag(&dag(), &rules(ports)).await.expect("it fits");
@@ -445,4 +461,87 @@ async fn a_load_balancer_spreads_connections_over_its_backends() {
     let operation = net.client.update_dag(&dag(), &told(&[backend(8_002)])).await;
     net.client.wait(&operation.expect("it fits")).await.expect("it is ready");
     assert!(answers(10).iter().all(|answer| answer == "8002 10.77.0.1"));
+}
+
+/// A catalogue with one NT type that the built-in one does not have.
+fn catalogue_of(nt: &str) -> Catalogue {
+    let mut catalogue = catalogue::builtin().expect("the built-in catalogue");
+    let id: snic_domain::NtTypeId = nt.parse().expect("a label");
+    let chain = catalogue.chains.iter().find(|chain| chain.id.as_str() == "nat");
+    let chain = chain.expect("it has one of nat").clone();
+    let like = catalogue.nt_types.iter().find(|like| like.id.as_str() == "nat");
+    let like = like.expect("it has nat").clone();
+    catalogue.nt_types = vec![snic_domain::NtType { id: id.clone(), ..like }];
+    let name = nt.parse().expect("a label");
+    catalogue.chains = vec![catalogue::Chain { id: name, nts: vec![id], ..chain }];
+    catalogue
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("snf").await;
+    net.client.register(&catalogue_of("vxlan")).await;
+    let (guest, server) = (station(&net.guest, "snff0"), station(&net.server, "snfup"));
+    let told = json!({
+        "vni": 7, "local": "10.77.0.1", "remote": "10.77.0.2",
+        "local_mac": guest, "remote_mac": server,
+    });
+    net.create_with(&chain(&[("vxlan", Some(told))])).await;
+    // What is inside of the tunnel has a network of its own.
+    run("ip", "-n snic-snff0 address flush dev snff0");
+    run("ip", "-n snic-snff0 link set snff0 mtu 1450");
+    run("ip", "-n snic-snff0 address add 10.78.0.1/24 dev snff0");
+    run("ip", &format!("-n snic-snfup neigh add 10.77.0.1 lladdr {guest} dev snfup"));
+    let device = "vx0 type vxlan id 7 local 10.77.0.2 remote 10.77.0.1 dstport 4789 dev snfup";
+    run("ip", &format!("-n snic-snfup link add {device}"));
+    run("ip", "-n snic-snfup address add 10.78.0.2/24 dev vx0");
+    run("ip", "-n snic-snfup link set vx0 up");
+
+    let ping = net.guest.run("ping -c 20 -i 0.05 -W 2 10.78.0.2");
+    let said = String::from_utf8_lossy(&ping.stdout).into_owned();
+    assert!(said.lines().any(|line| line.contains(" 0% packet loss")), "{said}{:?}", net.observe());
+    let _server = start_server(&net.server, 8_001);
+    let seen = fetch(&net.guest, "http://10.78.0.2:8001/");
+    assert_eq!(seen.as_deref(), Some("8001 10.78.0.1"), "{:?}", net.observe());
+}
+
+#[test]
+fn the_quick_start_makes_two_hosts_and_takes_them_away() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("said");
+    let mut command = Command::new(snic_integration::program("snicd"));
+    command.args(["quickstart", "--net", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"]);
+    command.arg("--dir").arg(folder.path().join("quick"));
+    command.stdout(std::fs::File::create(&log).expect("a file")).stderr(Stdio::inherit());
+    let child = command.spawn().expect("it starts");
+    let pid = rustix::process::Pid::from_child(&child);
+    let mut started = Ending(Some(child));
+    let until = Instant::now() + READY_MAX;
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    while !said().contains("press Ctrl-C") {
+        let child = started.0.as_mut().expect("it is taken only at the end");
+        assert!(child.try_wait().expect("it was started").is_none(), "{}", said());
+        assert!(Instant::now() < until, "{}", said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let guest = Host { namespace: "snic-guest".into() };
+    let net = Host { namespace: "snic-net".into() };
+    assert!(said().contains("ip netns exec snic-guest ping -c 3 10.77.0.2"), "{}", said());
+    assert_no_loss(&String::from_utf8_lossy(&guest.run("ping -c 3 -W 2 10.77.0.2").stdout));
+    let _servers = [8_000, 8_002].map(|port| start_server(&net, port));
+    assert_eq!(fetch(&guest, "http://10.77.0.2:8000/").as_deref(), Some("8000 10.77.0.1"));
+    assert_eq!(fetch(&guest, "http://10.77.0.2:8002/"), None, "no rule lets it through");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    started.wait();
+    let listed = Command::new("ip").args(["netns", "list"]).output().expect("ip starts");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(!listed.contains("snic-guest") && !listed.contains("snic-net"), "{listed}");
 }

@@ -4,8 +4,8 @@ use prost_types::Timestamp;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
-    Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, Embedding,
-    EmbeddingWay, Explanation, Instance, Mapping, NtType, Operation, OperationMetadata,
+    Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
+    Embedding, EmbeddingWay, Explanation, Instance, Mapping, NtType, Operation, OperationMetadata,
     PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
     RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, Usage, VirtualChain, bitstream,
     card, condition, dag, nt_type, region,
@@ -114,6 +114,15 @@ pub fn web() -> Dag {
             reconfigurations: 2,
         }),
         rate_limit_bps: 10 * GBPS,
+        traffic: Some(DagTraffic {
+            offered_bps: 4 * GBPS,
+            served_bps: 3 * GBPS,
+            packets_in: 40_000,
+            packets_out: 30_000,
+            bytes_in: 40_000_000,
+            bytes_out: 30_000_000,
+            drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
+        }),
         etag: "e1".into(),
         create_time: made(),
         update_time: made(),

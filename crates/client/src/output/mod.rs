@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod consolidation;
+mod dag_views;
 pub mod explain;
 pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]

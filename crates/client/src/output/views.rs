@@ -11,6 +11,7 @@ use snic_api::v1::{
 };
 
 use super::Style;
+use super::dag_views::{configurations, drops, traffic};
 use super::state_views::states;
 use super::table::{properties, section, table};
 use super::text::{self, age, id, rate, size, yes};
@@ -60,6 +61,8 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },
             ),
+            ("Traffic", dag.traffic.as_ref().map(traffic).unwrap_or_default()),
+            ("Drops", dag.traffic.as_ref().map(drops).unwrap_or_default()),
             ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),
             ("Tasks", tasks(dag)),
             ("Order", order(dag)),
@@ -74,6 +77,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
     );
     let places = mapping.map(|mapping| places(mapping, style)).unwrap_or_default();
     head + &section("Conditions", &conditions(&dag.conditions, style))
+        + &section("Configuration", &configurations(dag, style))
         + &section("Mapping", &places)
         + &states("State", &dag.states, style)
 }

@@ -259,6 +259,10 @@ impl Loop {
         for entry in dags {
             let row = usize::from(entry.uid().row());
             let counters = counted.get(row).copied().unwrap_or_default();
+            let drops = &reading.counters.dag_drops;
+            if let Ok(at) = drops.binary_search_by_key(&entry.uid().row(), |(row, _)| *row) {
+                entry.meter_mut().count_drops(drops[at].1);
+            }
             odd += u64::from(entry.meter_mut().sample(counters, span, line) == Sampled::Backwards);
         }
         self.reuse(counted);

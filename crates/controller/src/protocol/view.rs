@@ -8,7 +8,7 @@ use snic_domain::{
     RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
 };
 use snic_planner::Recommendation;
-use snic_tables::CardCounters;
+use snic_tables::{CardCounters, DropCause};
 
 use super::operation::OperationRecord;
 
@@ -111,12 +111,34 @@ pub struct DagView {
     pub rate: Bandwidth,
     /// What its chains keep for it.
     pub states: Vec<StateView>,
+    /// What goes through it, where it is known.
+    pub traffic: Option<Box<DagTraffic>>,
     /// For guarded updates.
     pub etag: String,
     /// When it was made.
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
+}
+
+/// What goes through a DAG: rates of the last monitor period, and sums since the daemon first read its
+/// counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DagTraffic {
+    /// What came in, before rate limiting.
+    pub offered: Bandwidth,
+    /// What went out.
+    pub served: Bandwidth,
+    /// Packets that came in.
+    pub packets_in: u64,
+    /// Packets that went out.
+    pub packets_out: u64,
+    /// Bytes that came in.
+    pub bytes_in: u64,
+    /// Bytes that went out.
+    pub bytes_out: u64,
+    /// Packets that were dropped, in the order of [`DropCause::ALL`].
+    pub drops: [u64; DropCause::ALL.len()],
 }
 
 /// A slot of a region.

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use snic_api::convert;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
+use snic_api::v1::classification_service_client::ClassificationServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
@@ -14,7 +15,7 @@ use snic_api::v1::{
     UploadBitstreamRequest, operation,
 };
 use snic_bitstream::catalogue::SampleDag;
-use snic_domain::{Bitstream, NtType, Tenant};
+use snic_domain::{Bitstream, DagName, NtType, Tenant};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
@@ -131,6 +132,19 @@ impl Client {
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(status),
         }
+    }
+
+    /// Leads the packets of a virtual function to a DAG.
+    pub async fn lead_function(&self, function: u32, dag: &DagName) -> Result<bool, Status> {
+        let matches =
+            v1::PacketMatch { virtual_function: Some(function), ..v1::PacketMatch::default() };
+        let rule = v1::Rule { r#match: Some(matches), dag: dag.to_string(), ..v1::Rule::default() };
+        let request = v1::CreateRuleRequest {
+            rule_id: format!("function-{function}"),
+            rule: Some(rule),
+            request_id: String::new(),
+        };
+        made(ClassificationServiceClient::new(self.channel.clone()).create_rule(request).await)
     }
 
     /// Waits until an operation has ended. Fails if it failed or did not end in time.

@@ -4,6 +4,7 @@
 //! card, and does through the public API what an operator and tenants would do by hand.
 
 mod client;
+mod net;
 mod report;
 mod traffic;
 
@@ -37,7 +38,7 @@ const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Folder for the store, certificates and contexts; created if missing
-    /// [default: snic-quickstart in the user's data folder]
+    /// [default: snic-quickstart in the user's data folder, with --net snic-quickstart-net]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Loopback address and port to listen on; port 0 picks a free port
@@ -49,18 +50,21 @@ pub struct Options {
     /// How long to send traffic, in microseconds of simulated time
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     traffic_us: u64,
+    /// Make two network namespaces with a software card between them, and print what to try; needs root
+    #[arg(long)]
+    net: bool,
     /// Exit when everything is printed, instead of at Ctrl-C
     #[arg(long)]
     exit: bool,
 }
 
-fn default_folder() -> Result<PathBuf> {
+fn default_folder(has_net: bool) -> Result<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     let base = data.filter(|path| path.is_absolute()).or_else(home);
     Ok(base
         .context("neither XDG_DATA_HOME nor HOME is set; choose a folder with --dir")?
-        .join("snic-quickstart"))
+        .join(if has_net { "snic-quickstart-net" } else { "snic-quickstart" }))
 }
 
 /// The identities that the quick start uses.
@@ -80,7 +84,7 @@ macro_rules! say {
 /// Runs the quick start until it is told to stop.
 pub async fn run(options: Options) -> Result<()> {
     let began = Instant::now();
-    let dir = options.dir.clone().map_or_else(default_folder, Ok)?;
+    let dir = options.dir.clone().map_or_else(|| default_folder(options.net), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
@@ -94,8 +98,12 @@ pub async fn run(options: Options) -> Result<()> {
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
+    if options.net {
+        settings.cards = vec![net::Net::card()];
+    }
     say!("snic quick start in {}", dir.display());
     // First, because it fails where another quick start uses the folder: its certificates must stay.
+    let net = options.net.then(|| net::Net::prepare(&settings)).transpose()?;
     let daemon = Daemon::start(&settings)?;
     let identities = identities(&dir, &mut settings, &catalogue)?;
     let server = serving::start(&settings, &daemon, Default::default()).await?;
@@ -110,6 +118,11 @@ pub async fn run(options: Options) -> Result<()> {
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
     let tour = async {
+        if let Some(net) = &net {
+            say!("\n{}", net.tour(port, &identities, &catalogue).await?);
+            say!("{}", farewell(&contexts, &[]));
+            return anyhow::Ok(());
+        }
         let dags = tour(port, &identities, &catalogue, &daemon, &options).await?;
         say!("\ndone in {:.1} s; {}", began.elapsed().as_secs_f64(), farewell(&contexts, &dags));
         anyhow::Ok(())
@@ -324,7 +337,7 @@ async fn region_map(operator: &Client) -> Result<String> {
 
 /// What to try next.
 fn farewell(contexts: &Path, dags: &[Dag]) -> String {
-    let dag = dags.first().map_or("", |dag| dag.name.as_str());
+    let dag = dags.first().map_or("tenants/acme/dags/guarded", |dag| dag.name.as_str());
     format!(
         "try this in another terminal:\n\
          \x20 export SNICCTL_CONFIG={}\n\

@@ -153,6 +153,8 @@ struct Context {
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
+    /// Drops of DAGs as far as they were read.
+    drops: sample::Drops,
     /// Buffers of loads that did not end in time: the card may still read them.
     abandoned: Vec<u64>,
 }
@@ -198,6 +200,7 @@ impl Session {
             now,
             known: None,
             dag_rows: DAG_ROWS,
+            drops: sample::Drops::new(),
             abandoned: Vec::new(),
         };
         let queue = VecDeque::new();
@@ -273,6 +276,7 @@ impl Session {
         self.queue.clear();
         (self.program, self.load, self.state, self.read_back) = (None, None, None, None);
         self.context.known = None;
+        self.context.drops = sample::Drops::new();
         self.context.abandoned.clear();
         self.traces.forget();
         self.lost = true;
@@ -373,7 +377,8 @@ impl Session {
                 }
             },
             CardCommand::Sample { ticket } => {
-                let counters = Box::new(sample::counters(card, self.context.dag_rows)?);
+                let Context { dag_rows, drops, .. } = &mut self.context;
+                let counters = Box::new(sample::counters(card, *dag_rows, drops)?);
                 self.context.statistics.samples += 1;
                 out.push(CardReport::Sampled { ticket, counters });
             }

@@ -37,7 +37,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("card", &["protocol", "records", "rows", "tx"]),
     ("freed", &[]),
     ("maintenance", &["protocol", "records", "tx"]),
-    ("meter", &[]),
+    ("meter", &["protocol"]),
     ("dags", &["meter", "protocol", "records", "tx"]), // each DAG has a meter
     ("operations", &["protocol", "records", "tx", "history", "tally"]),
     ("passes", &[]),

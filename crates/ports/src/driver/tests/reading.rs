@@ -5,8 +5,8 @@ use std::time::Duration;
 use snic_domain::Digest;
 use snic_tables::registers::*;
 use snic_tables::{
-    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DagRow, RateLimiterRow,
-    RegionSnapshot, RegionStatus, TableImage, Ticket,
+    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DagRow, DropCause,
+    RateLimiterRow, RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
 use super::{Bench, one_row, programmed};
@@ -268,4 +268,47 @@ fn counters_are_read_as_far_as_dags_ever_had_rows() {
     bench.session.submit(CardCommand::ReadBack { ticket: Ticket(7) }, None);
     bench.after_ms(1);
     assert_eq!(words(&mut bench), none);
+}
+
+#[test]
+fn drops_of_dags_are_read_where_packets_are_missing_and_a_few_in_a_sample() {
+    let mut bench = Bench::adopted();
+    bench.card.poke(CAPABILITIES, CAPABILITY_DAG_DROPS);
+    bench.read_back();
+    bench.step();
+    let row = |row: u32, at: u32| DAG_LOAD + row * DAG_LOAD_ROW + at;
+    let cause = 8 * DropCause::ByNt as u32;
+    for number in 0..10 {
+        bench.card.poke(row(number, 0), 5);
+        bench.card.poke(DAG_DROPS + number * DAG_DROPS_ROW + cause, number + 1);
+        bench.card.poke(DAG_DROPS + number * DAG_DROPS_ROW + cause + 4, 1);
+    }
+    let target = (0..10).fold(TableImage::default(), |mut target, number| {
+        let row = DagRow {
+            tenant: 1,
+            uid: u32::from(number),
+            first_stage: 0,
+            stages: 1,
+            rate_limiter: number,
+            payload: false,
+            configuration: 0,
+        };
+        target.set(number, &row).expect("a row");
+        target
+    });
+    bench.program(5, TableImage::default().delta_to(&target));
+    bench.after_ms(1);
+    let mut sample = |ticket| -> Vec<(u16, u64)> {
+        bench.session.submit(CardCommand::Sample { ticket: Ticket(ticket) }, None);
+        let reports = bench.after_ms(1);
+        let [CardReport::Sampled { counters, .. }] = &reports[..] else { panic!("{reports:?}") };
+        let of = |(row, drops): &(u16, [u64; DropCause::ALL.len()])| {
+            (*row, drops[DropCause::ByNt as usize])
+        };
+        counters.dag_drops.iter().map(of).collect()
+    };
+    let all: Vec<(u16, u64)> = (0..10).map(|row| (row, (1 << 32) + u64::from(row) + 1)).collect();
+    assert_eq!(sample(6).len(), 8, "the others have their turn next");
+    assert_eq!(sample(7), all);
+    assert_eq!(sample(8), all, "nothing is missing, nothing is forgotten");
 }

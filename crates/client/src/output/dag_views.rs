@@ -1,0 +1,68 @@
+//! What a DAG's tasks are told, and what goes through it.
+
+use snic_api::convert::object;
+use snic_api::render::cut;
+use snic_api::v1::{Dag, DagTraffic};
+
+use super::Style;
+use super::table::table;
+use super::text::rate;
+
+/// How much of a configuration a table shows: a line of a terminal, with a task's id in front.
+const CONFIGURATION_CHARS_MAX: usize = 60;
+
+/// The beginning of what each task is told; JSON and YAML have all of it.
+pub(super) fn configurations(dag: &Dag, style: Style) -> String {
+    let told = dag.nodes.iter().filter_map(|node| Some((node, node.configuration.as_ref()?)));
+    let rows: Vec<_> = told
+        .map(|(node, told)| {
+            let json = object::to_json(told).map(|json| json.to_string()).unwrap_or_default();
+            vec![node.id.clone(), cut(&json, CONFIGURATION_CHARS_MAX)]
+        })
+        .collect();
+    if rows.is_empty() { String::new() } else { table(style, &["TASK", "IS TOLD"], rows) }
+}
+
+/// What goes through a DAG, in a line.
+pub(super) fn traffic(traffic: &DagTraffic) -> String {
+    let DagTraffic { offered_bps, served_bps, packets_in, packets_out, .. } = traffic;
+    let (offered, served) = (rate(*offered_bps), rate(*served_bps));
+    format!("{offered} offered, {served} served; {packets_in} packets in, {packets_out} out")
+}
+
+/// What does not, by cause.
+pub(super) fn drops(traffic: &DagTraffic) -> String {
+    let drops = traffic.drops.iter().map(|drops| format!("{} {}", drops.packets, drops.cause));
+    drops.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::json;
+    use snic_api::v1::PacketDrops;
+    use snic_api::v1::dag::Node;
+
+    use super::*;
+
+    #[test]
+    fn a_long_configuration_is_cut_and_a_missing_one_left_out() {
+        let style = Style { is_colour: false, now: SystemTime::UNIX_EPOCH };
+        let node = |id: &str, told| Node { id: id.into(), configuration: told, ..Node::default() };
+        let told = object::of_json(&json!({"flows_max": 4_096, "rules": vec!["x"; 100]}));
+        let nodes = vec![node("nat", None), node("fw", Some(told))];
+        let shown = configurations(&Dag { nodes, ..Dag::default() }, style);
+        assert!(shown.contains(r#"fw    {"flows_max":4096,"rules":["x","x""#), "{shown}");
+        assert!(!shown.contains("nat") && shown.lines().all(|line| line.chars().count() <= 80));
+        assert_eq!(configurations(&Dag::default(), style), "");
+    }
+
+    #[test]
+    fn drops_are_listed_by_cause() {
+        let of = |cause: &str, packets| PacketDrops { cause: cause.into(), packets };
+        let drops_of = vec![of("BY_NT", 3), of("RATE_LIMITED", 1)];
+        let seen = DagTraffic { drops: drops_of, ..DagTraffic::default() };
+        assert_eq!(drops(&seen), "3 BY_NT, 1 RATE_LIMITED");
+    }
+}

@@ -1,0 +1,175 @@
+//! `snicd quickstart --net`: two hosts of this machine, each in a network namespace of its own, with a
+//! software card between them and a firewall in the way.
+//!
+//! ```text
+//!   snic-guest 10.77.0.1 ── tap ── function 0 ─► DAG acme/guarded: firewall ─► uplink ── tap ── snic-net 10.77.0.2
+//! ```
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use snic_bitstream::catalogue::{Catalogue, SampleDag};
+use snic_card_soft::{Place, PortSpec};
+use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
+
+use super::client::Client;
+use super::{Identities, READY_SECONDS, ready};
+use crate::settings::{Card, Driver, Settings, Soft};
+
+/// A namespace, and the TAP device in it.
+struct Host {
+    namespace: &'static str,
+    device: &'static str,
+    address: &'static str,
+}
+
+const GUEST: Host = Host { namespace: "snic-guest", device: "snic-f0", address: "10.77.0.1" };
+const NET: Host = Host { namespace: "snic-net", device: "snic-up", address: "10.77.0.2" };
+/// How long the card may take to make its devices.
+const DEVICES_MAX: Duration = Duration::from_secs(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What the firewall lets through: ping, a web server at port 8000, iperf3.
+const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
+    {"action":"accept","protocol":"tcp","destination_ports":"8000"},
+    {"action":"accept","protocol":"tcp","destination_ports":"5201"}]}"#;
+
+/// The namespaces and the card's process, which go with it.
+pub(super) struct Net {
+    place: Place,
+}
+
+impl Net {
+    /// The software card between the hosts.
+    pub(super) fn card() -> Card {
+        let soft = Soft {
+            uplink: Some(PortSpec::Tap(NET.device.into())),
+            functions: vec![PortSpec::Tap(GUEST.device.into())],
+        };
+        Card { driver: Driver::Soft, soft: Some(soft), ..Card::simulated() }
+    }
+
+    /// Takes away what an earlier start left, whose devices went with its namespaces.
+    ///
+    /// # Errors
+    /// Network namespaces cannot be made here.
+    pub(super) fn prepare(settings: &Settings) -> Result<Self> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "--net makes network namespaces, which needs root; without it, the quick start has a \
+             simulated card and needs nothing"
+        );
+        let listed = Command::new("ip").args(["netns", "list"]).output();
+        listed.context("run `ip netns list`: --net needs iproute2")?;
+        let folder = std::path::absolute(&settings.data_dir)?;
+        let net = Self { place: Place::new(&folder.join("cards").join("card0")) };
+        net.clear();
+        Ok(net)
+    }
+
+    /// The hosts, the DAG between them, and what to try.
+    pub(super) async fn tour(
+        &self,
+        port: u16,
+        identities: &Identities,
+        catalogue: &Catalogue,
+    ) -> Result<String> {
+        let operator = Client::connect(port, &identities.ca, &identities.operator).await?;
+        super::register(&operator, catalogue).await?;
+        for host in [&GUEST, &NET] {
+            host.set_up().await?;
+        }
+        let name: DagName =
+            DagName { tenant: "acme".parse()?, dag: "guarded".parse().context("a label")? };
+        let pair = identities.tenants.get(&name.tenant).context("the catalogue has acme")?;
+        let tenant = Client::connect(port, &identities.ca, pair).await?;
+        let mut spec = DagSpec::chain(&["firewall".parse()?], Bandwidth::from_gbps(10));
+        for node in &mut spec.nodes {
+            node.configuration = Some(NtConfiguration::new(RULES));
+        }
+        let dag = SampleDag { name: name.clone(), spec, description: String::new() };
+        if let Some(operation) = tenant.create_dag(&dag).await? {
+            tenant.wait(&operation.name, READY_SECONDS).await?;
+        }
+        ready(&tenant, &name.to_string()).await?;
+        operator.lead_function(0, &name).await?;
+        Ok(advice())
+    }
+
+    fn clear(&self) {
+        kill(&self.place);
+        for host in [&GUEST, &NET] {
+            // It may not be there.
+            let _ = Command::new("ip").args(["netns", "delete", host.namespace]).output();
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Host {
+    /// Moves the card's device into a new namespace, and gives it its address.
+    async fn set_up(&self) -> Result<()> {
+        let Self { namespace, device, address } = self;
+        let link = PathBuf::from(format!("/sys/class/net/{device}"));
+        let until = Instant::now() + DEVICES_MAX;
+        while !link.exists() {
+            ensure!(Instant::now() < until, "the card has not made the device {device}");
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        ip(&format!("netns add {namespace}"))?;
+        ip(&format!("link set {device} netns {namespace}"))?;
+        ip(&format!("-n {namespace} address add {address}/24 dev {device}"))?;
+        ip(&format!("-n {namespace} link set {device} up"))?;
+        ip(&format!("-n {namespace} link set lo up"))
+    }
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output();
+    let Output { status, stderr, .. } = output.context("run ip")?;
+    if !status.success() {
+        bail!("ip {arguments}: {}", String::from_utf8_lossy(&stderr).trim());
+    }
+    Ok(())
+}
+
+/// Ends the card's process, if it runs: it holds the lock of its file then.
+fn kill(place: &Place) {
+    let path: &Path = &place.pid();
+    let Ok(file) = File::open(path) else { return };
+    if file.try_lock().is_ok() {
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let pid = text.trim().parse().ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let until = Instant::now() + DEVICES_MAX;
+        while file.try_lock().is_err() && Instant::now() < until {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+fn advice() -> String {
+    let (guest, net, address) = (GUEST.namespace, NET.namespace, NET.address);
+    format!(
+        "two hosts, with the DAG acme/guarded between them; try this as root in another terminal:\n\
+         \x20 ip netns exec {guest} ping -c 3 {address}\n\
+         \x20 ip netns exec {net} python3 -m http.server 8000 &\n\
+         \x20 ip netns exec {guest} curl -s http://{address}:8000/\n\
+         \x20 ip netns exec {net} iperf3 -s -D -1\n\
+         \x20 ip netns exec {guest} iperf3 -c {address}\n\
+         the firewall lets nothing else through; see what it drops with\n\
+         \x20 snicctl --context acme dag get guarded\n"
+    )
+}
