@@ -5,6 +5,7 @@
 //! tenant: acme                 # optional: else from the name, --tenant or the context
 //! bandwidth: 10Gbps            # bps, kbps, Mbps, Gbps, Tbps; a plain number is bit/s
 //! form: auto                   # optional: auto, sequential or parallel
+//! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! chain: nat -> [firewall, kv-cache] -> aes
 //! ```
 //!
@@ -43,7 +44,8 @@ use std::ops::Range;
 use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
 use snic_domain::{
-    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSizes,
+    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSize,
+    PacketSizes,
 };
 
 pub use self::problem::{InvalidFile, Problem};
@@ -66,7 +68,8 @@ const OUTPUT_ONLY: [&str; 11] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, configuration, and chain or nodes and edges";
+const KEYS: &str =
+    "name, tenant, bandwidth, form, packet_sizes, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,8 +169,13 @@ impl Reader<'_> {
         let name = fields.name.map(text).transpose()?;
         let tenant = fields.tenant.map(text).transpose()?;
         let etag = fields.etag.map(text).transpose()?.unwrap_or_default();
+        // Without them, the server's default holds.
+        let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
-        let dag = resource(&graph, bandwidth, form, etag);
+        let dag = snic_api::v1::Dag {
+            packet_sizes: sizes.as_ref().map(convert::dag::packet_sizes_to_wire).unwrap_or_default(),
+            ..resource(&graph, bandwidth, form, etag)
+        };
         Ok(DagFile { name, tenant, dag })
     }
 
@@ -233,6 +241,7 @@ struct Fields<'a> {
     tenant: Option<&'a Node>,
     bandwidth: Option<&'a Node>,
     form: Option<&'a Node>,
+    packet_sizes: Option<&'a Node>,
     chain: Option<&'a Node>,
     nodes: Option<&'a Node>,
     edges: Option<&'a Node>,
@@ -249,6 +258,7 @@ impl<'a> Fields<'a> {
                 "tenant" => &mut fields.tenant,
                 "bandwidth" | "bandwidth_bps" => &mut fields.bandwidth,
                 "form" => &mut fields.form,
+                "packet_sizes" => &mut fields.packet_sizes,
                 "chain" => &mut fields.chain,
                 "nodes" => &mut fields.nodes,
                 "edges" => &mut fields.edges,
@@ -297,6 +307,44 @@ fn form(node: &Node) -> Result<Form, Problem> {
         _ => {
             let problem = Problem::new(node.span.clone(), "unknown form");
             Err(problem.help("use auto, sequential or parallel"))
+        }
+    }
+}
+
+/// The sizes of packets, checked.
+fn packet_sizes(node: &Node) -> Result<PacketSizes, Problem> {
+    let sizes = given_sizes(node)?;
+    sizes.check().map_err(|error| Problem::new(node.span.clone(), error.to_string()))?;
+    Ok(sizes)
+}
+
+/// `imix`, one size, or a mix: a mapping from bytes to weights, or the API's list.
+fn given_sizes(node: &Node) -> Result<PacketSizes, Problem> {
+    let number = |text: &str, span: &Range<usize>| {
+        text.parse::<u32>().map_err(|_| {
+            let problem = Problem::new(span.clone(), format!("{text:?} is not a whole number"));
+            problem.help("write `imix`, the bytes of all packets, or `{64: 7, 594: 4, 1518: 1}`")
+        })
+    };
+    let value = |node: &Node| number(&text(node)?, &node.span);
+    match &node.value {
+        Value::Scalar(text) if text.eq_ignore_ascii_case("imix") => Ok(PacketSizes::imix()),
+        Value::Scalar(text) => Ok(PacketSizes::only(number(text, &node.span)?)),
+        Value::Map(entries) => {
+            let size = |(key, weight): &(Key, Node)| {
+                let bytes = number(&key.text, &key.span)?;
+                Ok(PacketSize { bytes, weight: value(weight)? })
+            };
+            Ok(PacketSizes::new(entries.iter().map(size).collect::<Result<_, _>>()?))
+        }
+        Value::List(items) => {
+            let size = |item: &Node| {
+                let [bytes, weight] = keyed(item, [&["bytes"], &["weight"]])?;
+                let bytes = bytes.ok_or_else(|| missing(item, "bytes", "add the size in bytes"))?;
+                let weight = weight.map_or(Ok(1), value)?;
+                Ok(PacketSize { bytes: value(bytes)?, weight })
+            };
+            Ok(PacketSizes::new(items.iter().map(size).collect::<Result<_, _>>()?))
         }
     }
 }

@@ -57,6 +57,20 @@ fn one_dag_has_many_spellings(#[case] text: &str) {
     assert_eq!(file.dag.nodes[1].nt_type, "ntTypes/aes");
 }
 
+#[rstest]
+#[case("imix", &[(64, 7), (594, 4), (1_518, 1)])]
+#[case("64", &[(64, 1)])]
+#[case("{64: 7, 594: 4}", &[(64, 7), (594, 4)])]
+#[case("[{bytes: 64, weight: 3}, {bytes: 1500}]", &[(64, 3), (1_500, 1)])]
+fn packet_sizes_are_a_word_a_number_or_a_mix(#[case] text: &str, #[case] sizes: &[(u32, u32)]) {
+    let file = parse("x", &format!("bandwidth: 1Gbps\nchain: nat\npacket_sizes: {text}\n"));
+    let read = file.expect(text).dag.packet_sizes;
+    let read: Vec<_> = read.iter().map(|size| (size.bytes, size.weight)).collect();
+    assert_eq!(read, sizes);
+    let without = parse("x", "bandwidth: 1Gbps\nchain: nat\n").expect("optional");
+    assert_eq!(without.dag.packet_sizes, [], "the server's default");
+}
+
 #[test]
 fn what_the_api_prints_can_be_given_back() {
     let text = "\
@@ -97,6 +111,10 @@ update_time: 2026-01-01T00:00:00Z
 #[case("bandwidth: 1kbps\nchain: nat\n", "1:12", "1 kbit/s is not allowed")]
 #[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "unknown key `chian`")]
 #[case("bandwidth: 1Gbps\nform: fast\nchain: nat\n", "2:7", "use auto, sequential")]
+#[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: 63\n", "3:15", "give 64 to 9216 bytes")]
+#[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: {64: x}\n", "3:20", "not a whole number")]
+#[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: small\n", "3:15", "write `imix`")]
+#[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: []\n", "3:15", "0 packet sizes; give 1 to 16")]
 #[case("bandwidth: 1Gbps\nchain: nat -> Aes\n", "2:15", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat -> Aes\"\n", "2:16", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: >\n  nat ->\n  Aes\n", "4:3", "\"Aes\"")]

@@ -86,6 +86,7 @@ pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
         edges: dag::edges_to_wire(&view.spec),
         bandwidth_bps: view.spec.bandwidth.get(),
         form: dag::preference_to_wire(view.spec.form).into(),
+        packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
         state: dag::state_to_wire(view.state).into(),
         generation: view.generation,
         observed_generation: view.observed_generation,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use prost_types::FieldMask;
 use snic_domain::{
     Bandwidth, BitstreamId, Condition, ConditionStatus, ConditionType, DagPatch, DagSpec, DagState,
-    Edge, Form, FormPreference, Instance, Mapping, Node, NtConfiguration, NtTypeId, PacketSizes,
-    TenantId,
+    Edge, Form, FormPreference, Instance, Mapping, Node, NtConfiguration, NtTypeId, PacketSize,
+    PacketSizes, TenantId,
 };
 
 use super::mask::Mask;
@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::v1;
 
 /// The fields of a DAG that an update may set.
-const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form"];
+const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form", "packet_sizes"];
 
 /// Converts a new DAG. The domain checks its graph.
 ///
@@ -28,7 +28,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
         edges: edges(&mut problems, &dag.edges),
         bandwidth: Bandwidth::from_bps(dag.bandwidth_bps),
         form: problems.keep(form(dag.form)).unwrap_or_default(),
-        packet_sizes: PacketSizes::default(),
+        packet_sizes: packet_sizes(&dag.packet_sizes),
     };
     problems.finish().map(|()| spec)
 }
@@ -49,7 +49,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, Failur
         form: mask
             .has("form", dag.form != 0)
             .then(|| problems.keep(form(dag.form)).unwrap_or_default()),
-        packet_sizes: None,
+        packet_sizes: mask
+            .has("packet_sizes", !dag.packet_sizes.is_empty())
+            .then(|| packet_sizes(&dag.packet_sizes)),
     };
     problems.finish().map(|()| patch)
 }
@@ -79,6 +81,21 @@ fn edges(problems: &mut Problems, edges: &[v1::dag::Edge]) -> Vec<Edge> {
         Some(Edge { from: from?, to: to? })
     };
     edges.iter().enumerate().filter_map(edge).collect()
+}
+
+/// Converts the sizes of a DAG's packets. Without any, the default. The domain checks them.
+pub fn packet_sizes(sizes: &[v1::dag::PacketSize]) -> PacketSizes {
+    if sizes.is_empty() {
+        return PacketSizes::default();
+    }
+    let size = |size: &v1::dag::PacketSize| PacketSize { bytes: size.bytes, weight: size.weight };
+    PacketSizes::new(sizes.iter().map(size).collect())
+}
+
+/// Converts the sizes of a DAG's packets.
+pub fn packet_sizes_to_wire(sizes: &PacketSizes) -> Vec<v1::dag::PacketSize> {
+    let size = |size: &PacketSize| v1::dag::PacketSize { bytes: size.bytes, weight: size.weight };
+    sizes.sizes().iter().map(size).collect()
 }
 
 fn form(value: i32) -> Result<FormPreference, FieldProblem> {

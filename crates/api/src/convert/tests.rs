@@ -37,6 +37,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         edges: dag::edges_to_wire(spec),
         bandwidth_bps: spec.bandwidth.get(),
         form: dag::preference_to_wire(spec.form).into(),
+        packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
         ..Default::default()
     }
 }
@@ -59,13 +60,19 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             FormPreference::Sequential,
             FormPreference::Parallel,
         ]),
+        prop::collection::vec((any::<u32>(), any::<u32>()), 1..4),
     )
-        .prop_map(|(nodes, edges, bps, form)| DagSpec {
+        .prop_map(|(nodes, edges, bps, form, sizes)| DagSpec {
             nodes,
             edges,
             bandwidth: Bandwidth::from_bps(bps),
             form,
-            packet_sizes: snic_domain::PacketSizes::default(),
+            packet_sizes: snic_domain::PacketSizes::new(
+                sizes
+                    .into_iter()
+                    .map(|(bytes, weight)| snic_domain::PacketSize { bytes, weight })
+                    .collect(),
+            ),
         })
 }
 

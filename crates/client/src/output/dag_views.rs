@@ -1,6 +1,6 @@
-//! What a DAG's tasks are told, and what goes through it.
+//! What a DAG's tasks are told, which packets it is for, and what goes through it.
 
-use snic_api::convert::object;
+use snic_api::convert::{self, object};
 use snic_api::render::cut;
 use snic_api::v1::{Dag, DagTraffic};
 
@@ -10,6 +10,14 @@ use super::text::rate;
 
 /// How much of a configuration a table shows: a line of a terminal, with a task's id in front.
 const CONFIGURATION_CHARS_MAX: usize = 60;
+
+/// The bytes of the packets that the bandwidth is promised for.
+pub(super) fn packet_sizes(dag: &Dag) -> String {
+    match &dag.packet_sizes[..] {
+        [] => String::new(),
+        sizes => format!("{} B", convert::dag::packet_sizes(sizes)).replace("imix B", "imix"),
+    }
+}
 
 /// The beginning of what each task is told; JSON and YAML have all of it.
 pub(super) fn configurations(dag: &Dag, style: Style) -> String {

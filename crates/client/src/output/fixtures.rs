@@ -92,6 +92,11 @@ pub fn web() -> Dag {
         ]),
         states: Vec::new(),
         bandwidth_bps: 10 * GBPS,
+        packet_sizes: vec![
+            dag::PacketSize { bytes: 64, weight: 7 },
+            dag::PacketSize { bytes: 594, weight: 4 },
+            dag::PacketSize { bytes: 1_518, weight: 1 },
+        ],
         form: dag::Form::Unspecified.into(),
         state: dag::State::Ready.into(),
         generation: 1,

@@ -11,7 +11,7 @@ use snic_api::v1::{
 };
 
 use super::Style;
-use super::dag_views::{configurations, drops, traffic};
+use super::dag_views::{configurations, drops, packet_sizes, traffic};
 use super::state_views::states;
 use super::table::{properties, section, table};
 use super::text::{self, age, id, rate, size, yes};
@@ -57,6 +57,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ("State", dag.state().as_str_name().to_owned()),
             ("UID", uid),
             ("Bandwidth", rate(dag.bandwidth_bps)),
+            ("Packets", packet_sizes(dag)),
             (
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },

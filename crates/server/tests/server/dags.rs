@@ -6,6 +6,7 @@ use snic_api::error::reason_of;
 use snic_api::v1::operation::Result as Outcome;
 use snic_api::v1::{self, ErrorReason};
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use crate::rig::{Rig, chain, dag};
 
@@ -160,6 +161,75 @@ async fn an_update_sets_what_its_mask_names() {
     );
     let status = update(wanted, mask(&["uid"])).await.expect_err("not settable");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidUpdateMask));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_dag_states_the_sizes_of_its_packets() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let of = |sizes: &[(u32, u32)]| {
+        let size = |&(bytes, weight): &(u32, u32)| v1::dag::PacketSize { bytes, weight };
+        sizes.iter().map(size).collect::<Vec<_>>()
+    };
+    let first = acme.ready_dag(WEB, chain(&["nat"])).await;
+    assert_eq!(first.packet_sizes, of(&[(64, 7), (594, 4), (1_518, 1)]), "IMIX is the default");
+    let caller = acme.clone();
+    let update = |dag: v1::Dag| {
+        let mut acme = caller.clone();
+        let update_mask = mask(&["packet_sizes"]);
+        let request = v1::UpdateDagRequest { dag: Some(dag), update_mask, ..Default::default() };
+        async move { acme.dags.update_dag(request).await }
+    };
+    let small = v1::Dag { name: WEB.into(), packet_sizes: of(&[(64, 1)]), ..Default::default() };
+    let operation = update(small.clone()).await.expect("accepted").into_inner();
+    acme.wait(&operation.name).await;
+    assert_eq!(acme.get_dag(WEB).await.expect("there").packet_sizes, of(&[(64, 1)]));
+    let none = v1::Dag { packet_sizes: Vec::new(), ..small.clone() };
+    let operation = update(none).await.expect("accepted").into_inner();
+    acme.wait(&operation.name).await;
+    assert_eq!(acme.get_dag(WEB).await.expect("there").packet_sizes, first.packet_sizes);
+    let tiny = v1::Dag { packet_sizes: of(&[(64, 1), (63, 1)]), ..small };
+    let status = update(tiny).await.expect_err("no such packet");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("give 64 to 9216 bytes"), "{status:?}");
+    let details = status.get_details_bad_request().expect("it names the field");
+    assert_eq!(details.field_violations[0].field, "dag.packet_sizes[1].bytes");
+    rig.stop().await;
+}
+
+/// A port of a region takes 100 million packets a second, which is 51.2 Gbit/s of 64 B: what one region
+/// serves of large packets needs two of small ones.
+#[tokio::test]
+async fn small_packets_are_another_load_than_large_ones() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let acme = rig.client("tenant/acme").await;
+    let check = |bytes: u32| {
+        let mut acme = acme.clone();
+        let dag = v1::Dag {
+            bandwidth_bps: 90_000_000_000,
+            packet_sizes: vec![v1::dag::PacketSize { bytes, weight: 1 }],
+            ..chain(&["firewall"])
+        };
+        let request = v1::CreateDagRequest {
+            parent: "tenants/acme".into(),
+            dag_id: "web".into(),
+            dag: Some(dag),
+            validate_only: true,
+            ..Default::default()
+        };
+        async move {
+            let operation = acme.dags.create_dag(request).await.expect("it fits").into_inner();
+            let Some(Outcome::Response(any)) = operation.result else { panic!("{operation:?}") };
+            let dag = v1::Dag::decode(&any.value[..]).expect("a DAG");
+            let mapping = dag.mapping.expect("where it would be");
+            let chains = mapping.stages.into_iter().flat_map(|stage| stage.branches);
+            chains.map(|chain| chain.instances.len()).sum::<usize>()
+        }
+    };
+    assert_eq!((check(1_500).await, check(64).await), (1, 2));
     rig.stop().await;
 }
 
