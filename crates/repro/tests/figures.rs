@@ -76,8 +76,9 @@ figures_hold! {
     supernic_13_is_limited_by_aes = "fig13", [];
     supernic_14_shares_what_is_left = "fig14", [];
     supernic_15_loads_what_is_needed = "fig15", [];
-    supernic_16_is_equal_before_the_rise_and_not_after = "fig16",
+    supernic_16_is_nearly_equal_before_the_rise_and_not_after = "fig16",
         [
+            "full: shares apart before the rise",
             "full: shares apart after the rise",
             "full: of other loads, requests and rises, those with equal shares",
         ];

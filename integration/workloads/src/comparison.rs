@@ -110,6 +110,7 @@ impl Scene {
         profile.regions = vec![profile.regions[0].clone(); snic_domain::limits::REGIONS_MAX];
         profile.ingress = snic_domain::Bandwidth::from_gbps(100_000);
         profile.egress = profile.ingress;
+        profile.region_pass = None;
         let chains = CHAINS
             .iter()
             .map(|nts| nts.iter().filter_map(|nt| NtTypeId::new(nt).ok()).collect())

@@ -22,7 +22,7 @@ pub struct FloorPlanSources {
     /// Card profile to write the floor plan into, instead of printing it
     #[arg(long, value_name = "FILE", requires = "group")]
     pub profile: Option<PathBuf>,
-    /// Which of the profile's [[regions]] it is, counted from 0
+    /// Which group of regions of the profile it is, counted from 0
     #[arg(long, value_name = "NUMBER", requires = "profile")]
     pub group: Option<usize>,
 }

@@ -112,8 +112,10 @@ pub(super) fn shares(parameters: &Parameters) -> Result<Outcome> {
          four, of which each user requests one; the third is nobody's under the static scheme and user \
          1's under DRF. Loads are over half of the regions, so that it is the policy that divides. A share \
          is what was served, of what the NT of which the user takes most serves in all regions. The table \
-         has the same for other loads, requests and rises, each in a shorter run. After the rise the shares \
-         are not equal, so the figure is red. The cause: a DAG's packets are divided over its regions as it was \
+         has the same for other loads, requests and rises, each in a shorter run. The shares are not equal, \
+         so the figure is red. Before the rise they are 0.07 apart: the controller charges a user for area \
+         as if it were alone, so user 2 pays a whole region for two of its four NTs, and equal \
+         charges are not equal parts of an NT. After the rise there is a second cause: a DAG's packets are divided over its regions as it was \
          planned, by what it held room for when it was scaled out, and rates are all that fairness moves. So \
          who took more of the third region first keeps it, and a part of a region is nobody's.",
     );
