@@ -173,7 +173,10 @@ impl Reader<'_> {
         let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
-            packet_sizes: sizes.as_ref().map(convert::dag::packet_sizes_to_wire).unwrap_or_default(),
+            packet_sizes: sizes
+                .as_ref()
+                .map(convert::dag::packet_sizes_to_wire)
+                .unwrap_or_default(),
             ..resource(&graph, bandwidth, form, etag)
         };
         Ok(DagFile { name, tenant, dag })
