@@ -41,7 +41,7 @@ enum Command {
     },
     /// Issue a certificate with a new key
     Issue {
-        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        /// server, operator/NAME, tenant/ID or orchestrator/NAME
         name: Subject,
         /// Host name or address that clients use for the server; may be repeated
         /// [default: localhost, 127.0.0.1, ::1]
@@ -53,7 +53,7 @@ enum Command {
     },
     /// Issue a certificate again, with a new key; the old one stays valid until it ends
     Renew {
-        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        /// server, operator/NAME, tenant/ID or orchestrator/NAME
         name: Subject,
         /// How long it is valid, in days
         #[arg(long, default_value = "365", value_parser = days)]
@@ -64,7 +64,7 @@ enum Command {
     },
     /// Revoke all certificates of a name
     Revoke {
-        /// server, operator/<name>, tenant/<id> or orchestrator/<name>
+        /// server, operator/NAME, tenant/ID or orchestrator/NAME
         name: Subject,
     },
     /// List what was issued
