@@ -1,5 +1,5 @@
 //! XRT as it is found on the machine: loaded at run time, its symbols bound once, each call behind
-//! a safe function. The only unsafe code of the workspace.
+//! a safe function. With the system calls of `card-soft`, the only unsafe code of the workspace.
 //!
 //! What is promised to the library, once for all blocks below: handles are used only while they
 //! are open (a [`Buffer`] and a [`Kernel`] keep their [`Device`] open, and that the library), by one

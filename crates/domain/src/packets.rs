@@ -60,7 +60,7 @@ pub enum InvalidPacketSizes {
         /// Which of the sizes.
         index: usize,
     },
-    /// A size that is there twice.
+    /// The same size is given twice.
     #[error("packets of {bytes} bytes are there twice; give each size once, with its whole weight")]
     Twice {
         /// The size.
@@ -113,7 +113,7 @@ impl PacketSizes {
     /// Checks that it may be a DAG's mix.
     ///
     /// # Errors
-    /// The first of: no size or too many, a size or a weight out of range, a size that is there twice.
+    /// The first of: no size or too many, a size or a weight out of range, the same size given twice.
     pub fn check(&self) -> Result<(), InvalidPacketSizes> {
         let sizes = &self.0;
         if !(1..=PACKET_SIZES_MAX).contains(&sizes.len()) {

@@ -91,7 +91,7 @@ pub struct Ledger {
     regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
-    /// Whose reservations were taken over, checked or not, and did not fit anew since.
+    /// Whose reservations were taken over from the store, and have not been found to fit since.
     restored: BTreeSet<DagName>,
     changes: ChangeCounter,
 }

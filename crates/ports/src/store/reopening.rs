@@ -1,5 +1,5 @@
 //! A store that outlives failed writes: what could not be written is kept, in order, and handed over again
-//! once the store can be opened anew.
+//! once the store can be opened again.
 //!
 //! ```text
 //!            a write fails               can_write, open
