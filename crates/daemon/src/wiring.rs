@@ -19,6 +19,7 @@ use snic_server::{CardLink, CardLinks};
 use snic_store_sled::{Options, steady};
 
 use crate::policies::{self, Policies};
+use crate::secrets::random;
 use crate::settings::{Card, Driver, Settings};
 use crate::xrt::RoleCheck;
 use crate::{serving, soft, xrt};
@@ -162,13 +163,8 @@ fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()>
 
 /// A random number, used only if the store is new.
 fn secret() -> Result<u64> {
-    let provider = rustls::crypto::ring::default_provider();
-    let mut bytes = [0; 8];
-    provider
-        .secure_random
-        .fill(&mut bytes)
-        .map_err(|_| anyhow::anyhow!("the system's random number generator failed"))?;
-    Ok(u64::from_le_bytes(bytes))
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
 }
 
 fn slot(
