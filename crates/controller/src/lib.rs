@@ -72,9 +72,9 @@ mod work;
 pub use card::StateFigures;
 pub use controller::{Controller, RegionGlance};
 pub use epoch::{
-    AREA_UNITS, AreaUse, CardResource, DagFairness, Engine, FairnessPoint, FairnessView, Flow,
-    HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, Outcome, ResourceUse, SLOTS, SpaceView,
-    TenantOutcome, TenantShape, Topology, area_per_bps,
+    AREA_UNITS, AreaUse, CardResource, DagFairness, Engine, EpochOutcome, FairnessPoint,
+    FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, ResourceUse, SLOTS,
+    SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};

@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use snic_controller::{
-    AREA_UNITS, Engine, Fairness, Flow, Outcome, SLOTS, Scheme, TenantShape, Topology, area_per_bps,
+    AREA_UNITS, Engine, EpochOutcome, Fairness, Flow, SLOTS, Scheme, TenantShape, Topology,
+    area_per_bps,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
@@ -48,7 +49,7 @@ fn rules(scheme: Scheme) -> Fairness {
     Fairness { scheme, headroom_percent: 0, ..Fairness::default() }
 }
 
-fn solve(topology: &Topology, scheme: Scheme, loads: &[Bandwidth]) -> Outcome {
+fn solve(topology: &Topology, scheme: Scheme, loads: &[Bandwidth]) -> EpochOutcome {
     let mut engine = Engine::new(topology.clone(), rules(scheme)).expect("valid");
     engine.step(loads).clone()
 }

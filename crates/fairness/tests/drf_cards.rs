@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snic_fairness::Weight;
-use snic_fairness::drf::{Fraction, Limit, Outcome, Problem, Share, User, solve_from};
+use snic_fairness::drf::{Fraction, Limit, Problem, Share, User, UserOutcome, solve_from};
 
 /// Every card gets this often a new turn.
 const ROUNDS: usize = 400;
@@ -36,10 +36,10 @@ impl Cards {
     }
 
     /// By card: what its filling gave in its last turn.
-    fn fill(&self) -> Vec<Vec<Outcome>> {
+    fn fill(&self) -> Vec<Vec<UserOutcome>> {
         let cards = self.demands.len();
         let problems: Vec<Problem> = (0..cards).map(|card| self.problem(card)).collect();
-        let mut filled: Vec<Vec<Outcome>> =
+        let mut filled: Vec<Vec<UserOutcome>> =
             problems.iter().map(|problem| solve_from(problem, &[])).collect();
         for card in (0..ROUNDS).flat_map(|_| 0..cards) {
             let held: Vec<u64> = (0..self.weights.len())

@@ -2,7 +2,7 @@
 //! every step. Also the baseline of the benchmarks.
 
 use snic_controller::{
-    Fairness, Flow, Outcome, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
+    EpochOutcome, Fairness, Flow, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, Limit, Share};
@@ -29,14 +29,15 @@ pub fn step(
     topology: &Topology,
     rules: Fairness,
     loads: &[Bandwidth],
-) -> Result<Outcome, InvalidNetwork> {
+) -> Result<EpochOutcome, InvalidNetwork> {
     assert_eq!(rules.scheme, Scheme::Full, "the other schemes compute with other loads");
     let network = network(topology)?;
     let load = |flow: usize| loads.get(flow).copied().unwrap_or_default();
     let flows = topology.flows.iter().enumerate();
     let demands: Vec<Demand> =
         flows.map(|(at, flow)| Demand { load: load(at), admitted: flow.admitted }).collect();
-    let mut outcome = Outcome { tenants: tenants(topology, &demands), ..Outcome::default() };
+    let mut outcome =
+        EpochOutcome { tenants: tenants(topology, &demands), ..EpochOutcome::default() };
     outcome.fair = fair(topology, &demands, &outcome.tenants);
     let rates = fluid::solve::<f64>(&network, rules.spare, &demands);
     let rates = kept(topology, rules, &demands, rates);
@@ -80,7 +81,7 @@ fn tenants(topology: &Topology, demands: &[Demand]) -> Vec<TenantOutcome> {
             .map(|k| share.as_f64() * topology.space()[k] as f64 / demand[k].max(1) as f64);
         let part = got.unwrap_or(1.0).min(1.0);
         let allocation = demand.map(|amount| (amount as f64 * part) as u64);
-        TenantOutcome { demand, allocation, space: drf::Outcome { dominant, share, limit } }
+        TenantOutcome { demand, allocation, space: drf::UserOutcome { dominant, share, limit } }
     };
     wanted.into_iter().zip(shares).map(outcome).collect()
 }

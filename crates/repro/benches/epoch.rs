@@ -22,7 +22,7 @@ use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 use snic_oracles::epoch;
-use snic_repro::{Axis, Outcome, Plot, Series};
+use snic_repro::{Axis, FigureOutcome, Plot, Series};
 
 const SEED: u64 = 16;
 const EPOCH: Duration = Duration::from_millis(20);
@@ -208,7 +208,7 @@ fn growth() {
     let (x, y) = ("Tenants, two DAGs each", "Time of a step (log10 of nanoseconds)");
     let plot = Plot { x, y, axis: Axis::Doubling, series };
     let svg = snic_repro::svg("How the epoch's step grows", &plot).expect("a plot");
-    let outcome = Outcome { plot: Some(plot), ..Outcome::default() };
+    let outcome = FigureOutcome { plot: Some(plot), ..FigureOutcome::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/repro");
     std::fs::create_dir_all(&folder).expect("a folder for the plot");
     for (ending, text) in [("csv", outcome.csv()), ("svg", svg)] {

@@ -30,7 +30,8 @@ mod testbed;
 
 pub use figures::Figure;
 pub use outcome::{
-    Axis, Bound, Check, Expected, Kind, Origin, Outcome, Plot, Score, Series, Style, Table, number,
+    Axis, Bound, Check, Expected, FigureOutcome, Kind, Origin, Plot, Score, Series, Style, Table,
+    number,
 };
 pub use parameters::{Entry, InvalidParameter, Parameter, Parameters, Source, TABLE};
 pub use plot::svg;

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use snic_repro::{
-    Done, Figure, Kind, Outcome, Parameter, Parameters, figures, regenerate, report, svg, sweep,
+    Done, Figure, FigureOutcome, Kind, Parameter, Parameters, figures, regenerate, report, svg,
+    sweep,
 };
 
 /// Regenerates the figures of the SuperNIC and FlexPipe papers through the product's own planner,
@@ -179,7 +180,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Figure>> {
     names.iter().map(find).collect()
 }
 
-fn write(folder: &Path, id: &str, outcome: &Outcome, svg: Option<&str>) -> Result<()> {
+fn write(folder: &Path, id: &str, outcome: &FigureOutcome, svg: Option<&str>) -> Result<()> {
     let csv = outcome.csv();
     for (ending, text) in [("csv", Some(csv.as_str())), ("svg", svg)] {
         let path = folder.join(format!("{id}.{ending}"));

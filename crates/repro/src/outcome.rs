@@ -267,7 +267,7 @@ pub struct Table {
 
 /// All that a figure gives.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct FigureOutcome {
     /// The numbers that count.
     pub checks: Vec<Check>,
     /// The plot, where a plot says something.
@@ -278,7 +278,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-impl Outcome {
+impl FigureOutcome {
     /// Adds a number.
     pub fn check(
         &mut self,
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_number_is_counted_alone() {
-        let mut outcome = Outcome::default();
+        let mut outcome = FigureOutcome::default();
         let one = Bound::Exact(1.0);
         outcome.check("a", "", Expected::predicted(Origin::Published, one), 1.0);
         outcome.check("b", "", Expected::predicted(Origin::Published, one), 2.0);
@@ -386,7 +386,7 @@ mod tests {
             columns: vec!["a".into(), "b".into()],
             rows: vec![vec!["1,5".into(), "say \"x\"".into()]],
         };
-        let outcome = Outcome { table, ..Outcome::default() };
+        let outcome = FigureOutcome { table, ..FigureOutcome::default() };
         assert_eq!(outcome.csv(), "a,b\n\"1,5\",\"say \"\"x\"\"\"\n");
     }
 
@@ -398,7 +398,7 @@ mod tests {
             axis: Axis::Categories(vec!["two".into(), "three".into()]),
             series: vec![Series::ours("sNIC", vec![(0.0, 0.388), (1.0, 0.452)])],
         };
-        let outcome = Outcome { plot: Some(plot), ..Outcome::default() };
+        let outcome = FigureOutcome { plot: Some(plot), ..FigureOutcome::default() };
         assert_eq!(
             outcome.csv(),
             "series,whose,NTs,µs\nsNIC,ours,two,0.388\nsNIC,ours,three,0.452\n"

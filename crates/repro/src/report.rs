@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Add;
 
 use crate::figures::{Break, Figure};
-use crate::outcome::{Expected, Kind, Outcome, Score, number};
+use crate::outcome::{Expected, FigureOutcome, Kind, Score, number};
 use crate::parameters::Parameter;
 
 /// A figure that was regenerated.
@@ -13,7 +13,7 @@ pub struct Done {
     /// Which.
     pub figure: &'static Figure,
     /// What came out.
-    pub outcome: Outcome,
+    pub outcome: FigureOutcome,
     /// The plot, where there is one.
     pub svg: Option<String>,
 }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_page_says_for_every_number_whether_it_is_inside() {
-        let mut outcome = Outcome::default();
+        let mut outcome = FigureOutcome::default();
         let exact = |value| Expected::predicted(Origin::Published, Bound::Exact(value));
         outcome.check("2 NTs <b>", "ns", exact(388.0), 388.0);
         outcome.check("3 NTs", "ns", exact(452.0), 450.0);

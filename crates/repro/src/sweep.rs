@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::figures::Figure;
-use crate::outcome::{Axis, Outcome, Plot, Series, Table, number};
+use crate::outcome::{Axis, FigureOutcome, Plot, Series, Table, number};
 use crate::parameters::Parameters;
 
 /// Most values of a sweep: each is a whole run of the figure.
@@ -37,7 +37,12 @@ pub fn values(text: &str, steps: usize) -> Result<Vec<f64>> {
 ///
 /// # Errors
 /// A key or value that the parameters refuse. A run that fails is a row of the table.
-pub fn run(figure: &Figure, parameters: &Parameters, key: &str, values: &[f64]) -> Result<Outcome> {
+pub fn run(
+    figure: &Figure,
+    parameters: &Parameters,
+    key: &str,
+    values: &[f64],
+) -> Result<FigureOutcome> {
     let mut runs = Vec::new();
     for value in values {
         let mut with = parameters.clone();
@@ -79,7 +84,7 @@ pub fn run(figure: &Figure, parameters: &Parameters, key: &str, values: &[f64]) 
     series.extend(named.take(LINES_MAX).map(|(name, line)| Series::ours(name, line)));
     let (x, y) = ("Value of the parameter", "Ours, as a part of what is expected");
     let plot = Some(Plot { x, y, axis: Axis::Linear, series });
-    Ok(Outcome { table, plot, ..Outcome::default() })
+    Ok(FigureOutcome { table, plot, ..FigureOutcome::default() })
 }
 
 #[cfg(test)]

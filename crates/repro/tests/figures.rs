@@ -1,6 +1,6 @@
 //! Every figure, and each with its cause taken away.
 
-use snic_repro::{Check, Kind, Outcome, Parameters, figures, regenerate};
+use snic_repro::{Check, FigureOutcome, Kind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
 const SHORT: [(&str, &str, &str); 6] = [
@@ -20,7 +20,7 @@ fn parameters(id: &str) -> Parameters {
     parameters
 }
 
-fn outcome(id: &str, parameters: &Parameters) -> Outcome {
+fn outcome(id: &str, parameters: &Parameters) -> FigureOutcome {
     let figure = figures::find(id).expect("it is listed");
     regenerate(figure, parameters).expect("it runs").outcome
 }

@@ -16,7 +16,7 @@ use snic_planner::{
 
 /// A way to fill a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
+pub enum PlacementScheme {
     /// Every NT has a region and a port of its own; a packet passes the scheduler for each
     /// (PANIC, OSDI '20). Regions are shared.
     PerNt,
@@ -31,12 +31,17 @@ pub enum Policy {
 }
 
 /// All ways, in the order of the comparison.
-pub const POLICIES: [Policy; 5] =
-    [Policy::PerNt, Policy::Static, Policy::NoSharing, Policy::NoConcatenation, Policy::Full];
+pub const POLICIES: [PlacementScheme; 5] = [
+    PlacementScheme::PerNt,
+    PlacementScheme::Static,
+    PlacementScheme::NoSharing,
+    PlacementScheme::NoConcatenation,
+    PlacementScheme::Full,
+];
 
 /// What a way makes of a workload.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct PolicyOutcome {
     /// DAGs admitted.
     pub admitted: usize,
     /// Regions in use.
@@ -53,7 +58,7 @@ pub struct Outcome {
     pub luts: u64,
 }
 
-impl Outcome {
+impl PolicyOutcome {
     /// Throughput for each unit of area: kbit/s a LUT of the regions in use.
     pub fn kbps_per_lut(&self) -> u64 {
         (self.mbps * 1_000).checked_div(self.luts).unwrap_or(0)
@@ -127,7 +132,7 @@ impl Scene {
         Ok(samples.into_iter().filter_map(|s| Some((s.name, Dag::new(s.spec).ok()?))).collect())
     }
 
-    fn catalogue(&self, policy: Policy, dags: &[(DagName, Dag)]) -> Catalogue {
+    fn catalogue(&self, policy: PlacementScheme, dags: &[(DagName, Dag)]) -> Catalogue {
         let mut catalogue = Catalogue::new();
         self.nts.iter().for_each(|nt| drop(catalogue.insert_nt(nt.clone())));
         let mut add = |id: String, nts: &[NtTypeId]| {
@@ -139,11 +144,11 @@ impl Scene {
         // What single DAGs are: built for them, without a thought of others.
         let own: BTreeSet<Vec<NtTypeId>> = dags.iter().map(|(_, dag)| sequence(dag)).collect();
         match policy {
-            Policy::PerNt => {}
-            Policy::Static | Policy::NoConcatenation => {
+            PlacementScheme::PerNt => {}
+            PlacementScheme::Static | PlacementScheme::NoConcatenation => {
                 own.iter().enumerate().for_each(|(index, nts)| add(format!("own{index}"), nts));
             }
-            Policy::NoSharing | Policy::Full => {
+            PlacementScheme::NoSharing | PlacementScheme::Full => {
                 own.iter().enumerate().for_each(|(index, nts)| add(format!("own{index}"), nts));
                 let chains = self.chains.iter().enumerate();
                 chains.for_each(|(index, nts)| add(format!("chain{index}"), nts));
@@ -153,23 +158,25 @@ impl Scene {
     }
 
     /// Fills the card with as many of the DAGs as fit.
-    pub fn fill(&self, policy: Policy, dags: &[(DagName, Dag)]) -> Outcome {
+    pub fn fill(&self, policy: PlacementScheme, dags: &[(DagName, Dag)]) -> PolicyOutcome {
         let catalogue = self.catalogue(policy, dags);
         let card = CardId::new("card-0").expect("a label");
         // The tables' rows are the same for all ways, and not what is compared.
         let mut ledger = Ledger::with_rows(card, self.profile.clone(), TableRows::UNLIMITED);
-        let mut outcome = Outcome::default();
+        let mut outcome = PolicyOutcome::default();
         let dags: Vec<(DagName, Dag)> = match policy {
             // One pass for each NT: a chain of single NTs. The other ways choose.
-            Policy::PerNt => dags.iter().map(|(name, dag)| (name.clone(), flat(dag))).collect(),
+            PlacementScheme::PerNt => {
+                dags.iter().map(|(name, dag)| (name.clone(), flat(dag))).collect()
+            }
             _ => dags.to_vec(),
         };
         match policy {
-            Policy::Static | Policy::NoSharing => {
+            PlacementScheme::Static | PlacementScheme::NoSharing => {
                 for (name, dag) in &dags {
                     let request = Request { name, dag, previous: None };
                     if let Ok(plan) = plan(&ledger, &catalogue, &request)
-                        && (policy == Policy::NoSharing || plan.mapping.stages.len() == 1)
+                        && (policy == PlacementScheme::NoSharing || plan.mapping.stages.len() == 1)
                     {
                         hold(&mut ledger, &catalogue, (name, dag), &plan, &mut outcome);
                         // Nobody else comes in.
@@ -179,7 +186,7 @@ impl Scene {
                     }
                 }
             }
-            Policy::PerNt | Policy::NoConcatenation | Policy::Full => {
+            PlacementScheme::PerNt | PlacementScheme::NoConcatenation | PlacementScheme::Full => {
                 let requests: Vec<Request<'_>> =
                     dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
                 let batch = plan_batch(&ledger, &catalogue, &requests);
@@ -193,7 +200,7 @@ impl Scene {
         outcome
     }
 
-    fn measure(&self, ledger: &Ledger, outcome: &mut Outcome) {
+    fn measure(&self, ledger: &Ledger, outcome: &mut PolicyOutcome) {
         let (mut filled, mut all) = (0u64, 0u64);
         for (region, profile) in self.profile.regions() {
             if ledger.is_unused(region) {
@@ -223,7 +230,7 @@ fn hold(
     catalogue: &Catalogue,
     (name, dag): (&DagName, &Dag),
     plan: &Plan,
-    outcome: &mut Outcome,
+    outcome: &mut PolicyOutcome,
 ) {
     for load in &plan.loads {
         let content = catalogue.bitstream(&load.bitstream);

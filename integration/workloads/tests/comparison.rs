@@ -1,7 +1,7 @@
 //! The planner beside the ways it is measured against.
 
 use snic_domain::{Dag, DagName, DagSpec, Edge, Node, NodeId, NtTypeId};
-use snic_workloads::comparison::{Policy, Scene, per_nt_latency};
+use snic_workloads::comparison::{PlacementScheme, Scene, per_nt_latency};
 use snic_workloads::{Shape, generate};
 
 fn workload(count: usize) -> Vec<(DagName, Dag)> {
@@ -20,7 +20,8 @@ fn sharing_passes_the_papers_throughput_for_area() {
     let a = DagSpec { bandwidth, ..dags[1].1.spec().clone() };
     dags[1].1 = Dag::new(a).expect("valid");
     let [full, alone, per_nt] =
-        [Policy::Full, Policy::Static, Policy::PerNt].map(|policy| scene.fill(policy, &dags));
+        [PlacementScheme::Full, PlacementScheme::Static, PlacementScheme::PerNt]
+            .map(|policy| scene.fill(policy, &dags));
     assert_eq!((full.admitted, alone.admitted, per_nt.admitted), (4, 4, 4));
     assert_eq!((full.regions, alone.regions, per_nt.regions), (1, 4, 6));
     for other in [&alone, &per_nt] {
@@ -46,12 +47,12 @@ fn chains_pass_the_papers_latency() {
     let (name, _) = workload(1).remove(0);
     let dag = Dag::new(spec.clone()).expect("valid");
     let per_nt = per_nt_latency(&dag, &scene.profile, &scene.nts);
-    let made = scene.fill(Policy::Full, &[(name.clone(), dag)]);
+    let made = scene.fill(PlacementScheme::Full, &[(name.clone(), dag)]);
     assert_eq!((made.latency_cycles, per_nt.get()), (101, 191));
     assert!(made.latency_cycles * 100 <= per_nt.get() * 60);
     // In sequence: a third less.
     spec.form = snic_domain::FormPreference::Sequential;
-    let made = scene.fill(Policy::Full, &[(name, Dag::new(spec).expect("valid"))]);
+    let made = scene.fill(PlacementScheme::Full, &[(name, Dag::new(spec).expect("valid"))]);
     assert_eq!(made.latency_cycles, 127);
 }
 
@@ -59,12 +60,17 @@ fn chains_pass_the_papers_latency() {
 fn the_full_planner_admits_most() {
     let scene = Scene::new().expect("it ships");
     let dags = workload(100);
-    let full = scene.fill(Policy::Full, &dags);
-    for policy in [Policy::PerNt, Policy::Static, Policy::NoSharing, Policy::NoConcatenation] {
+    let full = scene.fill(PlacementScheme::Full, &dags);
+    for policy in [
+        PlacementScheme::PerNt,
+        PlacementScheme::Static,
+        PlacementScheme::NoSharing,
+        PlacementScheme::NoConcatenation,
+    ] {
         let other = scene.fill(policy, &dags);
         assert!(full.admitted >= other.admitted, "{policy:?}: {other:?}, full: {full:?}");
         assert!(full.regions <= other.regions || full.admitted > other.admitted, "{policy:?}");
     }
-    let per_nt = scene.fill(Policy::PerNt, &dags);
+    let per_nt = scene.fill(PlacementScheme::PerNt, &dags);
     assert!(full.passes_milli < per_nt.passes_milli);
 }

@@ -17,7 +17,7 @@ use snic_fairness::fluid::Cost;
 use snic_tables::{CardCommand, CardCounters, DagCounters, DropCause, RateLimiterRow, Ticket};
 
 use super::area::AreaUse;
-use super::engine::{Engine, Outcome};
+use super::engine::{Engine, EpochOutcome};
 use super::topology::{CardResource, Named};
 use super::view::FairnessPoint;
 use crate::dags::{DagEntry, Dags};
@@ -430,7 +430,7 @@ pub(crate) struct Reading<'a> {
 /// What a step came to, by flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flows<'a> {
-    pub outcome: &'a Outcome,
+    pub outcome: &'a EpochOutcome,
     /// What one more instance adds.
     pub units: &'a [Bandwidth],
     pub dags: &'a [DagName],

@@ -92,12 +92,12 @@ pub struct TenantOutcome {
     /// What it may have of that.
     pub allocation: [u64; 2],
     /// Its dominant resource, its share of [`Topology::space`], and what kept it from more.
-    pub space: drf::Outcome,
+    pub space: drf::UserOutcome,
 }
 
 /// What one step says, by flow and by tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct EpochOutcome {
     /// By flow: what its token bucket is to let in.
     pub grants: Vec<Bandwidth>,
     /// By flow: what it gets of its load.
@@ -123,7 +123,7 @@ pub struct Engine {
     solver: Solver,
     demands: Vec<Demand>,
     room: Room,
-    outcome: Outcome,
+    outcome: EpochOutcome,
 }
 
 impl Engine {
@@ -138,7 +138,7 @@ impl Engine {
         }
         let solver = Solver::new(builder.build()?, rules.spare);
         let (space, room) = (Space::new(&topology)?, Room::new(&topology, rules.headroom_percent));
-        let (demands, outcome) = (Vec::new(), Outcome::default());
+        let (demands, outcome) = (Vec::new(), EpochOutcome::default());
         Ok(Self { topology, rules, space, solver, demands, room, outcome })
     }
 
@@ -164,14 +164,14 @@ impl Engine {
     }
 
     /// What the last step said; empty before the first.
-    pub const fn outcome(&self) -> &Outcome {
+    pub const fn outcome(&self) -> &EpochOutcome {
         &self.outcome
     }
 
     /// One step. `loads` has the intended load of each flow; flows without one count as idle.
     /// Time O(uses + n log n), n being tenants and flows; nothing is allocated once it has run. What is
     /// kept between steps is memory: the answer depends on the topology and the loads alone.
-    pub fn step(&mut self, loads: &[Bandwidth]) -> &Outcome {
+    pub fn step(&mut self, loads: &[Bandwidth]) -> &EpochOutcome {
         self.demand(loads);
         let scheme = self.rules.scheme;
         self.space.divide(&self.topology, scheme, &self.demands, &mut self.outcome);
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     fn grant(&mut self, scheme: Scheme) {
-        let Outcome { grants, rates, limits, reach, .. } = &mut self.outcome;
+        let EpochOutcome { grants, rates, limits, reach, .. } = &mut self.outcome;
         grants.clear();
         reach.clear();
         for (flow, (left, demand)) in self.room.left().zip(&self.demands).enumerate() {

@@ -7,7 +7,7 @@
 use snic_domain::Bandwidth;
 use snic_fairness::fluid::{Cost, Demand, RESOURCES_MAX};
 
-use super::engine::{Outcome, SLOTS, Topology};
+use super::engine::{EpochOutcome, SLOTS, Topology};
 
 /// Bits after the point of a cost, as its type defines them.
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();
@@ -200,7 +200,7 @@ impl Room {
 
     /// Takes back of what is beyond promises what would fill a shared resource into its headroom,
     /// and counts what is left below that. Time O(uses).
-    pub fn keep(&mut self, demands: &[Demand], outcome: &mut Outcome) {
+    pub fn keep(&mut self, demands: &[Demand], outcome: &mut EpochOutcome) {
         self.rates.clear();
         self.rates.extend(outcome.rates.iter().map(|rate| rate.get()));
         self.passage.sum(&self.rates, |_| true, &mut self.used);
@@ -239,7 +239,7 @@ impl Room {
     }
 
     /// Keeps of each flow the least part that a resource of its keeps.
-    fn cut(&mut self, outcome: &mut Outcome) {
+    fn cut(&mut self, outcome: &mut EpochOutcome) {
         let Self { passage, parts, rates, promises, least, .. } = self;
         let common = passage.common.iter().map(|k| parts[*k as usize]).min();
         least.clear();

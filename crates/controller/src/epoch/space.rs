@@ -4,7 +4,7 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{Flow, Outcome, SLOTS, TenantOutcome, Topology};
+use super::engine::{EpochOutcome, Flow, SLOTS, TenantOutcome, Topology};
 use crate::protocol::Scheme;
 
 /// Bits after the point of a [`super::Flow::area_per_bps`].
@@ -94,7 +94,7 @@ impl Space {
         topology: &Topology,
         scheme: Scheme,
         demands: &[Demand],
-        outcome: &mut Outcome,
+        outcome: &mut EpochOutcome,
     ) {
         self.demands.clear();
         self.demands.resize(topology.tenants.len(), [0; 2]);
@@ -163,7 +163,7 @@ fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
 
 /// Which part of what it wants a tenant's share buys, in units of 2^-[`PART_BITS`], at most one;
 /// rounded up, so that a whole number stays one. `None` where nothing limits it.
-fn part(demand: &[u64; 2], space: drf::Outcome, capacities: [u64; 2]) -> Option<u64> {
+fn part(demand: &[u64; 2], space: drf::UserOutcome, capacities: [u64; 2]) -> Option<u64> {
     let k = match (space.limit, space.dominant) {
         (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => return None,
         (_, Some(k)) => k.min(1),

@@ -7,7 +7,7 @@
 
 use super::problem::dominant_of;
 use super::solver::{FULL, cap_level, rate};
-use super::{Limit, Outcome, Problem, RESOURCES_MAX, Share};
+use super::{Limit, Problem, RESOURCES_MAX, Share, UserOutcome};
 
 /// Most that a user may hold elsewhere, in the unit of [`Share`]: 2^8 times all of the problem's
 /// resource. More counts as this much.
@@ -34,7 +34,7 @@ struct Rising {
 /// of this problem only.
 ///
 /// Accuracy is that of [`super::solve`]. Time O(n log n), and O(n) for each resource that fills up.
-pub fn solve_from(problem: &Problem, held: &[u64]) -> Vec<Outcome> {
+pub fn solve_from(problem: &Problem, held: &[u64]) -> Vec<UserOutcome> {
     let mut outcomes = Vec::with_capacity(problem.users().len());
     let mut users = Vec::with_capacity(problem.users().len());
     let mut events = Vec::new();
@@ -55,7 +55,7 @@ pub fn solve_from(problem: &Problem, held: &[u64]) -> Vec<Outcome> {
 }
 
 /// A user before it rises: its outcome if it never does, and the height of its cap above its start.
-fn prepare(problem: &Problem, index: usize, held: u64) -> (Outcome, Rising, Option<u64>) {
+fn prepare(problem: &Problem, index: usize, held: u64) -> (UserOutcome, Rising, Option<u64>) {
     let (user, capacities) = (&problem.users()[index], problem.capacities());
     let weight = user.weight.get();
     let mut rising = Rising {
@@ -65,7 +65,7 @@ fn prepare(problem: &Problem, index: usize, held: u64) -> (Outcome, Rising, Opti
         is_done: true,
         has_begun: false,
     };
-    let outcome = |dominant, limit| Outcome { dominant, share: Share::ZERO, limit };
+    let outcome = |dominant, limit| UserOutcome { dominant, share: Share::ZERO, limit };
     let Some(dominant) = dominant_of(&user.demand, capacities) else {
         return (outcome(None, Limit::AsksNothing), rising, None);
     };
@@ -88,7 +88,7 @@ fn prepare(problem: &Problem, index: usize, held: u64) -> (Outcome, Rising, Opti
 }
 
 struct Sweep {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<UserOutcome>,
     users: Vec<Rising>,
     /// By resource: the rates of all that rise.
     sums: [u128; RESOURCES_MAX],
@@ -97,7 +97,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    fn run(mut self, events: &[(u64, Happens, usize)], resources: usize) -> Vec<Outcome> {
+    fn run(mut self, events: &[(u64, Happens, usize)], resources: usize) -> Vec<UserOutcome> {
         for &(at, happens, user) in events {
             while let Some((level, full)) = self.first_full(resources).filter(|(l, _)| *l < at) {
                 self.rise_to(level);
@@ -187,7 +187,7 @@ mod tests {
         Problem::new(&[10], vec![User::new(&[10]).capped(one); users]).expect("valid")
     }
 
-    fn shares(outcomes: &[Outcome]) -> Vec<f64> {
+    fn shares(outcomes: &[UserOutcome]) -> Vec<f64> {
         outcomes.iter().map(|outcome| outcome.share.as_f64()).collect()
     }
 

@@ -19,4 +19,4 @@ pub use problem::{
     AMOUNT_MAX, Amounts, Fraction, InvalidFraction, InvalidProblem, Limit, Problem, RESOURCES_MAX,
     USERS_MAX, User,
 };
-pub use solver::{Allocation, Outcome, Share, Solver, solve};
+pub use solver::{Allocation, Share, Solver, UserOutcome, solve};

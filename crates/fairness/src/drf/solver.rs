@@ -62,7 +62,7 @@ impl Share {
 
 /// What one user gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct UserOutcome {
     /// Its dominant resource; `None` if it demands nothing.
     pub dominant: Option<usize>,
     /// Fraction that it holds of that resource.
@@ -75,7 +75,7 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// One for each user, in order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<UserOutcome>,
     /// How full each resource is, rounded up.
     pub used: Vec<Share>,
 }
@@ -144,7 +144,7 @@ pub fn solve(problem: &Problem) -> Allocation {
 #[derive(Debug, Clone, Default)]
 pub struct Solver {
     /// By user. Until a user stops, its limit is that of its cap.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<UserOutcome>,
     /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
     rates: Vec<u64>,
     /// Levels of the caps, with their users.
@@ -155,7 +155,7 @@ pub struct Solver {
 
 impl Solver {
     /// Solves `problem`: what each user gets, in order.
-    pub fn solve(&mut self, problem: &Problem) -> &[Outcome] {
+    pub fn solve(&mut self, problem: &Problem) -> &[UserOutcome] {
         // The compiler knows the length of loops over resources; a card has two.
         match problem.capacities().len() {
             0..=2 => self.solve_up_to::<2>(problem),
@@ -197,7 +197,7 @@ impl Solver {
 struct Filling<'a, const R: usize> {
     problem: &'a Problem,
     capacities: [u64; R],
-    outcomes: &'a mut Vec<Outcome>,
+    outcomes: &'a mut Vec<UserOutcome>,
     rates: &'a mut [[u64; R]],
     /// By resource: the sum of its rates.
     sums: [u128; R],
@@ -211,7 +211,7 @@ impl<const R: usize> Filling<'_, R> {
     /// Adds the next user: its rates and its cap.
     fn add_user(&mut self, index: usize, caps: &mut Vec<(u64, u32)>) {
         let user = &self.problem.users()[index];
-        let stopped = |dominant, limit| Outcome { dominant, share: Share::ZERO, limit };
+        let stopped = |dominant, limit| UserOutcome { dominant, share: Share::ZERO, limit };
         let mut demand = [0; R];
         demand[..user.demand.len()].copy_from_slice(&user.demand);
         let Some(dominant) = dominant_of(&demand, &self.capacities) else {

@@ -56,7 +56,7 @@ enum Stage {
     Loading { buffer: u64, limit: Duration },
 }
 
-type Outcome = Option<Result<Duration, LoadFailure>>;
+type LoadOutcome = Option<Result<Duration, LoadFailure>>;
 
 impl Load {
     pub(super) const fn new(order: Order, now: Timestamp) -> Self {
@@ -90,7 +90,11 @@ impl Load {
     }
 
     /// Steps 1 to 5.
-    fn begin(&mut self, card: &mut dyn Card, context: &mut Context) -> Result<Outcome, CardError> {
+    fn begin(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<LoadOutcome, CardError> {
         let regions = card.read(REGION_COUNT)?.min(REGIONS_MAX as u32);
         if u32::from(self.order.region.0) >= regions {
             return Ok(Some(Err(LoadFailure::Controller { code: LOAD_ERROR_REGION })));
@@ -114,7 +118,7 @@ impl Load {
         }
     }
 
-    fn drained_too_late(&self, packets: u32, context: &Context) -> Outcome {
+    fn drained_too_late(&self, packets: u32, context: &Context) -> LoadOutcome {
         let waited = context.now.since(self.since);
         (waited >= context.deadlines.drain).then_some(Err(match packets {
             0 => LoadFailure::Controller { code: LOAD_ERROR_BUSY },
@@ -152,7 +156,7 @@ impl Load {
         limit: Duration,
         card: &mut dyn Card,
         context: &mut Context,
-    ) -> Result<Outcome, CardError> {
+    ) -> Result<LoadOutcome, CardError> {
         let took = context.now.since(self.since);
         let result = match card.read(LOAD_STATUS)? {
             LOAD_BUSY if took < limit => return Ok(None),

@@ -45,7 +45,7 @@ enum Stage {
     Packets { version: u32 },
 }
 
-type Outcome = Option<Result<u32, ProgramFailure>>;
+type ProgramOutcome = Option<Result<u32, ProgramFailure>>;
 
 impl Program {
     pub(super) const fn new(
@@ -76,7 +76,11 @@ impl Program {
     }
 
     /// Steps 1 to 4.
-    fn write(&mut self, card: &mut dyn Card, context: &mut Context) -> Result<Outcome, CardError> {
+    fn write(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
         if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
             return Ok(self.late(context));
         }
@@ -113,7 +117,7 @@ impl Program {
         version: u32,
         card: &mut dyn Card,
         context: &mut Context,
-    ) -> Result<Outcome, CardError> {
+    ) -> Result<ProgramOutcome, CardError> {
         let status = card.read(COMMIT_STATUS)?;
         let active = card.read(TABLE_VERSION)?;
         if status == COMMIT_REFUSED || active != version {
@@ -156,7 +160,7 @@ impl Program {
         Ok(differ)
     }
 
-    fn late(&self, context: &Context) -> Outcome {
+    fn late(&self, context: &Context) -> ProgramOutcome {
         let limit = context.deadlines.commit;
         (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use snic_card_sim::{Header, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, DagUid, NtType};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series, number};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
     BLUEFIELD2_JUMBO_BYTES, BLUEFIELD2_KERNEL_MBPS, BLUEFIELD2_LOADS_PERCENT,
     BLUEFIELD2_SMALL_BYTES, Parameters, TIME_US, WARM_UP_US,
@@ -54,8 +54,8 @@ enum Path {
     Kernel,
 }
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let (mut series, mut without) = (Vec::new(), Vec::new());
     let loads = parameters.all(&BLUEFIELD2_LOADS_PERCENT);
     for (mix, name) in MIXES {

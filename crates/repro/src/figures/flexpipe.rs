@@ -4,7 +4,7 @@ use anyhow::Result;
 use snic_domain::Bandwidth;
 use snic_offloads::{Design, Flow, Measurement as Measured, Offload, Scheduler, Workload, units};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series, Table, number};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, Table, number};
 use crate::parameters::{
     FLEXPIPE_AGAIN_PERCENT, FLEXPIPE_BYTES, FLEXPIPE_DELAYS, FLEXPIPE_FIFO_BYTES,
     FLEXPIPE_HOP_CYCLES, FLEXPIPE_LATENCY_GBPS, FLEXPIPE_LOADS_PERCENT, FLEXPIPE_MEASURED,
@@ -88,8 +88,8 @@ fn mean_of(measured: &Measured, flow: usize) -> f64 {
     sum / count
 }
 
-pub(super) fn table_1(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn table_1(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let line = parameters.core().ingress;
     let pipe = design(parameters, Scheduler::StaticPipe);
     let served = run(parameters, &pipe, flows(&FLOWS, 1), line)?.served.gbps_f64();
@@ -118,9 +118,9 @@ pub(super) fn table_1(parameters: &Parameters) -> Result<Outcome> {
     Ok(outcome)
 }
 
-pub(super) fn table_2(parameters: &Parameters) -> Result<Outcome> {
+pub(super) fn table_2(parameters: &Parameters) -> Result<FigureOutcome> {
     let design = design(parameters, Scheduler::FlexPipe);
-    let mut outcome = Outcome::default();
+    let mut outcome = FigureOutcome::default();
     let head = ["Offload", "Input width (bit)", "Clock (MHz)", "Delay (cycles)", "Units"];
     let mut rows = Vec::new();
     for (offload, (_, _, expected)) in design.offloads.iter().zip(TABLE_2) {
@@ -145,8 +145,8 @@ pub(super) fn table_2(parameters: &Parameters) -> Result<Outcome> {
     Ok(outcome)
 }
 
-pub(super) fn figure_3(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn figure_3(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let mut series = Vec::new();
     for (name, scheduler) in designs(parameters) {
         let mut points = Vec::new();
@@ -204,8 +204,8 @@ fn spread(measured: &Measured, clock_hz: u64) -> f64 {
     spreads.sum::<f64>() / measured.flows.len() as f64 * 1e6 / clock_hz as f64
 }
 
-pub(super) fn figure_4(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let rate = parameters.gbps(&FLEXPIPE_LATENCY_GBPS);
     let designs = designs(parameters);
     let mut all = Vec::new();
@@ -271,8 +271,8 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<Outcome> {
     Ok(outcome)
 }
 
-pub(super) fn figure_5(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn figure_5(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let full = parameters.core().ingress.get() as f64;
     let rate = |percent: f64| Bandwidth::from_bps((full * percent / 100.0) as u64);
     let loads = parameters.all(&FLEXPIPE_LOADS_PERCENT);

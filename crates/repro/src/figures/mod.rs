@@ -19,7 +19,7 @@ mod supernic_table_1;
 
 use anyhow::Result;
 
-use crate::outcome::Outcome;
+use crate::outcome::FigureOutcome;
 use crate::parameters::Parameters;
 
 /// One figure or table.
@@ -36,7 +36,7 @@ pub struct Figure {
     /// What its cause is taken away with: with each of these, numbers are outside that are inside without.
     pub breaks: &'static [Break],
     /// Regenerates it.
-    pub run: fn(&Parameters) -> Result<Outcome>,
+    pub run: fn(&Parameters) -> Result<FigureOutcome>,
 }
 
 /// A parameter that takes a figure's cause away.

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use snic_domain::{CardId, Mapping};
 
-use crate::outcome::{Bound, Expected, Origin, Outcome, Table};
+use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table};
 use crate::parameters::{FIG10_REQUEST_GBPS, FIG14_BACKGROUND_GBPS, Parameters};
 use crate::testbed::{Chain, Setup, Testbed};
 
@@ -15,8 +15,8 @@ const LATER: [(&str, Chain<'static>); 3] = [
     ("dag-c", &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"]),
 ];
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let (card, options) = (parameters.card.clone(), parameters.options());
     let chains = vec![DAG_D, LATER[0].1, LATER[1].1, LATER[2].1];
     let setup = Setup { card, options, nts: parameters.nt_types(), chains };

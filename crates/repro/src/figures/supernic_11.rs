@@ -3,15 +3,15 @@
 use anyhow::{Context, Result};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, Node, NodeId, NtTypeId, PacketSizes};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{ENTRY_CYCLES, FIG9_NT_GBPS, FIG11_CYCLES, Parameters, REQUEST_GBPS};
 use crate::testbed::{Setup, Testbed, nt};
 
 /// Cycles of S1 and S2 with NTs of 50 and of 10, by the figure's bars.
 const PAPER: [(u64, f64, f64); 2] = [(50, 249.0, 215.0), (10, 89.0, 95.0)];
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let (mut s1, mut s2, mut s3, mut names) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let points = parameters.all(&FIG11_CYCLES).iter().zip(PAPER);
     for (at, (cycles, (d, sequential, parallel))) in points.enumerate() {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     ASIC_HZ, FIG12_LOAD_GBPS, FIG12_REQUEST_GBPS, Parameters, TIME_US, WARM_UP_US,
 };
@@ -52,8 +52,8 @@ fn names() -> Vec<String> {
     DAGS.iter().map(|(name, ..)| (*name).to_string()).collect()
 }
 
-pub(super) fn latency(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let (mut snic, mut panic, mut asic) = (Vec::new(), Vec::new(), Vec::new());
     let mut most = 0.0_f64;
     for (at, ((name, nts), alone)) in DAGS.into_iter().zip(ALONE).enumerate() {
@@ -113,8 +113,8 @@ fn bottleneck(parameters: &Parameters, nts: Chain<'_>) -> Bandwidth {
     least.unwrap_or(parameters.card.ingress).min(parameters.card.ingress)
 }
 
-pub(super) fn throughput(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let options = Options { rate_limits: false, ..parameters.without_credits() };
     let (mut snic, mut panic) = (Vec::new(), Vec::new());
     let served = |chains, nts, request| -> Result<f64> {

@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::{Autoscaling, DagView, Fairness, Settings};
 use snic_domain::{Area, DagUid, Mapping, NtType, RegionId};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     FIG14_BACKGROUND_GBPS, FIG14_EPOCH_MS, FIG14_LOADS_GBPS, FIG14_REQUEST_GBPS, FIG14_SETTLE_MS,
     Parameters, TIME_US, gbps,
@@ -22,8 +22,8 @@ const FOREGROUND: [(&str, Chain<'static>, f64); 2] = [
 ];
 const STEP: Duration = Duration::from_micros(100);
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let mut series = Vec::new();
     let background = parameters.value(&FIG14_BACKGROUND_GBPS);
     for (name, nts, most) in FOREGROUND {

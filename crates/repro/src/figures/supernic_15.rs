@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{CardId, RegionState};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG15_LOADS_GBPS, FIG15_MILLIS, FIG15_NT_GBPS, FIG15_REQUEST_GBPS, PACKET_BYTES,
     Parameters, gbps,
@@ -26,9 +26,9 @@ struct Timeline {
     reconfigurations: u64,
 }
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let seen = watch(parameters)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = FigureOutcome::default();
     let mean = |from: usize, to: usize| {
         seen.served[from..to].iter().map(|(_, gbps)| gbps).sum::<f64>() / (to - from) as f64
     };

@@ -19,7 +19,7 @@ use snic_card_sim::{Sizes, SourceId, TrafficSource};
 use snic_controller::{Autoscaling, DagView, Fairness, Scheme, Settings};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series, number};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
     DUMMY_CYCLES, Entry, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_NT_MBPS,
     FIG16_RANGE_SECONDS, FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_RISE, FIG16_SECONDS,
@@ -74,8 +74,8 @@ impl Run {
 }
 
 /// Fig. 16.
-pub(super) fn shares(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let [fixed, drf, full] = runs(parameters)?;
     let equal = Expected::predicted(Origin::Published, Bound::AtMost(EQUAL));
     let [before, after] = full.halves();
@@ -123,8 +123,8 @@ pub(super) fn shares(parameters: &Parameters) -> Result<Outcome> {
 }
 
 /// Fig. 17.
-pub(super) fn throughput(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let runs = runs(parameters)?;
     let [fixed, drf, full] = [0, 1, 2].map(|at: usize| runs[at].throughput());
     let more = Expected::predicted(Origin::Published, Bound::AtLeast(1.02));
@@ -164,7 +164,7 @@ fn largest_gain(parameters: &Parameters) -> Result<f64> {
 }
 
 /// What else the loads might have been, and for how long each is run.
-fn ranges(parameters: &Parameters, outcome: &mut Outcome) -> Result<()> {
+fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
     let points: [(&Entry, [&str; 2]); 4] = [
         (&FIG16_LOAD1_PERCENT, ["160", "180"]),
         (&FIG16_LOAD2_PERCENT, ["170", "200"]),

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result};
 use snic_domain::{Area, NtType};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{FIG18_SIZES, Parameters};
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let nts = &parameters.catalogue.nt_types;
     let areas: Vec<Area> = nts.iter().map(|nt: &NtType| nt.area).collect();
     // A region of the size of the largest NT holds every single one: by each resource.
@@ -15,7 +15,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
         ramb36: areas.iter().map(|area| area.ramb36).max().context("there are NTs")?,
         dsp: 0,
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = FigureOutcome::default();
     let mut series = Vec::new();
     let sizes = parameters.all(&FIG18_SIZES);
     for (times, name) in sizes.iter().zip(["1×", "2×"]) {

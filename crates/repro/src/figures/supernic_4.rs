@@ -14,7 +14,7 @@ use snic_domain::Bandwidth;
 
 use super::supernic_9::{Scheme, schemes};
 use super::supernic_11::dag_a;
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{ENTRY_CYCLES, FIG4_PACKETS, FIG4_UNIT_CYCLES, PACKET_BYTES, Parameters};
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -23,8 +23,8 @@ const UNITS_MAX: u64 = 1_000;
 /// How much of a time unit the core and the scheduler may take.
 const PASSES: f64 = 0.1;
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let (mut series, mut ends) = (Vec::new(), Vec::new());
     // Units that a packet of either DAG takes alone, and how often that of both comes out (4.2).
     for (scheme, paper) in schemes().iter().zip([(4.0, 2.0), (3.0, 2.0), (3.0, 2.0)]) {

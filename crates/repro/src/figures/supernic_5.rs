@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{Bandwidth, CardId, DagSpec, NtTypeId};
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG5_EPOCHS, FIG5_LOADS_GBPS, FIG5_NT_GBPS, FIG5_TOO_MUCH_GBPS, FIG5_USER1_GBPS,
     FIG5_USER2_GBPS, PACKET_BYTES, Parameters, gbps,
@@ -20,8 +20,8 @@ const EPOCH: Duration = Duration::from_millis(20);
 /// How many regions the figure's chains are: NT1→NT2, NT3→NT4 and NT2→NT4.
 const REGIONS: usize = 3;
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let mut card = parameters.card.clone();
     card.regions.truncate(REGIONS);
     let (rate, cycles) = (parameters.gbps(&FIG5_NT_GBPS), parameters.count(&DUMMY_CYCLES));

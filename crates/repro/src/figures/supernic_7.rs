@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use snic_card_sim::{Sizes, TrafficSource};
 use snic_domain::CardProfile;
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG7_BYTES, FIG7_CREDITS, FIG7_FULL_GBPS, Parameters, TIME_US, WARM_UP_US,
 };
@@ -28,8 +28,8 @@ const KNEES: [u32; 4] = [1_024, 512, 256, 256];
 /// Gbit/s by size in bytes and credits.
 type Grid = BTreeMap<(u32, u8), f64>;
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let sizes: Vec<u32> = parameters.all(&FIG7_BYTES).iter().map(|bytes| *bytes as u32).collect();
     let credits: Vec<u8> = parameters.all(&FIG7_CREDITS).iter().map(|n| *n as u8).collect();
     let mut ours = Grid::new();
@@ -72,7 +72,7 @@ fn point(bytes: u32, credits: u8, paper: f64) -> Expected {
     Expected::predicted(Origin::Plot, bound)
 }
 
-fn notes(outcome: &mut Outcome) {
+fn notes(outcome: &mut FigureOutcome) {
     outcome.note(
         "The paper prints one number of this figure, that 8 credits are enough for 100 Gbit/s; the rest is \
          a plot. So its shape is checked: more credits and larger packets never give less, with one \
@@ -97,7 +97,7 @@ fn notes(outcome: &mut Outcome) {
     );
 }
 
-fn check_shape(outcome: &mut Outcome, full: f64, ours: &Grid) {
+fn check_shape(outcome: &mut FigureOutcome, full: f64, ours: &Grid) {
     let sizes: BTreeSet<u32> = ours.keys().map(|(bytes, _)| *bytes).collect();
     let credits: BTreeSet<u8> = ours.keys().map(|(_, credits)| *credits).collect();
     let (Some(largest), Some(most)) = (sizes.last(), credits.last()) else { return };

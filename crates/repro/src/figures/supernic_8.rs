@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{FIG8_CYCLES, Parameters, REQUEST_GBPS};
 use crate::testbed::{Chain, Setup, Testbed, nt};
 
@@ -16,8 +16,8 @@ const PASS: f64 = 64.0;
 const NAMES: [&str; 7] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7"];
 const LINES: [&str; 3] = ["Single chain", "Half chains", "PANIC"];
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let mut series = LINES.map(|name| (name, Vec::new(), Vec::new()));
     for (count, single) in (2..=NAMES.len()).zip(SINGLE) {
         let chain = &NAMES[..count];

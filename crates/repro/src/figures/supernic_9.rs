@@ -5,7 +5,7 @@ use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_domain::FormPreference;
 
 use super::supernic_11::dag_a;
-use crate::outcome::{Axis, Bound, Expected, Origin, Outcome, Plot, Series};
+use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     ENTRY_CYCLES, FIG9_CYCLES, FIG9_NT_GBPS, FIG9_SHARE_PERCENT, Parameters, TIME_US, WARM_UP_US,
     gbps,
@@ -33,8 +33,8 @@ pub(super) fn schemes() -> [Scheme; 3] {
     ]
 }
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let mut served = Vec::new();
     for scheme in schemes() {
         served.push(throughput(parameters, &scheme)?);

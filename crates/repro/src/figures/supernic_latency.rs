@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 
-use crate::outcome::{Bound, Expected, Origin, Outcome, Table, number};
+use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table, number};
 use crate::parameters::{ASIC_HZ, PHY_MAC_NS, Parameters, REQUEST_GBPS};
 use crate::testbed::{Setup, Testbed, nt};
 
 /// The shortest NT there is; what it takes is taken off again.
 const SHORTEST: u64 = 1;
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let one = cycles(parameters, 1)?;
     let two = cycles(parameters, 2)?;
     let (core, pass) = (one - SHORTEST, two - one - SHORTEST);

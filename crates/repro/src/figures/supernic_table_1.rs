@@ -6,7 +6,7 @@ use snic_controller::DagView;
 use snic_domain::{Bandwidth, DagSpec, FormPreference, Mapping, NtTypeId};
 
 use super::supernic_11::dag_a;
-use crate::outcome::{Bound, Expected, Origin, Outcome, Table};
+use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table};
 use crate::parameters::{
     FIG9_CYCLES, FIG9_NT_GBPS, PACKET_BYTES, Parameters, REQUEST_GBPS, TABLE1_FORK_GBPS,
     TABLE1_GREEDY_TIMES, TABLE1_MODEST_GBPS, TIME_US, WARM_UP_US, gbps,
@@ -33,8 +33,8 @@ const ROWS: [[&str; 7]; 6] = [
 ];
 const CHAIN: Chain<'static> = &["nat", "firewall", "load-balancer"];
 
-pub(super) fn run(parameters: &Parameters) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
     let y = |bound| Expected::predicted(Origin::Published, bound);
     let (shared, victim, tenants) = tenants(parameters)?;
     outcome.check("Multi-tenancy: tenants in one region", "", y(Bound::Exact(2.0)), tenants);
