@@ -18,14 +18,14 @@ use crate::crc;
 
 /// What the host wrote into the controller's registers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Request {
+pub(crate) struct LoadRequest {
     pub(crate) region: u32,
     pub(crate) buffer_low: u32,
     pub(crate) buffer_high: u32,
     pub(crate) bytes: u32,
 }
 
-impl Request {
+impl LoadRequest {
     pub(crate) const fn buffer(&self) -> u64 {
         (self.buffer_high as u64) << 32 | self.buffer_low as u64
     }
@@ -45,7 +45,7 @@ pub(crate) struct Load {
 /// The controller.
 #[derive(Debug, Default)]
 pub(crate) struct Controller {
-    pub(crate) request: Request,
+    pub(crate) request: LoadRequest,
     pub(crate) load: Option<Load>,
     /// Counts loads, so that the event of an aborted one ends no other.
     pub(crate) generation: u32,

@@ -14,7 +14,7 @@ use snic_tables::registers::{self, Address};
 
 use crate::Settings;
 use crate::process::{Place, Program, connect};
-use crate::protocol::{Observation, Reply, Request, VERSION};
+use crate::protocol::{ControlReply, ControlRequest, Observation, VERSION};
 
 /// What an access may take: the card's thread does one thing after the other, the longest being the check
 /// of a bitstream of 16 MiB.
@@ -82,9 +82,9 @@ impl SoftCard {
             looked: Instant::now(),
             lost: None,
         };
-        let hello = card.call(&Request::Hello { version: VERSION }, &[]);
+        let hello = card.call(&ControlRequest::Hello { version: VERSION }, &[]);
         let (reply, _) = hello.map_err(|error| error.to_string())?;
-        let Reply::Card { version, settings: text, pid } = reply else {
+        let ControlReply::Card { version, settings: text, pid } = reply else {
             return Err(format!("the card's process answered {reply:?}"));
         };
         let advice = format!("stop it with `kill {pid}`: the next one starts with empty tables");
@@ -116,13 +116,17 @@ impl SoftCard {
     /// # Errors
     /// [`CardError::Lost`].
     pub fn observe(&mut self) -> Result<Observation, CardError> {
-        match self.call(&Request::Observe, &[])? {
-            (Reply::Seen(observation), _) => Ok(observation),
+        match self.call(&ControlRequest::Observe, &[])? {
+            (ControlReply::Seen(observation), _) => Ok(observation),
             (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
         }
     }
 
-    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
+    fn call(
+        &mut self,
+        request: &ControlRequest,
+        payload: &[u8],
+    ) -> Result<(ControlReply, Vec<u8>), CardError> {
         if let Some(reason) = &self.lost {
             return Err(CardError::Lost(reason.clone()));
         }
@@ -130,7 +134,7 @@ impl SoftCard {
         socket.allow(CALL_LIMIT);
         let answer = send(socket, request, payload).and_then(|()| receive(&mut self.socket));
         match answer {
-            Ok((Reply::Failed { what }, _)) => Err(self.lose(what)),
+            Ok((ControlReply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),
             Err(error) => {
                 let how = match error.kind() {
@@ -149,10 +153,10 @@ impl SoftCard {
         CardError::Lost(reason)
     }
 
-    fn done(&mut self, request: &Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+    fn done(&mut self, request: &ControlRequest, payload: &[u8]) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
-            (Reply::Done, payload) => Ok(payload),
-            (Reply::NoRegister { at }, _) => Err(CardError::NoRegister(at)),
+            (ControlReply::Done, payload) => Ok(payload),
+            (ControlReply::NoRegister { at }, _) => Err(CardError::NoRegister(at)),
             (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
         }
     }
@@ -163,7 +167,7 @@ impl SoftCard {
             return Ok(());
         }
         let (runs, payload) = self.writes.take();
-        self.done(&Request::Write { runs }, &payload).map(|_| ())
+        self.done(&ControlRequest::Write { runs }, &payload).map(|_| ())
     }
 }
 
@@ -190,7 +194,7 @@ impl Registers for SoftCard {
         check(at, words.len())?;
         self.flush()?;
         // The map has fewer registers than 32 bits count.
-        let bytes = self.done(&Request::Read { at, words: words.len() as u32 }, &[])?;
+        let bytes = self.done(&ControlRequest::Read { at, words: words.len() as u32 }, &[])?;
         let read = to_words(&bytes);
         if read.len() != words.len() {
             let what = format!("{} words were read, not {}", read.len(), words.len());
@@ -210,18 +214,18 @@ impl Registers for SoftCard {
 impl Buffers for SoftCard {
     fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
         self.flush()?;
-        match self.call(&Request::Stage, bytes)? {
-            (Reply::Staged { address }, _) => Ok(address),
-            (Reply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
+        match self.call(&ControlRequest::Stage, bytes)? {
+            (ControlReply::Staged { address }, _) => Ok(address),
+            (ControlReply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
             (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
         }
     }
 
     fn release(&mut self, address: u64) -> Result<(), CardError> {
         self.flush()?;
-        match self.call(&Request::Release { address }, &[])? {
-            (Reply::Done, _) => Ok(()),
-            (Reply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
+        match self.call(&ControlRequest::Release { address }, &[])? {
+            (ControlReply::Done, _) => Ok(()),
+            (ControlReply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
             (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
         }
     }

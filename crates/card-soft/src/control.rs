@@ -17,7 +17,7 @@ use crate::Settings;
 use crate::machine::{Job, Machine};
 use crate::poller::{Bell, Poller};
 use crate::process::Place;
-use crate::protocol::Reply;
+use crate::protocol::ControlReply;
 use crate::switch::Switch;
 
 /// Connections at once: the daemon's, and those of people who look.
@@ -128,7 +128,7 @@ impl Desk {
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         let mut writer = stream;
-        let (answer, answers) = sync_channel::<(Reply, Vec<u8>)>(1);
+        let (answer, answers) = sync_channel::<(ControlReply, Vec<u8>)>(1);
         loop {
             let (request, payload) = receive(&mut reader)?;
             let job = Job { request, payload, answer: answer.clone() };

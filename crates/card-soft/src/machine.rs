@@ -16,7 +16,7 @@ use snic_tables::DropCause;
 use crate::datapath::{Datapath, Leaving, Way};
 use crate::header::{self, NO_FUNCTION};
 use crate::poller::Poller;
-use crate::protocol::{Observation, Reply, Request};
+use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
 use crate::switch::{Looked, Side, Switch, Target};
 use crate::{FRAME_BYTES_MAX, Settings};
@@ -34,9 +34,9 @@ const REST: Duration = Duration::from_secs(1);
 
 /// A request from a connection.
 pub(crate) struct Job {
-    pub(crate) request: Request,
+    pub(crate) request: ControlRequest,
     pub(crate) payload: Vec<u8>,
-    pub(crate) answer: SyncSender<(Reply, Vec<u8>)>,
+    pub(crate) answer: SyncSender<(ControlReply, Vec<u8>)>,
 }
 
 /// The card.
@@ -209,53 +209,54 @@ impl Machine {
         let _ = job.answer.send(answer);
     }
 
-    fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
+    fn answer(&mut self, request: ControlRequest, payload: &[u8]) -> (ControlReply, Vec<u8>) {
         let result = match request {
-            Request::Hello { .. } => Ok((self.hello(), Vec::new())),
-            Request::Read { at, words } => self.read(at, words),
-            Request::Write { runs } => self.write(&runs, payload),
-            Request::Stage => {
-                self.card.stage(payload).map(|address| (Reply::Staged { address }, Vec::new()))
+            ControlRequest::Hello { .. } => Ok((self.hello(), Vec::new())),
+            ControlRequest::Read { at, words } => self.read(at, words),
+            ControlRequest::Write { runs } => self.write(&runs, payload),
+            ControlRequest::Stage => self
+                .card
+                .stage(payload)
+                .map(|address| (ControlReply::Staged { address }, Vec::new())),
+            ControlRequest::Release { address } => {
+                self.card.release(address).map(|()| (ControlReply::Done, Vec::new()))
             }
-            Request::Release { address } => {
-                self.card.release(address).map(|()| (Reply::Done, Vec::new()))
-            }
-            Request::Observe => Ok((Reply::Seen(self.observe()), Vec::new())),
+            ControlRequest::Observe => Ok((ControlReply::Seen(self.observe()), Vec::new())),
         };
         result.unwrap_or_else(|error| {
             let reply = match error {
-                CardError::NoRegister(at) => Reply::NoRegister { at },
-                CardError::NoMemory { .. } => Reply::NoMemory,
-                CardError::NoBuffer(_) => Reply::NoBuffer,
-                CardError::Lost(what) => Reply::Failed { what },
+                CardError::NoRegister(at) => ControlReply::NoRegister { at },
+                CardError::NoMemory { .. } => ControlReply::NoMemory,
+                CardError::NoBuffer(_) => ControlReply::NoBuffer,
+                CardError::Lost(what) => ControlReply::Failed { what },
             };
             (reply, Vec::new())
         })
     }
 
-    fn hello(&self) -> Reply {
+    fn hello(&self) -> ControlReply {
         let settings = serde_json::to_string(&self.settings);
-        Reply::Card {
+        ControlReply::Card {
             version: crate::protocol::VERSION,
             settings: settings.expect("settings are text and lists of text"),
             pid: std::process::id(),
         }
     }
 
-    fn read(&mut self, at: u32, words: u32) -> Result<(Reply, Vec<u8>), CardError> {
+    fn read(&mut self, at: u32, words: u32) -> Result<(ControlReply, Vec<u8>), CardError> {
         if words as usize > PAYLOAD_BYTES_MAX / 4 {
             return Err(CardError::NoRegister(at));
         }
         let mut read = vec![0; words as usize];
         self.card.read_block(at, &mut read)?;
-        Ok((Reply::Done, to_bytes(&read)))
+        Ok((ControlReply::Done, to_bytes(&read)))
     }
 
     fn write(
         &mut self,
         runs: &[snic_ports::remote::Run],
         payload: &[u8],
-    ) -> Result<(Reply, Vec<u8>), CardError> {
+    ) -> Result<(ControlReply, Vec<u8>), CardError> {
         let words = to_words(payload);
         let mut left = &words[..];
         for run in runs {
@@ -265,7 +266,7 @@ impl Machine {
             self.card.write_block(run.at, these)?;
             left = rest;
         }
-        Ok((Reply::Done, Vec::new()))
+        Ok((ControlReply::Done, Vec::new()))
     }
 
     fn observe(&mut self) -> Observation {

@@ -8,7 +8,7 @@ pub(crate) const VERSION: u32 = 2;
 
 /// What is asked of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// Who are you? The first request.
     Hello {
         /// [`VERSION`] of who asks.
@@ -28,7 +28,7 @@ pub(crate) enum Request {
 
 /// What the card process answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Reply {
+pub(crate) enum ControlReply {
     /// The card.
     Card {
         /// [`VERSION`] of the card process.

@@ -19,7 +19,9 @@ use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{Asked, CardSelector, Finding, Reply, Request, Work, to_words};
+use crate::protocol::{
+    Asked, CardSelector, Finding, TracedWork, WorkerReply, WorkerRequest, to_words,
+};
 
 /// How often it is looked whether an idle worker is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -72,7 +74,7 @@ pub struct XrtCard {
 }
 
 /// Hears what the worker did for a trace, named by the header `traceparent`.
-pub type Tell = fn(&str, Work);
+pub type Tell = fn(&str, TracedWork);
 
 impl XrtCard {
     /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
@@ -110,11 +112,11 @@ impl XrtCard {
     pub fn examine(settings: &Settings, role: Digest) -> Result<Vec<Finding>, String> {
         let (device, digest) = (settings.device, role);
         let (role, control) = (settings.role.clone(), settings.control.clone());
-        let request = Request::Examine { device, role, digest, control };
+        let request = WorkerRequest::Examine { device, role, digest, control };
         let asked = Asked { parent: None, request };
         let mut worker = start(settings)?;
         match worker.call(&asked, &[], settings.deadlines.open)? {
-            (Reply::Findings(findings), _) => Ok(findings),
+            (WorkerReply::Findings(findings), _) => Ok(findings),
             (other, _) => Err(format!("the XRT worker answered {other:?}")),
         }
     }
@@ -140,8 +142,8 @@ impl XrtCard {
         let (device, role) = (self.settings.device, self.settings.role.clone());
         let (control, force) = (self.settings.control.clone(), self.settings.force_role);
         let digest = self.role;
-        match self.call(Request::Open { device, role, digest, control, force }, &[])? {
-            (Reply::Opened { uuid, version, bulk }, _) => {
+        match self.call(WorkerRequest::Open { device, role, digest, control, force }, &[])? {
+            (WorkerReply::Opened { uuid, version, bulk }, _) => {
                 self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
                 Ok(())
             }
@@ -150,14 +152,18 @@ impl XrtCard {
     }
 
     /// One call. Whatever goes wrong in it, the worker is gone afterwards.
-    fn call(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), CardError> {
+    fn call(
+        &mut self,
+        request: WorkerRequest,
+        payload: &[u8],
+    ) -> Result<(WorkerReply, Vec<u8>), CardError> {
         let limit = self.settings.deadlines.of(&request);
         let Some(worker) = &mut self.worker else {
             return Err(CardError::Lost("its XRT worker is gone".to_owned()));
         };
         let asked = Asked { parent: self.parent.clone(), request };
         match worker.call(&asked, payload, limit) {
-            Ok((Reply::Failed { what }, _)) => Err(self.lose(what)),
+            Ok((WorkerReply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),
             Err(what) => Err(self.lose(what)),
         }
@@ -169,9 +175,9 @@ impl XrtCard {
         CardError::Lost(reason)
     }
 
-    fn done(&mut self, request: Request, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+    fn done(&mut self, request: WorkerRequest, payload: &[u8]) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
-            (Reply::Done, payload) => Ok(payload),
+            (WorkerReply::Done, payload) => Ok(payload),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
         }
     }
@@ -182,7 +188,7 @@ impl XrtCard {
             return Ok(());
         }
         let (runs, payload) = self.writes.take();
-        self.done(Request::Write { runs }, &payload).map(|_| ())
+        self.done(WorkerRequest::Write { runs }, &payload).map(|_| ())
     }
 }
 
@@ -239,7 +245,7 @@ impl Registers for XrtCard {
         check(at, words.len())?;
         self.flush()?;
         // The map has fewer registers than 32 bits count.
-        let bytes = self.done(Request::Read { at, words: words.len() as u32 }, &[])?;
+        let bytes = self.done(WorkerRequest::Read { at, words: words.len() as u32 }, &[])?;
         let read = to_words(&bytes);
         if read.len() != words.len() {
             let what = format!("{} words were read, not {}", read.len(), words.len());
@@ -259,18 +265,18 @@ impl Registers for XrtCard {
 impl Buffers for XrtCard {
     fn stage(&mut self, bytes: &[u8]) -> Result<u64, CardError> {
         self.flush()?;
-        match self.call(Request::Stage, bytes)? {
-            (Reply::Staged { address }, _) => Ok(address),
-            (Reply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
+        match self.call(WorkerRequest::Stage, bytes)? {
+            (WorkerReply::Staged { address }, _) => Ok(address),
+            (WorkerReply::NoMemory, _) => Err(CardError::NoMemory { bytes: bytes.len() }),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
         }
     }
 
     fn release(&mut self, address: u64) -> Result<(), CardError> {
         self.flush()?;
-        match self.call(Request::Release { address }, &[])? {
-            (Reply::Done, _) => Ok(()),
-            (Reply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
+        match self.call(WorkerRequest::Release { address }, &[])? {
+            (WorkerReply::Done, _) => Ok(()),
+            (WorkerReply::NoBuffer, _) => Err(CardError::NoBuffer(address)),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
         }
     }
@@ -307,8 +313,8 @@ impl Card for XrtCard {
         let Some(tell) = self.tell else { return Ok(()) };
         self.flush()?;
         self.parent = None;
-        match self.call(Request::Tell { parent: parent.to_owned() }, &[])? {
-            (Reply::Told(work), _) => work.into_iter().for_each(|work| tell(parent, work)),
+        match self.call(WorkerRequest::Tell { parent: parent.to_owned() }, &[])? {
+            (WorkerReply::Told(work), _) => work.into_iter().for_each(|work| tell(parent, work)),
             (other, _) => return Err(self.lose(format!("the XRT worker answered {other:?}"))),
         }
         Ok(())
@@ -320,7 +326,7 @@ impl Drop for XrtCard {
     fn drop(&mut self) {
         if self.worker.is_some() && self.flush().is_ok() {
             // A worker that does not answer is killed.
-            let _ = self.call(Request::Close, &[]);
+            let _ = self.call(WorkerRequest::Close, &[]);
         }
     }
 }

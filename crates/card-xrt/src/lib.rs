@@ -27,7 +27,7 @@ mod worker;
 pub use card::{Link, Settings, Tell, XrtCard};
 pub use library::{LibraryError, SYMBOLS, Version, probe};
 pub use process::CallDeadlines;
-pub use protocol::{CardSelector, Finding, Work};
+pub use protocol::{CardSelector, Finding, TracedWork};
 pub use worker::{WorkerEnd, serve};
 
 /// Bytes that the kernel with the register map has to have.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use snic_ports::remote::Deadlined;
 
-use crate::protocol::{Asked, Reply, Request, receive, send};
+use crate::protocol::{Asked, WorkerReply, WorkerRequest, receive, send};
 
 /// How long a call may take before the worker counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,16 +42,16 @@ impl Default for CallDeadlines {
 }
 
 impl CallDeadlines {
-    pub(crate) fn of(&self, request: &Request) -> Duration {
+    pub(crate) fn of(&self, request: &WorkerRequest) -> Duration {
         match request {
-            Request::Open { .. } | Request::Examine { .. } => self.open,
-            Request::Read { words, .. } => self.access + self.word * *words,
-            Request::Write { runs } => {
+            WorkerRequest::Open { .. } | WorkerRequest::Examine { .. } => self.open,
+            WorkerRequest::Read { words, .. } => self.access + self.word * *words,
+            WorkerRequest::Write { runs } => {
                 let words: u32 = runs.iter().map(|run| run.words).sum();
                 self.access + self.word * words
             }
-            Request::Stage | Request::Release { .. } => self.buffer,
-            Request::Tell { .. } | Request::Close => self.access,
+            WorkerRequest::Stage | WorkerRequest::Release { .. } => self.buffer,
+            WorkerRequest::Tell { .. } | WorkerRequest::Close => self.access,
         }
     }
 }
@@ -90,7 +90,7 @@ impl WorkerProcess {
         asked: &Asked,
         payload: &[u8],
         limit: Duration,
-    ) -> Result<(Reply, Vec<u8>), String> {
+    ) -> Result<(WorkerReply, Vec<u8>), String> {
         let socket = self.reader.get_mut();
         socket.allow(limit);
         let sent = send(socket, asked, payload);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn call(worker: &mut WorkerProcess) -> String {
-        let asked = Asked { parent: None, request: Request::Stage };
+        let asked = Asked { parent: None, request: WorkerRequest::Stage };
         worker.call(&asked, &[], Duration::from_millis(200)).expect_err("no worker")
     }
 
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_call_that_moves_more_words_may_take_longer() {
         let deadlines = CallDeadlines::default();
-        let read = |words| deadlines.of(&Request::Read { at: 0, words });
+        let read = |words| deadlines.of(&WorkerRequest::Read { at: 0, words });
         assert_eq!(read(1_000) - read(0), Duration::from_secs(1));
-        assert!(deadlines.of(&Request::Close) < deadlines.open);
+        assert!(deadlines.of(&WorkerRequest::Close) < deadlines.open);
     }
 }

@@ -34,12 +34,12 @@ impl fmt::Display for CardSelector {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) parent: Option<String>,
-    pub(crate) request: Request,
+    pub(crate) request: WorkerRequest,
 }
 
 /// What the daemon asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum WorkerRequest {
     /// Opens the card, loads its role and takes the register map for itself. The first request.
     Open {
         /// Which card.
@@ -89,7 +89,7 @@ pub struct Finding {
 
 /// What a worker did for a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct TracedWork {
     /// When the first request for it came, by the wall's clock.
     pub first: SystemTime,
     /// When the last one was answered.
@@ -106,7 +106,7 @@ pub struct Work {
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Reply {
+pub(crate) enum WorkerReply {
     /// The card is open.
     Opened {
         /// UUID of the role that it holds.
@@ -123,7 +123,7 @@ pub(crate) enum Reply {
     /// How the steps of an examination went.
     Findings(Vec<Finding>),
     /// What was done for a trace, if anything was.
-    Told(Option<Work>),
+    Told(Option<TracedWork>),
     /// The card's memory has no room.
     NoMemory,
     /// There is no buffer at that address.
@@ -149,15 +149,15 @@ mod tests {
     #[test]
     fn a_frame_cut_anywhere_is_an_error_and_not_a_wait() {
         let run = Run { at: 0x10_0000, words: 2 };
-        let bytes = frame(&Request::Write { runs: vec![run; 3] }, &[1; 24]);
+        let bytes = frame(&WorkerRequest::Write { runs: vec![run; 3] }, &[1; 24]);
         for length in 0..bytes.len() {
-            assert!(receive::<Request>(&mut &bytes[..length]).is_err(), "{length}");
+            assert!(receive::<WorkerRequest>(&mut &bytes[..length]).is_err(), "{length}");
         }
     }
 
     #[test]
     fn garbage_does_not_reserve_memory() {
-        let error = receive::<Reply>(&mut &[0xFF; 64][..]).expect_err("garbage");
+        let error = receive::<WorkerReply>(&mut &[0xFF; 64][..]).expect_err("garbage");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
@@ -169,7 +169,7 @@ mod tests {
             parent in any::<Option<String>>(),
         ) {
             let runs = runs.iter().map(|&(at, words)| Run { at, words }).collect();
-            let request = Asked { parent, request: Request::Write { runs } };
+            let request = Asked { parent, request: WorkerRequest::Write { runs } };
             let bytes = frame(&request, &payload);
             let (got, with): (Asked, _) = receive(&mut &bytes[..]).expect("just written");
             prop_assert_eq!((got, with), (request, payload));
@@ -177,7 +177,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = receive::<Request>(&mut &bytes[..]);
+            let _ = receive::<WorkerRequest>(&mut &bytes[..]);
         }
     }
 }

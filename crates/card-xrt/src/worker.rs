@@ -23,7 +23,8 @@ use snic_tables::registers::{
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
 use crate::protocol::{
-    Asked, CardSelector, Finding, Reply, Request, Run, Work, receive, send, to_bytes, to_words,
+    Asked, CardSelector, Finding, Run, TracedWork, WorkerReply, WorkerRequest, receive, send,
+    to_bytes, to_words,
 };
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
@@ -60,7 +61,7 @@ pub fn serve(socket: UnixStream) -> Result<(), WorkerEnd> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let is_last = request == Request::Close;
+        let is_last = request == WorkerRequest::Close;
         let (reply, answer) = worker.answer_for(parent, request, &payload);
         send(&mut writer, &reply, &answer)?;
         if is_last {
@@ -86,14 +87,14 @@ fn die_with(socket: UnixStream) -> io::Result<()> {
 }
 
 /// What a request comes to.
-type Answer = Result<(Reply, Vec<u8>), LibraryError>;
+type Answer = Result<(WorkerReply, Vec<u8>), LibraryError>;
 
 #[derive(Default)]
 struct Worker {
     xrt: Option<Rc<Xrt>>,
     card: Option<OpenCard>,
     /// What was done for traces whose step has not ended.
-    work: BTreeMap<String, Work>,
+    work: BTreeMap<String, TracedWork>,
 }
 
 /// A card whose register map is this process's own. Handles are closed in this order.
@@ -110,23 +111,29 @@ impl Worker {
     fn answer_for(
         &mut self,
         parent: Option<String>,
-        request: Request,
+        request: WorkerRequest,
         payload: &[u8],
-    ) -> (Reply, Vec<u8>) {
-        if let Request::Tell { parent } = &request {
-            return (Reply::Told(self.work.remove(parent)), Vec::new());
+    ) -> (WorkerReply, Vec<u8>) {
+        if let WorkerRequest::Tell { parent } = &request {
+            return (WorkerReply::Told(self.work.remove(parent)), Vec::new());
         }
         let Some(parent) = parent else { return self.answer(request, payload) };
         let first = SystemTime::now();
         let (words, bytes) = match &request {
-            Request::Read { words, .. } => (u64::from(*words), 0),
-            Request::Write { runs } => (runs.iter().map(|run| u64::from(run.words)).sum(), 0),
-            Request::Stage => (0, payload.len() as u64),
+            WorkerRequest::Read { words, .. } => (u64::from(*words), 0),
+            WorkerRequest::Write { runs } => (runs.iter().map(|run| u64::from(run.words)).sum(), 0),
+            WorkerRequest::Stage => (0, payload.len() as u64),
             _ => (0, 0),
         };
         let answer = self.answer(request, payload);
-        let none =
-            Work { first, last: first, accesses: 0, words: 0, bytes: 0, pid: std::process::id() };
+        let none = TracedWork {
+            first,
+            last: first,
+            accesses: 0,
+            words: 0,
+            bytes: 0,
+            pid: std::process::id(),
+        };
         let work = self.work.entry(parent).or_insert(none);
         work.accesses += 1;
         work.words += words;
@@ -135,18 +142,18 @@ impl Worker {
         answer
     }
 
-    fn answer(&mut self, request: Request, payload: &[u8]) -> (Reply, Vec<u8>) {
+    fn answer(&mut self, request: WorkerRequest, payload: &[u8]) -> (WorkerReply, Vec<u8>) {
         let answer = match request {
-            Request::Open { device, role, digest, control, force } => {
+            WorkerRequest::Open { device, role, digest, control, force } => {
                 self.open(device, (&role, digest, force), &control)
             }
-            Request::Examine { device, role, digest, control } => {
+            WorkerRequest::Examine { device, role, digest, control } => {
                 let findings = self.examine(device, (&role, digest), &control);
-                Ok((Reply::Findings(findings), Vec::new()))
+                Ok((WorkerReply::Findings(findings), Vec::new()))
             }
-            Request::Close => {
+            WorkerRequest::Close => {
                 self.card = None;
-                Ok((Reply::Done, Vec::new()))
+                Ok((WorkerReply::Done, Vec::new()))
             }
             request => match &mut self.card {
                 Some(card) => card.answer(request, payload),
@@ -165,14 +172,14 @@ impl Worker {
         self.card = None;
         let xrt = match self.xrt() {
             Ok(xrt) => xrt,
-            Err(what) => return Ok((Reply::Failed { what }, Vec::new())),
+            Err(what) => return Ok((WorkerReply::Failed { what }, Vec::new())),
         };
         if force {
             xrt.force_roles()?;
         }
         let role = match read_role(role, digest) {
             Ok(role) => role,
-            Err(what) => return Ok((Reply::Failed { what }, Vec::new())),
+            Err(what) => return Ok((WorkerReply::Failed { what }, Vec::new())),
         };
         let device = xrt.open(which)?;
         device.load(&role)?;
@@ -183,7 +190,7 @@ impl Worker {
         let bulk = if has_bulk { Some(device.buffer(BULK_BUFFER, group)?) } else { None };
         self.card = Some(OpenCard { bulk, buffers: BTreeMap::new(), group, kernel, device });
         let version = xrt.version.0.clone();
-        Ok((Reply::Opened { uuid: uuid.into_bytes(), version, bulk: has_bulk }, Vec::new()))
+        Ok((WorkerReply::Opened { uuid: uuid.into_bytes(), version, bulk: has_bulk }, Vec::new()))
     }
 
     /// XRT, loaded at the first use: where it would abort, it is not called.
@@ -274,37 +281,40 @@ fn round_trip(device: &Device, group: u32) -> Result<(), String> {
     if there == back { Ok(()) } else { Err("other bytes came back".to_owned()) }
 }
 
-fn failed(what: impl ToString) -> (Reply, Vec<u8>) {
-    (Reply::Failed { what: what.to_string() }, Vec::new())
+fn failed(what: impl ToString) -> (WorkerReply, Vec<u8>) {
+    (WorkerReply::Failed { what: what.to_string() }, Vec::new())
 }
 
 impl OpenCard {
-    fn answer(&mut self, request: Request, payload: &[u8]) -> Answer {
+    fn answer(&mut self, request: WorkerRequest, payload: &[u8]) -> Answer {
         match request {
-            Request::Read { at, words } => {
-                Ok((Reply::Done, to_bytes(&self.read(at, words as usize)?)))
+            WorkerRequest::Read { at, words } => {
+                Ok((WorkerReply::Done, to_bytes(&self.read(at, words as usize)?)))
             }
-            Request::Write { runs } => {
+            WorkerRequest::Write { runs } => {
                 self.write(&runs, &to_words(payload))?;
-                Ok((Reply::Done, Vec::new()))
+                Ok((WorkerReply::Done, Vec::new()))
             }
-            Request::Stage => match self.device.buffer(payload.len().max(1), self.group) {
+            WorkerRequest::Stage => match self.device.buffer(payload.len().max(1), self.group) {
                 Ok(buffer) => {
                     buffer.write(payload)?;
                     let address = buffer.address();
                     self.buffers.insert(address, buffer);
-                    Ok((Reply::Staged { address }, Vec::new()))
+                    Ok((WorkerReply::Staged { address }, Vec::new()))
                 }
-                Err(_) => Ok((Reply::NoMemory, Vec::new())),
+                Err(_) => Ok((WorkerReply::NoMemory, Vec::new())),
             },
-            Request::Release { address } => {
+            WorkerRequest::Release { address } => {
                 let removed = self.buffers.remove(&address);
-                Ok((if removed.is_some() { Reply::Done } else { Reply::NoBuffer }, Vec::new()))
+                Ok((
+                    if removed.is_some() { WorkerReply::Done } else { WorkerReply::NoBuffer },
+                    Vec::new(),
+                ))
             }
-            Request::Open { .. }
-            | Request::Examine { .. }
-            | Request::Tell { .. }
-            | Request::Close => Ok(failed("that is not asked of an open card")),
+            WorkerRequest::Open { .. }
+            | WorkerRequest::Examine { .. }
+            | WorkerRequest::Tell { .. }
+            | WorkerRequest::Close => Ok(failed("that is not asked of an open card")),
         }
     }
 

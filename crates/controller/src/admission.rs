@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
-use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
+use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
 
 use crate::protocol::Admission as AdmissionPolicy;
 use crate::records::Placement;
@@ -202,7 +202,7 @@ impl<'a> Scratch<'a> {
     /// A place for the candidate, its table rows included, within what the policy lets be guaranteed.
     fn place(&self) -> Result<Choice, Infeasible> {
         let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
-        let request = Request { name, dag, previous: serving.map(|serving| &serving.mapping) };
+        let request = PlanRequest { name, dag, previous: serving.map(|serving| &serving.mapping) };
         let plan = plan(&self.ledger, self.trial.catalogue, &request)?;
         self.check_guaranteed(dag)?;
         let card = self.trial.card.id;
@@ -242,7 +242,7 @@ impl<'a> Scratch<'a> {
     fn shrink(&mut self, borrower: &Borrower<'_>) -> Option<Preemption> {
         let Borrower { name, spec, placement } = *borrower;
         let dag = Dag::new(spec.clone()).ok()?;
-        let request = Request { name, dag: &dag, previous: Some(&placement.mapping) };
+        let request = PlanRequest { name, dag: &dag, previous: Some(&placement.mapping) };
         let plan = plan(&self.ledger, self.trial.catalogue, &request).ok()?;
         let mut rows = RowPool::clone(&self.rows);
         rows.give(placement);
@@ -307,7 +307,7 @@ mod tests {
         /// A DAG of `aes` that was guaranteed less than it holds.
         fn borrow(&mut self, name: &DagName, guaranteed: Bandwidth, holds: Bandwidth) {
             let wide = dag("aes", holds);
-            let request = Request { name, dag: &wide, previous: None };
+            let request = PlanRequest { name, dag: &wide, previous: None };
             let Ok(plan) = plan(&self.ledger, &catalogue(), &request) else { return };
             let mut placement = self.book(name, &plan);
             placement.spec.bandwidth = guaranteed;
@@ -462,13 +462,13 @@ mod tests {
                     for (name, spec, placement) in &card.placed {
                         let small = Dag::new(spec.clone()).expect("a chain");
                         let request =
-                            Request { name, dag: &small, previous: Some(&placement.mapping) };
+                            PlanRequest { name, dag: &small, previous: Some(&placement.mapping) };
                         let smaller = plan(&ledger, &catalogue(), &request);
                         if let Some(smaller) = smaller.ok().filter(|plan| plan.loads.is_empty()) {
                             ledger.hold(name, smaller.reservation).expect("it is smaller");
                         }
                     }
-                    let request = Request { name: &new, dag: &dag, previous: None };
+                    let request = PlanRequest { name: &new, dag: &dag, previous: None };
                     prop_assert!(plan(&ledger, &catalogue(), &request).is_err());
                 }
             }

@@ -1,7 +1,7 @@
 //! From plans to placements: who gets which region, rows and reservation, and who gives them back.
 
 use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId};
-use snic_planner::{Request, Reservation, plan};
+use snic_planner::{PlanRequest, Reservation, plan};
 
 use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection};
 use crate::card::Booking;
@@ -38,7 +38,7 @@ pub(crate) fn choose(
     let cards = core.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id));
     let (answering, silent): (Vec<_>, Vec<_>) = cards.partition(|(_, card)| card.is_ready());
     for (id, card) in answering.into_iter().chain(silent) {
-        let request = Request { name, dag, previous: previous.map(|p| &p.mapping) };
+        let request = PlanRequest { name, dag, previous: previous.map(|p| &p.mapping) };
         match plan(card.ledger(), core.registry.catalogue(), &request) {
             Ok(plan) => return Ok(Choice { card: id.clone(), plan }),
             Err(refused) => refusal = refusal.or(Some(refused)),

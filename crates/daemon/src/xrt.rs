@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use snic_bitstream::signature::Trust;
 use snic_bitstream::xclbin::{Expected, check_role};
-use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, Work, XrtCard};
+use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, TracedWork, XrtCard};
 use snic_domain::{CardId, CardProfile, Digest};
 use snic_ports::card::Card;
 use snic_server::CardLink;
@@ -49,7 +49,7 @@ pub fn settings(
 }
 
 /// Records what a worker did for a step as a child span of the step.
-fn tell(parent: &str, work: Work) {
+fn tell(parent: &str, work: TracedWork) {
     trace::record(trace::RemoteSpan {
         parent: parent.to_owned(),
         name: "snic.xrt",

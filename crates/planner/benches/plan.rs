@@ -12,7 +12,7 @@ use snic_domain::{
     RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{
-    Budget, Catalogue, Ledger, Request, Resident, TableRows, optimize, plan, plan_batch,
+    Budget, Catalogue, Ledger, PlanRequest, Resident, TableRows, optimize, plan, plan_batch,
 };
 
 const NTS: [&str; 12] = [
@@ -129,7 +129,7 @@ fn card(residents: usize, catalogue: &Catalogue) -> Ledger {
     for i in 0..residents {
         let dag = chain(i, 2 + i % 4, 1, Bandwidth::from_mbps(mbps));
         let name = name(i);
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         let plan = plan(&ledger, catalogue, &request).expect("there is room");
         assert!(plan.loads.is_empty(), "residents share what is loaded");
         ledger.hold(&name, plan.reservation).expect("a plan never overbooks");
@@ -142,7 +142,7 @@ fn one_more(c: &mut Criterion) {
     let mut group = c.benchmark_group("plan");
     let newcomer = name(1_000_000);
     let mut run = |what: &str, residents: usize, ledger: &Ledger, dag: &Dag, admitted: bool| {
-        let request = Request { name: &newcomer, dag, previous: None };
+        let request = PlanRequest { name: &newcomer, dag, previous: None };
         let result = plan(ledger, &catalogue, &request);
         assert_eq!(result.is_ok(), admitted, "{what}");
         group.bench_function(BenchmarkId::new(what, residents), |b| {
@@ -182,7 +182,7 @@ fn hold(c: &mut Criterion) {
     let catalogue = catalogue();
     let mut ledger = card(1_000, &catalogue);
     let (name, dag) = (name(1_000_000), chain(3, 5, 1, Bandwidth::from_gbps(1)));
-    let request = Request { name: &name, dag: &dag, previous: None };
+    let request = PlanRequest { name: &name, dag: &dag, previous: None };
     let reservation = plan(&ledger, &catalogue, &request).expect("there is room").reservation;
     c.bench_function("hold and release/1000", |b| {
         b.iter(|| {
@@ -211,8 +211,8 @@ fn batch(c: &mut Criterion) {
     group.sample_size(10);
     for count in [10, 100, 1_000] {
         let dags = many(count);
-        let requests: Vec<Request<'_>> =
-            dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+        let requests: Vec<PlanRequest<'_>> =
+            dags.iter().map(|(name, dag)| PlanRequest { name, dag, previous: None }).collect();
         let made = plan_batch(&ledger, &catalogue, &requests);
         eprintln!("batch/{count}: {} admitted", made.order.len());
         group.bench_function(BenchmarkId::from_parameter(count), |b| {
@@ -229,7 +229,7 @@ fn half_empty(residents: usize, catalogue: &Catalogue) -> (Ledger, Vec<(DagName,
     let mut placed = Vec::new();
     let mut leaves = Vec::new();
     for (i, (name, dag)) in many(2 * residents).into_iter().enumerate() {
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         let Ok(made) = plan(&ledger, catalogue, &request) else { continue };
         for load in &made.loads {
             let content = catalogue.bitstream(&load.bitstream);

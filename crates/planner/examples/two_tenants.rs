@@ -19,7 +19,7 @@ use snic_domain::{
 };
 use snic_fairness::Weight;
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Solver, Spare};
-use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
+use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
 
 fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", run()?);
@@ -35,7 +35,7 @@ pub fn run() -> Result<String, Box<dyn Error>> {
         let name = DagName { tenant: TenantId::new(tenant)?, dag: DagId::new("web")? };
         let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
         let dag = Dag::new(DagSpec::chain(&nts, Bandwidth::from_gbps(2)))?;
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         let plan = plan(&ledger, &catalogue, &request)?;
         carry_out(&mut ledger, &catalogue, &name, &plan)?;
         for (chain, why) in plan.mapping.chains().zip(&plan.explanation.chains) {

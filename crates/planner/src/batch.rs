@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use snic_domain::{Infeasible, RegionId};
 
 use crate::catalogue::PhysicalChain;
-use crate::plan::{Request, plan_on};
+use crate::plan::{PlanRequest, plan_on};
 use crate::provision::{PendingDag, Provision};
 use crate::{Catalogue, Ledger, Plan, plan};
 
@@ -29,7 +29,7 @@ const TRIES_MAX: usize = 200;
 
 /// Plans for many DAGs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
+pub struct PlanBatch {
     /// For each request, in order, its plan or the reason why there is none.
     pub results: Vec<Result<Plan, Infeasible>>,
     /// The order in which the plans must be carried out, as indices of requests: each plan is valid
@@ -37,7 +37,7 @@ pub struct Batch {
     pub order: Vec<usize>,
 }
 
-impl Batch {
+impl PlanBatch {
     /// The plans in the order in which they must be carried out.
     pub fn plans(&self) -> impl Iterator<Item = (usize, &Plan)> {
         self.order.iter().filter_map(|at| Some((*at, self.results[*at].as_ref().ok()?)))
@@ -48,7 +48,11 @@ impl Batch {
 /// have distinct names. DAGs that the ledger holds already are updates and come last.
 ///
 /// Time: O(requests × one plan), plus a search for the loads with a bounded number of steps.
-pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_>]) -> Batch {
+pub fn plan_batch(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    requests: &[PlanRequest<'_>],
+) -> PlanBatch {
     let mut provision = Provision::new(ledger, catalogue);
     let mut wanted: Vec<PendingDag> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
@@ -73,17 +77,17 @@ pub fn plan_batch(ledger: &Ledger, catalogue: &Catalogue, requests: &[Request<'_
 }
 
 /// Places each DAG by itself, in order.
-fn one_by_one(card: (&Ledger, &Catalogue), requests: &[Request<'_>]) -> Batch {
+fn one_by_one(card: (&Ledger, &Catalogue), requests: &[PlanRequest<'_>]) -> PlanBatch {
     carry_out(card, requests, (&[], false), Vec::new())
 }
 
 /// Places the chosen DAGs with the fewest loads for all of them, and then the others.
 fn place_first(
     card: (&Ledger, &Catalogue),
-    requests: &[Request<'_>],
+    requests: &[PlanRequest<'_>],
     provision: &mut Provision<'_>,
     chosen: &[&PendingDag],
-) -> Batch {
+) -> PlanBatch {
     let loads = provision.loads(chosen);
     let mut order: Vec<&PendingDag> = chosen.to_vec();
     order.sort_by_key(|w| {
@@ -102,12 +106,12 @@ fn place_first(
 /// best: more DAGs, or as many on fewer new regions.
 fn best_tried(
     card: (&Ledger, &Catalogue),
-    requests: &[Request<'_>],
+    requests: &[PlanRequest<'_>],
     provision: &mut Provision<'_>,
     mut wanted: Vec<PendingDag>,
-) -> Batch {
+) -> PlanBatch {
     let new_regions =
-        |batch: &Batch| batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>();
+        |batch: &PlanBatch| batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>();
     wanted.sort_by_key(|w| (provision.weight(&w.demand), w.index));
     let others = requests.len() - wanted.len();
     let mut best = one_by_one(card, requests);
@@ -126,7 +130,7 @@ fn best_tried(
         }
         tries += 1;
         let batch = place_first(card, requests, provision, &members);
-        let rank = |batch: &Batch| (batch.order.len(), Reverse(new_regions(batch)));
+        let rank = |batch: &PlanBatch| (batch.order.len(), Reverse(new_regions(batch)));
         if rank(&batch) > rank(&best) {
             best = batch;
         }
@@ -149,11 +153,11 @@ fn members(wanted: &[PendingDag], set: u32) -> Vec<&PendingDag> {
 /// Places the `first` and then the others, each on the capacity that those before it left.
 fn carry_out(
     (ledger, catalogue): (&Ledger, &Catalogue),
-    requests: &[Request<'_>],
+    requests: &[PlanRequest<'_>],
     (first, is_thrifty): (&[usize], bool),
     loads: Vec<(RegionId, &PhysicalChain)>,
-) -> Batch {
-    let mut batch = Batch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
+) -> PlanBatch {
+    let mut batch = PlanBatch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
     let mut is_first = vec![false; requests.len()];
     first.iter().for_each(|index| is_first[*index] = true);
     let rest = (0..requests.len()).filter(|index| !is_first[*index]);
@@ -226,7 +230,7 @@ struct Scratch<'a> {
 }
 
 impl Scratch<'_> {
-    fn place(&mut self, request: &Request<'_>) -> Result<Plan, Infeasible> {
+    fn place(&mut self, request: &PlanRequest<'_>) -> Result<Plan, Infeasible> {
         let tenant = &request.name.tenant;
         // Meanwhile a DAG whose tenant may not load it may share the current content of the region.
         let usable = |(region, chain): &&(RegionId, &PhysicalChain)| {

@@ -36,11 +36,11 @@ mod vacate;
 mod view;
 mod work;
 
-pub use batch::{Batch, plan_batch};
+pub use batch::{PlanBatch, plan_batch};
 pub use catalogue::Catalogue;
 pub use ledger::{Ledger, RegionCondition};
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
-pub use plan::{Load, Plan, Request, plan};
+pub use plan::{Load, Plan, PlanRequest, plan};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};
 pub use refusal::{ContentMismatch, Overbooked};
 pub use reservation::{Reservation, TableRows};

@@ -22,7 +22,7 @@ use crate::catalogue::PhysicalChain;
 use crate::ledger::RegionCondition;
 use crate::plan::plan_on;
 use crate::vacate::{EmptiableRegions, OccupiedRegions};
-use crate::{Catalogue, Ledger, Plan, Request, Reservation};
+use crate::{Catalogue, Ledger, Plan, PlanRequest, Reservation};
 
 /// Most loads that are tried in a round. Usually the first or second succeeds.
 const OPTIONS_MAX: usize = 8;
@@ -304,7 +304,7 @@ impl<'a> Optimizer<'a> {
     /// Moves one DAG to loaded regions or to `load`.
     fn relocate(&mut self, resident: usize, load: Option<PendingLoad<'a>>) -> bool {
         let Resident { name, dag, .. } = self.residents[resident];
-        let request = Request { name, dag, previous: Some(&self.mappings[resident]) };
+        let request = PlanRequest { name, dag, previous: Some(&self.mappings[resident]) };
         let pending = load.filter(|(region, chain)| {
             self.ledger.is_unused(*region) && chain.bitstream.is_loadable_by(&name.tenant)
         });

@@ -17,7 +17,7 @@ use crate::{Ledger, Reservation, TableRows, explain, infeasible};
 
 /// A DAG to be placed.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct PlanRequest<'a> {
     /// Its name. Its current reservation in the ledger counts as released.
     pub name: &'a DagName,
     /// Its spec.
@@ -57,7 +57,7 @@ pub struct Plan {
 pub(crate) struct Job<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) catalogue: &'a Catalogue,
-    pub(crate) request: &'a Request<'a>,
+    pub(crate) request: &'a PlanRequest<'a>,
     /// The NT of each node.
     pub(crate) keys: SmallVec<[NtKey; 8]>,
     /// The bits of all keys.
@@ -79,7 +79,7 @@ impl<'a> Job<'a> {
     fn new(
         ledger: &'a Ledger,
         catalogue: &'a Catalogue,
-        request: &'a Request<'a>,
+        request: &'a PlanRequest<'a>,
     ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
         let mut keys = SmallVec::new();
@@ -197,7 +197,7 @@ impl<'a> Job<'a> {
 pub fn plan(
     ledger: &Ledger,
     catalogue: &Catalogue,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
 ) -> Result<Plan, Infeasible> {
     let job = Job::new(ledger, catalogue, request)?;
     let mut view = View::new(&job);
@@ -225,7 +225,7 @@ fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
 pub(crate) fn plan_on(
     ledger: &Ledger,
     catalogue: &Catalogue,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     loads: &[(RegionId, &PhysicalChain)],
     is_thrifty: bool,
 ) -> Option<Plan> {

@@ -15,7 +15,7 @@ use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 use crate::candidates::fits_region;
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::ledger::RegionCondition;
-use crate::plan::Request;
+use crate::plan::PlanRequest;
 use crate::view::kbps;
 use crate::{Catalogue, Ledger};
 
@@ -228,7 +228,7 @@ impl<'a> Provision<'a> {
     }
 
     /// Demand of a request; `None` if its tenant may not use one of its NTs.
-    pub(crate) fn demand(&self, request: &Request<'_>) -> Option<NtDemand> {
+    pub(crate) fn demand(&self, request: &PlanRequest<'_>) -> Option<NtDemand> {
         let tenant = &request.name.tenant;
         let kbps = kbps(request.dag.bandwidth());
         let mut nts: BTreeMap<usize, u64> = BTreeMap::new();

@@ -12,7 +12,7 @@ use snic_domain::{
 };
 
 use crate::optimize::{Budget, Consolidation, Resident, optimize};
-use crate::{Catalogue, Ledger, Request, plan};
+use crate::{Catalogue, Ledger, PlanRequest, plan};
 
 /// Bitstreams that fill less of their region than this are reported, in thousandths (SuperNIC, 4.1).
 const UNDERFILLED_PERMILLE: u32 = 500;
@@ -121,7 +121,7 @@ impl CatalogueResult {
         refused: &[Refused<'_>],
     ) -> Self {
         let fits = |r: &&Refused<'_>| {
-            let request = Request { name: r.name, dag: r.dag, previous: None };
+            let request = PlanRequest { name: r.name, dag: r.dag, previous: None };
             plan(ledger, catalogue, &request).is_ok()
         };
         let budget = Budget { reconfigurations: u32::MAX, regions: 1, passes: 1 };

@@ -5,7 +5,7 @@ mod support;
 use std::alloc::System;
 
 use cap::Cap;
-use snic_planner::{Ledger, Request, TableRows, plan};
+use snic_planner::{Ledger, PlanRequest, TableRows, plan};
 use support::{World, chain, gbps, name, profile};
 
 #[global_allocator]
@@ -26,7 +26,7 @@ fn card(residents: usize) -> World {
     for i in 0..residents {
         let name = name(&format!("t{}/d{i}", i % 7));
         let dag = chain("a b c", gbps(1));
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         let made = plan(&world.ledger, &world.catalogue, &request).expect("there is room");
         world.ledger.hold(&name, made.reservation).expect("a plan never overbooks");
     }
@@ -36,7 +36,7 @@ fn card(residents: usize) -> World {
 /// Bytes that one plan allocates, in all.
 fn allocated(world: &World) -> usize {
     let (name, dag) = (name("t1/new"), chain("a b c", gbps(2)));
-    let request = Request { name: &name, dag: &dag, previous: None };
+    let request = PlanRequest { name: &name, dag: &dag, previous: None };
     let before = ALLOCATOR.total_allocated();
     let made = plan(&world.ledger, &world.catalogue, &request);
     let after = ALLOCATOR.total_allocated();

@@ -4,14 +4,14 @@ mod support;
 
 use proptest::prelude::*;
 use snic_domain::{Dag, DagName};
-use snic_planner::{Batch, Request, plan_batch};
+use snic_planner::{PlanBatch, PlanRequest, plan_batch};
 use support::random::{TENANTS, dags, worlds};
 use support::{World, chain, gbps, name, show, validate};
 
 /// Plans all, then carries out one plan after the other, each checked by the validator.
-fn carry_out(world: &mut World, wanted: &[(DagName, Dag)]) -> Batch {
-    let requests: Vec<Request<'_>> =
-        wanted.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+fn carry_out(world: &mut World, wanted: &[(DagName, Dag)]) -> PlanBatch {
+    let requests: Vec<PlanRequest<'_>> =
+        wanted.iter().map(|(name, dag)| PlanRequest { name, dag, previous: None }).collect();
     let batch = plan_batch(&world.ledger, &world.catalogue, &requests);
     assert_eq!(batch.results.len(), wanted.len());
     for (at, plan) in batch.plans() {

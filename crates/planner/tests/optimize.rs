@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snic_domain::{Dag, DagName, Mapping, RegionId};
-use snic_planner::{Budget, Consolidation, Refused, Request, Resident, optimize, recommend};
+use snic_planner::{Budget, Consolidation, PlanRequest, Refused, Resident, optimize, recommend};
 use support::random::{TENANTS, dags, worlds};
 use support::{World, chain, gbps, name, validate};
 
@@ -27,7 +27,7 @@ fn residents(deployed: &Deployed) -> Vec<Resident<'_>> {
 fn carry_out(world: &mut World, deployed: &mut Deployed, moves: &Consolidation) {
     for step in &moves.moves {
         let (dag, mapping) = deployed[&step.name].clone();
-        let request = Request { name: &step.name, dag: &dag, previous: Some(&mapping) };
+        let request = PlanRequest { name: &step.name, dag: &dag, previous: Some(&mapping) };
         validate::plan(&world.ledger, &world.catalogue, &request, &step.plan).expect("valid");
         let old = world.ledger.held(&step.name).cloned().expect("it has a place");
         let mut both = step.plan.clone();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snic_domain::{DagName, Mapping, RegionId};
-use snic_planner::{RegionCondition, Request, plan};
+use snic_planner::{PlanRequest, RegionCondition, plan};
 use support::World;
 use support::random::{Event, TENANTS, dags, events, worlds};
 
@@ -94,7 +94,7 @@ proptest! {
         for nt in first.catalogue.nts() {
             refilled.insert_nt(nt.clone());
         }
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         prop_assert_eq!(once, plan(&first.ledger, &refilled, &request));
     }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use snic_domain::{Bandwidth, Cycles, EmbeddingKind, Form, RegionId, Slot};
-use snic_planner::{Plan, RegionCondition, Request};
+use snic_planner::{Plan, PlanRequest, RegionCondition};
 use support::{World, chain, gbps, graph, name, node_id, validate};
 
 /// `a -> b` shared and `c` loaded, in two stages.
@@ -22,7 +22,7 @@ fn verdict(world: &World, dag: &snic_domain::Dag, plan: &Plan) -> Result<(), Str
     validate::plan(
         &world.ledger,
         &world.catalogue,
-        &Request { name: &name, dag, previous: None },
+        &PlanRequest { name: &name, dag, previous: None },
         plan,
     )
 }

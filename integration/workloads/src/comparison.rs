@@ -11,7 +11,7 @@ use snic_domain::{
     FormPreference, NtType, NtTypeId, RegionId, RegionKind,
 };
 use snic_planner::{
-    Catalogue, Ledger, Plan, RegionCondition, Request, TableRows, plan, plan_batch,
+    Catalogue, Ledger, Plan, PlanRequest, RegionCondition, TableRows, plan, plan_batch,
 };
 
 /// A way to fill a card.
@@ -174,7 +174,7 @@ impl Scene {
         match policy {
             PlacementScheme::Static | PlacementScheme::NoSharing => {
                 for (name, dag) in &dags {
-                    let request = Request { name, dag, previous: None };
+                    let request = PlanRequest { name, dag, previous: None };
                     if let Ok(plan) = plan(&ledger, &catalogue, &request)
                         && (policy == PlacementScheme::NoSharing || plan.mapping.stages.len() == 1)
                     {
@@ -187,8 +187,10 @@ impl Scene {
                 }
             }
             PlacementScheme::PerNt | PlacementScheme::NoConcatenation | PlacementScheme::Full => {
-                let requests: Vec<Request<'_>> =
-                    dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+                let requests: Vec<PlanRequest<'_>> = dags
+                    .iter()
+                    .map(|(name, dag)| PlanRequest { name, dag, previous: None })
+                    .collect();
                 let batch = plan_batch(&ledger, &catalogue, &requests);
                 for (at, plan) in batch.plans() {
                     let (name, dag) = &dags[at];

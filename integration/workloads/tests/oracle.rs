@@ -32,7 +32,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use snic_domain::{Area, Bitstream, ByteSize, NtTypeId, RegionKind, TenantId};
-use snic_planner::{Batch, Ledger, Request, plan, plan_batch};
+use snic_planner::{Ledger, PlanBatch, PlanRequest, plan, plan_batch};
 use snic_workloads::instance::{Instance, instance};
 
 const INSTANCES: u64 = 600;
@@ -230,7 +230,7 @@ fn best(instances: &[Instance]) -> Option<Vec<(u64, u64)>> {
 }
 
 /// Carries out, plan by plan; gives the loads. Every plan is checked by the validator.
-fn carry_out(instance: &Instance, requests: &[Request<'_>], batch: &Batch) -> u64 {
+fn carry_out(instance: &Instance, requests: &[PlanRequest<'_>], batch: &PlanBatch) -> u64 {
     let mut ledger = instance.ledger.clone();
     let mut loads = 0;
     for (at, plan) in batch.plans() {
@@ -244,7 +244,7 @@ fn carry_out(instance: &Instance, requests: &[Request<'_>], batch: &Batch) -> u6
 fn hold(
     ledger: &mut Ledger,
     instance: &Instance,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     plan: &snic_planner::Plan,
 ) {
     for load in &plan.loads {
@@ -255,7 +255,7 @@ fn hold(
 }
 
 /// One by one in random order: how many are admitted, and the loads.
-fn online(instance: &Instance, requests: &[Request<'_>], seed: u64) -> (u64, u64) {
+fn online(instance: &Instance, requests: &[PlanRequest<'_>], seed: u64) -> (u64, u64) {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let mut ledger = instance.ledger.clone();
@@ -281,8 +281,11 @@ fn the_planner_is_close_to_the_best_there_is() {
     let (mut optimum, mut batched, mut full) = (0, 0, 0);
     let (mut online_optimum, mut online_loads, mut online_full) = (0, 0, 0);
     for (seed, (instance, (admitted, regions))) in (0..).zip(instances.iter().zip(best)) {
-        let requests: Vec<Request<'_>> =
-            instance.dags.iter().map(|(name, dag)| Request { name, dag, previous: None }).collect();
+        let requests: Vec<PlanRequest<'_>> = instance
+            .dags
+            .iter()
+            .map(|(name, dag)| PlanRequest { name, dag, previous: None })
+            .collect();
         let batch = plan_batch(&instance.ledger, &instance.catalogue, &requests);
         let loads = carry_out(instance, &requests, &batch);
         assert!(batch.order.len() as u64 >= admitted, "seed {seed}: {admitted} can be admitted");

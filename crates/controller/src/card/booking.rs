@@ -118,7 +118,7 @@ impl CardMachine {
 
 #[cfg(test)]
 mod tests {
-    use snic_planner::{Request, plan};
+    use snic_planner::{PlanRequest, plan};
 
     use snic_domain::CardId;
 
@@ -131,7 +131,7 @@ mod tests {
 
     fn planned(card: &CardMachine, of: &str, nt: &str, bandwidth: u64) -> Plan {
         let (name, dag) = (name(of), dag(nt, gbps(bandwidth)));
-        let request = Request { name: &name, dag: &dag, previous: None };
+        let request = PlanRequest { name: &name, dag: &dag, previous: None };
         plan(&card.ledger, &catalogue(), &request).expect("there is room")
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snic_domain::Timestamp;
 
-use super::memcached::{self, HEADER_BYTES, Header, Request};
+use super::memcached::{self, HEADER_BYTES, Header, MemcachedRequest};
 use crate::aging::{AgingTable, KeyedHash, Lookup};
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, Schema};
 use crate::state::{self, InvalidState};
@@ -262,9 +262,9 @@ impl Active {
         let text = &payload(bytes, &layout)[HEADER_BYTES..];
         let (goes_to_all, is_answered) = match memcached::request(text, true) {
             _ if !header.is_whole() => (false, false),
-            Request::Get(_) | Request::Harmless => (false, false),
-            Request::Write { is_answered, .. } => (true, is_answered),
-            Request::Unknown => (true, true),
+            MemcachedRequest::Get(_) | MemcachedRequest::Harmless => (false, false),
+            MemcachedRequest::Write { is_answered, .. } => (true, is_answered),
+            MemcachedRequest::Unknown => (true, true),
         };
         if goes_to_all && is_answered {
             self.expect((flow, header.request_id), context.now)?;

@@ -40,7 +40,7 @@ impl Header {
 
 /// What a request does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request<'a> {
+pub(crate) enum MemcachedRequest<'a> {
     /// `get` with at least one key.
     Get(Keys<'a>),
     /// Changes one key. Whether an answer will come is said too.
@@ -84,21 +84,25 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
 
 /// Reads the text of a request. `is_whole` says whether all of it is here: the first fragment of a
 /// packet holds the line of a command, but not all of its data.
-pub(crate) fn request(text: &[u8], is_whole: bool) -> Request<'_> {
-    let Some((line, rest)) = split_line(text) else { return Request::Unknown };
+pub(crate) fn request(text: &[u8], is_whole: bool) -> MemcachedRequest<'_> {
+    let Some((line, rest)) = split_line(text) else { return MemcachedRequest::Unknown };
     let mut words = words(line);
-    let Some(command) = words.next() else { return Request::Unknown };
+    let Some(command) = words.next() else { return MemcachedRequest::Unknown };
     let arguments = &line[line.len().min(command.len() + 1)..];
     match command {
         b"get" if rest.is_empty() && is_whole => {
             let mut keys = words.peekable();
             let has_keys = keys.peek().is_some() && keys.all(is_key);
-            if has_keys { Request::Get(Keys(arguments)) } else { Request::Harmless }
+            if has_keys {
+                MemcachedRequest::Get(Keys(arguments))
+            } else {
+                MemcachedRequest::Harmless
+            }
         }
         b"get" | b"gets" | b"mg" | b"mn" | b"me" | b"stats" | b"version" | b"verbosity"
             if rest.is_empty() =>
         {
-            Request::Harmless
+            MemcachedRequest::Harmless
         }
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
             storage(words, rest, is_whole)
@@ -107,12 +111,16 @@ pub(crate) fn request(text: &[u8], is_whole: bool) -> Request<'_> {
             let (key, last) = (words.next(), words.last());
             single(key, last)
         }
-        _ => Request::Unknown,
+        _ => MemcachedRequest::Unknown,
     }
 }
 
 /// `set KEY FLAGS EXPTIME BYTES [UNIQUE] [noreply]`, its data, and nothing behind them.
-fn storage<'a>(line: impl Iterator<Item = &'a [u8]>, rest: &[u8], is_whole: bool) -> Request<'a> {
+fn storage<'a>(
+    line: impl Iterator<Item = &'a [u8]>,
+    rest: &[u8],
+    is_whole: bool,
+) -> MemcachedRequest<'a> {
     let mut words = [&[][..]; 6];
     let mut count = 0;
     for word in line {
@@ -124,28 +132,28 @@ fn storage<'a>(line: impl Iterator<Item = &'a [u8]>, rest: &[u8], is_whole: bool
     let bytes: Option<usize> = number(words[3]);
     let is_complete = bytes.is_some_and(|bytes| rest.len() == bytes.saturating_add(2));
     if !is_key(words[0]) || !(4..=6).contains(&count) || (is_whole && !is_complete) {
-        return Request::Unknown;
+        return MemcachedRequest::Unknown;
     }
-    Request::Write { key: words[0], is_answered: words[count - 1] != b"noreply" }
+    MemcachedRequest::Write { key: words[0], is_answered: words[count - 1] != b"noreply" }
 }
 
-fn single<'a>(key: Option<&'a [u8]>, last: Option<&[u8]>) -> Request<'a> {
+fn single<'a>(key: Option<&'a [u8]>, last: Option<&[u8]>) -> MemcachedRequest<'a> {
     match key.filter(|key| is_key(key)) {
-        Some(key) => Request::Write { key, is_answered: last != Some(b"noreply") },
-        None => Request::Harmless,
+        Some(key) => MemcachedRequest::Write { key, is_answered: last != Some(b"noreply") },
+        None => MemcachedRequest::Harmless,
     }
 }
 
 /// A value in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct MemcachedAnswer<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,
     pub(crate) data: &'a [u8],
 }
 
 /// Reads the text of an answer to a `get` of one key. `None` for a miss and for anything else.
-pub(crate) fn answer(text: &[u8]) -> Option<Answer<'_>> {
+pub(crate) fn answer(text: &[u8]) -> Option<MemcachedAnswer<'_>> {
     let (line, rest) = split_line(text)?;
     let mut words = words(line);
     let (b"VALUE", key, flags, bytes, None) =
@@ -156,7 +164,7 @@ pub(crate) fn answer(text: &[u8]) -> Option<Answer<'_>> {
     let bytes: usize = number(bytes)?;
     let data = rest.get(..bytes)?;
     let is_all = rest[bytes..] == *b"\r\nEND\r\n";
-    (is_all && is_key(key)).then_some(Answer { key, flags: number(flags)?, data })
+    (is_all && is_key(key)).then_some(MemcachedAnswer { key, flags: number(flags)?, data })
 }
 
 /// Whether an answer says that something was stored or deleted, as it was asked to be.
@@ -211,7 +219,7 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart() {
-        let write = |key, is_answered| Request::Write { key, is_answered };
+        let write = |key, is_answered| MemcachedRequest::Write { key, is_answered };
         for (text, expected) in [
             (&b"set k 0 0 5\r\nhello\r\n"[..], write(&b"k"[..], true)),
             (b"set k 0 0 5 noreply\r\nhello\r\n", write(b"k", false)),
@@ -219,31 +227,31 @@ mod tests {
             (b"delete k\r\n", write(b"k", true)),
             (b"delete k noreply\n", write(b"k", false)),
             (b"incr k 5\r\n", write(b"k", true)),
-            (b"gets k\r\n", Request::Harmless),
-            (b"get\r\n", Request::Harmless),
-            (b"version\r\n", Request::Harmless),
-            (b"set k 0 0 5\r\nhell\r\n", Request::Unknown),
-            (b"set k 0 0 5\r\nhello\r\ndelete other\r\n", Request::Unknown),
-            (b"get k\r\nset k 0 0 0\r\n\r\n", Request::Unknown),
-            (b"flush_all\r\n", Request::Unknown),
-            (b"ms k 2\r\nhi\r\n", Request::Unknown),
-            (b"\x80\x01\x00\x00", Request::Unknown),
-            (b"get k", Request::Unknown),
-            (b"", Request::Unknown),
+            (b"gets k\r\n", MemcachedRequest::Harmless),
+            (b"get\r\n", MemcachedRequest::Harmless),
+            (b"version\r\n", MemcachedRequest::Harmless),
+            (b"set k 0 0 5\r\nhell\r\n", MemcachedRequest::Unknown),
+            (b"set k 0 0 5\r\nhello\r\ndelete other\r\n", MemcachedRequest::Unknown),
+            (b"get k\r\nset k 0 0 0\r\n\r\n", MemcachedRequest::Unknown),
+            (b"flush_all\r\n", MemcachedRequest::Unknown),
+            (b"ms k 2\r\nhi\r\n", MemcachedRequest::Unknown),
+            (b"\x80\x01\x00\x00", MemcachedRequest::Unknown),
+            (b"get k", MemcachedRequest::Unknown),
+            (b"", MemcachedRequest::Unknown),
         ] {
             assert_eq!(request(text, true), expected, "{}", String::from_utf8_lossy(text));
         }
-        let Request::Get(keys) = request(b"get  a bb \r\n", true) else { panic!() };
+        let MemcachedRequest::Get(keys) = request(b"get  a bb \r\n", true) else { panic!() };
         assert!(keys.iter().eq([&b"a"[..], b"bb"]));
         assert_eq!(request(b"set k 0 0 5000\r\nhel", false), write(b"k", true));
         let long = [&b"get "[..], &[b'k'; 251], b"\r\n"].concat();
-        assert_eq!(request(&long, true), Request::Harmless);
+        assert_eq!(request(&long, true), MemcachedRequest::Harmless);
     }
 
     #[test]
     fn answers_are_read_whole_or_not_at_all() {
         let whole = b"VALUE k 7 5\r\na\r\nb!\r\nEND\r\n";
-        assert_eq!(answer(whole), Some(Answer { key: b"k", flags: 7, data: b"a\r\nb!" }));
+        assert_eq!(answer(whole), Some(MemcachedAnswer { key: b"k", flags: 7, data: b"a\r\nb!" }));
         for cut in 0..whole.len() {
             assert_eq!(answer(&whole[..cut]), None);
         }

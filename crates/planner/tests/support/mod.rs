@@ -10,7 +10,7 @@ use snic_domain::{
     DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node, NodeId,
     NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
 };
-use snic_planner::{Catalogue, Ledger, Plan, Request, plan};
+use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
 
 pub fn gbps(n: u64) -> Bandwidth {
     Bandwidth::from_gbps(n)
@@ -177,7 +177,7 @@ impl World {
     }
 
     pub fn plan(&self, name: &DagName, dag: &Dag) -> Result<Plan, Infeasible> {
-        let request = Request { name, dag, previous: None };
+        let request = PlanRequest { name, dag, previous: None };
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
             validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");
@@ -191,7 +191,7 @@ impl World {
         dag: &Dag,
         previous: &Mapping,
     ) -> Result<Plan, Infeasible> {
-        let request = Request { name, dag, previous: Some(previous) };
+        let request = PlanRequest { name, dag, previous: Some(previous) };
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
             validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");

@@ -9,7 +9,7 @@ use snic_domain::{
     Area, Bandwidth, Bitstream, ByteSize, Dag, EmbeddingKind, Form, FormPreference, Instance,
     NodeId, NtType, RegionId, Slot, TenantId,
 };
-use snic_planner::{Catalogue, Ledger, Plan, RegionCondition, Request};
+use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, RegionCondition};
 
 type Checked = Result<(), String>;
 
@@ -18,7 +18,12 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
 }
 
 /// Checks a plan against the state that it was made for.
-pub fn plan(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan: &Plan) -> Checked {
+pub fn plan(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &PlanRequest<'_>,
+    plan: &Plan,
+) -> Checked {
     let contents = loads(ledger, catalogue, request, plan)?;
     order(request.dag, plan)?;
     for chain in plan.mapping.chains() {
@@ -63,7 +68,7 @@ fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a snic_domain::NtTypeId {
 fn loads(
     ledger: &Ledger,
     catalogue: &Catalogue,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Result<BTreeMap<RegionId, Bitstream>, String> {
     let mut contents: BTreeMap<RegionId, Bitstream> = ledger
@@ -130,7 +135,7 @@ fn order(dag: &Dag, plan: &Plan) -> Checked {
 fn sums(
     ledger: &Ledger,
     catalogue: &Catalogue,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     plan: &Plan,
     contents: &BTreeMap<RegionId, Bitstream>,
 ) -> Checked {
@@ -171,7 +176,12 @@ fn sums(
 }
 
 /// The form's numbers: what the mapping takes on an unloaded card, and which form is faster.
-fn latency(ledger: &Ledger, catalogue: &Catalogue, request: &Request<'_>, plan: &Plan) -> Checked {
+fn latency(
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    request: &PlanRequest<'_>,
+    plan: &Plan,
+) -> Checked {
     let form = &plan.explanation.form;
     ensure(form.chosen == plan.mapping.form, || "another form was told".into())?;
     let of =
@@ -228,7 +238,7 @@ fn unused(ledger: &Ledger, catalogue: &Catalogue, instance: &Instance, told: u32
 fn explanation(
     ledger: &Ledger,
     catalogue: &Catalogue,
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Checked {
     let chains = &plan.explanation.chains;

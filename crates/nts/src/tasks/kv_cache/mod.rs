@@ -22,7 +22,7 @@ use snic_domain::Timestamp;
 use order::Order;
 use store::{Cached, SavedItem, Store};
 
-use super::memcached::{self, HEADER_BYTES, Header, Keys, Request, Writer};
+use super::memcached::{self, HEADER_BYTES, Header, Keys, MemcachedRequest, Writer};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Schema};
 use crate::state::{self, InvalidState};
@@ -235,7 +235,7 @@ impl Active {
         let is_whole = layout.fragment == Fragment::No;
         let request = (flow, header.request_id);
         match memcached::request(&datagram[HEADER_BYTES..], is_whole) {
-            Request::Get(keys) => {
+            MemcachedRequest::Get(keys) => {
                 let mut answer = [0; ANSWER_BYTES_MAX];
                 if let Some(length) = self.answer(header, &keys, &mut answer, now) {
                     return reply(packet, layout, &answer[..length]);
@@ -245,12 +245,12 @@ impl Active {
                     self.order.read(request, self.hash.hash_one(key), now);
                 }
             }
-            Request::Write { key, is_answered } => {
+            MemcachedRequest::Write { key, is_answered } => {
                 self.store.remove(key);
                 self.order.write(request, self.hash.hash_one(key), is_answered, now);
             }
-            Request::Harmless => {}
-            Request::Unknown => self.forget_all(now),
+            MemcachedRequest::Harmless => {}
+            MemcachedRequest::Unknown => self.forget_all(now),
         }
         Verdict::Forward
     }
