@@ -12,7 +12,7 @@ use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_ports::remote::{Deadlined, Writes, receive, send, to_words};
 use snic_tables::registers::{self, Address};
 
-use crate::Settings;
+use crate::SoftCardSettings;
 use crate::process::{Place, Program, connect};
 use crate::protocol::{ControlReply, ControlRequest, Observation, VERSION};
 
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A card process that was found or started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct CardProcess {
     /// Its process id.
     pub pid: u32,
 }
@@ -35,7 +35,7 @@ pub struct SoftCard {
     model: CardModel,
     socket: BufReader<Deadlined>,
     writes: Writes,
-    link: Link,
+    link: CardProcess,
     looked: Instant,
     /// Why it is lost.
     lost: Option<String>,
@@ -51,7 +51,7 @@ impl SoftCard {
         place: &Place,
         program: &Program,
         model: CardModel,
-        settings: &Settings,
+        settings: &SoftCardSettings,
     ) -> Result<Self, String> {
         Self::over(connect(place, program, settings)?, model, settings)
     }
@@ -60,7 +60,11 @@ impl SoftCard {
     ///
     /// # Errors
     /// In words: none is there, or it has other settings or another version.
-    pub fn connect(place: &Place, model: CardModel, settings: &Settings) -> Result<Self, String> {
+    pub fn connect(
+        place: &Place,
+        model: CardModel,
+        settings: &SoftCardSettings,
+    ) -> Result<Self, String> {
         let socket = place.socket();
         let stream = UnixStream::connect(&socket)
             .map_err(|error| format!("no card at {}: {error}", socket.display()))?;
@@ -71,14 +75,14 @@ impl SoftCard {
     pub(crate) fn over(
         stream: UnixStream,
         model: CardModel,
-        settings: &Settings,
+        settings: &SoftCardSettings,
     ) -> Result<Self, String> {
         let socket = BufReader::new(Deadlined::new(stream));
         let mut card = Self {
             model,
             socket,
             writes: Writes::default(),
-            link: Link { pid: 0 },
+            link: CardProcess { pid: 0 },
             looked: Instant::now(),
             lost: None,
         };
@@ -93,7 +97,7 @@ impl SoftCard {
                 "the card's process {pid} speaks version {version} of the protocol, not {VERSION}; {advice}"
             ));
         }
-        match serde_json::from_str::<Settings>(&text) {
+        match serde_json::from_str::<SoftCardSettings>(&text) {
             Ok(its) if its == *settings => {}
             _ => {
                 let wanted = serde_json::to_string(settings).unwrap_or_default();
@@ -102,12 +106,12 @@ impl SoftCard {
                 ));
             }
         }
-        card.link = Link { pid };
+        card.link = CardProcess { pid };
         Ok(card)
     }
 
     /// The process.
-    pub const fn link(&self) -> Link {
+    pub const fn link(&self) -> CardProcess {
         self.link
     }
 
@@ -291,7 +295,8 @@ mod tests {
         damaged[rom + 12] ^= 0x10;
         let stream = UnixStream::connect(place.socket()).expect("it listens");
         let model = profile().model;
-        let settings = Settings { model: model.to_string(), uplink: None, functions: Vec::new() };
+        let settings =
+            SoftCardSettings { model: model.to_string(), uplink: None, functions: Vec::new() };
         let card = SoftCard::over(stream, model, &settings).expect("it answers");
         // The socket is open on both ends; nobody needs its name any more.
         let _ = std::fs::remove_dir_all(folder);

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use snic_domain::CardProfile;
 use snic_ports::remote::{receive, send};
 
-use crate::Settings;
+use crate::SoftCardSettings;
 use crate::machine::{Job, Machine};
 use crate::poller::{Bell, Poller};
 use crate::process::Place;
@@ -47,7 +47,11 @@ pub enum Failure {
 ///
 /// # Errors
 /// The place is taken or cannot be used, or a port cannot be opened.
-pub fn serve(place: &Place, settings: Settings, profile: CardProfile) -> Result<(), Failure> {
+pub fn serve(
+    place: &Place,
+    settings: SoftCardSettings,
+    profile: CardProfile,
+) -> Result<(), Failure> {
     let failed = |what: String| move |source| Failure::Place { what, source };
     std::fs::create_dir_all(place.folder())
         .map_err(failed(format!("create {}", place.folder().display())))?;
@@ -149,7 +153,7 @@ pub(crate) mod tests {
     /// A card without ports at a socket in `place`, in threads of this process.
     pub(crate) fn start(place: &Place, profile: CardProfile) {
         let model = profile.model.to_string();
-        let settings = Settings { model, uplink: None, functions: Vec::new() };
+        let settings = SoftCardSettings { model, uplink: None, functions: Vec::new() };
         let machine = Machine::new(profile, settings, Switch::default()).expect("a valid profile");
         let listener = UnixListener::bind(place.socket()).expect("a new folder");
         std::thread::spawn(move || run(machine, listener));

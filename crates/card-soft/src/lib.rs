@@ -33,7 +33,7 @@ mod stations;
 mod switch;
 mod tasks;
 
-pub use client::{Link, SoftCard};
+pub use client::{CardProcess, SoftCard};
 pub use control::{Failure, serve};
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};
@@ -46,7 +46,7 @@ pub const FRAME_BYTES_MAX: usize = 9_216;
 /// What a card process is told when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct SoftCardSettings {
     /// The card's model: one of the catalogue.
     pub model: String,
     /// The port to the network, if there is one.

@@ -19,7 +19,7 @@ use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
 use crate::switch::{Looked, Side, Switch, Target};
-use crate::{FRAME_BYTES_MAX, Settings};
+use crate::{FRAME_BYTES_MAX, SoftCardSettings};
 
 /// Frames on the card at once: a packet store of 800 KB full of the smallest, and 19 MB of buffers.
 pub const FRAMES_MAX: usize = 2_048;
@@ -45,7 +45,7 @@ pub(crate) struct Machine {
     switch: Switch,
     pool: Pool,
     start: Instant,
-    settings: Settings,
+    settings: SoftCardSettings,
 }
 
 /// A number that nobody outside can know.
@@ -57,7 +57,7 @@ impl Machine {
     /// A card that was just switched on.
     pub(crate) fn new(
         profile: CardProfile,
-        settings: Settings,
+        settings: SoftCardSettings,
         switch: Switch,
     ) -> Result<Self, String> {
         let pool = Pool::new(FRAMES_MAX, FRAME_BYTES_MAX);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Settings;
+use crate::SoftCardSettings;
 
 /// How long a card process may take to open its ports and its socket.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ impl Place {
     ///
     /// # Errors
     /// The file cannot be read, or holds something else.
-    pub fn read_settings(&self) -> io::Result<Settings> {
+    pub fn read_settings(&self) -> io::Result<SoftCardSettings> {
         let text = std::fs::read(self.settings())?;
         serde_json::from_slice(&text)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -75,7 +75,7 @@ pub struct Program {
 pub(crate) fn connect(
     place: &Place,
     program: &Program,
-    settings: &Settings,
+    settings: &SoftCardSettings,
 ) -> Result<UnixStream, String> {
     if let Ok(stream) = UnixStream::connect(place.socket()) {
         return Ok(stream);
@@ -109,7 +109,7 @@ fn last_line(log: &Path) -> String {
 fn start(
     place: &Place,
     program: &Program,
-    settings: &Settings,
+    settings: &SoftCardSettings,
 ) -> io::Result<impl FnMut() -> bool + use<>> {
     std::fs::create_dir_all(place.folder())?;
     std::fs::write(place.settings(), serde_json::to_vec(settings)?)?;

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use snic_domain::Timestamp;
 use snic_nts::{Packet, Pool};
 
-use crate::Settings;
+use crate::SoftCardSettings;
 use crate::datapath::Leaving;
 use crate::ports::{Port, Received};
 use crate::protocol::PortObservation;
@@ -66,7 +66,7 @@ pub(crate) struct Switch {
 
 impl Switch {
     /// Opens the ports.
-    pub(crate) fn open(settings: &Settings) -> Result<Self, String> {
+    pub(crate) fn open(settings: &SoftCardSettings) -> Result<Self, String> {
         let uplink = settings.uplink.iter().map(|spec| (Side::Uplink, spec));
         let functions = (0..).zip(&settings.functions);
         let functions = functions.map(|(number, spec)| (Side::Function(number), spec));

@@ -30,7 +30,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// How a card is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct XrtCardSettings {
     /// The program that serves as the worker, with its arguments.
     pub program: (PathBuf, Vec<String>),
     /// Its working folder, made where it is missing: logs, and what XRT leaves behind.
@@ -51,7 +51,7 @@ pub struct Settings {
 
 /// What is known of an open card besides its registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct XrtCardInfo {
     /// The role that the card holds.
     pub role: Uuid,
     /// XRT's version.
@@ -63,10 +63,10 @@ pub struct Link {
 /// A card that is driven through XRT, by a worker.
 pub struct XrtCard {
     model: CardModel,
-    settings: Settings,
+    settings: XrtCardSettings,
     role: Digest,
     worker: Option<WorkerProcess>,
-    link: Link,
+    link: XrtCardInfo,
     writes: Writes,
     looked: Instant,
     parent: Option<String>,
@@ -85,9 +85,13 @@ impl XrtCard {
     ///
     /// [`CardError::Lost`] where the worker cannot be started, or the card or its role cannot be
     /// opened.
-    pub fn open(model: CardModel, settings: Settings, role: Digest) -> Result<Self, CardError> {
+    pub fn open(
+        model: CardModel,
+        settings: XrtCardSettings,
+        role: Digest,
+    ) -> Result<Self, CardError> {
         let worker = start(&settings).map_err(CardError::Lost)?;
-        let link = Link { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
+        let link = XrtCardInfo { role: Uuid::nil(), xrt_version: String::new(), bulk: false };
         let mut card = Self {
             model,
             settings,
@@ -109,7 +113,7 @@ impl XrtCard {
     ///
     /// What went wrong with the worker, in words. What is wrong with the card is a finding, not an
     /// error.
-    pub fn examine(settings: &Settings, role: Digest) -> Result<Vec<Finding>, String> {
+    pub fn examine(settings: &XrtCardSettings, role: Digest) -> Result<Vec<Finding>, String> {
         let (device, digest) = (settings.device, role);
         let (role, control) = (settings.role.clone(), settings.control.clone());
         let request = WorkerRequest::Examine { device, role, digest, control };
@@ -129,7 +133,7 @@ impl XrtCard {
     }
 
     /// What is known of the card besides its registers.
-    pub const fn link(&self) -> &Link {
+    pub const fn link(&self) -> &XrtCardInfo {
         &self.link
     }
 
@@ -144,7 +148,8 @@ impl XrtCard {
         let digest = self.role;
         match self.call(WorkerRequest::Open { device, role, digest, control, force }, &[])? {
             (WorkerReply::Opened { uuid, version, bulk }, _) => {
-                self.link = Link { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
+                self.link =
+                    XrtCardInfo { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
                 Ok(())
             }
             other => Err(self.lose(format!("the XRT worker answered {:?}", other.0))),
@@ -192,7 +197,7 @@ impl XrtCard {
     }
 }
 
-fn start(settings: &Settings) -> Result<WorkerProcess, String> {
+fn start(settings: &XrtCardSettings) -> Result<WorkerProcess, String> {
     let folder = &settings.folder;
     let no_folder = |error| format!("the folder {} of the XRT worker: {error}", folder.display());
     fs::create_dir_all(folder).map_err(no_folder)?;

@@ -24,7 +24,7 @@ mod process;
 mod protocol;
 mod worker;
 
-pub use card::{Link, Settings, Tell, XrtCard};
+pub use card::{Tell, XrtCard, XrtCardInfo, XrtCardSettings};
 pub use library::{LibraryError, SYMBOLS, Version, probe};
 pub use process::CallDeadlines;
 pub use protocol::{CardSelector, Finding, TracedWork};

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
 use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
 
-use crate::protocol::Admission as AdmissionPolicy;
+use crate::protocol::AdmissionPolicy;
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
 

@@ -79,12 +79,12 @@ pub use epoch::{
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
-    Admission, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller, CardHealth,
-    CardView, Change, Command, ConsolidationSettings, ConsolidationView, ControlError, DagTraffic,
-    DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry, LogKind,
-    MoveView, NtView, OperationRecord, OperationView, RecommendationView, RegionUser, RegionView,
-    Reply, Request, RuleView, Scheduling, Scheme, Settings, SlotView, StatePlace, StateView,
-    TenantUsage, TenantView, Work,
+    AdmissionPolicy, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller,
+    CardHealth, CardView, Change, Command, ConsolidationSettings, ConsolidationView, ControlError,
+    ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness,
+    FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord, OperationView,
+    RecommendationView, RegionUser, RegionView, Reply, Request, RuleView, Scheduling, Scheme,
+    SlotView, StatePlace, StateView, TenantUsage, TenantView, Work,
 };
 pub use records::{
     InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,

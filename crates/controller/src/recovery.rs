@@ -11,7 +11,7 @@ use snic_planner::Reservation;
 use crate::card::{CardMachine, PlaceTaken};
 use crate::maintenance::MaintenanceMode;
 use crate::operations::Operations;
-use crate::protocol::{BindingRecord, OperationRecord, Settings, Work};
+use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, Work};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Key, Maintenance, Meta, NtRecord,
     PendingErase, Phase, Record, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
@@ -85,7 +85,7 @@ pub(crate) struct Recovered {
 /// The machines that wrote these records, as far as they became durable. `secret` is used
 /// where the store is new. Time O(records · log records).
 pub(crate) fn recover(
-    settings: Settings,
+    settings: ControllerSettings,
     records: impl IntoIterator<Item = (String, Vec<u8>)>,
     secret: u64,
     now: Timestamp,

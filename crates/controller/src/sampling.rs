@@ -8,7 +8,7 @@ use snic_domain::{CardId, TenantId, Timestamp};
 use snic_tables::{CardCounters, Ticket};
 
 use crate::epoch::{Answered, Loop, OnCard, Reading};
-use crate::protocol::{LogKind, Settings};
+use crate::protocol::{ControllerSettings, LogKind};
 use crate::state::Core;
 use crate::tx::{About, Tx};
 use crate::{consolidation, contents, scaling, serving};
@@ -196,7 +196,7 @@ fn keep_spare(core: &mut Core, tx: &mut Tx, id: &CardId) {
 }
 
 /// Notes policies; they take effect at the next edge of an epoch.
-pub(crate) fn settings_arrived(core: &mut Core, settings: Settings) {
+pub(crate) fn settings_arrived(core: &mut Core, settings: ControllerSettings) {
     core.next_settings = Some(settings);
 }
 

@@ -16,7 +16,7 @@ use crate::freed::Freed;
 use crate::maintenance::MaintenanceMode;
 use crate::operations::Operations;
 use crate::passes::Passes;
-use crate::protocol::Settings;
+use crate::protocol::ControllerSettings;
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
 use crate::rules::Rules;
@@ -36,9 +36,9 @@ impl Tickets {
 /// The machines of one daemon: all tenants, all cards.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub settings: Settings,
+    pub settings: ControllerSettings,
     /// Policies that take effect at the next edge of an epoch.
-    pub next_settings: Option<Settings>,
+    pub next_settings: Option<ControllerSettings>,
     /// When the event came that is being handled.
     pub now: Timestamp,
     /// Drawn when the store was made: what must not be guessed is derived from it.
@@ -69,7 +69,12 @@ pub(crate) struct Core {
 
 impl Core {
     /// Nothing, in a store that has these operations or will have them.
-    pub fn new(settings: Settings, operations: Operations, secret: u64, now: Timestamp) -> Self {
+    pub fn new(
+        settings: ControllerSettings,
+        operations: Operations,
+        secret: u64,
+        now: Timestamp,
+    ) -> Self {
         Self {
             settings,
             next_settings: None,

@@ -13,7 +13,7 @@ use snic_domain::Digest;
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
-use crate::settings::{Card, Driver, Settings, Xrt};
+use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
 use crate::xrt::RoleCheck;
 use crate::{policies, serving, xrt};
 
@@ -171,11 +171,11 @@ fn signatures(settings: &Settings, findings: &mut Findings) {
 /// afterwards: what this user owned in the daemon's folder, the daemon could not write. Returns the XRT
 /// settings, with that folder, and the digest of the role, if XRT can be called with it.
 fn examine(
-    card: &Card,
-    reached: &Xrt,
+    card: &CardSettings,
+    reached: &XrtSettings,
     HostInfo { settings, catalogue }: HostInfo<'_>,
     (scratch, findings): (&TempDir, &mut Findings),
-) -> Option<(snic_card_xrt::Settings, Digest)> {
+) -> Option<(snic_card_xrt::XrtCardSettings, Digest)> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);
     let mut through = findings.add(
@@ -212,7 +212,7 @@ fn owner(id: &str, data_dir: &Path, folder: &Path, findings: &mut Findings) {
 }
 
 /// What XRT's emulation of hardware reads, from paths in the environment or its working folder.
-fn emulation_files(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) {
+fn emulation_files(id: &str, through: &snic_card_xrt::XrtCardSettings, findings: &mut Findings) {
     if emulation(through).as_deref() != Some("hw_emu") {
         return;
     }
@@ -246,7 +246,12 @@ fn emulation_files(id: &str, through: &snic_card_xrt::Settings, findings: &mut F
 }
 
 /// Tests the card itself, step by step.
-fn try_card(id: &str, through: &snic_card_xrt::Settings, role: Digest, findings: &mut Findings) {
+fn try_card(
+    id: &str,
+    through: &snic_card_xrt::XrtCardSettings,
+    role: Digest,
+    findings: &mut Findings,
+) {
     let steps = match XrtCard::examine(through, role) {
         Ok(steps) => steps,
         Err(what) => return findings.wrong(id, &what),
@@ -261,13 +266,13 @@ fn try_card(id: &str, through: &snic_card_xrt::Settings, role: Digest, findings:
     }
 }
 
-fn emulation(through: &snic_card_xrt::Settings) -> Option<String> {
+fn emulation(through: &snic_card_xrt::XrtCardSettings) -> Option<String> {
     let set = through.environment.get(environment::EMULATION).cloned();
     set.or_else(|| std::env::var(environment::EMULATION).ok())
 }
 
 /// Whether XRT can be called without aborting.
-fn library(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings) -> bool {
+fn library(id: &str, through: &snic_card_xrt::XrtCardSettings, findings: &mut Findings) -> bool {
     let root = environment::find_root(&through.environment, &through.folder)
         .map_err(|error| format!("cannot use the folder {}: {error}", through.folder.display()));
     let root = match root {
@@ -305,15 +310,15 @@ fn library(id: &str, through: &snic_card_xrt::Settings, findings: &mut Findings)
     }
 }
 
-fn has_user(through: &snic_card_xrt::Settings) -> bool {
+fn has_user(through: &snic_card_xrt::XrtCardSettings) -> bool {
     through.environment.contains_key("USER") || std::env::var_os("USER").is_some()
 }
 
 /// The digest of the card's role, if it may be loaded.
 fn role(
-    card: &Card,
-    reached: &Xrt,
-    through: &snic_card_xrt::Settings,
+    card: &CardSettings,
+    reached: &XrtSettings,
+    through: &snic_card_xrt::XrtCardSettings,
     HostInfo { settings, catalogue }: HostInfo<'_>,
     findings: &mut Findings,
 ) -> Option<Digest> {
@@ -341,7 +346,7 @@ fn role(
     }
 }
 
-fn unknown_model(card: &Card) -> String {
+fn unknown_model(card: &CardSettings) -> String {
     format!("unknown card model {}; put its profile into profiles_dir", card.model)
 }
 

@@ -41,16 +41,16 @@ pub struct Settings {
     /// The daemon's certificate, and the authority that client certificates must come from.
     pub tls: Tls,
     /// The log.
-    pub log: Log,
+    pub log: LogSettings,
     /// Metrics and traces.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetrySettings,
     /// The audit log in `data_dir/audit`: who changed what.
     pub audit: Audit,
     /// Which bitstreams are accepted.
     pub signatures: Signatures,
     /// The cards. Without any, DAGs are rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<Card>,
+    pub cards: Vec<CardSettings>,
 }
 
 /// Addresses that clients connect to. Set at least one of `tcp` and `unix`.
@@ -73,7 +73,7 @@ pub struct Listen {
 #[serde(deny_unknown_fields)]
 pub struct UnixPeer {
     /// Name or number of the user.
-    pub user: User,
+    pub user: OsUser,
     /// Its identities: `operator/<name>`, `tenant/<id>`, `orchestrator/<name>`; `*` instead of a name
     /// allows every name. The first one applies unless the client asks for another one of these.
     pub identities: Vec<String>,
@@ -82,14 +82,14 @@ pub struct UnixPeer {
 /// A user of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum User {
+pub enum OsUser {
     /// Its number.
     Number(u32),
     /// Its name in `/etc/passwd`.
     Name(String),
 }
 
-impl User {
+impl OsUser {
     /// Its number.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ pub struct Signatures {
 /// The log, written to standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct LogSettings {
     /// Log filter: a level such as `info`, or `target=level` pairs, separated by commas.
     pub filter: String,
     /// `human` or `json`.
@@ -166,7 +166,7 @@ pub struct Log {
 /// Metrics and traces; both off by default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     /// OpenTelemetry collector that receives metrics, traces and log lines (OTLP over gRPC), such
     /// as `http://127.0.0.1:4317`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ pub struct Telemetry {
     pub prometheus: Option<SocketAddr>,
 }
 
-impl Default for Telemetry {
+impl Default for TelemetrySettings {
     fn default() -> Self {
         Self { otlp: None, trace_one_in: 100, prometheus: None }
     }
@@ -232,7 +232,7 @@ pub struct Soft {
 /// Access to a card through XRT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Xrt {
+pub struct XrtSettings {
     /// The card: its PCI address, such as `"0000:3b:00.1"`, or its index in `xbutil examine`, which changes
     /// when a card is added.
     #[serde(default)]
@@ -314,7 +314,7 @@ impl Default for XrtDeadlines {
 /// One card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Card {
+pub struct CardSettings {
     /// Id of the card.
     pub id: CardId,
     /// Driver for this card.
@@ -329,13 +329,13 @@ pub struct Card {
     pub functions: Option<VirtualFunctions>,
     /// Access through XRT; required for `driver = "xrt"`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub xrt: Option<Xrt>,
+    pub xrt: Option<XrtSettings>,
     /// Ports of a card with `driver = "soft"`. Without them it forwards no packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soft: Option<Soft>,
 }
 
-impl Card {
+impl CardSettings {
     fn check_ports(&self) -> Result<(), String> {
         let Some(soft) = &self.soft else { return Ok(()) };
         if self.driver != Driver::Soft {
@@ -368,7 +368,7 @@ impl std::fmt::Display for Driver {
     }
 }
 
-impl Card {
+impl CardSettings {
     /// The simulated card of the quick start.
     pub fn simulated() -> Self {
         Self {
@@ -394,7 +394,7 @@ fn simulated_functions() -> VirtualFunctions {
     }
 }
 
-impl Default for Log {
+impl Default for LogSettings {
     fn default() -> Self {
         Self { filter: "info".into(), format: "human".into() }
     }
@@ -420,8 +420,8 @@ impl Default for Settings {
                 key: pki.join("server.key"),
                 crl: None,
             },
-            log: Log::default(),
-            telemetry: Telemetry::default(),
+            log: LogSettings::default(),
+            telemetry: TelemetrySettings::default(),
             audit: Audit::default(),
             signatures: Signatures::default(),
             cards: Vec::new(),

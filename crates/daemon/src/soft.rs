@@ -9,7 +9,7 @@ use snic_domain::{CardModel, CardProfile};
 use snic_ports::card;
 use snic_server::CardLink;
 
-use crate::settings::{Card, Settings, Soft};
+use crate::settings::{CardSettings, Settings, Soft};
 
 /// `snicd card`: is the card in `folder` until it is killed.
 pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
@@ -30,11 +30,11 @@ pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
 pub struct Way {
     place: Place,
     program: Program,
-    settings: snic_card_soft::Settings,
+    settings: snic_card_soft::SoftCardSettings,
 }
 
 /// The way to a card; the daemon's own program is the card's process.
-pub fn way(soft: &Soft, card: &Card, settings: &Settings) -> std::io::Result<Way> {
+pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Result<Way> {
     // The card runs in another folder.
     let folder = std::path::absolute(&settings.data_dir)?.join("cards").join(card.id.as_str());
     let mut arguments =
@@ -46,7 +46,7 @@ pub fn way(soft: &Soft, card: &Card, settings: &Settings) -> std::io::Result<Way
     Ok(Way {
         place: Place::new(&folder),
         program: Program { file: std::env::current_exe()?, arguments },
-        settings: snic_card_soft::Settings {
+        settings: snic_card_soft::SoftCardSettings {
             model: card.model.to_string(),
             uplink: soft.uplink.clone(),
             functions: soft.functions.clone(),

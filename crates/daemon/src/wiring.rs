@@ -20,7 +20,7 @@ use snic_store_sled::{Options, steady};
 
 use crate::policies::{self, Policies};
 use crate::secrets::random;
-use crate::settings::{Card, Driver, Settings};
+use crate::settings::{CardSettings, Driver, Settings};
 use crate::xrt::RoleCheck;
 use crate::{serving, soft, xrt};
 
@@ -168,7 +168,7 @@ fn secret() -> Result<u64> {
 }
 
 fn slot(
-    card: &Card,
+    card: &CardSettings,
     settings: &Settings,
     (catalogue, links): (&Catalogue, &CardLinks),
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
@@ -234,7 +234,7 @@ fn no_role(kind: &'static str) -> PrepareRole {
 /// The functions that open an XRT card and that check its role beforehand. The check passes on
 /// whether the next opening must load the role by force.
 fn open_through_xrt(
-    through: snic_card_xrt::Settings,
+    through: snic_card_xrt::XrtCardSettings,
     check: RoleCheck,
     opened: impl Fn(CardLink) + Send + 'static,
 ) -> (Open, PrepareRole) {

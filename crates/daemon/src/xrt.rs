@@ -15,7 +15,7 @@ use snic_server::CardLink;
 use snic_telemetry::trace;
 use uuid::Uuid;
 
-use crate::settings::Xrt;
+use crate::settings::XrtSettings;
 
 /// `snicd xrt-worker`: serves the daemon at the other end of its standard input.
 pub fn work() -> Result<()> {
@@ -25,17 +25,17 @@ pub fn work() -> Result<()> {
 
 /// The settings of an XRT card; the daemon's own program is the worker.
 pub fn settings(
-    xrt: &Xrt,
+    xrt: &XrtSettings,
     id: &CardId,
     data_dir: &Path,
-) -> std::io::Result<snic_card_xrt::Settings> {
+) -> std::io::Result<snic_card_xrt::XrtCardSettings> {
     let deadlines = CallDeadlines {
         open: Duration::from_millis(xrt.deadlines.open_ms),
         access: Duration::from_millis(xrt.deadlines.access_ms),
         buffer: Duration::from_millis(xrt.deadlines.buffer_ms),
         ..CallDeadlines::default()
     };
-    Ok(snic_card_xrt::Settings {
+    Ok(snic_card_xrt::XrtCardSettings {
         program: (std::env::current_exe()?, vec!["xrt-worker".to_owned()]),
         // The worker runs in it.
         folder: std::path::absolute(data_dir)?.join("xrt").join(id.as_str()),
@@ -91,7 +91,7 @@ impl RoleCheck {
     ///
     /// # Errors
     /// What is wrong with the file or its signature.
-    pub fn check(&self, settings: &snic_card_xrt::Settings) -> Result<CheckedRole, String> {
+    pub fn check(&self, settings: &snic_card_xrt::XrtCardSettings) -> Result<CheckedRole, String> {
         let name = settings.role.display();
         let failed = |error: &dyn std::fmt::Display| format!("role {name}: {error}");
         let bytes = std::fs::read(&settings.role).map_err(|error| failed(&error))?;
@@ -115,7 +115,7 @@ impl RoleCheck {
 
 /// Opens a card after checking its role.
 pub fn open(
-    settings: &snic_card_xrt::Settings,
+    settings: &snic_card_xrt::XrtCardSettings,
     check: &RoleCheck,
 ) -> Result<(Box<dyn Card>, CardLink), String> {
     let role = check.check(settings)?.digest;

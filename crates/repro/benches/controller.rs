@@ -20,8 +20,8 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
-    CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, Effect, Event,
-    Outbox, Request, Settings, Tx,
+    CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, ControllerSettings,
+    Effect, Event, Outbox, Request, Tx,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
@@ -139,7 +139,7 @@ fn nt_id(region: usize, slot: usize) -> NtTypeId {
 
 impl Bench {
     fn new(tenants: usize, loads: Loads) -> Self {
-        let controller = Controller::recover(Settings::default(), [], 7, Timestamp::ZERO)
+        let controller = Controller::recover(ControllerSettings::default(), [], 7, Timestamp::ZERO)
             .expect("an empty store");
         let cards: Vec<Card> = (0..CARDS).map(Card::new).collect();
         let mut bench = Self {

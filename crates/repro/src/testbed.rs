@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use snic_bitstream::build_test;
 use snic_card_sim::{Measurements, Options, SimCard, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Command, Controller, DagView, Effect, Event, Outbox,
-    Request, Settings,
+    CallId, Caller, CardCommand, CardReport, Command, Controller, ControllerSettings, DagView,
+    Effect, Event, Outbox, Request,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, DagId, DagName,
@@ -80,7 +80,8 @@ impl Testbed {
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         let now = Timestamp::from_nanos(1_000_000);
-        let controller = Controller::recover(Settings::default(), [], 7, Timestamp::ZERO)?;
+        let controller =
+            Controller::recover(ControllerSettings::default(), [], 7, Timestamp::ZERO)?;
         let (images, replies) = (BTreeMap::new(), BTreeMap::new());
         let session = Session::new(Deadlines::default());
         let outbox = Outbox::new();
@@ -220,7 +221,7 @@ impl Testbed {
     }
 
     /// Other policies, from the next edge of an epoch on.
-    pub fn policies(&mut self, settings: Settings) -> Result<()> {
+    pub fn policies(&mut self, settings: ControllerSettings) -> Result<()> {
         self.handle(Event::Settings(Box::new(settings)))
     }
 

@@ -1,6 +1,6 @@
 //! A tenant that bursts to ten times its request, beside two that send no more than they were promised:
 //! their throughput stays, and their 99th percentile latency stays within a tenth, or within what no
-//! scheduler can help, under the policies that ship (`Settings::default()`, which a test of the daemon
+//! scheduler can help, under the policies that ship (`ControllerSettings::default()`, which a test of the daemon
 //! holds to be those of the files in `policies/`), each against the same run without the burst. What the
 //! bursting tenant gets beyond its promise is what nobody else uses, and its packets beyond the promise
 //! let the others' pass: before regions, and by not filling them (`snic_card_sim`, `plane::pace`).
@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use snic_card_sim::{Options, Sizes, TrafficSource};
-use snic_controller::{DagView, Settings};
+use snic_controller::{ControllerSettings, DagView};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 use snic_repro::{Parameters, Setup, Testbed, nt};
 
@@ -129,7 +129,7 @@ impl Scenario {
         let chains = self.regions.to_vec();
         let setup = Setup { card, options: Options::default(), nts, chains };
         let mut testbed = Testbed::new(&setup).expect("a bench");
-        testbed.policies(Settings::default()).expect("policies");
+        testbed.policies(ControllerSettings::default()).expect("policies");
         testbed
     }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
-use snic_controller::{DagView, Settings};
+use snic_controller::{ControllerSettings, DagView};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, NtTypeId, PacketSizes, RegionPass};
 use snic_repro::{Chain, Parameters, Setup, Testbed};
 
@@ -33,7 +33,7 @@ fn testbed_of(chains: &[Chain<'_>], regions: usize) -> Testbed {
         chains: chains.to_vec(),
     };
     let mut testbed = Testbed::new(&setup).expect("a bench");
-    testbed.policies(Settings::default()).expect("policies");
+    testbed.policies(ControllerSettings::default()).expect("policies");
     testbed
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use snic_card_sim::{Options, Sizes, TrafficSource};
-use snic_controller::{Autoscaling, Scheduling, Settings, Steering};
+use snic_controller::{Autoscaling, ControllerSettings, Scheduling, Steering};
 use snic_domain::Bandwidth;
 use snic_repro::{Parameters, Setup, Testbed, nt};
 
@@ -15,7 +15,7 @@ fn latency(testbed: &mut Testbed, row: u16, steering: Steering) -> f64 {
     let autoscaling = Autoscaling { enabled: false, ..Autoscaling::default() };
     let scheduling = Scheduling { steering, ..Scheduling::default() };
     testbed
-        .policies(Settings { autoscaling, scheduling, ..Settings::default() })
+        .policies(ControllerSettings { autoscaling, scheduling, ..ControllerSettings::default() })
         .expect("policies");
     testbed.live(Duration::from_millis(60), STEP).expect("time passes");
     testbed.card.take_measurements();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use snic_card_sim::{Options, Sizes, SourceId, TrafficSource};
-use snic_controller::{DagView, LogEntry, LogKind, Settings, StatePlace};
+use snic_controller::{ControllerSettings, DagView, LogEntry, LogKind, StatePlace};
 use snic_domain::{Bandwidth, ByteSize, CardId, DagSpec, NtType, NtTypeId, RegionId, Timestamp};
 use snic_repro::{Parameters, Setup, Testbed, nt};
 
@@ -27,7 +27,7 @@ fn bench() -> (Testbed, DagView, DagView) {
     let chains: Vec<&[&str]> = vec![&["first"], &["second"]];
     let setup = Setup { card, options: Options::default(), nts, chains };
     let mut testbed = Testbed::new(&setup).expect("a bench");
-    testbed.policies(Settings::default()).expect("policies");
+    testbed.policies(ControllerSettings::default()).expect("policies");
     let mut deploy = |id: &str| {
         testbed.tenant(id, 1).expect("a tenant");
         let spec = DagSpec::chain(&[NtTypeId::new(id).expect("a label")], gbps(10));

@@ -16,7 +16,7 @@ use mimalloc::MiMalloc;
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Controller, Settings};
+use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, Digest, NtTypeId};
 use snic_integration::Client;
 use snic_ports::driver::Deadlines;
@@ -118,7 +118,7 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let id = "card0".parse().expect("a label");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
-    let controller = Controller::recover(Settings::default(), [], 1, shell::wall_clock());
+    let controller = Controller::recover(ControllerSettings::default(), [], 1, shell::wall_clock());
     let controller = controller.expect("an empty store");
     let (plane, running) = shell::start(controller, recorder.clone(), vec![slot]).expect("threads");
     let socket = folder.path().join("socket");

@@ -14,7 +14,7 @@ use mimalloc::MiMalloc;
 use snic_api::v1::WatchDagsRequest;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Controller, Settings};
+use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_integration::Client;
 use snic_ports::driver::Deadlines;
@@ -47,7 +47,7 @@ async fn serve(folder: &std::path::Path) -> (Client, shell::Running) {
     let id = "card0".parse().expect("a label");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
-    let controller = Controller::recover(Settings::default(), [], 1, shell::wall_clock());
+    let controller = Controller::recover(ControllerSettings::default(), [], 1, shell::wall_clock());
     let controller = controller.expect("an empty store");
     let store = Arc::new(MemoryStore::new());
     let (plane, running) = shell::start(controller, store, vec![slot]).expect("threads");

@@ -184,7 +184,7 @@ fn card_log(home: &Home) -> String {
 
 /// What went through the card, as it says itself.
 fn observe(home: &Home, ports: &[String]) -> Observation {
-    let settings = snic_card_soft::Settings {
+    let settings = snic_card_soft::SoftCardSettings {
         model: "sim-16".into(),
         uplink: ports.first().map(|port| port.parse().expect("a port")),
         functions: ports.iter().skip(1).map(|port| port.parse().expect("a port")).collect(),

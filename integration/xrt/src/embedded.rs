@@ -7,7 +7,7 @@ use std::sync::Arc;
 use snic_bitstream::catalogue::Catalogue;
 use snic_bitstream::check_upload;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Controller, Scheme, Settings};
+use snic_controller::{Controller, ControllerSettings, Scheme};
 use snic_domain::{CardId, CardProfile, NtTypeId};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
@@ -33,7 +33,7 @@ impl Embedded {
     pub async fn start(catalogue: &Catalogue, profile: &CardProfile) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
-        let mut settings = Settings::default();
+        let mut settings = ControllerSettings::default();
         // Rates that follow the load would differ by the moment at which they were set.
         settings.fairness.scheme = Scheme::Static;
         settings.autoscaling.enabled = false;

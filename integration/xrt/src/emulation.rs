@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use snic_bitstream::xclbin::TestRole;
-use snic_card_xrt::{CONTROL, CallDeadlines, CardSelector, Settings};
+use snic_card_xrt::{CONTROL, CallDeadlines, CardSelector, XrtCardSettings};
 use snic_domain::{CardProfile, Digest};
 use snic_integration::program;
 use uuid::Uuid;
@@ -148,8 +148,8 @@ impl Emulation {
     }
 
     /// How the card is reached through `shim`, with the daemon's program as the worker.
-    pub fn settings(&self, shim: &str) -> Settings {
-        Settings {
+    pub fn settings(&self, shim: &str) -> XrtCardSettings {
+        XrtCardSettings {
             program: (program("snicd"), vec!["xrt-worker".to_owned()]),
             folder: self.path("worker"),
             device: CardSelector::Number(0),

@@ -8,7 +8,7 @@ use snic_planner::{Catalogue, RegionCondition};
 use snic_tables::{CreditRow, LoadFailure, RegionRow, Ticket};
 
 use super::{CardMachine, LoadEnded, ObservedContent, Region};
-use crate::protocol::Settings;
+use crate::protocol::ControllerSettings;
 use crate::records::{InvalidRecord, Key, Record, RegionRecord};
 use crate::tx::Tx;
 
@@ -18,7 +18,7 @@ pub(crate) struct Environment<'a> {
     /// What there is to load.
     pub catalogue: &'a Catalogue,
     /// How packets are scheduled.
-    pub settings: &'a Settings,
+    pub settings: &'a ControllerSettings,
 }
 
 impl CardMachine {
@@ -82,7 +82,7 @@ impl CardMachine {
     }
 
     /// Writes the rows of a region that was loaded.
-    pub fn put_region(&mut self, region: RegionId, settings: &Settings) {
+    pub fn put_region(&mut self, region: RegionId, settings: &ControllerSettings) {
         let content = self.ledger.content(region).expect("a region that is loaded has a content");
         let mut nts = [0; CHAIN_SLOTS_MAX];
         for (slot, nt) in content.nts.iter().enumerate().take(nts.len()) {
@@ -151,7 +151,7 @@ impl CardMachine {
         now: Timestamp,
         ticket: Ticket,
         result: Result<Duration, LoadFailure>,
-        settings: &Settings,
+        settings: &ControllerSettings,
     ) -> LoadEnded {
         let ended = self.regions.ended(now, ticket, result, settings);
         match &ended {

@@ -29,7 +29,7 @@ use snic_tables::{
     Table, Ticket,
 };
 
-use crate::protocol::Settings;
+use crate::protocol::ControllerSettings;
 use crate::records::{CardRecord, Placement, Record, regions_of};
 use crate::rows::{DagColumns, RowPool};
 use crate::tx::Tx;
@@ -391,7 +391,7 @@ impl CardMachine {
         now: Timestamp,
         ticket: Ticket,
         result: Result<u32, ProgramFailure>,
-        settings: &Settings,
+        settings: &ControllerSettings,
     ) -> Ended {
         self.tables.ended(now, ticket, result, |failures| settings.wait(failures))
     }

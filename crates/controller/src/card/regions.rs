@@ -20,7 +20,7 @@ use snic_domain::{Bitstream, BitstreamId, Digest, RegionId, RegionState, Timesta
 use snic_planner::RegionCondition;
 use snic_tables::{CardCommand, LoadFailure, RegionSnapshot, RegionStatus, Ticket};
 
-use crate::protocol::Settings;
+use crate::protocol::ControllerSettings;
 use crate::records::RegionRecord;
 
 /// What a region holds.
@@ -320,7 +320,7 @@ impl Regions {
         now: Timestamp,
         ticket: Ticket,
         result: Result<Duration, LoadFailure>,
-        settings: &Settings,
+        settings: &ControllerSettings,
     ) -> LoadEnded {
         let Some(load) = self.loading.take_if(|load| load.ticket == ticket) else {
             return LoadEnded::Stale;

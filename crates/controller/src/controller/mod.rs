@@ -5,7 +5,9 @@ mod queries;
 use snic_domain::{CardId, Timestamp, VirtualFunctions};
 
 use crate::log::Log;
-use crate::protocol::{Caller, Command, ControlError, Event, LogKind, Reply, Request, Settings};
+use crate::protocol::{
+    Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
+};
 use crate::records::{InvalidRecord, RequestKey};
 use crate::recovery::Recovered;
 use crate::requests::{Fingerprint, Requests};
@@ -36,7 +38,7 @@ impl Controller {
     /// # Errors
     /// A record cannot be read, or contradicts another one.
     pub fn recover(
-        settings: Settings,
+        settings: ControllerSettings,
         records: impl IntoIterator<Item = (String, Vec<u8>)>,
         secret: u64,
         now: Timestamp,

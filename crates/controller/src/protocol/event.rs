@@ -4,7 +4,7 @@ use snic_domain::{CardId, CardProfile};
 use snic_tables::CardReport;
 
 use super::command::{CallId, Request};
-use super::policy::Settings;
+use super::policy::ControllerSettings;
 
 /// Something happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ pub enum Event {
     /// The cards' counters are to be read: see `Controller::next_sample`.
     Sample,
     /// Other policies are to be in force, from the next edge of an epoch on.
-    Settings(Box<Settings>),
+    Settings(Box<ControllerSettings>),
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

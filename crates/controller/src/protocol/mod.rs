@@ -19,7 +19,8 @@ pub use event::Event;
 pub use log::{LogEntry, LogKind};
 pub use operation::{OperationRecord, Work};
 pub use policy::{
-    Admission, ConsolidationSettings, EPOCH_MAX, EPOCH_MIN, Fairness, Scheduling, Scheme, Settings,
+    AdmissionPolicy, ConsolidationSettings, ControllerSettings, EPOCH_MAX, EPOCH_MIN, Fairness,
+    Scheduling, Scheme,
 };
 pub use reply::Reply;
 pub use view::{

@@ -76,14 +76,14 @@ impl fmt::Display for Scheduling {
 
 /// What is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
+pub struct AdmissionPolicy {
     /// How much of a card's ingress bandwidth may be promised, in percent, 1 to 100.
     pub ingress_percent: u32,
     /// Most that one DAG may ask for.
     pub dag_bandwidth_max: Bandwidth,
 }
 
-impl Default for Admission {
+impl Default for AdmissionPolicy {
     fn default() -> Self {
         Self { ingress_percent: 100, dag_bandwidth_max: DAG_BANDWIDTH_MAX }
     }
@@ -111,7 +111,7 @@ impl Default for ConsolidationSettings {
 
 /// How patient the controller is, and by which policies it shares and promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct ControllerSettings {
     /// How often a load is tried in a region before the region is given up; at least 1.
     pub load_attempts: u32,
     /// How long is waited after a first failure; doubled after each further one.
@@ -123,14 +123,14 @@ pub struct Settings {
     /// When DAGs get more instances, and when fewer.
     pub autoscaling: snic_autoscaler::Policy,
     /// What is promised.
-    pub admission: Admission,
+    pub admission: AdmissionPolicy,
     /// How packets are scheduled on the cards.
     pub scheduling: Scheduling,
     /// What moving DAGs together may cost and must bring.
     pub consolidation: ConsolidationSettings,
 }
 
-impl Default for Settings {
+impl Default for ControllerSettings {
     fn default() -> Self {
         Self {
             load_attempts: 3,
@@ -138,14 +138,14 @@ impl Default for Settings {
             backoff_max: Duration::from_secs(5),
             fairness: Fairness::default(),
             autoscaling: snic_autoscaler::Policy::default(),
-            admission: Admission::default(),
+            admission: AdmissionPolicy::default(),
             scheduling: Scheduling::default(),
             consolidation: ConsolidationSettings::default(),
         }
     }
 }
 
-impl Settings {
+impl ControllerSettings {
     /// How long to wait after the `failures`th failure in a row.
     pub(crate) fn wait(&self, failures: u32) -> Duration {
         let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use snic_controller::{
-    Admission, Autoscaling, CardCommand, CardReport, Command, ControlError, Event, Fairness,
-    LogKind, Scheme, Settings,
+    AdmissionPolicy, Autoscaling, CardCommand, CardReport, Command, ControlError,
+    ControllerSettings, Event, Fairness, LogKind, Scheme,
 };
 use snic_domain::{Bandwidth, DagState, Quota, Tenant, Timestamp};
 use snic_tables::{RateLimiterRow, Ticket};
@@ -241,14 +241,20 @@ fn policies_that_contradict_each_other() {
     let none = Duration::ZERO;
     let fairness = |scheme, epoch| Fairness { scheme, epoch, ..Fairness::default() };
     let odd = [
-        Settings { fairness: fairness(Scheme::Static, PERIOD), ..crate::support::settings() },
-        Settings { fairness: fairness(Scheme::Full, none), ..crate::support::settings() },
-        Settings { fairness: fairness(Scheme::Drf, Duration::MAX), ..crate::support::settings() },
-        Settings {
+        ControllerSettings {
+            fairness: fairness(Scheme::Static, PERIOD),
+            ..crate::support::settings()
+        },
+        ControllerSettings { fairness: fairness(Scheme::Full, none), ..crate::support::settings() },
+        ControllerSettings {
+            fairness: fairness(Scheme::Drf, Duration::MAX),
+            ..crate::support::settings()
+        },
+        ControllerSettings {
             fairness: Fairness { headroom_percent: u32::MAX, ..Fairness::default() },
             ..crate::support::settings()
         },
-        Settings {
+        ControllerSettings {
             autoscaling: Autoscaling {
                 monitor_period: none,
                 pre_launch_percent: 0,
@@ -259,8 +265,8 @@ fn policies_that_contradict_each_other() {
             },
             ..crate::support::settings()
         },
-        Settings {
-            admission: Admission { ingress_percent: 0, dag_bandwidth_max: Bandwidth::ZERO },
+        ControllerSettings {
+            admission: AdmissionPolicy { ingress_percent: 0, dag_bandwidth_max: Bandwidth::ZERO },
             load_attempts: 0,
             backoff: Duration::MAX,
             backoff_max: none,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use snic_controller::{
-    Command, ConsolidationSettings, ConsolidationView, ControlError, Reply, Settings, Work,
+    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, Reply,
+    Work,
 };
 use snic_domain::{CardId, DagState, RegionState};
 
@@ -96,7 +97,7 @@ fn a_pass_begins_on_its_own_a_while_after_something_left() {
     let mut world = World::new();
     let after = Some(Duration::from_secs(10));
     let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
-    world.settings = Settings { consolidation, ..world.settings };
+    world.settings = ControllerSettings { consolidation, ..world.settings };
     world.restart();
     world.settle();
     world.deploy("acme/a", "aes", 6);

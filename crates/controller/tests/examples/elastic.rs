@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use snic_controller::{
-    Admission, Autoscaling, Change, Command, ControlError, Event, Fairness, Limiter, LogKind,
-    LoopFigures, Reply, Scheme, Settings,
+    AdmissionPolicy, Autoscaling, Change, Command, ControlError, ControllerSettings, Event,
+    Fairness, Limiter, LogKind, LoopFigures, Reply, Scheme,
 };
 use snic_domain::{Bandwidth, CardId, DagState, RegionState};
 use snic_tables::RateLimiterRow;
@@ -67,7 +67,7 @@ pub(super) fn bucket(world: &mut World, name: &str) -> u32 {
 }
 
 /// Other policies, in force when this returns: an epoch's edge has passed.
-pub(super) fn settings(world: &mut World, settings: Settings) {
+pub(super) fn settings(world: &mut World, settings: ControllerSettings) {
     world.handle(Event::Settings(Box::new(settings)));
     periods(world, 3, &[]);
 }
@@ -213,12 +213,12 @@ fn who_holds_more_than_a_fair_share_gives_way() {
 fn a_static_scheme_lends_nothing_and_says_so() {
     let mut world = deployed(&["acme/web"]);
     let fairness = Fairness { scheme: Scheme::Static, ..Fairness::default() };
-    settings(&mut world, Settings { fairness, ..crate::support::settings() });
+    settings(&mut world, ControllerSettings { fairness, ..crate::support::settings() });
     periods(&mut world, 6, &[("acme/web", 40)]);
     assert_eq!((holds(&world, "acme/web"), bucket(&mut world, "acme/web")), (10, 10_000));
     assert_eq!(kinds(&world), [LogKind::PoliciesApplied]);
     let off = Autoscaling { enabled: false, ..Autoscaling::default() };
-    settings(&mut world, Settings { autoscaling: off, ..crate::support::settings() });
+    settings(&mut world, ControllerSettings { autoscaling: off, ..crate::support::settings() });
     world.handle(Event::SettingsRefused { reason: "fairness.toml:3: no".into() });
     periods(&mut world, 6, &[("acme/web", 40)]);
     assert_eq!(holds(&world, "acme/web"), 10);
@@ -235,7 +235,7 @@ fn what_is_left_is_shared_and_given_back_when_its_owner_sends() {
     world.deploy("beta/web", "cache", 5);
     assert_eq!(world.regions_of("acme/web"), world.regions_of("beta/web"), "they share an NT");
     let off = Autoscaling { enabled: false, ..Autoscaling::default() };
-    settings(&mut world, Settings { autoscaling: off, ..crate::support::settings() });
+    settings(&mut world, ControllerSettings { autoscaling: off, ..crate::support::settings() });
     periods(&mut world, 6, &[("acme/web", 30), ("beta/web", 0)]);
     // Of 20 Gbit/s five percent stay free.
     assert_eq!(bucket(&mut world, "acme/web"), 19_000);
@@ -250,8 +250,9 @@ fn what_is_left_is_shared_and_given_back_when_its_owner_sends() {
 #[test]
 fn admission_keeps_to_its_policy() {
     let mut world = World::new();
-    let admission = Admission { ingress_percent: 20, dag_bandwidth_max: Bandwidth::from_gbps(15) };
-    settings(&mut world, Settings { admission, ..crate::support::settings() });
+    let admission =
+        AdmissionPolicy { ingress_percent: 20, dag_bandwidth_max: Bandwidth::from_gbps(15) };
+    settings(&mut world, ControllerSettings { admission, ..crate::support::settings() });
     let refused = world.ask(create("acme/big", spec("lb", 16))).expect_err("over the most");
     assert!(matches!(refused, ControlError::Invalid(_)), "{refused:?}");
     world.deploy("acme/web", "lb", 15);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_controller::{CardHealth, CardReport, ControlError, DagView, Event, Settings};
+use snic_controller::{CardHealth, CardReport, ControlError, ControllerSettings, DagView, Event};
 use snic_domain::{
     CardId, ConditionStatus, ConditionType, DagState, RegionId, RegionState, Timestamp,
 };
@@ -37,7 +37,7 @@ fn a_load_that_fails_is_tried_again_with_growing_waits_and_then_elsewhere() {
     world.card().bad_regions.insert(RegionId(0), REFUSED);
     let id = operation_id(world.ask(create("acme/web", spec("lb", 5))));
     let loads = loads_until_quiet(&mut world);
-    let settings = Settings::default();
+    let settings = ControllerSettings::default();
     let regions: Vec<u8> = loads.iter().map(|(_, region)| region.0).collect();
     assert_eq!(regions, [0, 0, 0, 1]);
     assert_eq!(settings.load_attempts, 3);
@@ -143,10 +143,10 @@ fn missing_bytes_are_not_the_regions_fault() {
     for _ in 0..12 {
         world.run();
         let at = world.controller.next_wake_up().expect("it is tried again");
-        assert!(at.since(world.now) <= Settings::default().backoff_max);
+        assert!(at.since(world.now) <= ControllerSettings::default().backoff_max);
         world.pass(at.since(world.now));
     }
-    assert!(world.now.since(begin) > Settings::default().backoff_max);
+    assert!(world.now.since(begin) > ControllerSettings::default().backoff_max);
     assert!(!world.region_states().contains(&RegionState::Faulty));
     let condition = world.condition("acme/web", ConditionType::Ready);
     assert_eq!(condition.reason, "LOAD_FAILING");
@@ -212,7 +212,7 @@ fn recovers_from(failure: &ProgramFailure, takes_effect: bool) {
     assert_eq!(world.state("acme/web"), DagState::Ready);
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(world.card().version, version + u32::from(!takes_effect));
-    let waited = if takes_effect { Duration::ZERO } else { Settings::default().backoff };
+    let waited = if takes_effect { Duration::ZERO } else { ControllerSettings::default().backoff };
     assert!(world.now.since(failed_at) >= waited);
     assert_eq!(world.card().loads.len(), 1);
 }
@@ -247,7 +247,7 @@ fn commits_that_fail_again_and_again_wait_longer() {
             }
         }
     }
-    let settings = Settings::default();
+    let settings = ControllerSettings::default();
     let waits: Vec<Duration> = commits.windows(2).map(|pair| pair[1].since(pair[0])).collect();
     assert_eq!(waits[..3], [settings.backoff, settings.backoff * 2, settings.backoff * 4]);
     assert_eq!(waits.iter().max(), Some(&settings.backoff_max));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_controller::{Event, LogKind, Reservation, Scheduling, Settings, Steering};
+use snic_controller::{ControllerSettings, Event, LogKind, Reservation, Scheduling, Steering};
 use snic_tables::{ChainRow, CreditRow, Table};
 
 use crate::support::{World, operator};
@@ -26,7 +26,7 @@ fn on_the_card(world: &mut World) -> Option<Scheduling> {
 }
 
 fn policy(world: &mut World, scheduling: Scheduling) {
-    let settings = Settings { scheduling, ..crate::support::settings() };
+    let settings = ControllerSettings { scheduling, ..crate::support::settings() };
     world.settings = settings;
     world.handle(Event::Settings(Box::new(settings)));
 }

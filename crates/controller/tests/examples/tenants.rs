@@ -87,7 +87,7 @@ fn a_uid_outlives_a_restart_and_no_tenant() {
     let records = world.durable.iter().map(|(key, value)| (key.clone(), value.clone()));
     let other_secret = 8;
     world.controller = snic_controller::Controller::recover(
-        snic_controller::Settings::default(),
+        snic_controller::ControllerSettings::default(),
         records,
         other_secret,
         world.now,

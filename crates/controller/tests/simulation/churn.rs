@@ -11,8 +11,8 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
-    CallId, Caller, Change, Command, Controller, Effect, Event, LogEntry, LogKind, LoopFigures,
-    Outbox, Request, Settings,
+    CallId, Caller, Change, Command, Controller, ControllerSettings, Effect, Event, LogEntry,
+    LogKind, LoopFigures, Outbox, Request,
 };
 use snic_domain::{
     Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota, RegionId,
@@ -98,7 +98,7 @@ fn exponential(rng: &mut ChaCha8Rng, mean: f64) -> Duration {
 
 impl Churn {
     fn new(seed: u64, shape: Shape) -> Self {
-        let controller = Controller::recover(Settings::default(), [], 7, Timestamp::ZERO)
+        let controller = Controller::recover(ControllerSettings::default(), [], 7, Timestamp::ZERO)
             .expect("an empty store");
         let now = Timestamp::from_nanos(1_000_000);
         let mut churn = Self {

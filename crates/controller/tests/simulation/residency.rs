@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use snic_controller::{Controller, Settings};
+use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{BitstreamId, CardProfile, RegionId, Timestamp};
 
 use crate::world::card_id;
@@ -26,8 +26,8 @@ pub struct Residency {
     /// What the regions were to hold after the last sample.
     known: Contents,
     /// What is in force, and what will be from the edge of an epoch on.
-    policy: Settings,
-    next: Option<Settings>,
+    policy: ControllerSettings,
+    next: Option<ControllerSettings>,
     /// Switches that were followed by another one of the same region.
     pub followed: u64,
 }
@@ -38,7 +38,7 @@ pub fn contents(controller: &Controller) -> Contents {
 }
 
 /// The monitor period on a card, and how long what was decided stays.
-fn periods(settings: &Settings, profile: &CardProfile) -> (Duration, Duration) {
+fn periods(settings: &ControllerSettings, profile: &CardProfile) -> (Duration, Duration) {
     let bytes = profile.regions.iter().map(|region| region.bitstream_max.get()).max();
     let load = bytes.unwrap_or(0) as f64 / profile.configuration_bytes_per_second as f64;
     let load = Duration::from_secs_f64(load);
@@ -84,7 +84,7 @@ impl Residency {
     }
 
     /// Other policies were given.
-    pub fn asked(&mut self, settings: &Settings) {
+    pub fn asked(&mut self, settings: &ControllerSettings) {
         self.next = Some(*settings);
     }
 
@@ -94,7 +94,7 @@ impl Residency {
     }
 
     /// The daemon began again, with these policies: it does not know when it decided what.
-    pub fn begin(&mut self, settings: &Settings) {
+    pub fn begin(&mut self, settings: &ControllerSettings) {
         *self = Self { policy: *settings, followed: self.followed, ..Self::default() };
     }
 }

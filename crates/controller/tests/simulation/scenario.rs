@@ -7,8 +7,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
-    Autoscaling, Caller, Command, Event, Fairness, Request, Reservation, Scheduling, Scheme,
-    Settings, Steering,
+    Autoscaling, Caller, Command, ControllerSettings, Event, Fairness, Request, Reservation,
+    Scheduling, Scheme, Steering,
 };
 use snic_domain::{
     Bandwidth, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Node, NodeId, NtTypeId,
@@ -196,7 +196,7 @@ impl Run {
             steering: *[Steering::RoundRobin, Steering::LeastLoaded].choose(rng).expect("two"),
             reservation: *[Reservation::Chain, Reservation::Prefix].choose(rng).expect("two"),
         };
-        let settings = Settings { fairness, autoscaling, scheduling, ..usual };
+        let settings = ControllerSettings { fairness, autoscaling, scheduling, ..usual };
         self.world.note(format_args!("{settings:?}"));
         self.world.handle(Event::Settings(Box::new(settings)));
     }

@@ -14,7 +14,8 @@ use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
-    Effect, Event, LogEntry, LogKind, NumberedBatch, Outbox, RecordWrite, Reply, Settings,
+    ControllerSettings, Effect, Event, LogEntry, LogKind, NumberedBatch, Outbox, RecordWrite,
+    Reply,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -151,7 +152,7 @@ pub struct World {
     pub now: Timestamp,
     pub controller: Controller,
     /// What the next controller is told.
-    pub settings: Settings,
+    pub settings: ControllerSettings,
     pub card: SimCard,
     session: Session,
     open: bool,
@@ -210,7 +211,7 @@ impl World {
         // In every other run DAGs are moved together by themselves, as fast as they come and go.
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
-        let settings = Settings { consolidation, ..Settings::default() };
+        let settings = ControllerSettings { consolidation, ..ControllerSettings::default() };
         let controller = recover(settings, &BTreeMap::new(), Timestamp::ZERO);
         let mut world = Self {
             rng,
@@ -518,7 +519,11 @@ impl World {
     }
 }
 
-fn recover(settings: Settings, durable: &BTreeMap<String, Vec<u8>>, now: Timestamp) -> Controller {
+fn recover(
+    settings: ControllerSettings,
+    durable: &BTreeMap<String, Vec<u8>>,
+    now: Timestamp,
+) -> Controller {
     let records = durable.iter().map(|(key, value)| (key.clone(), value.clone()));
     let controller = Controller::recover(settings, records, 7, now);
     let mut controller = controller.expect("our own records are readable");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use snic_controller::{
-    Admission, Autoscaling, ConsolidationSettings, Fairness, Reservation, Scheduling, Scheme,
-    Settings, Spare, Steering,
+    AdmissionPolicy, Autoscaling, ConsolidationSettings, ControllerSettings, Fairness, Reservation,
+    Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -58,7 +58,10 @@ struct Reconfiguration {
 }
 
 /// Applies `placement.toml`.
-pub(super) fn placement(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+pub(super) fn placement(
+    source: &Source<'_>,
+    to: &mut ControllerSettings,
+) -> Result<(), InvalidPolicy> {
     let PlacementFile { reconfiguration: keys, consolidation } = source.keys()?;
     to.consolidation = consolidation.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
@@ -98,7 +101,7 @@ struct Epoch {
 /// Applies `fairness.toml`. Returns the line that sets the scheme, if the file does.
 pub(super) fn fairness(
     source: &Source<'_>,
-    to: &mut Settings,
+    to: &mut ControllerSettings,
 ) -> Result<Option<usize>, InvalidPolicy> {
     let keys = source.keys::<FairnessFile>()?;
     let default = Fairness::default();
@@ -161,7 +164,7 @@ struct Residency {
 /// Applies `autoscaling.toml`. Returns the line that sets `enabled`, if the file does.
 pub(super) fn autoscaling(
     source: &Source<'_>,
-    to: &mut Settings,
+    to: &mut ControllerSettings,
 ) -> Result<Option<usize>, InvalidPolicy> {
     let keys = source.keys::<AutoscalingFile>()?;
     let default = Autoscaling::default();
@@ -233,7 +236,10 @@ struct Credits {
 }
 
 /// Applies `scheduling.toml`.
-pub(super) fn scheduling(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+pub(super) fn scheduling(
+    source: &Source<'_>,
+    to: &mut ControllerSettings,
+) -> Result<(), InvalidPolicy> {
     let SchedulingFile { instances, credits } = source.keys()?;
     let default = Scheduling::default();
     let steerings =
@@ -266,11 +272,14 @@ struct Promises {
 }
 
 /// Applies `admission.toml`.
-pub(super) fn admission(source: &Source<'_>, to: &mut Settings) -> Result<(), InvalidPolicy> {
+pub(super) fn admission(
+    source: &Source<'_>,
+    to: &mut ControllerSettings,
+) -> Result<(), InvalidPolicy> {
     let keys = source.keys::<AdmissionFile>()?.promises;
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, (1, 4_000_000))?;
-    to.admission = Admission {
+    to.admission = AdmissionPolicy {
         ingress_percent: source.small(
             "promises.ingress_percent",
             &keys.ingress_percent,

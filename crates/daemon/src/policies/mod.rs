@@ -9,7 +9,7 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
-use snic_controller::{Scheme, Settings};
+use snic_controller::{ControllerSettings, Scheme};
 
 pub use reload::{Reloader, watch};
 use source::Source;
@@ -64,8 +64,8 @@ impl Policies {
     }
 
     /// Reads all files. Gives the policies in force, and why files were rejected.
-    pub fn read(&self) -> (Settings, Vec<String>) {
-        let Some(folder) = &self.folder else { return (Settings::default(), Vec::new()) };
+    pub fn read(&self) -> (ControllerSettings, Vec<String>) {
+        let Some(folder) = &self.folder else { return (ControllerSettings::default(), Vec::new()) };
         let mut rejected = Vec::new();
         let mut texts = SHIPPED.map(|(name, shipped)| {
             let text = read(&folder.join(name), name, shipped).and_then(|text| {
@@ -95,7 +95,7 @@ impl Policies {
             // What was accepted contradicts what is there now.
             Err(error) => {
                 rejected.push(self.reject("all files", &error));
-                (Settings::default(), rejected)
+                (ControllerSettings::default(), rejected)
             }
         }
     }
@@ -141,14 +141,16 @@ fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicy> {
     parse_texts(&texts).map(|_| ())
 }
 
-fn parse_texts(texts: &[(String, String); SHIPPED.len()]) -> Result<Settings, InvalidPolicy> {
+fn parse_texts(
+    texts: &[(String, String); SHIPPED.len()],
+) -> Result<ControllerSettings, InvalidPolicy> {
     parse(&texts.each_ref().map(|(path, text)| Source { path: path.clone(), text }))
 }
 
 /// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
 /// policies.
-pub fn load(folder: Option<&Path>) -> Result<Settings, InvalidPolicy> {
-    let Some(folder) = folder else { return Ok(Settings::default()) };
+pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicy> {
+    let Some(folder) = folder else { return Ok(ControllerSettings::default()) };
     let mut texts = SHIPPED.map(|(name, _)| (name.to_owned(), String::new()));
     for (text, (name, shipped)) in texts.iter_mut().zip(SHIPPED) {
         *text = read(&folder.join(name), name, shipped)?;
@@ -172,9 +174,9 @@ fn folder_exists(file: &Path) -> bool {
     file.parent().is_some_and(Path::is_dir)
 }
 
-fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<Settings, InvalidPolicy> {
+fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, InvalidPolicy> {
     let [placement, fairness, autoscaling, admission, scheduling] = sources;
-    let mut settings = Settings::default();
+    let mut settings = ControllerSettings::default();
     files::placement(placement, &mut settings)?;
     let scheme_at = files::fairness(fairness, &mut settings)?;
     let enabled_at = files::autoscaling(autoscaling, &mut settings)?;
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     /// Parses these texts instead of the shipped ones.
-    pub(super) fn with(changed: &[(&str, &str)]) -> Result<Settings, String> {
+    pub(super) fn with(changed: &[(&str, &str)]) -> Result<ControllerSettings, String> {
         let text = |name: &'static str| {
             let own = changed.iter().find(|(file, _)| *file == name);
             Source { path: name.to_owned(), text: own.map_or("", |(_, text)| text) }
@@ -218,7 +220,7 @@ mod tests {
         let shipped = SHIPPED.map(|(name, text)| (name.to_owned(), text.to_owned()));
         let shipped = parse_texts(&shipped).expect("they ship");
         assert_eq!(Ok(shipped), with(&[]));
-        assert_eq!(shipped, Settings::default());
+        assert_eq!(shipped, ControllerSettings::default());
     }
 
     #[test]
@@ -321,7 +323,7 @@ mod tests {
         let error = load(Some(Path::new("/nonexistent"))).expect_err("missing");
         assert!(error.to_string().contains("/nonexistent/placement.toml"), "{error}");
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(load(Some(folder.path())).expect("what ships"), Settings::default());
+        assert_eq!(load(Some(folder.path())).expect("what ships"), ControllerSettings::default());
     }
 
     #[test]

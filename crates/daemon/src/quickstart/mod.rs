@@ -22,7 +22,7 @@ use snic_domain::TenantId;
 use crate::pki::{Authority, Pair, Subject};
 use crate::secrets::write;
 use crate::serving;
-use crate::settings::{Card, Listen, Settings, Signatures, Tls, Web};
+use crate::settings::{CardSettings, Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
 use client::Client;
 
@@ -91,7 +91,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), ..Listen::default() },
-        cards: vec![Card::simulated()],
+        cards: vec![CardSettings::simulated()],
         // Browsers have no certificate yet, so the page uses a key.
         web: Web { listen: Some(options.web), insecure_plaintext: true },
         // The test images below are not signed.
@@ -245,7 +245,7 @@ async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
         operator.create_tenant(tenant).await?;
         say!("tenant {}: identity spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
     }
-    let model = &Card::simulated().model;
+    let model = &CardSettings::simulated().model;
     let profile = catalogue.card(model).context("the default card is in the catalogue")?;
     let mut bytes_in_all = 0;
     let mut count = 0;

@@ -17,7 +17,7 @@ use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
 use super::client::Client;
 use super::{Identities, READY_SECONDS, ready};
-use crate::settings::{Card, Driver, Settings, Soft};
+use crate::settings::{CardSettings, Driver, Settings, Soft};
 
 /// A namespace, and the TAP device in it.
 struct Host {
@@ -44,12 +44,12 @@ pub(super) struct Net {
 
 impl Net {
     /// The software card between the hosts.
-    pub(super) fn card() -> Card {
+    pub(super) fn card() -> CardSettings {
         let soft = Soft {
             uplink: Some(PortSpec::Tap(NET.device.into())),
             functions: vec![PortSpec::Tap(GUEST.device.into())],
         };
-        Card { driver: Driver::Soft, soft: Some(soft), ..Card::simulated() }
+        CardSettings { driver: Driver::Soft, soft: Some(soft), ..CardSettings::simulated() }
     }
 
     /// Takes away what an earlier start left, whose devices went with its namespaces.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use snic_card_sim::{Sizes, TrafficSource};
-use snic_controller::{Autoscaling, DagView, Fairness, Settings};
+use snic_controller::{Autoscaling, ControllerSettings, DagView, Fairness};
 use snic_domain::{Area, DagUid, Mapping, NtType, RegionId};
 
 use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
@@ -123,11 +123,11 @@ impl Bench {
 }
 
 /// The product's time sharing, on what is loaded.
-fn policies(parameters: &Parameters) -> Settings {
+fn policies(parameters: &Parameters) -> ControllerSettings {
     let epoch = parameters.millis(&FIG14_EPOCH_MS);
     let fairness = Fairness { epoch, headroom_percent: 0, ..Fairness::default() };
     let autoscaling = Autoscaling { enabled: false, ..Autoscaling::default() };
-    Settings { fairness, autoscaling, ..Settings::default() }
+    ControllerSettings { fairness, autoscaling, ..ControllerSettings::default() }
 }
 
 fn regions(dag: &DagView) -> Vec<RegionId> {

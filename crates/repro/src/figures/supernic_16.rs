@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use snic_card_sim::{Sizes, SourceId, TrafficSource};
-use snic_controller::{Autoscaling, DagView, Fairness, Scheme, Settings};
+use snic_controller::{Autoscaling, ControllerSettings, DagView, Fairness, Scheme};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 
 use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, number};
@@ -238,7 +238,7 @@ fn part(of: Bandwidth, percent: f64) -> Bandwidth {
     Bandwidth::from_bps((of.get() as f64 * percent / 100.0) as u64)
 }
 
-fn policies(scheme: Scheme) -> Settings {
+fn policies(scheme: Scheme) -> ControllerSettings {
     // Nothing to keep free: the shares are to be seen. Who may scale out is what the schemes are about.
     let fairness = Fairness { scheme, headroom_percent: 0, ..Fairness::default() };
     // Regions keep what they hold: the paper's space is shared before its time is.
@@ -247,7 +247,7 @@ fn policies(scheme: Scheme) -> Settings {
         context_switch: false,
         ..Autoscaling::default()
     };
-    Settings { fairness, autoscaling, ..Settings::default() }
+    ControllerSettings { fairness, autoscaling, ..ControllerSettings::default() }
 }
 
 /// A run of the two users.

@@ -341,7 +341,7 @@ mod outage_tests;
 mod tests {
     use snic_bitstream::catalogue;
     use snic_card_sim::{SharedSimCard, SimCard};
-    use snic_controller::Settings;
+    use snic_controller::ControllerSettings;
     use snic_ports::card::Card as _;
     use snic_ports::driver::Deadlines;
     use snic_ports::store::memory::MemoryStore;
@@ -373,7 +373,7 @@ mod tests {
         let cards = BTreeMap::from([(id, thread)]);
         let (changes, _) = broadcast::channel(16);
         let outlets = Outlets { store, messages, cards, changes, pins: Arc::default() };
-        let controller = Controller::recover(Settings::default(), [], 7, wall_clock());
+        let controller = Controller::recover(ControllerSettings::default(), [], 7, wall_clock());
         let mut actor = Actor::new(controller.expect("an empty store"), outlets);
         // Until the card was read back and all is durable.
         let mut is_read = false;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use snic_controller::{
-    Caller, Change, Command, ControlError, Controller, Event, Reply, Request, Settings,
+    Caller, Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request,
 };
 use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId, Timestamp};
 use snic_ports::card::Card;
@@ -282,7 +282,7 @@ impl ControlPlane {
     }
 
     /// Other policies, or why they are refused: the controller logs both.
-    pub fn set_policies(&self, policies: Result<Settings, String>) {
+    pub fn set_policies(&self, policies: Result<ControllerSettings, String>) {
         let event = match policies {
             Ok(settings) => Event::Settings(Box::new(settings)),
             Err(reason) => Event::SettingsRefused { reason },

@@ -21,7 +21,7 @@ use snic_api::v1::upload_bitstream_request::Part;
 use snic_bitstream::catalogue::{Catalogue, builtin};
 use snic_bitstream::{build_test, check_upload};
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Controller, Settings};
+use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{
     ByteSize, CardId, CardModel, CardProfile, Digest, NtType, NtTypeId, VirtualFunctions,
 };
@@ -183,8 +183,9 @@ pub fn settings(limits: Limits) -> ServerSettings {
 /// A running control plane with this card.
 fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let mut controller = Controller::recover(Settings::default(), [], 7, shell::wall_clock())
-        .expect("an empty store");
+    let mut controller =
+        Controller::recover(ControllerSettings::default(), [], 7, shell::wall_clock())
+            .expect("an empty store");
     let card_id = CardId::new("card0").expect("valid");
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };

@@ -12,8 +12,12 @@ fn bitstream(id: &str) -> Bitstream {
     catalogue().bitstream(&id).expect("it is in the catalogue").clone()
 }
 
-fn settings() -> Settings {
-    Settings { load_attempts: 3, backoff: Duration::from_secs(1), ..Settings::default() }
+fn settings() -> ControllerSettings {
+    ControllerSettings {
+        load_attempts: 3,
+        backoff: Duration::from_secs(1),
+        ..ControllerSettings::default()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

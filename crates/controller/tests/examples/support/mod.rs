@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller, DagView,
-    Effect, Event, InvalidRecord, NumberedBatch, OperationView, Outbox, Reply, Request, Settings,
-    Tx,
+    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller,
+    ControllerSettings, DagView, Effect, Event, InvalidRecord, NumberedBatch, OperationView,
+    Outbox, Reply, Request, Tx,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -44,7 +44,7 @@ pub struct World {
     pub now: Timestamp,
     pub controller: Controller,
     /// What the next controller is told.
-    pub settings: Settings,
+    pub settings: ControllerSettings,
     pub durable: Records,
     /// Batches made durable so far.
     pub batches: usize,
@@ -67,8 +67,8 @@ pub fn operator() -> Caller {
 }
 
 /// Nothing is moved unless it is asked for: [`World::settle`] lets time pass until nothing is due.
-pub fn settings() -> Settings {
-    let mut settings = Settings::default();
+pub fn settings() -> ControllerSettings {
+    let mut settings = ControllerSettings::default();
     settings.consolidation.after = None;
     settings
 }

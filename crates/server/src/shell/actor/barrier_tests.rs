@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
-use snic_controller::{Caller, Command, Settings};
+use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, ByteSize, CardProfile, DagId, DagName, DagSpec, NtTypeId,
     Quota, RegionKind, Tenant, TenantId,
@@ -98,7 +98,7 @@ fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
 }
 
 fn controller() -> Controller {
-    Controller::recover(Settings::default(), [], 7, wall_clock()).expect("an empty store")
+    Controller::recover(ControllerSettings::default(), [], 7, wall_clock()).expect("an empty store")
 }
 
 /// What the thread is told, one after another. Some of it stores something and some does not, and

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Caller, Command, Settings};
+use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{Quota, Tenant, TenantId};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
@@ -100,7 +100,7 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     let pause = Duration::from_millis(1);
     let folder = Box::new(OnDisk(Arc::clone(&disk)));
     let store = ReopeningStore::start(folder, store, None, pause).expect("a thread");
-    let controller = Controller::recover(Settings::default(), [], 7, wall_clock());
+    let controller = Controller::recover(ControllerSettings::default(), [], 7, wall_clock());
     let controller = controller.expect("an empty store");
     let (plane, running) = start(controller, Arc::new(store), vec![card()]).expect("threads");
     plane.request(tenant("before")).await.expect("there is room");
