@@ -13,7 +13,7 @@ const OVERLOAD_PART: u64 = 50;
 
 /// What is known of a DAG besides its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chain {
+pub struct DagCapacity {
     /// What its instances could serve of it now, the traffic of others being what it is.
     pub capacity: Bandwidth,
     /// What one more instance adds: the least maximum of its NTs.
@@ -119,7 +119,7 @@ pub fn target_millis(load: Bandwidth, fair: Bandwidth, unit: Bandwidth) -> u64 {
 pub fn decide(
     policy: &Policy,
     residency: Duration,
-    chain: &Chain,
+    chain: &DagCapacity,
     monitor: &mut Monitor,
     now: Timestamp,
 ) -> Decision {
@@ -151,14 +151,14 @@ pub fn is_over(amount: Bandwidth, limit: Bandwidth) -> bool {
 }
 
 /// What a DAG is to hold for a load, where that is more than it has.
-fn more_for(chain: &Chain, load: Bandwidth) -> Option<Bandwidth> {
+fn more_for(chain: &DagCapacity, load: Bandwidth) -> Option<Bandwidth> {
     let to = load.min(chain.fair).max(chain.admitted);
     (to > chain.capacity && is_over(to, chain.holds)).then_some(to)
 }
 
 /// Whether a DAG is looked at again before its period ends ([`Policy::look_interval`]): its load is near
 /// the capacity, and it may have more.
-pub fn is_near(policy: &Policy, chain: &Chain, load: Bandwidth) -> bool {
+pub fn is_near(policy: &Policy, chain: &DagCapacity, load: Bandwidth) -> bool {
     let near = u128::from(chain.capacity.get()) * u128::from(policy.pre_launch_percent);
     let may_have_more = is_over(chain.fair, chain.holds);
     policy.enabled && policy.pre_launch && may_have_more && u128::from(load.get()) * 100 >= near
@@ -170,7 +170,7 @@ pub fn is_near(policy: &Policy, chain: &Chain, load: Bandwidth) -> bool {
 pub fn look(
     policy: &Policy,
     residency: Duration,
-    chain: &Chain,
+    chain: &DagCapacity,
     load: Bandwidth,
     now: Timestamp,
 ) -> Decision {
@@ -184,7 +184,7 @@ pub fn look(
 
 /// Whether one instance fewer would have served `most`, with room; and whether there is one to
 /// spare.
-fn would_fewer_do(policy: &Policy, chain: &Chain, most: Bandwidth) -> bool {
+fn would_fewer_do(policy: &Policy, chain: &DagCapacity, most: Bandwidth) -> bool {
     if chain.holds <= chain.admitted {
         return false;
     }

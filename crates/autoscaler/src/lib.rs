@@ -24,7 +24,7 @@ mod monitor;
 mod policy;
 mod victim;
 
-pub use decide::{Chain, Decision, Why, decide, is_near, is_over, look, target_millis};
+pub use decide::{DagCapacity, Decision, Why, decide, is_near, is_over, look, target_millis};
 pub use monitor::{Monitor, Period};
 pub use policy::{InvalidPolicy, PERIOD_MAX, Policy};
 pub use victim::{Holder, pick};

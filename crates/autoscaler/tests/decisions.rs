@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use snic_autoscaler::{
-    Chain, Decision, Monitor, Policy, Why, decide, is_near, look, target_millis,
+    DagCapacity, Decision, Monitor, Policy, Why, decide, is_near, look, target_millis,
 };
 use snic_domain::{Bandwidth, Timestamp};
 
@@ -20,8 +20,8 @@ fn at(millis: u64) -> Timestamp {
 }
 
 /// Two instances of 10 Gbit/s, both promised.
-fn two() -> Chain {
-    Chain {
+fn two() -> DagCapacity {
+    DagCapacity {
         capacity: gbps(20),
         unit: gbps(10),
         holds: gbps(20),
@@ -32,7 +32,7 @@ fn two() -> Chain {
 }
 
 /// Loads of whole periods, in Gbit/s, and what is decided after the last.
-fn after(policy: &Policy, chain: &Chain, loads: &[u64]) -> Decision {
+fn after(policy: &Policy, chain: &DagCapacity, loads: &[u64]) -> Decision {
     let mut monitor = Monitor::default();
     let mut decision = Decision::Keep;
     for (i, load) in loads.iter().enumerate() {
@@ -53,7 +53,7 @@ struct Seen {
 /// Steps of one millisecond: a decision at the end of each period, and a look in each step between.
 fn drive(load_at: impl Fn(u64) -> u64) -> Seen {
     let policy = Policy::default();
-    let mut chain = Chain { fair: gbps(160), ..two() };
+    let mut chain = DagCapacity { fair: gbps(160), ..two() };
     let (mut monitor, mut last) = (Monitor::default(), Bandwidth::ZERO);
     let mut ready = None;
     let mut seen = Seen { served: Vec::new(), begun: Vec::new() };
@@ -141,7 +141,7 @@ fn overload_for_a_whole_period_scales_out() {
     let expected = Decision::ScaleOut { to: gbps(27), why: overloaded };
     assert_eq!(after(&policy, &two(), &[27]), expected);
     assert_eq!(after(&policy, &two(), &[25, 27]), expected, "what it needs, and no trend");
-    assert_eq!(after(&policy, &Chain { fair: gbps(20), ..two() }, &[27]), Decision::Keep);
+    assert_eq!(after(&policy, &DagCapacity { fair: gbps(20), ..two() }, &[27]), Decision::Keep);
     let mut monitor = Monitor::default();
     monitor.observe(gbps(90), PERIOD / 2, PERIOD);
     assert!(monitor.observe(gbps(1), PERIOD / 2, PERIOD), "a burst inside of a period");
@@ -161,7 +161,7 @@ fn steady_load_at_what_was_promised_asks_for_nothing() {
 fn what_is_held_already_is_not_asked_for_again() {
     let mbps = Bandwidth::from_mbps;
     let policy = Policy::default();
-    let short = |holds| Chain { holds: mbps(holds), capacity: mbps(28_500), ..two() };
+    let short = |holds| DagCapacity { holds: mbps(holds), capacity: mbps(28_500), ..two() };
     assert_eq!(after(&policy, &short(30_000), &[30, 30]), Decision::Keep);
     assert_eq!(after(&policy, &short(29_999), &[30, 30]), Decision::Keep, "but for noise");
     assert!(matches!(after(&policy, &short(29_000), &[30, 30]), Decision::ScaleOut { .. }));
@@ -174,22 +174,23 @@ fn what_is_held_already_is_not_asked_for_again() {
 #[test]
 fn a_load_is_looked_at_where_it_is_near_and_may_have_more() {
     let policy = Policy::default();
-    let at_18 = |policy: Policy, chain: Chain| is_near(&policy, &chain, gbps(18));
+    let at_18 = |policy: Policy, chain: DagCapacity| is_near(&policy, &chain, gbps(18));
     assert!(at_18(policy, two()) && !is_near(&policy, &two(), Bandwidth::from_mbps(17_999)));
-    assert!(!at_18(policy, Chain { fair: gbps(20), ..two() }), "it may have no more");
+    assert!(!at_18(policy, DagCapacity { fair: gbps(20), ..two() }), "it may have no more");
     assert!(!at_18(Policy { pre_launch: false, ..policy }, two()));
     assert!(!at_18(Policy { enabled: false, ..policy }, two()));
     assert_eq!(policy.look_interval(), Duration::from_millis(1));
-    let over =
-        |policy, now| look(&policy, PERIOD, &Chain { settled: at(50), ..two() }, gbps(27), now);
+    let over = |policy, now| {
+        look(&policy, PERIOD, &DagCapacity { settled: at(50), ..two() }, gbps(27), now)
+    };
     let why = Why::Exceeding { load: gbps(27), capacity: gbps(20) };
     assert_eq!(over(policy, at(60)), Decision::PreLaunch { to: gbps(27), why });
     assert_eq!(over(policy, at(59)), Decision::Keep, "what was decided stays for the residency");
     assert_eq!(over(Policy { pre_launch: false, ..policy }, at(60)), Decision::Keep);
-    let shares = Chain { capacity: gbps(25), ..two() };
+    let shares = DagCapacity { capacity: gbps(25), ..two() };
     let noise = look(&policy, PERIOD, &shares, Bandwidth::from_mbps(25_400), at(1_000));
     assert_eq!(noise, Decision::Keep);
-    let fair = Chain { fair: gbps(25), ..two() };
+    let fair = DagCapacity { fair: gbps(25), ..two() };
     let most = look(&policy, PERIOD, &fair, gbps(90), at(1_000));
     assert!(matches!(most, Decision::PreLaunch { to, .. } if to == gbps(25)), "{most:?}");
 }
@@ -197,7 +198,7 @@ fn a_load_is_looked_at_where_it_is_near_and_may_have_more() {
 #[test]
 fn calm_for_long_enough_scales_in_and_never_below_the_promise() {
     let policy = Policy { scale_in_periods: 3, ..Policy::default() };
-    let chain = Chain { holds: gbps(30), capacity: gbps(30), ..two() };
+    let chain = DagCapacity { holds: gbps(30), capacity: gbps(30), ..two() };
     assert_eq!(after(&policy, &chain, &[15, 15]), Decision::Keep);
     let why = Why::Calm { load: gbps(15), holds: gbps(30), periods: 3 };
     assert_eq!(after(&policy, &chain, &[15, 15, 15]), Decision::ScaleIn { to: gbps(20), why });
@@ -210,7 +211,7 @@ fn calm_for_long_enough_scales_in_and_never_below_the_promise() {
 fn what_was_decided_stays_for_the_residency() {
     let mut monitor = Monitor::default();
     monitor.observe(gbps(90), PERIOD, PERIOD);
-    let chain = Chain { settled: at(50), ..two() };
+    let chain = DagCapacity { settled: at(50), ..two() };
     let policy = Policy::default();
     assert_eq!(decide(&policy, PERIOD, &chain, &mut monitor, at(59)), Decision::Keep);
     assert_ne!(decide(&policy, PERIOD, &chain, &mut monitor, at(60)), Decision::Keep);
@@ -234,7 +235,7 @@ proptest! {
         numbers in prop::array::uniform5(0_u64..100),
     ) {
         let [capacity, unit, holds, admitted, fair] = numbers.map(gbps);
-        let chain = Chain { capacity, unit, holds, admitted, fair, settled: Timestamp::ZERO };
+        let chain = DagCapacity { capacity, unit, holds, admitted, fair, settled: Timestamp::ZERO };
         let policy = Policy { scale_in_periods: 2, ..Policy::default() };
         match after(&policy, &chain, &loads) {
             Decision::Keep => {}

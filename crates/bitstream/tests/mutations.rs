@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use cap::Cap;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_bitstream::xclbin::{Expected, TestRole, check_role};
+use snic_bitstream::xclbin::{ExpectedRole, TestRole, check_role};
 use snic_bitstream::{FloorPlan, FrameRange, build_test_on, catalogue, parse};
 use snic_domain::{ByteSize, CardProfile, RegionKind};
 use uuid::Uuid;
@@ -103,7 +103,7 @@ fn role() -> TestRole<'static> {
 
 fn check_all(bytes: &[u8], card: &CardProfile, plan: &FloorPlan) -> bool {
     let expected =
-        Expected { control: role().control, registers_bytes: 1 << 21, interface: None, card };
+        ExpectedRole { control: role().control, registers_bytes: 1 << 21, interface: None, card };
     let role = check_role(bytes, &expected);
     let region = parse(bytes);
     let inside = region.as_ref().is_ok_and(|file| plan.check(file, RegionKind::KnownNt).is_ok());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_ports::card::image::{ChainRom, SlotRom};
-use snic_tables::Reservation;
+use snic_tables::CreditReservation;
 use snic_tables::registers::{REGION_BROKEN, REGION_EMPTY, REGION_LOADED, REGION_LOADING};
 
 use crate::context::Contexts;
@@ -101,7 +101,7 @@ pub(crate) struct Region {
     /// Slots of which no credit is left.
     exhausted: u8,
     /// For how much of its chain a packet needs them.
-    reservation: Reservation,
+    reservation: CreditReservation,
 }
 
 impl Region {
@@ -125,7 +125,7 @@ impl Region {
             credits: [credits; CHAIN_SLOTS_MAX],
             present: 0,
             exhausted: 0,
-            reservation: Reservation::default(),
+            reservation: CreditReservation::default(),
         }
     }
 
@@ -145,8 +145,8 @@ impl Region {
     pub(crate) fn admit(&mut self, now: u64, mask: u8) -> u8 {
         self.take_back(now);
         match self.reservation {
-            Reservation::Chain => mask * u8::from(self.reserve(mask)),
-            Reservation::Prefix => self.reserve_prefix(mask),
+            CreditReservation::Chain => mask * u8::from(self.reserve(mask)),
+            CreditReservation::Prefix => self.reserve_prefix(mask),
         }
     }
 
@@ -228,7 +228,11 @@ impl Region {
     }
 
     /// Changes how many credits there are; those that are held stay held.
-    pub(crate) fn set_credits(&mut self, credits: [u8; CHAIN_SLOTS_MAX], reservation: Reservation) {
+    pub(crate) fn set_credits(
+        &mut self,
+        credits: [u8; CHAIN_SLOTS_MAX],
+        reservation: CreditReservation,
+    ) {
         self.credits = credits;
         self.reservation = reservation;
         self.note_slots();
@@ -318,12 +322,12 @@ mod tests {
     fn fewer_credits_count_once_the_held_ones_are_back() {
         let mut region = region();
         assert!(region.reserve(1) && region.reserve(1));
-        region.set_credits([1; 8], Reservation::Chain);
+        region.set_credits([1; 8], CreditReservation::Chain);
         region.give_back(1);
         assert!(!region.reserve(1), "one is held, and there is one");
         region.give_back(1);
         assert!(region.reserve(1));
-        region.set_credits([3; 8], Reservation::Chain);
+        region.set_credits([3; 8], CreditReservation::Chain);
         assert!(region.reserve(1) && region.reserve(1) && !region.reserve(1));
     }
 

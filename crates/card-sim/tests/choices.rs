@@ -6,16 +6,16 @@ use proptest::prelude::*;
 use rig::{Rig, profile, uid};
 use snic_card_sim::{Options, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile};
-use snic_tables::{ChainRow, CreditRow, Reservation, Steering};
+use snic_tables::{ChainRow, CreditReservation, CreditRow, Steering};
 
-fn with(reservation: Reservation, credits: u8) -> Rig {
+fn with(reservation: CreditReservation, credits: u8) -> Rig {
     let profile = CardProfile { credits_initial: credits, ..profile() };
     Rig::with(profile, 1, Options::default()).scheduled(Steering::RoundRobin, reservation)
 }
 
 #[test]
 fn a_packet_that_finds_all_credits_passes_a_prefix_card_as_any_other() {
-    let mut rig = with(Reservation::Prefix, 8);
+    let mut rig = with(CreditReservation::Prefix, 8);
     rig.load(0, &[(16, 100), (32, 100), (16, 100)]);
     rig.dag(1, &[&[&[(0, 0b111, 1)]]]);
     assert_eq!(rig.latency_alone(1), 49 + 64);
@@ -23,7 +23,7 @@ fn a_packet_that_finds_all_credits_passes_a_prefix_card_as_any_other() {
 
 #[test]
 fn where_the_credits_end_a_packet_comes_back_for_another_pass() {
-    let mut rig = with(Reservation::Prefix, 1);
+    let mut rig = with(CreditReservation::Prefix, 1);
     // The second NT is long: whoever comes next finds a credit of the first only.
     rig.load(0, &[(4, 100), (100, 100)]);
     rig.dag(1, &[&[&[(0, 0b11, 1)]]]);
@@ -41,7 +41,7 @@ fn where_the_credits_end_a_packet_comes_back_for_another_pass() {
 }
 
 /// Gbit/s of `dags` that want more than there is, on a chain whose second NT is slow for some.
-fn served(reservation: Reservation) -> (f64, f64) {
+fn served(reservation: CreditReservation) -> (f64, f64) {
     let mut rig = with(reservation, 4);
     rig.load(0, &[(4, 100), (200, 100)]);
     // One DAG uses both NTs, the other the first only.
@@ -60,7 +60,7 @@ fn served(reservation: Reservation) -> (f64, f64) {
 
 #[test]
 fn whoever_needs_only_what_is_free_is_not_held_up_in_either_mode() {
-    for reservation in [Reservation::Chain, Reservation::Prefix] {
+    for reservation in [CreditReservation::Chain, CreditReservation::Prefix] {
         let (both, first) = served(reservation);
         // Four credits in 200 and 204 cycles of the long NT.
         assert!((9.5..10.5).contains(&both), "{both}");
@@ -71,7 +71,7 @@ fn whoever_needs_only_what_is_free_is_not_held_up_in_either_mode() {
 #[test]
 fn the_least_loaded_instance_gets_the_packet() {
     let latency = |steering| {
-        let mut rig = Rig::without_credits().scheduled(steering, Reservation::Chain);
+        let mut rig = Rig::without_credits().scheduled(steering, CreditReservation::Chain);
         // One of the two is half as fast, which turns do not see.
         rig.load(0, &[(8, 40)]);
         rig.load(1, &[(8, 20)]);
@@ -87,16 +87,16 @@ fn the_least_loaded_instance_gets_the_packet() {
 
 #[test]
 fn both_choices_change_in_the_middle_of_traffic_and_nothing_is_lost() {
-    let mut rig = with(Reservation::Chain, 2);
+    let mut rig = with(CreditReservation::Chain, 2);
     rig.load(0, &[(8, 40), (60, 90)]);
     rig.load(1, &[(8, 20), (60, 90)]);
     rig.dag(1, &[&[&[(0, 0b11, 1), (1, 0b11, 1)]]]);
     rig.send(1, 30, Sizes::imix());
     let choices = [
-        (Steering::LeastLoaded, Reservation::Prefix),
-        (Steering::RoundRobin, Reservation::Prefix),
-        (Steering::LeastLoaded, Reservation::Chain),
-        (Steering::RoundRobin, Reservation::Chain),
+        (Steering::LeastLoaded, CreditReservation::Prefix),
+        (Steering::RoundRobin, CreditReservation::Prefix),
+        (Steering::LeastLoaded, CreditReservation::Chain),
+        (Steering::RoundRobin, CreditReservation::Chain),
     ];
     for (steering, reservation) in choices.into_iter().cycle().take(40) {
         rig.card.run_for(1_777);
@@ -129,7 +129,7 @@ proptest! {
         chain in prop::collection::vec((0_u64..90, 5_u64..120), 1..=6),
         gbps in 10_u64..120,
     ) {
-        let reservation = if prefix { Reservation::Prefix } else { Reservation::Chain };
+        let reservation = if prefix { CreditReservation::Prefix } else { CreditReservation::Chain };
         let steering = if least_loaded { Steering::LeastLoaded } else { Steering::RoundRobin };
         let mut rig = with(reservation, credits).scheduled(steering, reservation);
         rig.load(0, &chain);

@@ -11,7 +11,7 @@ use snic_domain::{Bandwidth, ByteSize, CardProfile, Cycles, Timestamp};
 use snic_ports::card::image::CONTROL_BYTES_MAX;
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
-use snic_tables::{CreditRow, DagRow, DropCause, Reservation};
+use snic_tables::{CreditReservation, CreditRow, DagRow, DropCause};
 
 fn with(change: impl FnOnce(&mut CardProfile)) -> Rig {
     let mut profile = profile();
@@ -165,7 +165,7 @@ fn a_credit_row_changes_the_credits_in_the_middle_of_traffic() {
     for (initial, gbps) in [(2, 16.0), (6, 48.0), (1, 8.0)] {
         rig.program(|image| {
             image
-                .set(0, &CreditRow { initial: [initial; 8], reservation: Reservation::Chain })
+                .set(0, &CreditRow { initial: [initial; 8], reservation: CreditReservation::Chain })
                 .expect("there");
         });
         rig.card.run_for(5_000);

@@ -19,7 +19,7 @@ use snic_card_sim::{
 use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::Registers;
 use snic_tables::registers::{PACKETS_IN, REGION_LOAD, region};
-use snic_tables::{DagRow, PageRow, Reservation, StageRow, Steering};
+use snic_tables::{CreditReservation, DagRow, PageRow, StageRow, Steering};
 
 use naive::{NaiveDag, Offered, Setup, Stage, Way};
 
@@ -253,7 +253,8 @@ impl Scenario {
                 .expect("not zero"),
             ..Options::default()
         };
-        let reservation = if self.prefix { Reservation::Prefix } else { Reservation::Chain };
+        let reservation =
+            if self.prefix { CreditReservation::Prefix } else { CreditReservation::Chain };
         let steering = if self.least_loaded { Steering::LeastLoaded } else { Steering::RoundRobin };
         let rig = Rig::with(setup.profile.clone(), 1, options);
         let mut rig = rig.scheduled(steering, reservation);

@@ -12,7 +12,7 @@ use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, DagRow, DropCause, InstanceRow, NONE, RegionRow, Reservation,
+    ChainRow, ClassifierRow, CreditReservation, DagRow, DropCause, InstanceRow, NONE, RegionRow,
     RowCodec, RowKey, StageRow, Steering, Table,
 };
 
@@ -171,7 +171,7 @@ fn a_region_that_holds_something_else_is_an_error() {
     assert_eq!(causes(&set(0, row(5, 1))), [DropCause::RegionUnavailable], "empty region");
     assert_eq!(causes(&set(0, row(99, 1))), [DropCause::RegionUnavailable], "no region");
     assert_eq!(causes(&set(0, row(0, 0b10))), [DropCause::RegionUnavailable], "empty slot");
-    let none = snic_tables::CreditRow { initial: [0; 8], reservation: Reservation::Chain };
+    let none = snic_tables::CreditRow { initial: [0; 8], reservation: CreditReservation::Chain };
     assert_eq!(causes(&set(0, none)), [DropCause::RegionUnavailable], "no credit ever");
 }
 

@@ -262,7 +262,10 @@ fn a_full_synchronisation_buffer_holds_packets_back_and_loses_none() {
         image
             .set(
                 0,
-                &snic_tables::CreditRow { initial, reservation: snic_tables::Reservation::Chain },
+                &snic_tables::CreditRow {
+                    initial,
+                    reservation: snic_tables::CreditReservation::Chain,
+                },
             )
             .expect("there");
     });

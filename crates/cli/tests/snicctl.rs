@@ -12,7 +12,7 @@ use snic_api::error::Failure;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
-use snic_bitstream::xclbin::{Expected, check_role};
+use snic_bitstream::xclbin::{ExpectedRole, check_role};
 use snic_client::output::fixtures;
 use snic_domain::Digest;
 use support::fake::{Fake, Tls};
@@ -358,7 +358,7 @@ fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
     let found = built(&format!("--model sim-16 --role {uuid} {role}"));
     assert_eq!(found.code, 0, "{}", found.stderr);
     let (control, registers_bytes) = ("snic_control:control_0", 1 << 20);
-    let expected = Expected { control, registers_bytes, interface: None, card };
+    let expected = ExpectedRole { control, registers_bytes, interface: None, card };
     let role = std::fs::read(&role).expect("written");
     check_role(&role, &expected).expect("a role that the daemon takes");
 

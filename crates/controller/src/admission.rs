@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
-use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
+use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
 use crate::protocol::AdmissionPolicy;
 use crate::records::Placement;
@@ -111,7 +111,7 @@ pub(crate) enum Rejection {
 /// [`SPARED_MAX`].
 pub(crate) fn decide(
     cards: &[CardPlan<'_>],
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     policy: AdmissionPolicy,
     candidate: &Candidate<'_>,
 ) -> Result<Admission, Rejection> {
@@ -142,7 +142,7 @@ pub(crate) fn decide(
 #[derive(Debug)]
 struct Trial<'a> {
     card: &'a CardPlan<'a>,
-    catalogue: &'a Catalogue,
+    catalogue: &'a PlanCatalogue,
     policy: AdmissionPolicy,
     candidate: &'a Candidate<'a>,
 }

@@ -5,7 +5,7 @@ use snic_domain::{
     DagName, DagSpec, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea, TenantId,
     Traffic,
 };
-use snic_planner::Catalogue;
+use snic_planner::PlanCatalogue;
 
 pub(crate) fn gbps(gbps: u64) -> Bandwidth {
     Bandwidth::from_gbps(gbps)
@@ -51,8 +51,8 @@ pub(crate) fn profile(regions: usize) -> CardProfile {
 }
 
 /// The NTs `aes` and `lb`, of 10 Gbit/s each, with a bitstream each; and `gre`, with none.
-pub(crate) fn catalogue() -> Catalogue {
-    let mut catalogue = Catalogue::new();
+pub(crate) fn catalogue() -> PlanCatalogue {
+    let mut catalogue = PlanCatalogue::new();
     for id in ["aes", "lb", "gre"] {
         catalogue.insert_nt(NtType {
             id: nt_id(id),

@@ -72,9 +72,9 @@ mod work;
 pub use card::StateFigures;
 pub use controller::{Controller, RegionGlance};
 pub use epoch::{
-    AREA_UNITS, AreaUse, CardResource, DagFairness, Engine, EpochOutcome, FairnessPoint,
-    FairnessView, Flow, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, ResourceUse, SLOTS,
-    SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
+    AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
+    FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, ResourceUse, SLOTS, SpaceView,
+    TenantOutcome, TenantShape, Topology, area_per_bps,
 };
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
@@ -94,6 +94,7 @@ pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::Underfilled;
 pub use snic_tables::{
-    CardCommand, CardCounters, CardReport, DagCounters, DropCause, Reservation, Steering, Ticket,
+    CardCommand, CardCounters, CardReport, CreditReservation, DagCounters, DropCause, Steering,
+    Ticket,
 };
 pub use tx::Tx;

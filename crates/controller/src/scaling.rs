@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use snic_autoscaler::{
-    Chain, Decision, Holder, decide, is_near, is_over, look as autoscaler_look, pick,
+    DagCapacity, Decision, Holder, decide, is_near, is_over, look as autoscaler_look, pick,
 };
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
@@ -40,7 +40,7 @@ struct Decided {
     name: DagName,
     decision: Decision,
     /// What it was decided by.
-    chain: Chain,
+    chain: DagCapacity,
 }
 
 /// What came of a decision to give a DAG more or fewer instances.
@@ -397,8 +397,8 @@ pub(crate) fn admit(core: &mut Core, tx: &mut Tx, name: &DagName, admission: Adm
 }
 
 /// What the autoscaler is told of a DAG; `None` where it has no place.
-fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<Chain> {
-    Some(Chain {
+fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity> {
+    Some(DagCapacity {
         capacity: flows.outcome.reach[flow],
         unit: flows.units[flow],
         holds: entry.desired()?.holds(),
@@ -410,14 +410,14 @@ fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<Chain> {
 
 /// What a DAG may be planned for, the most first: what it needs, one instance more than it has, or, where
 /// that finds no place, parts of what it lacks.
-fn sizes(to: Bandwidth, chain: &Chain) -> [Bandwidth; 4] {
+fn sizes(to: Bandwidth, chain: &DagCapacity) -> [Bandwidth; 4] {
     let lacks = to.get().saturating_sub(chain.holds.get());
     let part = |quarters: u64| Bandwidth::from_bps(to.get() - lacks / 4 * quarters);
     [to, (chain.capacity + chain.unit).min(to), part(1), part(2)]
 }
 
 /// How many whole instances a DAG's fair share comes to; what is beyond by a hundredth is rounding.
-fn fair_instances(chain: &Chain) -> u64 {
+fn fair_instances(chain: &DagCapacity) -> u64 {
     instances(Bandwidth::from_bps(chain.fair.get() - chain.fair.get() / 100), chain.unit)
 }
 

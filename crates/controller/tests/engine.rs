@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snic_controller::{
-    AREA_UNITS, Engine, EpochOutcome, Fairness, Flow, SLOTS, Scheme, TenantShape, Topology,
+    AREA_UNITS, DagFlow, Engine, EpochOutcome, Fairness, SLOTS, Scheme, TenantShape, Topology,
     area_per_bps,
 };
 use snic_domain::Bandwidth;
@@ -42,7 +42,7 @@ fn flow(topology: &mut Topology, tenant: u32, admitted: Bandwidth, slots: &[usiz
     let mut uses: Vec<(usize, Cost)> = slots.iter().map(|slot| (*slot, Cost::ONE)).collect();
     uses.push((INGRESS, Cost::ONE));
     let area = area_per_bps(AREA_UNITS / 4, gbps(10));
-    topology.flows.push(Flow { tenant, admitted, uses, area_per_bps: area, memory: 1 });
+    topology.flows.push(DagFlow { tenant, admitted, uses, area_per_bps: area, memory: 1 });
 }
 
 fn rules(scheme: Scheme) -> Fairness {

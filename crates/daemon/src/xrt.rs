@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::signature::Trust;
-use snic_bitstream::xclbin::{Expected, check_role};
+use snic_bitstream::xclbin::{ExpectedRole, check_role};
 use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, TracedWork, XrtCard};
 use snic_domain::{CardId, CardProfile, Digest};
 use snic_ports::card::Card;
@@ -95,7 +95,7 @@ impl RoleCheck {
         let name = settings.role.display();
         let failed = |error: &dyn std::fmt::Display| format!("role {name}: {error}");
         let bytes = std::fs::read(&settings.role).map_err(|error| failed(&error))?;
-        let expected = Expected {
+        let expected = ExpectedRole {
             control: &settings.control,
             registers_bytes: REGISTERS_BYTES,
             interface: self.interface,

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::unit::{Held, Unit, cycles};
-use super::{Design, Flow, Offload, Panic, Scheduler, units};
+use super::{Design, Offload, PacketClass, Panic, Scheduler, units};
 use crate::packets::Packets;
 
 /// A packet on its way.
@@ -86,7 +86,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Engine<'a> {
     design: &'a Design,
-    flows: &'a [Flow],
+    flows: &'a [PacketClass],
     pub(super) now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
@@ -107,7 +107,7 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub(super) fn new(design: &'a Design, flows: &'a [Flow]) -> Self {
+    pub(super) fn new(design: &'a Design, flows: &'a [PacketClass]) -> Self {
         let count = |offload: &Offload| offload.units.unwrap_or_else(|| units(design, offload));
         let station = |offload| Station {
             units: vec![Unit::default(); count(offload) as usize],

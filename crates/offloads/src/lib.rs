@@ -80,7 +80,7 @@ pub struct Panic {
 
 /// Packets of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flow {
+pub struct PacketClass {
     /// Offloads in the order they are needed, by their numbers in the design.
     pub chain: Vec<usize>,
     /// How often it comes beside the others.

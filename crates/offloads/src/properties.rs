@@ -2,7 +2,7 @@
 //! by hand.
 
 use super::engine::Engine;
-use super::{Design, Flow, Offload, Panic, Scheduler};
+use super::{Design, Offload, PacketClass, Panic, Scheduler};
 
 const PANIC: Panic = Panic {
     unit_credits: 2,
@@ -35,13 +35,17 @@ fn design(scheduler: Scheduler, offloads: &[Offload]) -> Design {
     }
 }
 
-fn flow(chain: &[usize], priority: u8) -> Flow {
-    Flow { chain: chain.to_vec(), share: 1, priority }
+fn flow(chain: &[usize], priority: u8) -> PacketClass {
+    PacketClass { chain: chain.to_vec(), share: 1, priority }
 }
 
 /// Sends packets (cycle, flow, bytes) in their order; gives flow, bytes and the cycle of the last beat of
 /// each as they come out.
-fn sent(design: &Design, flows: &[Flow], packets: &[(u64, usize, u32)]) -> Vec<(usize, u32, u64)> {
+fn sent(
+    design: &Design,
+    flows: &[PacketClass],
+    packets: &[(u64, usize, u32)],
+) -> Vec<(usize, u32, u64)> {
     design.check().expect("a valid design");
     let mut engine = Engine::new(design, flows);
     for &(at, flow, bytes) in packets {

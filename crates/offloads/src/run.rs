@@ -5,13 +5,13 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::Bandwidth;
 
 use crate::engine::Engine;
-use crate::{Design, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Flow, InvalidDesign, wrong};
+use crate::{Design, FRAME_BYTES_MAX, FRAME_BYTES_MIN, InvalidDesign, PacketClass, wrong};
 
 /// What is sent, and when it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// The flows; each packet is of one of them.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<PacketClass>,
     /// Bytes of packets, each as often as any other.
     pub sizes: Vec<u32>,
     /// Bits of packets a second.
@@ -126,7 +126,7 @@ fn bandwidth(bytes: u64, cycles: u64, clock_hz: u64) -> Bandwidth {
     Bandwidth::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
 }
 
-fn draw_flow(flows: &[Flow], mut draw: u32) -> usize {
+fn draw_flow(flows: &[PacketClass], mut draw: u32) -> usize {
     for (number, flow) in flows.iter().enumerate() {
         if draw < flow.share {
             return number;

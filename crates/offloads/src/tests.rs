@@ -45,11 +45,11 @@ fn design(scheduler: Scheduler) -> Design {
     }
 }
 
-fn flow(chain: &[usize]) -> Flow {
-    Flow { chain: chain.to_vec(), share: 1, priority: 0 }
+fn flow(chain: &[usize]) -> PacketClass {
+    PacketClass { chain: chain.to_vec(), share: 1, priority: 0 }
 }
 
-fn workload(flows: Vec<Flow>, gbps: u64, packets: u64) -> Workload {
+fn workload(flows: Vec<PacketClass>, gbps: u64, packets: u64) -> Workload {
     let sizes = vec![64, 128, 256, 512, 1_024, 1_500];
     let rate = Bandwidth::from_gbps(gbps);
     Workload { flows, sizes, rate, packets, from: 0, to: packets, seed: 7 }
@@ -100,8 +100,8 @@ fn the_least_loaded_unit_is_found_by_bytes_and_a_sticky_one_is_not() {
 
 #[test]
 fn who_has_priority_goes_first_at_a_busy_scheduler() {
-    let urgent = Flow { priority: 0, ..flow(&[3]) };
-    let other = Flow { priority: 1, ..flow(&[3]) };
+    let urgent = PacketClass { priority: 0, ..flow(&[3]) };
+    let other = PacketClass { priority: 1, ..flow(&[3]) };
     let outcome = workload(vec![other, urgent], 110, 3_000)
         .run(&design(Scheduler::Panic(PANIC)))
         .expect("valid");
@@ -187,7 +187,7 @@ proptest! {
         gbps in 5_u64..100,
         seed: u64,
     ) {
-        let flows: Vec<Flow> = chains.iter().map(|chain| flow(chain)).collect();
+        let flows: Vec<PacketClass> = chains.iter().map(|chain| flow(chain)).collect();
         let passes = chains.iter().map(|chain| {
             1 + chain.windows(2).filter(|pair| pair[1] <= pair[0]).count() as u64
         });

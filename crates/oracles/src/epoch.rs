@@ -2,7 +2,7 @@
 //! every step. Also the baseline of the benchmarks.
 
 use snic_controller::{
-    EpochOutcome, Fairness, Flow, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
+    DagFlow, EpochOutcome, Fairness, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, Limit, Share};
@@ -10,7 +10,7 @@ use snic_fairness::fluid::{Cost, Demand, InvalidNetwork, Network, NetworkBuilder
 
 use crate::fluid;
 
-/// [`Flow::area_per_bps`] is in units of 2^-40 of an area unit.
+/// [`DagFlow::area_per_bps`] is in units of 2^-40 of an area unit.
 const AREA_BITS: u32 = 40;
 
 /// Fractions below this are noise of sums of floats.
@@ -228,7 +228,7 @@ fn left(
     for (k, _) in topology.flows.iter().flat_map(|flow| &flow.uses) {
         passing[*k] += 1.0;
     }
-    let of_flow = |flow: &Flow| {
+    let of_flow = |flow: &DagFlow| {
         let mut least = (f64::INFINITY, f64::INFINITY);
         for (k, cost) in &flow.uses {
             let cost = f64::from(cost.raw()) / f64::from(Cost::ONE.raw());

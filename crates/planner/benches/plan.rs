@@ -12,7 +12,7 @@ use snic_domain::{
     RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{
-    Budget, Catalogue, Ledger, PlanRequest, Resident, TableRows, optimize, plan, plan_batch,
+    Budget, Ledger, PlanCatalogue, PlanRequest, Resident, TableRows, optimize, plan, plan_batch,
 };
 
 const NTS: [&str; 12] = [
@@ -68,8 +68,8 @@ fn profile() -> CardProfile {
 }
 
 /// Twelve NTs, and for each of them a bitstream with the six that follow and one with it alone.
-fn catalogue() -> Catalogue {
-    let mut catalogue = Catalogue::new();
+fn catalogue() -> PlanCatalogue {
+    let mut catalogue = PlanCatalogue::new();
     for id in NTS {
         catalogue.insert_nt(NtType {
             id: nt_id(id),
@@ -115,7 +115,7 @@ fn name(i: usize) -> DagName {
 }
 
 /// A card on which 24 regions are loaded and `residents` DAGs share them.
-fn card(residents: usize, catalogue: &Catalogue) -> Ledger {
+fn card(residents: usize, catalogue: &PlanCatalogue) -> Ledger {
     let card = CardId::new("card-0").expect("an id of the benchmark");
     let mut ledger = Ledger::with_rows(card, profile(), TableRows::UNLIMITED);
     for region in 0..LOADED {
@@ -223,7 +223,10 @@ fn batch(c: &mut Criterion) {
 }
 
 /// A card that was full, and that every other DAG has left.
-fn half_empty(residents: usize, catalogue: &Catalogue) -> (Ledger, Vec<(DagName, Dag, Mapping)>) {
+fn half_empty(
+    residents: usize,
+    catalogue: &PlanCatalogue,
+) -> (Ledger, Vec<(DagName, Dag, Mapping)>) {
     let card = CardId::new("card-0").expect("an id of the benchmark");
     let mut ledger = Ledger::with_rows(card, profile(), TableRows::UNLIMITED);
     let mut placed = Vec::new();

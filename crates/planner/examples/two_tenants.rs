@@ -19,7 +19,7 @@ use snic_domain::{
 };
 use snic_fairness::Weight;
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Solver, Spare};
-use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
+use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
 fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", run()?);
@@ -53,7 +53,7 @@ pub fn run() -> Result<String, Box<dyn Error>> {
 /// The caller's part: note in the ledger what is loaded and what is reserved.
 fn carry_out(
     ledger: &mut Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     name: &DagName,
     plan: &Plan,
 ) -> Result<(), Box<dyn Error>> {
@@ -80,8 +80,8 @@ fn rates() -> Result<Vec<Bandwidth>, Box<dyn Error>> {
     Ok(rates.rates.clone())
 }
 
-fn catalogue() -> Result<Catalogue, Box<dyn Error>> {
-    let mut catalogue = Catalogue::new();
+fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
+    let mut catalogue = PlanCatalogue::new();
     for id in ["nat", "firewall"] {
         catalogue.insert_nt(NtType {
             id: NtTypeId::new(id)?,

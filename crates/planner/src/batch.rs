@@ -18,7 +18,7 @@ use snic_domain::{Infeasible, RegionId};
 use crate::catalogue::PhysicalChain;
 use crate::plan::{PlanRequest, plan_on};
 use crate::provision::{PendingDag, Provision};
-use crate::{Catalogue, Ledger, Plan, plan};
+use crate::{Ledger, Plan, PlanCatalogue, plan};
 
 /// Up to this number of DAGs, every subset is tried, the largest first, if not all of them fit.
 const EVERY_SET_MAX: usize = 10;
@@ -50,7 +50,7 @@ impl PlanBatch {
 /// Time: O(requests × one plan), plus a search for the loads with a bounded number of steps.
 pub fn plan_batch(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     requests: &[PlanRequest<'_>],
 ) -> PlanBatch {
     let mut provision = Provision::new(ledger, catalogue);
@@ -77,13 +77,13 @@ pub fn plan_batch(
 }
 
 /// Places each DAG by itself, in order.
-fn one_by_one(card: (&Ledger, &Catalogue), requests: &[PlanRequest<'_>]) -> PlanBatch {
+fn one_by_one(card: (&Ledger, &PlanCatalogue), requests: &[PlanRequest<'_>]) -> PlanBatch {
     carry_out(card, requests, (&[], false), Vec::new())
 }
 
 /// Places the chosen DAGs with the fewest loads for all of them, and then the others.
 fn place_first(
-    card: (&Ledger, &Catalogue),
+    card: (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
     provision: &mut Provision<'_>,
     chosen: &[&PendingDag],
@@ -105,7 +105,7 @@ fn place_first(
 /// state, the subsets that the sums allow are placed until none is left that could be better than the
 /// best: more DAGs, or as many on fewer new regions.
 fn best_tried(
-    card: (&Ledger, &Catalogue),
+    card: (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
     provision: &mut Provision<'_>,
     mut wanted: Vec<PendingDag>,
@@ -152,7 +152,7 @@ fn members(wanted: &[PendingDag], set: u32) -> Vec<&PendingDag> {
 
 /// Places the `first` and then the others, each on the capacity that those before it left.
 fn carry_out(
-    (ledger, catalogue): (&Ledger, &Catalogue),
+    (ledger, catalogue): (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
     (first, is_thrifty): (&[usize], bool),
     loads: Vec<(RegionId, &PhysicalChain)>,
@@ -223,7 +223,7 @@ fn largest_set(provision: &mut Provision<'_>, wanted: Vec<PendingDag>) -> Vec<Pe
 /// The card after the earlier plans of the batch.
 struct Scratch<'a> {
     ledger: Ledger,
-    catalogue: &'a Catalogue,
+    catalogue: &'a PlanCatalogue,
     /// Loads that are still to be made.
     loads: Vec<(RegionId, &'a PhysicalChain)>,
     is_thrifty: bool,

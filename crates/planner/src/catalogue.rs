@@ -57,7 +57,7 @@ pub(crate) struct PhysicalChain {
 }
 
 impl PhysicalChain {
-    pub(crate) fn new(bitstream: Bitstream, catalogue: &Catalogue) -> Self {
+    pub(crate) fn new(bitstream: Bitstream, catalogue: &PlanCatalogue) -> Self {
         let mut slots: SmallVec<[ChainSlot; CHAIN_SLOTS_MAX]> = SmallVec::new();
         let mut area = Some(Area::default());
         for id in bitstream.nts.iter().take(CHAIN_SLOTS_MAX) {
@@ -111,7 +111,7 @@ impl KnownNt {
 
 /// The NT types and bitstreams that a plan may use, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Catalogue {
+pub struct PlanCatalogue {
     nts: BTreeMap<NtTypeId, KnownNt>,
     bitstreams: BTreeMap<BitstreamId, Arc<PhysicalChain>>,
     /// By NT: the bitstreams that contain it, by id, each once.
@@ -119,7 +119,7 @@ pub struct Catalogue {
     changes: ChangeCounter,
 }
 
-impl Catalogue {
+impl PlanCatalogue {
     /// An empty catalogue.
     pub fn new() -> Self {
         Self::default()

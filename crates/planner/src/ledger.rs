@@ -20,7 +20,7 @@ use crate::changes::ChangeCounter;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::reservation::SlotShare;
 use crate::work;
-use crate::{Catalogue, Reservation, TableRows};
+use crate::{PlanCatalogue, Reservation, TableRows};
 
 /// Whether new chains may be placed in a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -144,7 +144,7 @@ impl Ledger {
         &mut self,
         region: RegionId,
         content: Option<&Bitstream>,
-        catalogue: &Catalogue,
+        catalogue: &PlanCatalogue,
     ) -> Result<(), ContentMismatch> {
         let regions = self.regions.len();
         let Some(entry) = self.regions.get_mut(region.index()) else {

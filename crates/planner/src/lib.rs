@@ -1,6 +1,6 @@
 //! Maps a DAG to virtual chains and these to regions: the mapping is a value with its explanation.
 //!
-//! Pure: no I/O, no clock, no randomness. [`plan()`] reads a [`Ledger`] and a [`Catalogue`] and
+//! Pure: no I/O, no clock, no randomness. [`plan()`] reads a [`Ledger`] and a [`PlanCatalogue`] and
 //! changes neither; the caller carries the plan out and records it in the ledger:
 //!
 //! ```text
@@ -37,10 +37,10 @@ mod view;
 mod work;
 
 pub use batch::{PlanBatch, plan_batch};
-pub use catalogue::Catalogue;
+pub use catalogue::PlanCatalogue;
 pub use ledger::{Ledger, RegionCondition};
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
-pub use plan::{Load, Plan, PlanRequest, plan};
+pub use plan::{Plan, PlanRequest, RegionLoad, plan};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};
 pub use refusal::{ContentMismatch, Overbooked};
 pub use reservation::{Reservation, TableRows};

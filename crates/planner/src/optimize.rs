@@ -22,7 +22,7 @@ use crate::catalogue::PhysicalChain;
 use crate::ledger::RegionCondition;
 use crate::plan::plan_on;
 use crate::vacate::{EmptiableRegions, OccupiedRegions};
-use crate::{Catalogue, Ledger, Plan, PlanRequest, Reservation};
+use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation};
 
 /// Most loads that are tried in a round. Usually the first or second succeeds.
 const OPTIONS_MAX: usize = 8;
@@ -82,7 +82,7 @@ pub struct Consolidation {
 /// for all of them again a few times where memory, rows or consent are short.
 pub fn optimize(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     residents: &[Resident<'_>],
     budget: Budget,
 ) -> Consolidation {
@@ -135,7 +135,7 @@ struct AppliedMove {
 /// The card after the moves so far.
 struct Optimizer<'a> {
     ledger: Ledger,
-    catalogue: &'a Catalogue,
+    catalogue: &'a PlanCatalogue,
     residents: &'a [Resident<'a>],
     numbers: BTreeMap<&'a DagName, usize>,
     mappings: Vec<Mapping>,
@@ -147,7 +147,7 @@ struct Optimizer<'a> {
 }
 
 impl<'a> Optimizer<'a> {
-    fn new(ledger: &Ledger, catalogue: &'a Catalogue, residents: &'a [Resident<'a>]) -> Self {
+    fn new(ledger: &Ledger, catalogue: &'a PlanCatalogue, residents: &'a [Resident<'a>]) -> Self {
         let usable = |r: &RegionId| ledger.condition(*r) == RegionCondition::Usable;
         let numbers: BTreeMap<_, _> = (0..).zip(residents).map(|(i, r)| (r.name, i)).collect();
         let is_pinned = |r: &RegionId| ledger.users(*r).any(|name| !numbers.contains_key(name));

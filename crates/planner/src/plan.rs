@@ -8,7 +8,7 @@ use snic_domain::{
 };
 
 use crate::candidates::{bitstreams, classes};
-use crate::catalogue::{Catalogue, NtKey, PhysicalChain};
+use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
 use crate::form::{Graph, Nodes, PassCost, Staging};
 use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
@@ -29,7 +29,7 @@ pub struct PlanRequest<'a> {
 
 /// A region to be loaded before the plan can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct RegionLoad {
     /// The region, which is unused.
     pub region: RegionId,
     /// The bitstream to load.
@@ -44,7 +44,7 @@ pub struct Plan {
     /// The placement.
     pub mapping: Mapping,
     /// Loads that must be made first, by region.
-    pub loads: Vec<Load>,
+    pub loads: Vec<RegionLoad>,
     /// Its reservation, to be held in the ledger once the loads are set as contents. With a previous mapping,
     /// the elementwise maximum with that mapping's reservation fits, too.
     pub reservation: Reservation,
@@ -56,7 +56,7 @@ pub struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) ledger: &'a Ledger,
-    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) catalogue: &'a PlanCatalogue,
     pub(crate) request: &'a PlanRequest<'a>,
     /// The NT of each node.
     pub(crate) keys: SmallVec<[NtKey; 8]>,
@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
     /// Rejects NTs that the tenant may not use; the error does not tell whether they exist.
     fn new(
         ledger: &'a Ledger,
-        catalogue: &'a Catalogue,
+        catalogue: &'a PlanCatalogue,
         request: &'a PlanRequest<'a>,
     ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
@@ -196,7 +196,7 @@ impl<'a> Job<'a> {
 /// [`Infeasible`] with all shortages that were found, the hardest first.
 pub fn plan(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
 ) -> Result<Plan, Infeasible> {
     let job = Job::new(ledger, catalogue, request)?;
@@ -224,7 +224,7 @@ fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
 /// The same with these loads only.
 pub(crate) fn plan_on(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     loads: &[(RegionId, &PhysicalChain)],
     is_thrifty: bool,
@@ -452,11 +452,11 @@ fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan 
         .map(|pass| Stage { branches: pass.into_iter().map(virtual_chain).collect() })
         .collect();
     let mapping = Mapping { card: job.ledger.card().clone(), form: placed.form, stages };
-    let mut loads: Vec<Load> = placed
+    let mut loads: Vec<RegionLoad> = placed
         .solution
         .loads
         .iter()
-        .map(|load| Load {
+        .map(|load| RegionLoad {
             region: RegionId(load.region),
             bitstream: load.chain.bitstream.id.clone(),
             replaces: job.ledger.content(RegionId(load.region)).map(|old| old.id.clone()),

@@ -17,7 +17,7 @@ use crate::catalogue::{NtKey, PhysicalChain};
 use crate::ledger::RegionCondition;
 use crate::plan::PlanRequest;
 use crate::view::kbps;
-use crate::{Catalogue, Ledger};
+use crate::{Ledger, PlanCatalogue};
 
 /// Steps of one search for loads; some milliseconds at most.
 const STEPS_MAX: u32 = 4_000;
@@ -96,7 +96,7 @@ impl NtCapacity {
 #[derive(Debug)]
 pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
-    catalogue: &'a Catalogue,
+    catalogue: &'a PlanCatalogue,
     keys: Vec<NtKey>,
     /// By NT: memory of an instance for each tenant, in bytes, and its bandwidth, in kbit/s.
     states: Vec<(u64, u64)>,
@@ -115,7 +115,7 @@ pub(crate) struct Provision<'a> {
 }
 
 impl<'a> Provision<'a> {
-    pub(crate) fn new(ledger: &'a Ledger, catalogue: &'a Catalogue) -> Self {
+    pub(crate) fn new(ledger: &'a Ledger, catalogue: &'a PlanCatalogue) -> Self {
         let keys: Vec<NtKey> = catalogue.nt_keys().collect();
         let mut provision = Self {
             ledger,
@@ -462,7 +462,7 @@ impl<'a> Provision<'a> {
 }
 
 /// See [`Provision::memory_min`]; all slots of an NT are alike.
-fn state_of(catalogue: &Catalogue, key: NtKey) -> (u64, u64) {
+fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> (u64, u64) {
     let slots = catalogue.holders(key).iter().flat_map(|chain| &chain.slots);
     let slot = slots.into_iter().find(|slot| slot.key == key);
     slot.map_or((0, 0), |slot| (slot.memory.get(), kbps(slot.bandwidth_max)))

@@ -12,7 +12,7 @@ use snic_domain::{
 };
 
 use crate::optimize::{Budget, Consolidation, Resident, optimize};
-use crate::{Catalogue, Ledger, PlanRequest, plan};
+use crate::{Ledger, PlanCatalogue, PlanRequest, plan};
 
 /// Bitstreams that fill less of their region than this are reported, in thousandths (SuperNIC, 4.1).
 const UNDERFILLED_PERMILLE: u32 = 500;
@@ -72,13 +72,13 @@ pub struct Recommendations {
 /// Recommends sequences to build; changes nothing.
 pub fn recommend(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     residents: &[Resident<'_>],
     refused: &[Refused<'_>],
 ) -> Recommendations {
     let underfilled = underfilled(ledger);
     let outcome =
-        |catalogue: &Catalogue| CatalogueResult::of(ledger, catalogue, residents, refused);
+        |catalogue: &PlanCatalogue| CatalogueResult::of(ledger, catalogue, residents, refused);
     let now = outcome(catalogue);
     let mut sequences: Vec<Recommendation> = candidates(ledger, residents, refused, &underfilled)
         .into_iter()
@@ -116,7 +116,7 @@ struct CatalogueResult {
 impl CatalogueResult {
     fn of(
         ledger: &Ledger,
-        catalogue: &Catalogue,
+        catalogue: &PlanCatalogue,
         residents: &[Resident<'_>],
         refused: &[Refused<'_>],
     ) -> Self {
@@ -209,10 +209,10 @@ fn merge(first: &[NtTypeId], second: &[NtTypeId]) -> Vec<NtTypeId> {
 /// The gain of a bitstream of these NTs; `None` if it fits no region or gains nothing.
 fn try_one(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     nts: Vec<NtTypeId>,
     now: &CatalogueResult,
-    outcome: impl Fn(&Catalogue) -> CatalogueResult,
+    outcome: impl Fn(&PlanCatalogue) -> CatalogueResult,
 ) -> Option<Recommendation> {
     let known: Option<Vec<_>> = nts.iter().map(|id| catalogue.nt(id)).collect();
     let area: Area = known?.into_iter().map(|nt| nt.area).sum();

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, STAGE_ROWS};
 use snic_domain::{Bandwidth, ByteSize, CardProfile, Dag, Mapping, NodeId, NtType, RegionId, Slot};
 
-use crate::Catalogue;
+use crate::PlanCatalogue;
 use crate::catalogue::whole_pages;
 use crate::work::{Passage, Work};
 
@@ -112,7 +112,12 @@ pub struct Reservation {
 impl Reservation {
     /// The resources that `mapping` takes for `dag` of a card with this profile. NTs that the catalogue does not
     /// know count as using no memory and no time; a ledger counts memory by the contents of its regions.
-    pub fn of(mapping: &Mapping, dag: &Dag, catalogue: &Catalogue, profile: &CardProfile) -> Self {
+    pub fn of(
+        mapping: &Mapping,
+        dag: &Dag,
+        catalogue: &PlanCatalogue,
+        profile: &CardProfile,
+    ) -> Self {
         let work = Work::of(profile, dag, catalogue);
         let mut shares: SmallVec<[SlotShare; 8]> = SmallVec::new();
         let mut ports: SmallVec<[PortShare; 4]> = SmallVec::new();
@@ -234,7 +239,7 @@ impl Reservation {
     }
 }
 
-fn nt_of<'a>(node: &NodeId, dag: &Dag, catalogue: &'a Catalogue) -> Option<&'a NtType> {
+fn nt_of<'a>(node: &NodeId, dag: &Dag, catalogue: &'a PlanCatalogue) -> Option<&'a NtType> {
     let node = dag.nodes().iter().find(|n| n.id == *node)?;
     catalogue.nt(&node.nt)
 }

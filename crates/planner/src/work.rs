@@ -16,7 +16,7 @@
 
 use snic_domain::{Bandwidth, CardProfile, Dag, NtType, PacketSizes, RegionPass, Traffic};
 
-use crate::Catalogue;
+use crate::PlanCatalogue;
 
 /// Part of a slot's credits that promises may take, in thousandths of a credit for each credit: what is left
 /// is for packets that wait before an NT.
@@ -94,7 +94,7 @@ struct PassWork {
 
 impl Work {
     /// The costs of a DAG's packets; NTs that the catalogue does not know count as reading headers only.
-    pub(crate) fn of(profile: &CardProfile, dag: &Dag, catalogue: &Catalogue) -> Self {
+    pub(crate) fn of(profile: &CardProfile, dag: &Dag, catalogue: &PlanCatalogue) -> Self {
         let reads_payload = |nt: &NtType| nt.traffic == Traffic::Payload;
         let payload =
             dag.nodes().iter().any(|node| catalogue.nt(&node.nt).is_some_and(reads_payload));

@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(&once, &second.plan(&name, &dag));
         prop_assert_eq!(&once, &first.plan(&name, &dag));
         // Nor does it matter in which order the catalogue was filled.
-        let mut refilled = snic_planner::Catalogue::new();
+        let mut refilled = snic_planner::PlanCatalogue::new();
         let bitstreams: Vec<_> = first.catalogue.bitstreams().cloned().collect();
         for bitstream in bitstreams.into_iter().rev() {
             refilled.insert_bitstream(bitstream);

@@ -85,7 +85,7 @@ fn loads_are_checked() {
     });
     assert!(foreign.contains("not the tenant's"), "{foreign}");
     let idle = found(|_, plan| {
-        let load = snic_planner::Load { region: RegionId(2), ..plan.loads[0].clone() };
+        let load = snic_planner::RegionLoad { region: RegionId(2), ..plan.loads[0].clone() };
         plan.loads.push(load);
     });
     assert!(idle.contains("for nothing"), "{idle}");

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_autoscaler::{Chain, Monitor, decide};
+use snic_autoscaler::{DagCapacity, Monitor, decide};
 use snic_controller::{
-    Autoscaling, Engine, Fairness, Flow, SLOTS, TenantShape, Topology, area_per_bps,
+    Autoscaling, DagFlow, Engine, Fairness, SLOTS, TenantShape, Topology, area_per_bps,
 };
 use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
@@ -50,7 +50,7 @@ fn card(tenants: usize) -> (Topology, Vec<u64>) {
             let tail = (1.0 - rng.random::<f64>()).powf(-1.0 / 1.5) / 3.0;
             let load = mean * tail.min(100.0);
             sent.push((load * EPOCH.as_secs_f64() / 8.0) as u64);
-            topology.flows.push(Flow {
+            topology.flows.push(DagFlow {
                 tenant,
                 admitted: Bandwidth::from_bps((mean / 15.0 * rng.random::<f64>()) as u64),
                 uses,
@@ -112,7 +112,7 @@ impl Step {
         let mut moves = 0;
         for (flow, monitor) in self.monitors.iter_mut().enumerate() {
             monitor.observe(self.loads[flow], EPOCH, policy.monitor_period);
-            let chain = Chain {
+            let chain = DagCapacity {
                 capacity: outcome.reach[flow],
                 unit: Bandwidth::from_gbps(60),
                 holds: topology.flows[flow].admitted,

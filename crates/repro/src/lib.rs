@@ -36,7 +36,7 @@ pub use outcome::{
 pub use parameters::{Entry, InvalidParameter, Parameter, Parameters, Source, TABLE};
 pub use plot::svg;
 pub use report::Done;
-pub use testbed::{Chain, Setup, Testbed, nt};
+pub use testbed::{NtSequence, Setup, Testbed, nt};
 
 /// Regenerates one figure.
 pub fn regenerate(figure: &'static Figure, parameters: &Parameters) -> anyhow::Result<Done> {

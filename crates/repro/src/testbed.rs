@@ -26,7 +26,7 @@ const STEP: Duration = Duration::from_micros(20);
 const READY_MAX: Duration = Duration::from_secs(1);
 
 /// An ordered list of NTs that a bitstream exists for.
-pub type Chain<'a> = &'a [&'a str];
+pub type NtSequence<'a> = &'a [&'a str];
 
 /// What the bench holds before anything is submitted.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Setup<'a> {
     /// The NT types.
     pub nts: Vec<NtType>,
     /// For which chains bitstreams exist.
-    pub chains: Vec<Chain<'a>>,
+    pub chains: Vec<NtSequence<'a>>,
 }
 
 /// An NT type of the provider: its name, its latency and what it serves.
@@ -100,7 +100,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    fn build(&mut self, setup: &Setup<'_>, chain: Chain<'_>) -> Result<Bitstream> {
+    fn build(&mut self, setup: &Setup<'_>, chain: NtSequence<'_>) -> Result<Bitstream> {
         let find = |name: &&str| setup.nts.iter().find(|nt| nt.id.as_str() == *name);
         let nts: Option<Vec<&NtType>> = chain.iter().map(find).collect();
         let nts = nts.with_context(|| format!("an NT of {chain:?} is not among the NTs"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, NtTypeId, PacketSizes, RegionPass};
-use snic_repro::{Chain, Parameters, Setup, Testbed};
+use snic_repro::{NtSequence, Parameters, Setup, Testbed};
 
 const STEP: Duration = Duration::from_micros(100);
 /// How long all send before it counts, and how long it counts.
@@ -17,10 +17,10 @@ const COUNTS: Duration = Duration::from_millis(40);
 const SET_COUNTS: Duration = Duration::from_millis(6);
 
 /// DAG-D without AES, the longest chain of the catalogue whose NTs all serve 100 Gbit/s.
-const CHAIN: Chain<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"];
+const CHAIN: NtSequence<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"];
 
 /// A card with as many regions and with bitstreams for these chains.
-fn testbed_of(chains: &[Chain<'_>], regions: usize) -> Testbed {
+fn testbed_of(chains: &[NtSequence<'_>], regions: usize) -> Testbed {
     let parameters = Parameters::load().expect("our own files");
     // The figures' card promises by what NTs serve alone; this is the product's.
     let mut card = parameters.card.clone();
@@ -108,7 +108,7 @@ fn run(testbed: &mut Testbed, senders: &[Sender<'_>]) -> Vec<Seen> {
 /// Five NTs in the reverse of the order in which the card has them take five passes; the neighbour
 /// has the region in which they would be.
 fn a_reversed_chain_beside_a_neighbour(gbps: u64) {
-    let singles: Vec<Chain<'_>> = CHAIN.chunks(1).collect();
+    let singles: Vec<NtSequence<'_>> = CHAIN.chunks(1).collect();
     let mut testbed = testbed_of(&[&[CHAIN], &singles[..]].concat(), 16);
     let reversed: Vec<&str> = CHAIN.iter().rev().copied().collect();
     let senders = [
@@ -159,7 +159,7 @@ impl Random {
 }
 
 /// DAG-D, the longest chain of the catalogue.
-const LONGEST: Chain<'static> =
+const LONGEST: NtSequence<'static> =
     &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
 
 /// A chain as the card has it, its reverse, NTs in any order, or a fork that joins again; with packets of one
@@ -206,7 +206,7 @@ fn judge(seed: u64) -> Judged {
     let catalogue = parameters.catalogue.chains.iter();
     let chains: Vec<Vec<&str>> =
         catalogue.map(|chain| chain.nts.iter().map(NtTypeId::as_str).collect()).collect();
-    let chains: Vec<Chain<'_>> = chains.iter().map(Vec::as_slice).collect();
+    let chains: Vec<NtSequence<'_>> = chains.iter().map(Vec::as_slice).collect();
     let mut testbed = testbed_of(&chains, 3 + random.below(10));
     let (mut dags, mut refused) = (Vec::new(), 0);
     for number in 0..24 {

@@ -32,6 +32,6 @@ pub use configuration::DagConfiguration;
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{
-    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, InvalidRow, NONE, PageRow,
-    RateLimiterRow, RegionRow, Reservation, RowCodec, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, InvalidRow, NONE,
+    PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
 };

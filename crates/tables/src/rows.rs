@@ -207,7 +207,7 @@ pub enum Steering {
 
 /// For how much of its chain a packet needs credits before it enters a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Reservation {
+pub enum CreditReservation {
     /// For all of it (SuperNIC, 4.4): then it never comes back in the middle.
     #[default]
     Chain,
@@ -314,7 +314,7 @@ pub struct CreditRow {
     /// Initial credits by slot, 0 to 127; more are written as 127.
     pub initial: [u8; CHAIN_SLOTS_MAX],
     /// For how much of its chain a packet needs them.
-    pub reservation: Reservation,
+    pub reservation: CreditReservation,
 }
 
 impl RowCodec for CreditRow {
@@ -326,7 +326,7 @@ impl RowCodec for CreditRow {
                 .enumerate()
                 .fold(0, |word, (i, &n)| word | u32::from(n.min(CREDITS_MAX)) << (7 * i))
         };
-        let prefix = u32::from(self.reservation == Reservation::Prefix);
+        let prefix = u32::from(self.reservation == CreditReservation::Prefix);
         words[0] = VALID | prefix << PREFIX_BIT | pack(&self.initial[..4]);
         words[1] = pack(&self.initial[4..]);
     }
@@ -337,8 +337,8 @@ impl RowCodec for CreditRow {
                 (words[slot / 4] >> (7 * (slot % 4))) as u8 & CREDITS_MAX
             }),
             reservation: match words[0] >> PREFIX_BIT & 1 {
-                0 => Reservation::Chain,
-                _ => Reservation::Prefix,
+                0 => CreditReservation::Chain,
+                _ => CreditReservation::Prefix,
             },
         })
     }

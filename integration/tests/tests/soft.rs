@@ -473,7 +473,7 @@ fn catalogue_of(nt: &str) -> Catalogue {
     let like = like.expect("it has nat").clone();
     catalogue.nt_types = vec![snic_domain::NtType { id: id.clone(), ..like }];
     let name = nt.parse().expect("a label");
-    catalogue.chains = vec![catalogue::Chain { id: name, nts: vec![id], ..chain }];
+    catalogue.chains = vec![catalogue::CatalogueChain { id: name, nts: vec![id], ..chain }];
     catalogue
 }
 

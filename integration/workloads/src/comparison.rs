@@ -11,7 +11,7 @@ use snic_domain::{
     FormPreference, NtType, NtTypeId, RegionId, RegionKind,
 };
 use snic_planner::{
-    Catalogue, Ledger, Plan, PlanRequest, RegionCondition, TableRows, plan, plan_batch,
+    Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition, TableRows, plan, plan_batch,
 };
 
 /// A way to fill a card.
@@ -132,8 +132,8 @@ impl Scene {
         Ok(samples.into_iter().filter_map(|s| Some((s.name, Dag::new(s.spec).ok()?))).collect())
     }
 
-    fn catalogue(&self, policy: PlacementScheme, dags: &[(DagName, Dag)]) -> Catalogue {
-        let mut catalogue = Catalogue::new();
+    fn catalogue(&self, policy: PlacementScheme, dags: &[(DagName, Dag)]) -> PlanCatalogue {
+        let mut catalogue = PlanCatalogue::new();
         self.nts.iter().for_each(|nt| drop(catalogue.insert_nt(nt.clone())));
         let mut add = |id: String, nts: &[NtTypeId]| {
             catalogue.insert_bitstream(bitstream(&id, nts, &self.profile));
@@ -229,7 +229,7 @@ impl Scene {
 /// Carries a plan out in the ledger, and counts what it gives.
 fn hold(
     ledger: &mut Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     (name, dag): (&DagName, &Dag),
     plan: &Plan,
     outcome: &mut PolicyOutcome,

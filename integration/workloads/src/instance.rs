@@ -8,7 +8,7 @@ use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagName, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea, Traffic,
 };
-use snic_planner::{Catalogue, Ledger};
+use snic_planner::{Ledger, PlanCatalogue};
 
 use crate::{Item, POPULAR, Shape, generate};
 
@@ -27,7 +27,7 @@ pub struct Instance {
     /// An empty card.
     pub ledger: Ledger,
     /// What there is to load.
-    pub catalogue: Catalogue,
+    pub catalogue: PlanCatalogue,
     /// What wants a place.
     pub dags: Vec<(DagName, Dag)>,
 }
@@ -41,7 +41,7 @@ pub fn instance(seed: u64) -> Instance {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6c62_272e_07bb_0142);
         profile.memory = memory(&mut rng, &mut nts);
     }
-    let mut catalogue = Catalogue::new();
+    let mut catalogue = PlanCatalogue::new();
     for bitstream in bitstreams(&mut rng, &nts, &profile) {
         catalogue.insert_bitstream(bitstream);
     }

@@ -18,7 +18,7 @@ use super::raw::{
     RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
     RawRegions, RawTenant,
 };
-use super::{Chain, File, InvalidCatalogue, Problem, SampleDag, floor_plan};
+use super::{CatalogueChain, CatalogueProblem, File, InvalidCatalogue, SampleDag, floor_plan};
 use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
 /// What the page table can address: 8,192 pages of 2 MB.
@@ -40,7 +40,12 @@ pub(super) struct At<'a> {
 }
 
 impl At<'_> {
-    fn error<T>(&self, key: &str, value: &Spanned<T>, problem: Problem) -> InvalidCatalogue {
+    fn error<T>(
+        &self,
+        key: &str,
+        value: &Spanned<T>,
+        problem: CatalogueProblem,
+    ) -> InvalidCatalogue {
         self.file.error(value.span(), format!("{}{key}", self.prefix), problem)
     }
 
@@ -55,7 +60,7 @@ impl At<'_> {
             return Ok(());
         }
         let (value_text, allowed) = (value.get_ref().to_string(), allowed.to_string());
-        Err(self.error(key, value, Problem::Range { value: value_text, allowed }))
+        Err(self.error(key, value, CatalogueProblem::Range { value: value_text, allowed }))
     }
 
     fn positive<T: Display + PartialEq + Default>(
@@ -91,7 +96,7 @@ impl At<'_> {
         if seen.insert(id.get_ref().clone()) {
             return Ok(());
         }
-        Err(self.error(key, id, Problem::Duplicate { id: id.get_ref().to_string() }))
+        Err(self.error(key, id, CatalogueProblem::Duplicate { id: id.get_ref().to_string() }))
     }
 }
 
@@ -189,8 +194,10 @@ fn regions(file: &File<'_>, raw: &Spanned<Vec<RawRegions>>) -> Checked<Vec<Regio
         regions.extend(std::iter::repeat_n(region, count));
     }
     if regions.is_empty() {
-        let problem =
-            Problem::Range { value: "[]".to_owned(), allowed: "a card has regions".to_owned() };
+        let problem = CatalogueProblem::Range {
+            value: "[]".to_owned(),
+            allowed: "a card has regions".to_owned(),
+        };
         return Err(file.error(raw.span(), "regions".to_owned(), problem));
     }
     Ok(regions)
@@ -206,12 +213,16 @@ pub(super) fn nt_types(file: File<'_>, cards: &[CardProfile]) -> Checked<Vec<NtT
         let code = raw.id.get_ref().code();
         if let Some(other) = nts.iter().find(|other| other.id.code() == code) {
             let (nt, other) = (raw.id.get_ref().clone(), other.id.clone());
-            return Err(at.error("id", &raw.id, Problem::CodeCollision { nt, other, code }));
+            return Err(at.error(
+                "id",
+                &raw.id,
+                CatalogueProblem::CodeCollision { nt, other, code },
+            ));
         }
         let needed = *raw.area.get_ref();
         let mut regions = cards.iter().flat_map(|card| &card.regions);
         if !regions.any(|region| region.area.fits(needed)) {
-            return Err(at.error("area", &raw.area, Problem::NoRoom { needed }));
+            return Err(at.error("area", &raw.area, CatalogueProblem::NoRoom { needed }));
         }
         nts.push(nt_type(&at, raw)?);
     }
@@ -221,7 +232,7 @@ pub(super) fn nt_types(file: File<'_>, cards: &[CardProfile]) -> Checked<Vec<NtT
 fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
     let id = raw.id.get_ref().clone();
     if id.owner().is_some() {
-        return Err(at.error("id", &raw.id, Problem::Owned { id: id.to_string() }));
+        return Err(at.error("id", &raw.id, CatalogueProblem::Owned { id: id.to_string() }));
     }
     let latency = *raw.latency_cycles.get_ref();
     let allowed = format_args!("at most {LATENCY_CYCLES_MAX} cycles are");
@@ -251,7 +262,11 @@ fn state(at: &At<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {
     Ok(ByteSize::from_bytes(given))
 }
 
-pub(super) fn chains(file: File<'_>, cards: &[CardProfile], nts: &[NtType]) -> Checked<Vec<Chain>> {
+pub(super) fn chains(
+    file: File<'_>,
+    cards: &[CardProfile],
+    nts: &[NtType],
+) -> Checked<Vec<CatalogueChain>> {
     let raw: RawChains = file.read()?;
     let (mut seen, mut bitstreams) = (BTreeSet::new(), BTreeSet::new());
     let mut chains = Vec::new();
@@ -267,9 +282,13 @@ pub(super) fn chains(file: File<'_>, cards: &[CardProfile], nts: &[NtType]) -> C
         for model in &chain.card_models {
             // Derived names may meet though the chains' own do not: a-b for c, a for b-c.
             let id = chain.bitstream_id(model);
-            let id = id.map_err(|error| at.error("id", &place, Problem::Id(error)))?;
+            let id = id.map_err(|error| at.error("id", &place, CatalogueProblem::Id(error)))?;
             if let Some(id) = bitstreams.replace(id) {
-                return Err(at.error("id", &place, Problem::Duplicate { id: id.to_string() }));
+                return Err(at.error(
+                    "id",
+                    &place,
+                    CatalogueProblem::Duplicate { id: id.to_string() },
+                ));
             }
         }
         chains.push(chain);
@@ -277,17 +296,19 @@ pub(super) fn chains(file: File<'_>, cards: &[CardProfile], nts: &[NtType]) -> C
     Ok(chains)
 }
 
-fn chain(at: &At<'_>, raw: RawChain) -> Checked<Chain> {
+fn chain(at: &At<'_>, raw: RawChain) -> Checked<CatalogueChain> {
     let id = raw.id.get_ref();
     if id.owner().is_some() {
-        return Err(at.error("id", &raw.id, Problem::Owned { id: id.to_string() }));
+        return Err(at.error("id", &raw.id, CatalogueProblem::Owned { id: id.to_string() }));
     }
     if raw.card_models.get_ref().is_empty() {
-        let problem =
-            Problem::Range { value: "[]".to_owned(), allowed: "name a card model".to_owned() };
+        let problem = CatalogueProblem::Range {
+            value: "[]".to_owned(),
+            allowed: "name a card model".to_owned(),
+        };
         return Err(at.error("card_models", &raw.card_models, problem));
     }
-    Ok(Chain {
+    Ok(CatalogueChain {
         id: id.clone(),
         nts: raw.nts.into_inner().into_iter().map(Spanned::into_inner).collect(),
         region_kind: raw.region_kind.into_inner(),
@@ -303,7 +324,7 @@ fn find_nt<'n>(
 ) -> Checked<&'n NtType> {
     nts.iter()
         .find(|nt| nt.id == *id.get_ref())
-        .ok_or_else(|| at.error(key, id, Problem::UnknownNt { nt: id.get_ref().clone() }))
+        .ok_or_else(|| at.error(key, id, CatalogueProblem::UnknownNt { nt: id.get_ref().clone() }))
 }
 
 fn find_card<'c>(
@@ -313,7 +334,7 @@ fn find_card<'c>(
     cards: &'c [CardProfile],
 ) -> Checked<&'c CardProfile> {
     cards.iter().find(|card| card.model == *model.get_ref()).ok_or_else(|| {
-        let problem = Problem::UnknownCard { model: model.get_ref().clone() };
+        let problem = CatalogueProblem::UnknownCard { model: model.get_ref().clone() };
         at.error(&format!("card_models[{index}]"), model, problem)
     })
 }
@@ -323,7 +344,7 @@ fn chain_area(at: &At<'_>, ids: &Spanned<Vec<Spanned<NtTypeId>>>, nts: &[NtType]
     if !(1..=CHAIN_SLOTS_MAX).contains(&count) {
         let allowed = format!("a chain has 1 to {CHAIN_SLOTS_MAX} NTs");
         let value = format!("a list of {count}");
-        return Err(at.error("nts", ids, Problem::Range { value, allowed }));
+        return Err(at.error("nts", ids, CatalogueProblem::Range { value, allowed }));
     }
     let areas = ids.get_ref().iter().enumerate();
     areas.map(|(i, id)| Ok(find_nt(at, &format!("nts[{i}]"), id, nts)?.area)).sum()
@@ -340,7 +361,11 @@ fn check_fits(at: &At<'_>, raw: &RawChain, needed: Area, card: &CardProfile) -> 
     if has_room(card, kind, needed) {
         return Ok(());
     }
-    Err(at.error("nts", &raw.nts, Problem::Area { needed, kind, model: card.model.clone() }))
+    Err(at.error(
+        "nts",
+        &raw.nts,
+        CatalogueProblem::Area { needed, kind, model: card.model.clone() },
+    ))
 }
 
 pub(super) fn dags(file: File<'_>, nts: &[NtType]) -> Checked<(Vec<Tenant>, Vec<SampleDag>)> {
@@ -356,12 +381,16 @@ pub(super) fn dags(file: File<'_>, nts: &[NtType]) -> Checked<(Vec<Tenant>, Vec<
     for (i, raw) in raw.dags.into_iter().enumerate() {
         let at = At { file: &file, prefix: &format!("dags[{i}].") };
         if !seen.contains(raw.tenant.get_ref()) {
-            let problem = Problem::UnknownTenant { tenant: raw.tenant.get_ref().clone() };
+            let problem = CatalogueProblem::UnknownTenant { tenant: raw.tenant.get_ref().clone() };
             return Err(at.error("tenant", &raw.tenant, problem));
         }
         let name = DagName { tenant: raw.tenant.get_ref().clone(), dag: raw.id.get_ref().clone() };
         if dags.iter().any(|dag| dag.name == name) {
-            return Err(at.error("id", &raw.id, Problem::Duplicate { id: name.to_string() }));
+            return Err(at.error(
+                "id",
+                &raw.id,
+                CatalogueProblem::Duplicate { id: name.to_string() },
+            ));
         }
         let spec = dag_spec(&at, &raw, nts)?;
         dags.push(SampleDag { name, spec, description: raw.description });
@@ -392,7 +421,7 @@ fn dag_spec(at: &At<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
             }
             graph(nodes.get_ref(), edges.get_ref(), bandwidth)
         }
-        _ => return Err(at.error("id", &raw.id, Problem::Shape)),
+        _ => return Err(at.error("id", &raw.id, CatalogueProblem::Shape)),
     };
     spec.form = raw.form;
     match Dag::new(spec.clone()) {
@@ -423,5 +452,5 @@ fn dag_error(at: &At<'_>, raw: &RawDag, error: InvalidDag) -> InvalidCatalogue {
         (_, Some(nodes), _) => (field.as_str(), nodes.span()),
         _ => ("id", raw.id.span()),
     };
-    at.file.error(span, format!("{}{key}", at.prefix), Problem::Dag(error))
+    at.file.error(span, format!("{}{key}", at.prefix), CatalogueProblem::Dag(error))
 }

@@ -19,12 +19,12 @@ pub struct InvalidCatalogue {
     /// The key, as a path where the file could be parsed.
     pub key: String,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: CatalogueProblem,
 }
 
 /// What is wrong with a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum CatalogueProblem {
     /// No TOML, an unknown or missing key, or a value of the wrong type.
     #[error("{0}")]
     Toml(String),
@@ -109,7 +109,7 @@ impl File<'_> {
         toml::from_str(self.text).map_err(|error| {
             let span = error.span().unwrap_or_default();
             let key = self.key_at(span.start);
-            self.error(span, key, Problem::Toml(error.message().to_owned()))
+            self.error(span, key, CatalogueProblem::Toml(error.message().to_owned()))
         })
     }
 
@@ -118,7 +118,7 @@ impl File<'_> {
         &self,
         span: Range<usize>,
         key: String,
-        problem: Problem,
+        problem: CatalogueProblem,
     ) -> InvalidCatalogue {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;

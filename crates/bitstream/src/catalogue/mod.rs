@@ -14,7 +14,7 @@ use snic_domain::{
     NtTypeId, RegionKind, Tenant,
 };
 
-pub use error::{InvalidCatalogue, Problem};
+pub use error::{CatalogueProblem, InvalidCatalogue};
 pub use folder::{UnusableProfiles, with_profiles};
 
 use crate::test_image::build_test_on;
@@ -53,7 +53,7 @@ pub struct Catalogue {
     /// The provider's NTs, in the order of the file.
     pub nt_types: Vec<NtType>,
     /// The chains, in the order of the file.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<CatalogueChain>,
     /// The tenants that the sample DAGs belong to.
     pub tenants: Vec<Tenant>,
     /// The sample DAGs, in the order in which they are to be submitted.
@@ -62,8 +62,8 @@ pub struct Catalogue {
 
 /// An ordered list of NTs that bitstreams exist for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
-    /// Its name; the bitstream for a card is named after both: see [`Chain::bitstream_id`].
+pub struct CatalogueChain {
+    /// Its name; the bitstream for a card is named after both: see [`CatalogueChain::bitstream_id`].
     pub id: BitstreamId,
     /// The NTs, in the order packets pass; 1 to 8.
     pub nts: Vec<NtTypeId>,
@@ -84,7 +84,7 @@ pub struct SampleDag {
     pub description: String,
 }
 
-impl Chain {
+impl CatalogueChain {
     /// The id of its bitstream for a card model: `aes-sim-16`. The model is part of it, since a
     /// bitstream is for one model and a daemon may own cards of several.
     ///
@@ -183,7 +183,10 @@ impl Catalogue {
     }
 
     /// The chains that are for a card model.
-    pub fn chains_for<'a>(&'a self, model: &'a CardModel) -> impl Iterator<Item = &'a Chain> {
+    pub fn chains_for<'a>(
+        &'a self,
+        model: &'a CardModel,
+    ) -> impl Iterator<Item = &'a CatalogueChain> {
         self.chains.iter().filter(move |chain| chain.card_models.contains(model))
     }
 
@@ -195,7 +198,7 @@ impl Catalogue {
     /// [`NoTestBitstream`] if its id is invalid or the image cannot be built.
     pub fn test_bitstream(
         &self,
-        chain: &Chain,
+        chain: &CatalogueChain,
         card: &CardProfile,
     ) -> Result<(Bitstream, Vec<u8>), NoTestBitstream> {
         if !chain.card_models.contains(&card.model) {

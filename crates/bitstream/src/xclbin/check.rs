@@ -9,7 +9,7 @@ use crate::{BitHeader, InvalidBitstream, InvalidHeader};
 
 /// What the daemon expects of a role.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'a> {
+pub struct ExpectedRole<'a> {
     /// The kernel with the register map, as `kernel:instance`.
     pub control: &'a str,
     /// Bytes of the register map.
@@ -83,7 +83,10 @@ pub enum WrongRole {
 /// # Errors
 ///
 /// [`WrongRole`] if the container is invalid, or is not for this card and interface.
-pub fn check_role<'a>(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Xclbin<'a>, WrongRole> {
+pub fn check_role<'a>(
+    bytes: &'a [u8],
+    expected: &ExpectedRole<'_>,
+) -> Result<Xclbin<'a>, WrongRole> {
     let role = Xclbin::parse(bytes)?;
     if let Some(interface) = expected.interface.filter(|interface| *interface != role.interface) {
         return Err(WrongRole::Interface { found: role.interface, expected: interface });
@@ -97,7 +100,7 @@ pub fn check_role<'a>(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Xclbin
     Ok(role)
 }
 
-fn check_control(role: &Xclbin<'_>, expected: &Expected<'_>) -> Result<(), WrongRole> {
+fn check_control(role: &Xclbin<'_>, expected: &ExpectedRole<'_>) -> Result<(), WrongRole> {
     let control = || expected.control.to_owned();
     let (Some(kernel), Some(ip)) = (role.kernel(expected.control), role.ip(expected.control))
     else {

@@ -27,7 +27,7 @@ mod write;
 
 use uuid::Uuid;
 
-pub use check::{Expected, WrongRole, check_role};
+pub use check::{ExpectedRole, WrongRole, check_role};
 pub use error::InvalidXclbin;
 pub use kernels::Kernel;
 pub use layout::{Control, Ip, Memory};

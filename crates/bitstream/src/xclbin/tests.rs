@@ -27,8 +27,8 @@ fn role() -> TestRole<'static> {
     }
 }
 
-fn expected(card: &CardProfile) -> Expected<'_> {
-    Expected { control: CONTROL, registers_bytes: 1 << 21, interface: None, card }
+fn expected(card: &CardProfile) -> ExpectedRole<'_> {
+    ExpectedRole { control: CONTROL, registers_bytes: 1 << 21, interface: None, card }
 }
 
 fn good() -> Vec<u8> {
@@ -129,14 +129,14 @@ fn a_bad_file_is_refused(#[case] file: Vec<u8>, #[case] says: &str) {
 #[test]
 fn a_role_for_another_card_or_daemon_is_refused() {
     let card = card();
-    let refused = |file: &[u8], expected: &Expected<'_>| {
+    let refused = |file: &[u8], expected: &ExpectedRole<'_>| {
         check_role(file, expected).expect_err("it is not for this card").to_string()
     };
-    let other = Expected { interface: Some(Uuid::from_u128(1)), ..expected(&card) };
+    let other = ExpectedRole { interface: Some(Uuid::from_u128(1)), ..expected(&card) };
     assert!(refused(&good(), &other).contains("interface"));
-    let larger = Expected { registers_bytes: 1 << 23, ..expected(&card) };
+    let larger = ExpectedRole { registers_bytes: 1 << 23, ..expected(&card) };
     assert!(refused(&good(), &larger).contains("4194304 bytes of registers"));
-    let renamed = Expected { control: "snic_control:control_1", ..expected(&card) };
+    let renamed = ExpectedRole { control: "snic_control:control_1", ..expected(&card) };
     assert!(refused(&good(), &renamed).contains("no kernel snic_control:control_1"));
     let profile = CardProfile { idcode: card.idcode ^ 0x1000, ..card.clone() };
     assert!(refused(&good(), &expected(&profile)).contains("IDCODE"));

@@ -14,7 +14,7 @@ use snic_domain::{
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
 use snic_tables::{
-    ChainRow, CreditRow, DagRow, InstanceRow, NONE, RateLimiterRow, RegionRow, Reservation,
+    ChainRow, CreditReservation, CreditRow, DagRow, InstanceRow, NONE, RateLimiterRow, RegionRow,
     StageRow, Steering, TableImage,
 };
 
@@ -62,7 +62,7 @@ pub struct Rig {
     /// How chains are steered that are programmed from now on.
     pub steering: Steering,
     /// What packets need to enter regions that are loaded from now on.
-    pub reservation: Reservation,
+    pub reservation: CreditReservation,
     next_stage: u16,
     next_chain: u16,
     next_instance: u16,
@@ -78,7 +78,7 @@ impl Rig {
     }
 
     /// The same with other choices for what is programmed from now on.
-    pub fn scheduled(mut self, steering: Steering, reservation: Reservation) -> Self {
+    pub fn scheduled(mut self, steering: Steering, reservation: CreditReservation) -> Self {
         (self.steering, self.reservation) = (steering, reservation);
         self
     }
@@ -94,7 +94,7 @@ impl Rig {
             image,
             version: 0,
             steering: Steering::RoundRobin,
-            reservation: Reservation::Chain,
+            reservation: CreditReservation::Chain,
             next_stage: 0,
             next_chain: 0,
             next_instance: 0,

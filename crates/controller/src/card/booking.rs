@@ -1,7 +1,7 @@
 //! What is reserved on a card, and which table rows that takes.
 
 use snic_domain::{Bitstream, DagName, RegionId};
-use snic_planner::{Catalogue, Plan, Reservation};
+use snic_planner::{Plan, PlanCatalogue, Reservation};
 use snic_tables::CreditRow;
 
 use super::CardMachine;
@@ -28,7 +28,7 @@ impl CardMachine {
     pub fn book(
         &mut self,
         booking: Booking<'_>,
-        catalogue: &Catalogue,
+        catalogue: &PlanCatalogue,
     ) -> Result<FirstRows, ControlError> {
         let Booking { name, plan, reservation, withdrawn } = booking;
         let mut rows = self.rows.clone();

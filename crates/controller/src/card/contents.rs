@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{Bitstream, BitstreamId, RegionId, RegionKind, Timestamp};
-use snic_planner::{Catalogue, RegionCondition};
+use snic_planner::{PlanCatalogue, RegionCondition};
 use snic_tables::{CreditRow, LoadFailure, RegionRow, Ticket};
 
 use super::{CardMachine, LoadEnded, ObservedContent, Region};
@@ -16,7 +16,7 @@ use crate::tx::Tx;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Environment<'a> {
     /// What there is to load.
-    pub catalogue: &'a Catalogue,
+    pub catalogue: &'a PlanCatalogue,
     /// How packets are scheduled.
     pub settings: &'a ControllerSettings,
 }
@@ -31,7 +31,7 @@ impl CardMachine {
         region: RegionId,
         mut record: RegionRecord,
         content: Option<&Bitstream>,
-        catalogue: &Catalogue,
+        catalogue: &PlanCatalogue,
     ) -> Result<(), InvalidRecord> {
         let wrong = |reason: &str| {
             InvalidRecord::contradiction(Key::Region(self.id.clone(), region), reason)

@@ -25,7 +25,7 @@ use crate::protocol::{Fairness, Scheme};
 
 /// The area of a card's regions, in the units of demands: demands are exact to a billionth of it.
 pub const AREA_UNITS: u64 = 1_000_000_000;
-/// Resources of a [`Flow`] below this are NT slots; more instances add to them, and to no other.
+/// Resources of a [`DagFlow`] below this are NT slots; more instances add to them, and to no other.
 pub const SLOTS: usize = snic_domain::limits::REGIONS_MAX * snic_domain::limits::CHAIN_SLOTS_MAX;
 
 /// A tenant of a card.
@@ -39,7 +39,7 @@ pub struct TenantShape {
 
 /// A DAG on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flow {
+pub struct DagFlow {
     /// Whose: a position in [`Topology::tenants`].
     pub tenant: u32,
     /// What was promised.
@@ -74,7 +74,7 @@ pub struct Topology {
     /// The tenants, by id.
     pub tenants: Vec<TenantShape>,
     /// The DAGs, by name.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<DagFlow>,
 }
 
 impl Topology {

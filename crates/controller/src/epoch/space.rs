@@ -4,10 +4,10 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{EpochOutcome, Flow, SLOTS, TenantOutcome, Topology};
+use super::engine::{DagFlow, EpochOutcome, SLOTS, TenantOutcome, Topology};
 use crate::protocol::Scheme;
 
-/// Bits after the point of a [`super::Flow::area_per_bps`].
+/// Bits after the point of a [`super::DagFlow::area_per_bps`].
 pub(super) const AREA_BITS: u32 = 40;
 /// Bits after the point of a share, as its type defines them.
 const SHARE_BITS: u32 = Share::ONE.raw().trailing_zeros();
@@ -56,7 +56,7 @@ impl Space {
         let problem = Problem::new(&capacities, users.collect())
             .expect("two resources, few users, and amounts cut to what is allowed");
         let solver = drf::Solver::default();
-        let shape = |flow: &Flow| Shape {
+        let shape = |flow: &DagFlow| Shape {
             tenant: flow.tenant,
             area_per_bps: flow.area_per_bps,
             memory: flow.memory,

@@ -9,7 +9,7 @@ use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 
 use super::area::{self, AreaUse, HeldArea};
-use super::engine::{Flow, SLOTS, TenantShape, Topology};
+use super::engine::{DagFlow, SLOTS, TenantShape, Topology};
 use crate::card::CardMachine;
 use crate::dags::{DagEntry, Dags};
 use crate::records::Placement;
@@ -144,7 +144,7 @@ impl OnCard<'_> {
         placement: &Placement,
         tenant: u32,
         area_uses: &[AreaUse],
-    ) -> Flow {
+    ) -> DagFlow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
         for chain in placement.mapping.chains() {
             let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
@@ -159,7 +159,7 @@ impl OnCard<'_> {
         costs.insert(INGRESS, Cost::ONE.raw());
         costs.insert(EGRESS, Cost::ONE.raw());
         costs.insert(STORE, self.stay(placement).raw());
-        Flow {
+        DagFlow {
             tenant,
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use snic_domain::Bandwidth;
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_fairness::fluid::Spare;
-use snic_tables::{Reservation, Steering};
+use snic_tables::{CreditReservation, Steering};
 
 /// Shortest epoch: below it the card has not answered the last one yet.
 pub const EPOCH_MIN: Duration = Duration::from_millis(1);
@@ -57,7 +57,7 @@ pub struct Scheduling {
     /// Which instance of a virtual chain a packet goes to.
     pub steering: Steering,
     /// For how much of its chain a packet needs credits before it enters a region.
-    pub reservation: Reservation,
+    pub reservation: CreditReservation,
 }
 
 impl fmt::Display for Scheduling {
@@ -67,8 +67,8 @@ impl fmt::Display for Scheduling {
             Steering::LeastLoaded => "least-loaded",
         };
         let reservation = match self.reservation {
-            Reservation::Chain => "chain",
-            Reservation::Prefix => "prefix",
+            CreditReservation::Chain => "chain",
+            CreditReservation::Prefix => "prefix",
         };
         write!(f, "steering {steering}, reservation {reservation}")
     }

@@ -17,7 +17,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use snic_domain::{BitstreamId, NtTypeId, TenantId};
-use snic_planner::Catalogue;
+use snic_planner::PlanCatalogue;
 
 use crate::protocol::{Caller, ControlError};
 use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
@@ -38,7 +38,7 @@ pub(crate) struct Registry {
     nts: BTreeMap<NtTypeId, NtRecord>,
     bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
-    catalogue: Catalogue,
+    catalogue: PlanCatalogue,
 }
 
 impl Registry {
@@ -69,7 +69,7 @@ impl Registry {
     }
 
     /// What there is to plan with.
-    pub const fn catalogue(&self) -> &Catalogue {
+    pub const fn catalogue(&self) -> &PlanCatalogue {
         &self.catalogue
     }
 

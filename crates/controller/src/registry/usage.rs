@@ -220,7 +220,7 @@ impl Registry {
             let pages = nts.map(|nt| nt.memory.get().div_ceil(PAGE_SIZE.get())).sum::<u64>();
             own.usage.memory = ByteSize::from_bytes(pages * PAGE_SIZE.get());
         }
-        let mut catalogue = snic_planner::Catalogue::new();
+        let mut catalogue = snic_planner::PlanCatalogue::new();
         for record in self.nts.values() {
             catalogue.insert_nt(record.nt.clone());
             if let Some(owner) = record.nt.id.owner() {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use snic_controller::{ControllerSettings, Event, LogKind, Reservation, Scheduling, Steering};
+use snic_controller::{
+    ControllerSettings, CreditReservation, Event, LogKind, Scheduling, Steering,
+};
 use snic_tables::{ChainRow, CreditRow, Table};
 
 use crate::support::{World, operator};
 
 const BY_LOAD: Scheduling =
-    Scheduling { steering: Steering::LeastLoaded, reservation: Reservation::Prefix };
+    Scheduling { steering: Steering::LeastLoaded, reservation: CreditReservation::Prefix };
 
 /// What all rows of the card say of it; `None` where they do not agree.
 fn on_the_card(world: &mut World) -> Option<Scheduling> {

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
-    Autoscaling, Caller, Command, ControllerSettings, Event, Fairness, Request, Reservation,
+    Autoscaling, Caller, Command, ControllerSettings, CreditReservation, Event, Fairness, Request,
     Scheduling, Scheme, Steering,
 };
 use snic_domain::{
@@ -194,7 +194,9 @@ impl Run {
         };
         let scheduling = Scheduling {
             steering: *[Steering::RoundRobin, Steering::LeastLoaded].choose(rng).expect("two"),
-            reservation: *[Reservation::Chain, Reservation::Prefix].choose(rng).expect("two"),
+            reservation: *[CreditReservation::Chain, CreditReservation::Prefix]
+                .choose(rng)
+                .expect("two"),
         };
         let settings = ControllerSettings { fairness, autoscaling, scheduling, ..usual };
         self.world.note(format_args!("{settings:?}"));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use snic_controller::{
-    AdmissionPolicy, Autoscaling, ConsolidationSettings, ControllerSettings, Fairness, Reservation,
-    Scheduling, Scheme, Spare, Steering,
+    AdmissionPolicy, Autoscaling, ConsolidationSettings, ControllerSettings, CreditReservation,
+    Fairness, Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -244,7 +244,7 @@ pub(super) fn scheduling(
     let default = Scheduling::default();
     let steerings =
         [("round-robin", Steering::RoundRobin), ("least-loaded", Steering::LeastLoaded)];
-    let reservations = [("chain", Reservation::Chain), ("prefix", Reservation::Prefix)];
+    let reservations = [("chain", CreditReservation::Chain), ("prefix", CreditReservation::Prefix)];
     let (steering, reservation) = (&instances.steering, &credits.reservation);
     to.scheduling = Scheduling {
         steering: source.word("instances.steering", steering, default.steering, &steerings)?,

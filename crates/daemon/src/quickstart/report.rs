@@ -6,7 +6,7 @@ use snic_api::v1::{Dag, Explanation};
 use snic_card_sim::DagMeasurement;
 use snic_domain::Bandwidth;
 
-use super::traffic::Run;
+use super::traffic::TrafficRun;
 
 /// A heading.
 pub fn heading(text: &str) -> String {
@@ -33,7 +33,7 @@ fn gbps(bandwidth: Bandwidth) -> String {
 }
 
 /// Throughput and latency by DAG.
-pub fn traffic(run: &Run) -> String {
+pub fn traffic(run: &TrafficRun) -> String {
     let mut text = String::from(
         "DAG                              Gbit/s            packets    latency in ns\n\
          \x20                      requested    sent  served        out   mean   p50   p99\n",
@@ -66,16 +66,16 @@ mod tests {
     use snic_card_sim::Measurements;
 
     use super::*;
-    use crate::quickstart::traffic::Flow;
+    use crate::quickstart::traffic::MeasuredDag;
 
     #[test]
     fn a_dag_without_packets_is_named() {
-        let flow = Flow {
+        let flow = MeasuredDag {
             dag: "tenants/acme/dags/web".into(),
             requested: Bandwidth::from_gbps(10),
             measured: None,
         };
-        let text = traffic(&Run { flows: vec![flow], all: Measurements::default() });
+        let text = traffic(&TrafficRun { flows: vec![flow], all: Measurements::default() });
         assert!(text.contains("acme/web"), "{text}");
         assert!(text.contains("10.00 no packets"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, DagUid};
 
 /// The traffic of one DAG and what the card measured.
 #[derive(Debug, Clone)]
-pub struct Flow {
+pub struct MeasuredDag {
     /// Its resource name.
     pub dag: String,
     /// The requested bandwidth.
@@ -17,9 +17,9 @@ pub struct Flow {
 
 /// The result of a run.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct TrafficRun {
     /// For each DAG, in the given order.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<MeasuredDag>,
     /// Totals of the card.
     pub all: Measurements,
 }
@@ -30,7 +30,7 @@ const LOAD_PERCENT: u64 = 80;
 
 /// Sends [`LOAD_PERCENT`] of each DAG's bandwidth for `micros` of simulated time, as packets of the Internet
 /// mix with random (Poisson) arrivals. Blocks while the card is simulated.
-pub fn drive(card: &SharedSimCard, dags: &[Dag], micros: u64) -> anyhow::Result<Run> {
+pub fn drive(card: &SharedSimCard, dags: &[Dag], micros: u64) -> anyhow::Result<TrafficRun> {
     card.with(|card| {
         card.take_measurements();
         let sources = dags
@@ -47,11 +47,11 @@ pub fn drive(card: &SharedSimCard, dags: &[Dag], micros: u64) -> anyhow::Result<
         for source in sources {
             card.detach(source);
         }
-        let flow = |dag: &Dag| Flow {
+        let flow = |dag: &Dag| MeasuredDag {
             dag: dag.name.clone(),
             requested: Bandwidth::from_bps(dag.bandwidth_bps),
             measured: all.dag(DagUid::from_raw(dag.uid).row()).cloned(),
         };
-        Ok(Run { flows: dags.iter().map(flow).collect(), all })
+        Ok(TrafficRun { flows: dags.iter().map(flow).collect(), all })
     })
 }

@@ -10,7 +10,7 @@ use snic_domain::{
     DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node, NodeId,
     NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
 };
-use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, plan};
+use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
 pub fn gbps(n: u64) -> Bandwidth {
     Bandwidth::from_gbps(n)
@@ -134,14 +134,14 @@ pub fn graph_with(
 /// A card with its catalogue, that carries plans out at once.
 #[derive(Clone)]
 pub struct World {
-    pub catalogue: Catalogue,
+    pub catalogue: PlanCatalogue,
     pub ledger: Ledger,
 }
 
 impl World {
     pub fn new(profile: CardProfile) -> Self {
         let ledger = Ledger::new(CardId::new("card-0").expect("a test id"), profile);
-        Self { catalogue: Catalogue::new(), ledger }
+        Self { catalogue: PlanCatalogue::new(), ledger }
     }
 
     /// A card with `regions` known-NT regions, these NTs (see [`nt`]) and bitstreams.

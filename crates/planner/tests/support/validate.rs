@@ -9,7 +9,7 @@ use snic_domain::{
     Area, Bandwidth, Bitstream, ByteSize, Dag, EmbeddingKind, Form, FormPreference, Instance,
     NodeId, NtType, RegionId, Slot, TenantId,
 };
-use snic_planner::{Catalogue, Ledger, Plan, PlanRequest, RegionCondition};
+use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
 type Checked = Result<(), String>;
 
@@ -20,7 +20,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
 /// Checks a plan against the state that it was made for.
 pub fn plan(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Checked {
@@ -67,7 +67,7 @@ fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a snic_domain::NtTypeId {
 /// What every region holds once the plan's loads are done.
 fn loads(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Result<BTreeMap<RegionId, Bitstream>, String> {
@@ -134,7 +134,7 @@ fn order(dag: &Dag, plan: &Plan) -> Checked {
 /// Bandwidth of every NT, ingress, egress, memory and rows: what others hold and the plan's.
 fn sums(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     plan: &Plan,
     contents: &BTreeMap<RegionId, Bitstream>,
@@ -178,7 +178,7 @@ fn sums(
 /// The form's numbers: what the mapping takes on an unloaded card, and which form is faster.
 fn latency(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Checked {
@@ -213,7 +213,7 @@ fn latency(
 }
 
 /// What a region's content leaves unused: the resource that is scarcest decides.
-fn unused(ledger: &Ledger, catalogue: &Catalogue, instance: &Instance, told: u32) -> Checked {
+fn unused(ledger: &Ledger, catalogue: &PlanCatalogue, instance: &Instance, told: u32) -> Checked {
     let bitstream = catalogue.bitstream(&instance.bitstream);
     let Some(bitstream) = bitstream.or_else(|| ledger.content(instance.region)) else {
         return Ok(());
@@ -237,7 +237,7 @@ fn unused(ledger: &Ledger, catalogue: &Catalogue, instance: &Instance, told: u32
 /// Numbers that recompute: skipped NTs, reconfigurations, headroom.
 fn explanation(
     ledger: &Ledger,
-    catalogue: &Catalogue,
+    catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     plan: &Plan,
 ) -> Checked {

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use snic_domain::Bandwidth;
-use snic_offloads::{Design, Flow, Measurement as Measured, Offload, Scheduler, Workload, units};
+use snic_offloads::{
+    Design, Measurement as Measured, Offload, PacketClass, Scheduler, Workload, units,
+};
 
 use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, Table, number};
 use crate::parameters::{
@@ -51,8 +53,8 @@ fn design(parameters: &Parameters, scheduler: Scheduler) -> Design {
     }
 }
 
-fn flows(chains: &[&[usize]], share: u32) -> Vec<Flow> {
-    let flow = |chain: &&[usize]| Flow { chain: chain.to_vec(), share, priority: 0 };
+fn flows(chains: &[&[usize]], share: u32) -> Vec<PacketClass> {
+    let flow = |chain: &&[usize]| PacketClass { chain: chain.to_vec(), share, priority: 0 };
     chains.iter().map(flow).collect()
 }
 
@@ -63,7 +65,7 @@ fn sizes(parameters: &Parameters) -> Vec<u32> {
 fn run(
     parameters: &Parameters,
     design: &Design,
-    flows: Vec<Flow>,
+    flows: Vec<PacketClass>,
     rate: Bandwidth,
 ) -> Result<Measured> {
     let measured = parameters.all(&FLEXPIPE_MEASURED);
@@ -320,7 +322,11 @@ pub(super) fn figure_5(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 /// The largest share, in percent, at which the pipeline still puts out what is sent.
-fn knee(parameters: &Parameters, rate: Bandwidth, mixed: impl Fn(u32) -> Vec<Flow>) -> Result<f64> {
+fn knee(
+    parameters: &Parameters,
+    rate: Bandwidth,
+    mixed: impl Fn(u32) -> Vec<PacketClass>,
+) -> Result<f64> {
     let design = design(parameters, Scheduler::FlexPipe);
     let keeps_up = |percent: &u32| -> Result<bool> {
         let served = run(parameters, &design, mixed(*percent), rate)?.served;

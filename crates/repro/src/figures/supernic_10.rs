@@ -5,11 +5,12 @@ use snic_domain::{CardId, Mapping};
 
 use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table};
 use crate::parameters::{FIG10_REQUEST_GBPS, FIG14_BACKGROUND_GBPS, Parameters};
-use crate::testbed::{Chain, Setup, Testbed};
+use crate::testbed::{NtSequence, Setup, Testbed};
 
-const DAG_D: Chain<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
+const DAG_D: NtSequence<'static> =
+    &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
 /// What comes after DAG-D, as in `bitstreams/dags.toml`.
-const LATER: [(&str, Chain<'static>); 3] = [
+const LATER: [(&str, NtSequence<'static>); 3] = [
     ("dag-a", &["firewall", "aes"]),
     ("dag-b", &["nat", "load-balancer"]),
     ("dag-c", &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"]),

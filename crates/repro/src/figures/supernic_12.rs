@@ -11,29 +11,30 @@ use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series}
 use crate::parameters::{
     ASIC_HZ, FIG12_LOAD_GBPS, FIG12_REQUEST_GBPS, Parameters, TIME_US, WARM_UP_US,
 };
-use crate::testbed::{Chain, Setup, Testbed};
+use crate::testbed::{NtSequence, Setup, Testbed};
 
 /// Fig. 10's, as in `bitstreams/dags.toml`.
-const DAGS: [(&str, Chain<'static>); 4] = [
+const DAGS: [(&str, NtSequence<'static>); 4] = [
     ("DAG-A", &["firewall", "aes"]),
     ("DAG-B", &["nat", "load-balancer"]),
     ("DAG-C", &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"]),
     ("DAG-D", DAG_D),
 ];
-const DAG_D: Chain<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
+const DAG_D: NtSequence<'static> =
+    &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
 /// Cycles of the DAGs above on an empty sNIC: the core's 49 (SuperNIC, 5.1) and the catalogue's latencies.
 const ALONE: [f64; 4] = [103.0, 75.0, 127.0, 171.0];
 
 /// A DAG on a card of its own, and what is sent at it.
 struct Run {
-    chains: Vec<Chain<'static>>,
+    chains: Vec<NtSequence<'static>>,
     options: Options,
-    nts: Chain<'static>,
+    nts: NtSequence<'static>,
     request: Bandwidth,
     load: Bandwidth,
 }
 
-fn singles() -> Vec<Chain<'static>> {
+fn singles() -> Vec<NtSequence<'static>> {
     DAG_D.chunks(1).collect()
 }
 
@@ -106,7 +107,7 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 /// What the slowest NT of a chain serves, and no more than the port.
-fn bottleneck(parameters: &Parameters, nts: Chain<'_>) -> Bandwidth {
+fn bottleneck(parameters: &Parameters, nts: NtSequence<'_>) -> Bandwidth {
     let types = parameters.nt_types();
     let of = |name: &&str| types.iter().find(|nt| nt.id.as_str() == *name);
     let least = nts.iter().filter_map(of).map(|nt| nt.bandwidth_max).min();

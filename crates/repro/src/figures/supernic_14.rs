@@ -12,11 +12,12 @@ use crate::parameters::{
     FIG14_BACKGROUND_GBPS, FIG14_EPOCH_MS, FIG14_LOADS_GBPS, FIG14_REQUEST_GBPS, FIG14_SETTLE_MS,
     Parameters, TIME_US, gbps,
 };
-use crate::testbed::{Chain, Setup, Testbed};
+use crate::testbed::{NtSequence, Setup, Testbed};
 
-const DAG_D: Chain<'static> = &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
+const DAG_D: NtSequence<'static> =
+    &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
 /// The foreground: its NTs, and where the paper says it saturates, in Gbit/s.
-const FOREGROUND: [(&str, Chain<'static>, f64); 2] = [
+const FOREGROUND: [(&str, NtSequence<'static>, f64); 2] = [
     ("DAG-A", &["firewall", "aes"], 15.0),
     ("DAG-C", &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n"], 60.0),
 ];
@@ -78,7 +79,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(parameters: &Parameters, nts: Chain<'_>, shares: bool) -> Result<Self> {
+    fn new(parameters: &Parameters, nts: NtSequence<'_>, shares: bool) -> Result<Self> {
         let card = parameters.card.clone();
         let (types, options) = (parameters.nt_types(), parameters.without_credits());
         let chains = vec![DAG_D, nts];
@@ -135,7 +136,7 @@ fn regions(dag: &DagView) -> Vec<RegionId> {
     instances.map(|instance| instance.region).collect()
 }
 
-fn area(types: &[NtType], nts: Chain<'_>) -> Area {
+fn area(types: &[NtType], nts: NtSequence<'_>) -> Area {
     let of = |name: &&str| types.iter().find(|nt| nt.id.as_str() == *name).map(|nt| nt.area);
     nts.iter().filter_map(of).sum()
 }

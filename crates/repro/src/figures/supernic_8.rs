@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{FIG8_CYCLES, Parameters, REQUEST_GBPS};
-use crate::testbed::{Chain, Setup, Testbed, nt};
+use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
 /// The single chain's totals, for 2 to 7 NTs, in ns.
 const SINGLE: [f64; 6] = [388.0, 452.0, 580.0, 644.0, 772.0, 836.0];
@@ -22,7 +22,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     for (count, single) in (2..=NAMES.len()).zip(SINGLE) {
         let chain = &NAMES[..count];
         let (head, tail) = chain.split_at(count / 2);
-        let each: Vec<Chain<'_>> = chain.chunks(1).collect();
+        let each: Vec<NtSequence<'_>> = chain.chunks(1).collect();
         let alone = latency(parameters, chain, vec![chain])?;
         let halves = latency(parameters, chain, vec![head, tail])?;
         let panic = latency(parameters, chain, each)?;
@@ -58,7 +58,11 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-fn latency(parameters: &Parameters, chain: Chain<'_>, layout: Vec<Chain<'_>>) -> Result<f64> {
+fn latency(
+    parameters: &Parameters,
+    chain: NtSequence<'_>,
+    layout: Vec<NtSequence<'_>>,
+) -> Result<f64> {
     let (full, asked) = (parameters.card.ingress, parameters.gbps(&REQUEST_GBPS));
     let cycles = parameters.all(&FIG8_CYCLES);
     let nts = NAMES.iter().zip(cycles).map(|(name, cycles)| nt(name, *cycles as u64, full));

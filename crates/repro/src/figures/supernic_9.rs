@@ -10,21 +10,21 @@ use crate::parameters::{
     ENTRY_CYCLES, FIG9_CYCLES, FIG9_NT_GBPS, FIG9_SHARE_PERCENT, Parameters, TIME_US, WARM_UP_US,
     gbps,
 };
-use crate::testbed::{Chain, Setup, Testbed, nt};
+use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
 /// One of the three ways.
 pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) form: FormPreference,
-    pub(super) chains: Vec<Chain<'static>>,
+    pub(super) chains: Vec<NtSequence<'static>>,
     /// What each DAG requests, of what an NT serves: a quarter of each fits into one instance, three
     /// quarters of each need a second.
     pub(super) request: f64,
 }
 
 pub(super) fn schemes() -> [Scheme; 3] {
-    let whole: Vec<Chain<'static>> = vec![&["entry", "nt1", "nt2", "nt3", "nt4"]];
-    let parts: Vec<Chain<'static>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
+    let whole: Vec<NtSequence<'static>> = vec![&["entry", "nt1", "nt2", "nt3", "nt4"]];
+    let parts: Vec<NtSequence<'static>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
     let (sequential, parallel) = (FormPreference::Sequential, FormPreference::Parallel);
     [
         Scheme { name: "S1", form: sequential, chains: whole, request: 0.25 },

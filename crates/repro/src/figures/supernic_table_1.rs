@@ -11,7 +11,7 @@ use crate::parameters::{
     FIG9_CYCLES, FIG9_NT_GBPS, PACKET_BYTES, Parameters, REQUEST_GBPS, TABLE1_FORK_GBPS,
     TABLE1_GREEDY_TIMES, TABLE1_MODEST_GBPS, TIME_US, WARM_UP_US, gbps,
 };
-use crate::testbed::{Chain, Setup, Testbed, nt};
+use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
 /// The table's columns, and its rows. P: in part.
 const COLUMNS: [&str; 7] = [
@@ -31,7 +31,7 @@ const ROWS: [[&str; 7]; 6] = [
     ["non-NIC FPGA", "Y", "Y", "Y", "N", "N", "N"],
     ["SuperNIC (paper)", "Y", "Y", "Y", "Y", "Y", "Y"],
 ];
-const CHAIN: Chain<'static> = &["nat", "firewall", "load-balancer"];
+const CHAIN: NtSequence<'static> = &["nat", "firewall", "load-balancer"];
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
@@ -61,12 +61,12 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-fn bench(parameters: &Parameters, chains: Vec<Chain<'_>>) -> Result<Testbed> {
+fn bench(parameters: &Parameters, chains: Vec<NtSequence<'_>>) -> Result<Testbed> {
     let (card, nts) = (parameters.card.clone(), parameters.nt_types());
     Testbed::new(&Setup { card, options: parameters.options(), nts, chains })
 }
 
-fn spec(nts: Chain<'_>, bandwidth: Bandwidth) -> Result<DagSpec> {
+fn spec(nts: NtSequence<'_>, bandwidth: Bandwidth) -> Result<DagSpec> {
     let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
     Ok(DagSpec::chain(&nts, bandwidth))
 }
@@ -135,7 +135,7 @@ fn forked(parameters: &Parameters) -> Result<f64> {
     let (rate, cycles) = (parameters.gbps(&FIG9_NT_GBPS), parameters.count(&FIG9_CYCLES));
     let names = ["entry", "nt1", "nt2", "nt3", "nt4"];
     let nts = names.iter().map(|name| nt(name, cycles, rate)).collect::<Result<Vec<_>>>()?;
-    let chains: Vec<Chain<'_>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
+    let chains: Vec<NtSequence<'_>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
     let (card, options) = (parameters.card.clone(), parameters.options());
     let mut testbed = Testbed::new(&Setup { card, options, nts, chains })?;
     let dag = testbed.dag(

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, NONE, PageRow, RateLimiterRow,
-    RegionRow, Reservation, RowCodec, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, NONE, PageRow,
+    RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
 };
 
 use crate::strategies;
@@ -183,10 +183,10 @@ fn a_region_row_in_words() {
 #[test]
 fn a_credit_row_in_words() {
     let initial = [8, 1, 0, 127, 127, 0, 2, 64];
-    let row = CreditRow { initial, reservation: Reservation::Chain };
+    let row = CreditRow { initial, reservation: CreditReservation::Chain };
     // Seven bits each: 8, 1 << 7, 0 << 14, 127 << 21; 127, 0 << 7, 2 << 14, 64 << 21.
     check_golden(row, &[0x8fe0_0088, 0x0800_807f]);
-    let row = CreditRow { reservation: Reservation::Prefix, ..row };
+    let row = CreditRow { reservation: CreditReservation::Prefix, ..row };
     check_golden(row, &[0x9fe0_0088, 0x0800_807f]);
 }
 
@@ -212,7 +212,7 @@ fn columns_that_are_too_wide_do_not_run_into_their_neighbours() {
     let row = StageRow { chains: [NONE; 4], join_mask: 0xff, next: 0, last: false };
     assert_eq!(encoded(&row)[0], 0x8000_0f00);
     let initial = [128, 0, 0, 255, 0, 200, 0, 0];
-    let row = CreditRow { initial, reservation: Reservation::Chain };
+    let row = CreditRow { initial, reservation: CreditReservation::Chain };
     assert_eq!(encoded(&row), [0x8fe0_007f, 0x0000_3f80], "as many credits as there can be");
     let row = PageRow { tenant: 0, nt: 0, virtual_page: 0, physical_page: 0, rwx: 0xff };
     assert_eq!(encoded(&row)[0], 0x8007_0000);

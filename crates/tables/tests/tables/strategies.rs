@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditRow, DagRow, InstanceRow, PageRow, RateLimiterRow, RegionRow,
-    Reservation, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, PageRow,
+    RateLimiterRow, RegionRow, StageRow, Steering,
 };
 
 type Masked = (u32, u32);
@@ -77,7 +77,7 @@ pub fn region() -> impl Strategy<Value = RegionRow> {
 
 pub fn credit() -> impl Strategy<Value = CreditRow> {
     (proptest::array::uniform8(0..128u8), any::<bool>()).prop_map(|(initial, prefix)| {
-        let reservation = if prefix { Reservation::Prefix } else { Reservation::Chain };
+        let reservation = if prefix { CreditReservation::Prefix } else { CreditReservation::Chain };
         CreditRow { initial, reservation }
     })
 }
