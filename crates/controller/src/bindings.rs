@@ -28,7 +28,7 @@ use snic_domain::{
 
 use crate::history::History;
 use crate::protocol::{BindingRecord, ControlError};
-use crate::records::{InvalidRecord, Key, Record};
+use crate::records::{InvalidRecord, Record, RecordKey};
 use crate::tally::Tally;
 use crate::tx::Tx;
 
@@ -101,7 +101,7 @@ impl Bindings {
                 let at = (function.card.clone(), function.function);
                 if self.taken.insert(at, vm.clone()).is_some() {
                     let reason = "another machine has one of its functions";
-                    return Err(InvalidRecord::contradiction(Key::Binding(vm), reason));
+                    return Err(InvalidRecord::contradiction(RecordKey::Binding(vm), reason));
                 }
             }
             self.records.insert(vm, record);
@@ -312,7 +312,7 @@ impl Bindings {
         self.pending.remove(vm);
         self.set_alarm(vm, None);
         // An ended binding of this machine may be in the store.
-        tx.delete(Key::Binding(vm.clone()));
+        tx.delete(RecordKey::Binding(vm.clone()));
         record.own
     }
 
@@ -329,7 +329,7 @@ impl Bindings {
     /// Forgets a binding that has ended.
     pub fn forget(&mut self, tx: &mut Tx, vm: VmId) {
         self.records.remove(&vm);
-        tx.delete(Key::Binding(vm));
+        tx.delete(RecordKey::Binding(vm));
     }
 
     pub fn store(&self, tx: &mut Tx, vm: &VmId) {

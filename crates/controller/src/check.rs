@@ -8,7 +8,7 @@ use snic_tables::{DagRow, RateLimiterRow};
 
 use crate::card::{CardMachine, PageNeed, SpaceKey};
 use crate::dags::DagEntry;
-use crate::protocol::Work;
+use crate::protocol::OperationWork;
 use crate::rows::bucket;
 use crate::state::Core;
 use crate::{residency, serving};
@@ -35,7 +35,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
     core.operations.check()?;
     core.rules.check()?;
     let open = core.operations.all().filter(|operation| operation.ended.is_none());
-    let passes = open.filter(|operation| matches!(operation.work, Work::OptimizeCard(_)));
+    let passes = open.filter(|operation| matches!(operation.work, OperationWork::OptimizeCard(_)));
     if !passes.map(|operation| &operation.id).eq(core.passes.operations()) {
         return Err("the pending consolidations are not those among the operations".into());
     }

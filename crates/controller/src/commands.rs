@@ -7,7 +7,7 @@ use snic_domain::{
 
 use crate::dags::DagEntry;
 use crate::lifecycle::NothingServes;
-use crate::protocol::{Caller, Command, ControlError, Reply, Work};
+use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
 use crate::records::Made;
 use crate::registry::{NtUsers, TenantPatch};
 use crate::state::Core;
@@ -251,25 +251,25 @@ fn cancel_operation(
     }
     let too_late = "it has started; wait for its end";
     match record.work.clone() {
-        Work::CreateDag(name) if record.started.is_none() => {
+        OperationWork::CreateDag(name) if record.started.is_none() => {
             work::end(core, tx, id, Err(ControlError::Cancelled));
             vm_bindings::remove_dag(core, tx, &name);
         }
-        Work::UpdateDag(name) if record.started.is_none() => {
+        OperationWork::UpdateDag(name) if record.started.is_none() => {
             lifecycle::revert_update(core, tx, &name)
                 .map_err(|NothingServes| ControlError::precondition(&resource, too_late))?;
             work::end(core, tx, id, Err(ControlError::Cancelled));
         }
-        Work::DrainRegion(card, region) => {
+        OperationWork::DrainRegion(card, region) => {
             work::end(core, tx, id, Err(ControlError::Cancelled));
             drains::uncordon(core, tx, &card, region);
         }
-        Work::DrainCard(card) => {
+        OperationWork::DrainCard(card) => {
             work::end(core, tx, id, Err(ControlError::Cancelled));
             let regions: Vec<RegionId> = core.cards.regions_meant(&card, None).collect();
             regions.into_iter().for_each(|region| drains::uncordon(core, tx, &card, region));
         }
-        Work::OptimizeCard(_) => work::end(core, tx, id, Err(ControlError::Cancelled)),
+        OperationWork::OptimizeCard(_) => work::end(core, tx, id, Err(ControlError::Cancelled)),
         _ => return Err(ControlError::precondition(resource, too_late)),
     }
     Ok(Reply::Done)

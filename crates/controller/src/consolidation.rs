@@ -28,8 +28,8 @@ use crate::dags::DagEntry;
 use crate::passes::PlannedMove;
 use crate::placement::Handover;
 use crate::protocol::{
-    ConsolidationSettings, ConsolidationView, ControlError, MoveView, RecommendationView, Reply,
-    Work,
+    ConsolidationSettings, ConsolidationView, ControlError, MoveView, OperationWork,
+    RecommendationView, Reply,
 };
 use crate::records::regions_of;
 use crate::state::Core;
@@ -116,7 +116,7 @@ pub(crate) fn optimize_card(
     }
     let operation = match core.passes.on(id).cloned() {
         Some(operation) => operation,
-        None => work::begin(core, tx, Work::OptimizeCard(id.clone())),
+        None => work::begin(core, tx, OperationWork::OptimizeCard(id.clone())),
     };
     Ok(work::reply(core, &operation))
 }
@@ -158,7 +158,7 @@ fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
             }
             continue;
         }
-        let operation = work::begin(core, tx, Work::OptimizeCard(id));
+        let operation = work::begin(core, tx, OperationWork::OptimizeCard(id));
         core.passes.plan(&operation, moves);
     }
 }

@@ -4,7 +4,7 @@ use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
 use crate::card::Region;
 use crate::placement::Handover;
-use crate::protocol::{ControlError, Reply, Work};
+use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::residency::Residency;
 use crate::state::Core;
 use crate::tx::Tx;
@@ -39,7 +39,7 @@ pub(crate) fn drain_region(
         return Ok(work::reply(core, &operation));
     }
     cordon(core, tx, id, region, true);
-    let work = Work::DrainRegion(id.clone(), region);
+    let work = OperationWork::DrainRegion(id.clone(), region);
     let operation = work::begin(core, tx, work);
     move_away(core, tx, id, region);
     tx.emit_region(id, region);
@@ -65,7 +65,7 @@ pub(crate) fn drain_card(core: &mut Core, tx: &mut Tx, id: &CardId) -> Result<Re
     for region in &regions {
         cordon(core, tx, id, *region, true);
     }
-    let operation = work::begin(core, tx, Work::DrainCard(id.clone()));
+    let operation = work::begin(core, tx, OperationWork::DrainCard(id.clone()));
     for region in regions {
         move_away(core, tx, id, region);
         tx.emit_region(id, region);
@@ -183,7 +183,7 @@ pub(crate) fn reset_region(
     card.store_region(tx, region);
     card.distrust(region);
     Residency::on(core, tx, id).settle_residents(region);
-    let operation = work::begin(core, tx, Work::ResetRegion(id.clone(), region));
+    let operation = work::begin(core, tx, OperationWork::ResetRegion(id.clone(), region));
     work::end(core, tx, &operation, Ok(()));
     tx.emit_region(id, region);
     Ok(work::reply(core, &operation))

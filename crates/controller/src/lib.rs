@@ -83,8 +83,8 @@ pub use protocol::{
     CardHealth, CardView, Change, Command, ConsolidationSettings, ConsolidationView, ControlError,
     ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness,
     FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord, OperationView,
-    RecommendationView, RegionUser, RegionView, Reply, Request, RuleView, Scheduling, Scheme,
-    SlotView, StatePlace, StateView, TenantUsage, TenantView, Work,
+    OperationWork, RecommendationView, RegionUser, RegionView, Reply, Request, RuleView,
+    Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };
 pub use records::{
     InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,

@@ -6,8 +6,10 @@ use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, TenantId};
 use crate::admission::Choice;
 use crate::dags::DagEntry;
 use crate::etag::check_etag;
-use crate::protocol::{Caller, Change, ControlError, DagView, FieldViolation, Reply, Work};
-use crate::records::{Key, Placement};
+use crate::protocol::{
+    Caller, Change, ControlError, DagView, FieldViolation, OperationWork, Reply,
+};
+use crate::records::{Placement, RecordKey};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{classification, placement, quotas, residency, scaling, views, work};
@@ -88,11 +90,11 @@ pub(crate) fn create_dag(
     }
     core.dags.add(tx, entry);
     scaling::admit(core, tx, &name, admission);
-    Ok(begin_dag_operation(core, tx, &name, Work::CreateDag(name.clone())))
+    Ok(begin_dag_operation(core, tx, &name, OperationWork::CreateDag(name.clone())))
 }
 
 /// An operation that ends when the DAG is ready.
-fn begin_dag_operation(core: &mut Core, tx: &mut Tx, name: &DagName, work: Work) -> Reply {
+fn begin_dag_operation(core: &mut Core, tx: &mut Tx, name: &DagName, work: OperationWork) -> Reply {
     let id = work::begin(core, tx, work);
     core.dags.known_mut(name).set_operation(id.clone());
     core.dags.store(tx, name);
@@ -158,7 +160,7 @@ pub(crate) fn update_dag(
     supersede(core, tx, name);
     set_spec(core, name, dag.spec());
     scaling::admit(core, tx, name, admission);
-    Ok(begin_dag_operation(core, tx, name, Work::UpdateDag(name.clone())))
+    Ok(begin_dag_operation(core, tx, name, OperationWork::UpdateDag(name.clone())))
 }
 
 /// The next generation of a DAG.
@@ -176,7 +178,7 @@ fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
 fn nothing_to_update(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
     let pending = core.dags.get(name).and_then(|e| e.operation().cloned());
     let id = pending.unwrap_or_else(|| {
-        let id = work::begin(core, tx, Work::UpdateDag(name.clone()));
+        let id = work::begin(core, tx, OperationWork::UpdateDag(name.clone()));
         work::end(core, tx, &id, Ok(()));
         id
     });
@@ -208,7 +210,7 @@ pub(crate) fn revert_update(
     entry.abort();
     entry.set_explanation(None);
     core.dags.set_scheduled(name);
-    tx.delete(Key::Explanation(name.clone()));
+    tx.delete(RecordKey::Explanation(name.clone()));
     placement::hold_again(core, name);
     core.dags.store(tx, name);
     core.dags.touch(name);
@@ -218,7 +220,7 @@ pub(crate) fn revert_update(
 /// Deletes a DAG that no binding is on, and for which no operation is under way.
 pub(crate) fn delete_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
     let card = remove_dag(core, tx, name);
-    let id = work::begin(core, tx, Work::DeleteDag(name.clone(), card.clone()));
+    let id = work::begin(core, tx, OperationWork::DeleteDag(name.clone(), card.clone()));
     match card {
         Some(card) => core.cards.known_mut(&card).wait_for_removal(id.clone()),
         None => work::end(core, tx, &id, Ok(())),

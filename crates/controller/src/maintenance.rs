@@ -2,7 +2,7 @@
 //! a daemon that is updated during it does not come back open.
 
 use crate::protocol::{Caller, ControlError};
-use crate::records::{Key, Maintenance, Record};
+use crate::records::{Maintenance, Record, RecordKey};
 use crate::tx::Tx;
 
 /// Longest reason, in characters: a sentence or two.
@@ -35,7 +35,7 @@ impl MaintenanceMode {
     ) -> Result<(), ControlError> {
         let Some(reason) = reason else {
             if self.0.take().is_some() {
-                tx.delete(Key::Maintenance);
+                tx.delete(RecordKey::Maintenance);
             }
             return Ok(());
         };

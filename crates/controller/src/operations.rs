@@ -16,8 +16,8 @@ use snic_domain::{CardId, Digest, OperationId, RegionId, TenantId, Timestamp};
 use snic_tables::Ticket;
 
 use crate::history::History;
-use crate::protocol::{Caller, Change, ControlError, OperationRecord, Work};
-use crate::records::{Key, Meta, Record};
+use crate::protocol::{Caller, Change, ControlError, OperationRecord, OperationWork};
+use crate::records::{Meta, Record, RecordKey};
 use crate::tally::Tally;
 use crate::tx::Tx;
 
@@ -31,20 +31,22 @@ enum Pending {
 }
 
 impl Pending {
-    fn of(work: &Work) -> Option<Self> {
+    fn of(work: &OperationWork) -> Option<Self> {
         match work {
-            Work::DrainRegion(card, region) => {
+            OperationWork::DrainRegion(card, region) => {
                 Some(Self::Drain { card: card.clone(), region: Some(*region) })
             }
-            Work::DrainCard(card) => Some(Self::Drain { card: card.clone(), region: None }),
-            Work::LoadRole { card, .. } => {
+            OperationWork::DrainCard(card) => {
+                Some(Self::Drain { card: card.clone(), region: None })
+            }
+            OperationWork::LoadRole { card, .. } => {
                 Some(Self::RoleLoad { card: card.clone(), ticket: None })
             }
-            Work::CreateDag(_)
-            | Work::UpdateDag(_)
-            | Work::DeleteDag(..)
-            | Work::ResetRegion(..)
-            | Work::OptimizeCard(_) => None,
+            OperationWork::CreateDag(_)
+            | OperationWork::UpdateDag(_)
+            | OperationWork::DeleteDag(..)
+            | OperationWork::ResetRegion(..)
+            | OperationWork::OptimizeCard(_) => None,
         }
     }
 }
@@ -134,7 +136,7 @@ impl Operations {
     }
 
     /// A new operation. Its id tells nothing about others.
-    pub fn begin(&mut self, tx: &mut Tx, work: Work, now: Timestamp) -> OperationId {
+    pub fn begin(&mut self, tx: &mut Tx, work: OperationWork, now: Timestamp) -> OperationId {
         self.meta.operations += 1;
         self.put_meta(tx);
         let seed = format!("{}/{}", self.meta.secret, self.meta.operations);
@@ -167,7 +169,7 @@ impl Operations {
         id: &OperationId,
         result: Result<(), ControlError>,
         now: Timestamp,
-    ) -> &Work {
+    ) -> &OperationWork {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
         record.ended = Some((now, result));
@@ -230,7 +232,7 @@ impl Operations {
 
     fn forget(&mut self, tx: &mut Tx, id: &OperationId) {
         self.records.remove(id);
-        tx.delete(Key::Operation(id.clone()));
+        tx.delete(RecordKey::Operation(id.clone()));
     }
 
     /// Forgets what ended long ago, and of those who have too many their oldest. Amortised O(log
@@ -332,13 +334,13 @@ mod tests {
     fn an_operation_begins_starts_and_ends_once() {
         let mut operations = operations();
         let mut tx = Tx::default();
-        let id = operations.begin(&mut tx, Work::CreateDag(dag("acme")), at(1));
+        let id = operations.begin(&mut tx, OperationWork::CreateDag(dag("acme")), at(1));
         let before = tx.writes().len();
         operations.start(&id, at(2));
         operations.start(&id, at(3));
         assert_eq!(tx.writes().len(), before, "a start is stored with the end");
         let work = operations.end(&mut tx, &id, Ok(()), at(4));
-        assert_eq!(*work, Work::CreateDag(dag("acme")));
+        assert_eq!(*work, OperationWork::CreateDag(dag("acme")));
         let record = operations.get(&id).expect("it is remembered");
         assert_eq!((record.created, record.started), (at(1), Some(at(2))));
         assert_eq!(record.ended, Some((at(4), Ok(()))));
@@ -351,7 +353,7 @@ mod tests {
     fn a_second_end_is_a_bug() {
         let mut operations = operations();
         let mut tx = Tx::default();
-        let id = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let id = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
         operations.end(&mut tx, &id, Ok(()), at(2));
         operations.end(&mut tx, &id, Err(ControlError::Cancelled), at(3));
     }
@@ -360,9 +362,9 @@ mod tests {
     fn pending_work_is_found_by_card_until_it_ends() {
         let mut operations = operations();
         let mut tx = Tx::default();
-        let all = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
-        let one = operations.begin(&mut tx, Work::DrainRegion(card(), RegionId(2)), at(1));
-        let role = Work::LoadRole { card: card(), force: true };
+        let all = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
+        let one = operations.begin(&mut tx, OperationWork::DrainRegion(card(), RegionId(2)), at(1));
+        let role = OperationWork::LoadRole { card: card(), force: true };
         let role = operations.begin(&mut tx, role, at(1));
         let drains = |operations: &Operations| -> Vec<(OperationId, Option<RegionId>)> {
             operations.drains().map(|(id, _, region)| (id.clone(), region)).collect()
@@ -392,8 +394,8 @@ mod tests {
     fn tenants_see_their_own_and_operators_all() {
         let mut operations = operations();
         let mut tx = Tx::default();
-        let own = operations.begin(&mut tx, Work::CreateDag(dag("acme")), at(1));
-        let drain = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let own = operations.begin(&mut tx, OperationWork::CreateDag(dag("acme")), at(1));
+        let drain = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
         let acme = Caller::Tenant(dag("acme").tenant);
         let beta = Caller::Tenant(dag("beta").tenant);
         let operator = Caller::Operator("ada".into());
@@ -417,10 +419,11 @@ mod tests {
     fn what_ended_long_ago_is_forgotten_and_what_is_open_is_not() {
         let mut operations = operations();
         let mut tx = Tx::default();
-        let open = operations.begin(&mut tx, Work::DrainCard(card()), at(1));
+        let open = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
         let ids: Vec<OperationId> = (0..3)
             .map(|n| {
-                let id = operations.begin(&mut tx, Work::DeleteDag(dag("acme"), None), at(n));
+                let id =
+                    operations.begin(&mut tx, OperationWork::DeleteDag(dag("acme"), None), at(n));
                 operations.end(&mut tx, &id, Ok(()), at(10 + n));
                 id
             })

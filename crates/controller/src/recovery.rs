@@ -11,10 +11,10 @@ use snic_planner::Reservation;
 use crate::card::{CardMachine, PlaceTaken};
 use crate::maintenance::MaintenanceMode;
 use crate::operations::Operations;
-use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, Work};
+use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::records::{
-    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Key, Maintenance, Meta, NtRecord,
-    PendingErase, Phase, Record, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
+    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
+    PendingErase, Phase, Record, RecordKey, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
     ResidentContext, RuleRecord, SCHEMA, StateRecord, TenantRecord,
 };
 use crate::refused::RefusedDags;
@@ -136,7 +136,7 @@ fn restore_region(
     record: RegionRecord,
 ) -> Result<(), InvalidRecord> {
     let Core { cards, registry, .. } = core;
-    let key = Key::Region(id.clone(), region);
+    let key = RecordKey::Region(id.clone(), region);
     let content = record.bitstream.as_ref().and_then(|id| registry.bitstream(id));
     let absent = || InvalidRecord::contradiction(key, "no such card");
     let card = cards.get_mut(id).ok_or_else(absent)?;
@@ -145,7 +145,7 @@ fn restore_region(
 
 /// Takes the rows and the reservation that a DAG's placements have.
 fn restore_placements(core: &mut Core, name: &DagName) -> Result<(), InvalidRecord> {
-    let wrong = |reason: &str| InvalidRecord::contradiction(Key::Dag(name.clone()), reason);
+    let wrong = |reason: &str| InvalidRecord::contradiction(RecordKey::Dag(name.clone()), reason);
     let placements: Vec<_> = core.dags.known(name).placements().cloned().collect();
     let mut held: Option<Reservation> = None;
     for placement in &placements {
@@ -171,7 +171,7 @@ fn restore_resident_contexts(
     contexts: Vec<(CardId, RegionId, ResidentContext)>,
 ) -> Result<(), InvalidRecord> {
     for (id, region, context) in contexts {
-        let key = Key::ResidentContext(id.clone(), region, context.clone());
+        let key = RecordKey::ResidentContext(id.clone(), region, context.clone());
         let wrong = |reason| InvalidRecord::contradiction(&key, reason);
         if !core.dags.contains(&context.dag) {
             return Err(wrong("no such DAG"));
@@ -190,7 +190,7 @@ fn restore_pending_erases(
 ) -> Result<(), InvalidRecord> {
     for (id, region, erase) in erases {
         let card = core.cards.get_mut(&id).filter(|card| card.region(region).is_some());
-        let key = Key::PendingErase(id, region, erase.uid);
+        let key = RecordKey::PendingErase(id, region, erase.uid);
         let wrong = || InvalidRecord::contradiction(key, "no such region");
         card.ok_or_else(wrong)?.contexts_mut().restore_departed(region, erase);
     }
@@ -202,7 +202,7 @@ fn restore_saved_contexts(
     contexts: Vec<(CardId, StateRecord)>,
 ) -> Result<(), InvalidRecord> {
     for (id, context) in contexts {
-        let key = Key::SavedContext(id.clone(), context.offset);
+        let key = RecordKey::SavedContext(id.clone(), context.offset);
         let wrong = |reason| InvalidRecord::contradiction(&key, reason);
         let card = core.cards.get_mut(&id).ok_or_else(|| wrong("no such card"))?;
         if context.phase != Phase::Erasing && !core.dags.contains(&context.dag) {
@@ -218,7 +218,7 @@ fn restore_saved_contexts(
 
 fn restore_rules(core: &mut Core, records: Vec<RuleRecord>) -> Result<(), InvalidRecord> {
     for record in &records {
-        let key = Key::Rule(record.rule.id.clone());
+        let key = RecordKey::Rule(record.rule.id.clone());
         let wrong = |reason| Err(InvalidRecord::contradiction(&key, reason));
         if !core.cards.contains(&record.card) {
             return wrong("its card is not stored");
@@ -234,27 +234,27 @@ fn restore_rules(core: &mut Core, records: Vec<RuleRecord>) -> Result<(), Invali
 fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<(), InvalidRecord> {
     let reconfigurations_max = core.settings.consolidation.reconfigurations_max;
     for record in records.iter().filter(|record| record.ended.is_none()) {
-        let key = Key::Operation(record.id.clone());
+        let key = RecordKey::Operation(record.id.clone());
         let wrong = |reason| InvalidRecord::contradiction(&key, reason);
         match &record.work {
-            Work::DeleteDag(_, Some(card)) => {
+            OperationWork::DeleteDag(_, Some(card)) => {
                 let card = core.cards.get_mut(card);
                 let card = card.ok_or_else(|| wrong("its card is not stored"))?;
                 card.wait_for_removal(record.id.clone());
             }
-            Work::CreateDag(name) | Work::UpdateDag(name) => {
+            OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
                 let entry = core.dags.get_mut(name);
                 let entry = entry.ok_or_else(|| wrong("its DAG is not stored"))?;
                 entry.set_operation(record.id.clone());
             }
-            Work::OptimizeCard(card) => {
+            OperationWork::OptimizeCard(card) => {
                 core.passes.begin(&record.id, card, reconfigurations_max);
             }
-            Work::DeleteDag(_, None)
-            | Work::DrainRegion(..)
-            | Work::DrainCard(_)
-            | Work::ResetRegion(..)
-            | Work::LoadRole { .. } => {}
+            OperationWork::DeleteDag(_, None)
+            | OperationWork::DrainRegion(..)
+            | OperationWork::DrainCard(_)
+            | OperationWork::ResetRegion(..)
+            | OperationWork::LoadRole { .. } => {}
         }
     }
     core.operations.restore(records);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use snic_domain::{DagName, DagSpec};
 
-use crate::records::{Key, Record, RefusedRecord};
+use crate::records::{Record, RecordKey, RefusedRecord};
 use crate::tx::Tx;
 
 /// How many are kept. More would make a recommendation slow, and the oldest tell little.
@@ -34,7 +34,7 @@ impl RefusedDags {
         if self.0.len() == KEPT_MAX
             && let Some(oldest) = self.0.pop_front()
         {
-            tx.delete(Key::Refused(oldest.name));
+            tx.delete(RecordKey::Refused(oldest.name));
         }
         let record = RefusedRecord { name: name.clone(), spec, at: tx.now() };
         tx.put(Record::Refused(record.clone()));
@@ -46,7 +46,7 @@ impl RefusedDags {
         self.0.retain(|record| {
             let goes = which(&record.name);
             if goes {
-                tx.delete(Key::Refused(record.name.clone()));
+                tx.delete(RecordKey::Refused(record.name.clone()));
             }
             !goes
         });

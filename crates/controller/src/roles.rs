@@ -8,7 +8,7 @@ use snic_domain::{CardId, RegionId};
 use snic_tables::{CardCommand, Ticket};
 
 use crate::card::CardMachine;
-use crate::protocol::{ControlError, Reply, Work};
+use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{connection, work};
@@ -30,7 +30,7 @@ pub(crate) fn load_role(
     }
     let card = core.cards.get(id).ok_or_else(|| ControlError::not_found(&name))?;
     obstacle(card).map_err(|text| ControlError::precondition(&name, text))?;
-    let operation = work::begin(core, tx, Work::LoadRole { card: id.clone(), force });
+    let operation = work::begin(core, tx, OperationWork::LoadRole { card: id.clone(), force });
     let ticket = core.ticket();
     core.operations.role_asked(&operation, ticket, core.now);
     connection::lose(core, tx, id, "its role is being loaded".to_owned());
@@ -57,10 +57,9 @@ pub(crate) fn role_settled(core: &mut Core, tx: &mut Tx, id: &CardId, result: Re
     };
     let (operation, was_asked) = (load.operation.clone(), load.ticket.is_some());
     let name = format!("cards/{id}");
-    let forced = core
-        .operations
-        .get(&operation)
-        .is_some_and(|record| matches!(record.work, Work::LoadRole { force, .. } if force));
+    let forced = core.operations.get(&operation).is_some_and(
+        |record| matches!(record.work, OperationWork::LoadRole { force, .. } if force),
+    );
     let result = match result {
         Err(why) => Err(ControlError::precondition(name, why)),
         // Opening a card loads the role of the settings, but not by force.

@@ -11,7 +11,7 @@ use snic_tables::{RowKey, Table};
 
 use crate::etag::{check_etag, etag};
 use crate::protocol::ControlError;
-use crate::records::{InvalidRecord, Key, Record, RuleRecord};
+use crate::records::{InvalidRecord, Record, RecordKey, RuleRecord};
 use crate::tally::Tally;
 use crate::tx::Tx;
 
@@ -51,7 +51,7 @@ impl Rules {
         for record in records {
             let is_row = usize::from(record.row) < Table::Classifier.rows();
             if !is_row || !rules.taken.entry(record.card.clone()).or_default().insert(record.row) {
-                let key = Key::Rule(record.rule.id);
+                let key = RecordKey::Rule(record.rule.id);
                 return Err(InvalidRecord::contradiction(key, "its row belongs to another rule"));
             }
             rules.of_tenants.add(&record.rule.dag.tenant);
@@ -178,7 +178,7 @@ impl Rules {
     /// Removes a rule; its row is to be emptied.
     pub fn remove(&mut self, tx: &mut Tx, id: &RuleId) -> VacatedRow {
         let record = self.records.remove(id).expect("it was found, or a machine has it");
-        tx.delete(Key::Rule(id.clone()));
+        tx.delete(RecordKey::Rule(id.clone()));
         self.of_tenants.remove(&record.rule.dag.tenant);
         self.give_row(&record.card, record.row);
         VacatedRow::new(record.card, record.row)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use snic_domain::{CardId, TenantId, Timestamp};
 use snic_tables::{CardCounters, Ticket};
 
-use crate::epoch::{Answered, Loop, OnCard, Reading};
+use crate::epoch::{Answered, CounterReading, Loop, OnCard};
 use crate::protocol::{ControllerSettings, LogKind};
 use crate::state::Core;
 use crate::tx::{About, Tx};
@@ -98,7 +98,7 @@ pub(crate) fn sampled(
         Answered::Between(span) => return scaling::look(core, tx, id, span),
     };
     let (line, counters) = (card.profile().ingress, card.counters());
-    let reading = Reading { now, span, line, counters };
+    let reading = CounterReading { now, span, line, counters };
     if let Some(text) = card_loop.measure(&reading, core.dags.on_card_mut(id)) {
         tx.note(LogKind::OddCounters, About::card(id), text);
     }

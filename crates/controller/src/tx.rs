@@ -4,7 +4,7 @@ use snic_domain::{CardId, DagName, Digest, RegionId, Timestamp};
 use snic_tables::CardCommand;
 
 use crate::protocol::{CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply};
-use crate::records::{Key, Record, RecordWrite};
+use crate::records::{Record, RecordKey, RecordWrite};
 
 /// Changes of the store, and what is to be done once they are durable: see [`crate::Outbox`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -55,7 +55,7 @@ impl Tx {
     }
 
     /// A record is gone.
-    pub(crate) fn delete(&mut self, key: Key) {
+    pub(crate) fn delete(&mut self, key: RecordKey) {
         self.writes.push((key.to_string(), None));
     }
 

@@ -13,8 +13,8 @@ use crate::card::CardMachine;
 use crate::dags::DagEntry;
 use crate::etag::etag;
 use crate::protocol::{
-    BindingRecord, BindingView, BoundDag, DagView, OperationRecord, OperationView, RegionUser,
-    RegionView, RuleView, SlotView, StatePlace, StateView, Work,
+    BindingRecord, BindingView, BoundDag, DagView, OperationRecord, OperationView, OperationWork,
+    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
 };
 use crate::records::{Phase, Placement, regions_of};
 use crate::rows;
@@ -163,7 +163,7 @@ fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<((u32, 
 
 pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> OperationView {
     let entry = match &record.work {
-        Work::CreateDag(name) | Work::UpdateDag(name) => core.dags.get(name),
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => core.dags.get(name),
         _ => None,
     };
     let regions = entry.and_then(|entry| entry.desired()).map(|placement| {
@@ -171,12 +171,12 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         (all, core.cards.known(&placement.mapping.card).count_loaded(placement) as u32)
     });
     let drained = match &record.work {
-        Work::DrainRegion(card, region) => drained(core, card, Some(*region)),
-        Work::DrainCard(card) => drained(core, card, None),
+        OperationWork::DrainRegion(card, region) => drained(core, card, Some(*region)),
+        OperationWork::DrainCard(card) => drained(core, card, None),
         _ => None,
     };
     let region = match &record.work {
-        Work::DrainRegion(card, region) | Work::ResetRegion(card, region) => {
+        OperationWork::DrainRegion(card, region) | OperationWork::ResetRegion(card, region) => {
             region_view(core, card, *region).map(Box::new)
         }
         _ => None,
@@ -184,10 +184,16 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
     let started = record.started.is_some();
     let cancellable = record.ended.is_none()
         && match &record.work {
-            Work::CreateDag(_) => !started,
-            Work::UpdateDag(_) => !started && entry.is_some_and(|e| e.previous().is_some()),
-            Work::DrainRegion(..) | Work::DrainCard(_) | Work::OptimizeCard(_) => true,
-            Work::DeleteDag(..) | Work::ResetRegion(..) | Work::LoadRole { .. } => false,
+            OperationWork::CreateDag(_) => !started,
+            OperationWork::UpdateDag(_) => {
+                !started && entry.is_some_and(|e| e.previous().is_some())
+            }
+            OperationWork::DrainRegion(..)
+            | OperationWork::DrainCard(_)
+            | OperationWork::OptimizeCard(_) => true,
+            OperationWork::DeleteDag(..)
+            | OperationWork::ResetRegion(..)
+            | OperationWork::LoadRole { .. } => false,
         };
     OperationView {
         region,

@@ -2,15 +2,15 @@
 
 use snic_domain::{CardId, DagName, OperationId, RegionId};
 
-use crate::protocol::{ControlError, Reply, Work};
+use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::views;
 
 /// A new operation.
-pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: Work) -> OperationId {
+pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> OperationId {
     let optimized = match &work {
-        Work::OptimizeCard(card) => Some(card.clone()),
+        OperationWork::OptimizeCard(card) => Some(card.clone()),
         _ => None,
     };
     let id = core.operations.begin(tx, work, core.now);
@@ -37,18 +37,18 @@ pub(crate) fn end(
     result: Result<(), ControlError>,
 ) {
     match core.operations.end(tx, id, result, core.now) {
-        Work::CreateDag(name) | Work::UpdateDag(name) => {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
             if let Some(entry) = core.dags.get_mut(name) {
                 entry.end_operation(id);
             }
         }
-        Work::OptimizeCard(_) => core.passes.end(id),
-        Work::DeleteDag(..)
-        | Work::DrainRegion(..)
-        | Work::DrainCard(_)
-        | Work::ResetRegion(..)
-        | Work::LoadRole { .. } => {}
+        OperationWork::OptimizeCard(_) => core.passes.end(id),
+        OperationWork::DeleteDag(..)
+        | OperationWork::DrainRegion(..)
+        | OperationWork::DrainCard(_)
+        | OperationWork::ResetRegion(..)
+        | OperationWork::LoadRole { .. } => {}
     }
 }
 

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
-use snic_fairness::drf::{self, Fraction, Problem, User};
+use snic_fairness::drf::{self, DrfProblem, Fraction, User};
 use snic_fairness::fluid::{Cost, Demand, Network, NetworkBuilder, Solver, Spare};
 use snic_oracles::fluid as oracle;
 
@@ -23,7 +23,7 @@ fn weight(rng: &mut ChaCha8Rng) -> Weight {
 }
 
 /// Users of FPGA area and on-board memory.
-fn users(count: usize, capped: bool) -> Problem {
+fn users(count: usize, capped: bool) -> DrfProblem {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let users = (0..count)
         .map(|_| {
@@ -33,11 +33,11 @@ fn users(count: usize, capped: bool) -> Problem {
             if capped { user.capped(cap.expect("in range")) } else { user }
         })
         .collect();
-    Problem::new(&[872_000_000, 10_240], users).expect("valid")
+    DrfProblem::new(&[872_000_000, 10_240], users).expect("valid")
 }
 
 /// DRF in floats, one event at a time, with a look at every user for each event.
-fn naive_drf(problem: &Problem) -> Vec<f64> {
+fn naive_drf(problem: &DrfProblem) -> Vec<f64> {
     let capacities: Vec<f64> = problem.capacities().iter().map(|&c| c as f64).collect();
     let users: Vec<_> = problem
         .users()

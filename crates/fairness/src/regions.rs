@@ -19,7 +19,7 @@ pub const REGIONS_MAX: u32 = 1 << 10;
 
 /// What one user gets of the regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Regions {
+pub struct UserRegions {
     /// Regions of its own.
     pub own: u32,
     /// Fraction of one region to which it is entitled beyond those, to be served by sharing.
@@ -71,7 +71,7 @@ struct Entitlement {
 ///
 /// [`RegionsError`] for more than [`REGIONS_MAX`] regions, or if the shares sum to more whole regions
 /// than there are.
-pub fn divide(shares: &[Share], regions: u32) -> Result<Vec<Regions>, RegionsError> {
+pub fn divide(shares: &[Share], regions: u32) -> Result<Vec<UserRegions>, RegionsError> {
     if regions > REGIONS_MAX {
         return Err(RegionsError::TooManyRegions { regions });
     }
@@ -103,7 +103,7 @@ pub fn divide(shares: &[Share], regions: u32) -> Result<Vec<Regions>, RegionsErr
     order.sort_by(|&a, &b| rounded(b).cmp(&rounded(a)).then(a.cmp(&b)));
     let mut got: Vec<_> = entitled
         .iter()
-        .map(|e| Regions { own: e.whole, shared: e.remainder, spare: Share::ZERO })
+        .map(|e| UserRegions { own: e.whole, shared: e.remainder, spare: Share::ZERO })
         .collect();
     for &user in order.iter().take(extra) {
         let remainder = entitled[user].remainder;

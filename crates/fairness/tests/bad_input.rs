@@ -4,20 +4,21 @@
 use proptest::prelude::*;
 use snic_domain::Bandwidth;
 use snic_fairness::Weight;
-use snic_fairness::drf::{self, Fraction, Limit, Problem, Share, User};
+use snic_fairness::drf::{self, DrfProblem, Fraction, Share, User, UserLimit};
 use snic_fairness::fluid::{self, Cost, Demand, NetworkBuilder, Solver, Spare};
 use snic_fairness::regions;
 use snic_oracles::drf as exact;
 
-fn problem(capacities: &[u64], users: Vec<User>) -> Problem {
-    Problem::new(capacities, users).expect("amounts in range")
+fn problem(capacities: &[u64], users: Vec<User>) -> DrfProblem {
+    DrfProblem::new(capacities, users).expect("amounts in range")
 }
 
 /// Shares and limits; the exact solver must name the same limits.
-fn shares(problem: &Problem) -> Vec<(f64, Limit)> {
+fn shares(problem: &DrfProblem) -> Vec<(f64, UserLimit)> {
     let fast = drf::solve(problem).outcomes;
-    let limits: Vec<Limit> = fast.iter().map(|outcome| outcome.limit).collect();
-    let exactly: Vec<Limit> = exact::solve(problem).iter().map(|outcome| outcome.limit).collect();
+    let limits: Vec<UserLimit> = fast.iter().map(|outcome| outcome.limit).collect();
+    let exactly: Vec<UserLimit> =
+        exact::solve(problem).iter().map(|outcome| outcome.limit).collect();
     assert_eq!(exactly, limits);
     fast.iter().map(|outcome| (outcome.share.as_f64(), outcome.limit)).collect()
 }
@@ -39,8 +40,11 @@ fn rates(capacities: &[u64], flows: &[(u32, &[usize], u64)]) -> Vec<u64> {
 fn zero_demands() {
     let users = || vec![User::new(&[0, 0]), User::new(&[2, 1])];
     let got = shares(&problem(&[10, 10], users()));
-    assert_eq!(got, [(0.0, Limit::AsksNothing), (1.0, Limit::Capacity(0))]);
-    assert_eq!(shares(&problem(&[10], vec![User::new(&[0]); 3])), [(0.0, Limit::AsksNothing); 3]);
+    assert_eq!(got, [(0.0, UserLimit::AsksNothing), (1.0, UserLimit::Capacity(0))]);
+    assert_eq!(
+        shares(&problem(&[10], vec![User::new(&[0]); 3])),
+        [(0.0, UserLimit::AsksNothing); 3]
+    );
     assert_eq!(rates(&[100], &[(1, &[0], 0), (1, &[0], 500)]), [0, 100]);
     assert_eq!(rates(&[100], &[(1, &[0], 0), (9, &[0], 0)]), [0, 0]);
     let nothing = regions::divide(&[Share::ZERO; 2], 16).expect("few regions");
@@ -51,10 +55,10 @@ fn zero_demands() {
 fn zero_capacity() {
     let users = vec![User::new(&[0, 1]), User::new(&[1, 0]), User::new(&[1, 1])];
     let got = shares(&problem(&[7, 0], users));
-    let missing = (0.0, Limit::Capacity(1));
-    assert_eq!(got, [missing, (1.0, Limit::Capacity(0)), missing]);
+    let missing = (0.0, UserLimit::Capacity(1));
+    assert_eq!(got, [missing, (1.0, UserLimit::Capacity(0)), missing]);
     let got = shares(&problem(&[0, 0], vec![User::new(&[3, 4])]));
-    assert_eq!(got, [(0.0, Limit::Capacity(0))]);
+    assert_eq!(got, [(0.0, UserLimit::Capacity(0))]);
     assert_eq!(rates(&[0, 100], &[(1, &[0, 1], 9), (1, &[1], 900), (1, &[0], 9)]), [0, 100, 0]);
     let none = regions::divide(&[Share::ONE], 0).expect("no regions are a number of regions");
     assert_eq!(none[0].own, 0);
@@ -63,7 +67,7 @@ fn zero_capacity() {
 #[test]
 fn a_resource_that_nobody_asks_for() {
     let p = problem(&[9, 18, 5], vec![User::new(&[1, 4, 0]), User::new(&[3, 1, 0])]);
-    let two_thirds = |got: &(f64, Limit)| (got.0 - 2.0 / 3.0).abs() < 1e-9;
+    let two_thirds = |got: &(f64, UserLimit)| (got.0 - 2.0 / 3.0).abs() < 1e-9;
     assert!(shares(&p).iter().all(two_thirds), "the golden case, beside an idle resource");
     assert_eq!(drf::solve(&p).used[2], Share::ZERO);
     // One that does not exist and one that nobody needs are the same to all.
@@ -86,17 +90,17 @@ fn caps_that_are_no_numbers() {
     assert!(Fraction::new(1, 0).is_err() && Fraction::new(0, 0).is_err());
     let nothing = Fraction::new(0, 1).expect("a cap of nothing");
     let p = problem(&[4], vec![User::new(&[1]).capped(nothing), User::new(&[1])]);
-    assert_eq!(shares(&p), [(0.0, Limit::OwnCap), (1.0, Limit::Capacity(0))]);
+    assert_eq!(shares(&p), [(0.0, UserLimit::OwnCap), (1.0, UserLimit::Capacity(0))]);
     let p = problem(&[4], vec![User::new(&[1]).with_quota(&[Some(0)]), User::new(&[1])]);
-    assert_eq!(shares(&p), [(0.0, Limit::Quota(0)), (1.0, Limit::Capacity(0))]);
+    assert_eq!(shares(&p), [(0.0, UserLimit::Quota(0)), (1.0, UserLimit::Capacity(0))]);
 }
 
 #[test]
 fn amounts_that_would_overflow() {
     let over = drf::AMOUNT_MAX + 1;
-    assert!(Problem::new(&[over], vec![]).is_err());
-    assert!(Problem::new(&[1], vec![User::new(&[over])]).is_err());
-    assert!(Problem::new(&[1], vec![User::new(&[u64::MAX])]).is_err());
+    assert!(DrfProblem::new(&[over], vec![]).is_err());
+    assert!(DrfProblem::new(&[1], vec![User::new(&[over])]).is_err());
+    assert!(DrfProblem::new(&[1], vec![User::new(&[u64::MAX])]).is_err());
     let most = [(1, &[0][..], u64::MAX), (1_000, &[0], u64::MAX)];
     let got = rates(&[u64::MAX], &most);
     assert!(got.iter().map(|rate| u128::from(*rate)).sum::<u128>() <= u64::MAX.into(), "{got:?}");

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snic_fairness::Weight;
-use snic_fairness::drf::{Fraction, Limit, Problem, Share, User, UserOutcome, solve_from};
+use snic_fairness::drf::{DrfProblem, Fraction, Share, User, UserLimit, UserOutcome, solve_from};
 
 /// Every card gets this often a new turn.
 const ROUNDS: usize = 400;
@@ -27,18 +27,18 @@ fn cards() -> impl Strategy<Value = Cards> {
 }
 
 impl Cards {
-    fn problem(&self, card: usize) -> Problem {
+    fn problem(&self, card: usize) -> DrfProblem {
         let one = Fraction::new(1, 1).expect("one");
         let users = self.demands[card].iter().zip(&self.weights).map(|(demand, weight)| {
             User::new(&[*demand]).weighted(Weight::new(*weight).expect("in range")).capped(one)
         });
-        Problem::new(&[1_000], users.collect()).expect("valid")
+        DrfProblem::new(&[1_000], users.collect()).expect("valid")
     }
 
     /// By card: what its filling gave in its last turn.
     fn fill(&self) -> Vec<Vec<UserOutcome>> {
         let cards = self.demands.len();
-        let problems: Vec<Problem> = (0..cards).map(|card| self.problem(card)).collect();
+        let problems: Vec<DrfProblem> = (0..cards).map(|card| self.problem(card)).collect();
         let mut filled: Vec<Vec<UserOutcome>> =
             problems.iter().map(|problem| solve_from(problem, &[])).collect();
         for card in (0..ROUNDS).flat_map(|_| 0..cards) {
@@ -66,7 +66,7 @@ proptest! {
             let used: f64 = outcomes.iter().map(|outcome| outcome.share.as_f64()).sum();
             prop_assert!(used <= 1.0 + 1e-9, "card {} is given out twice", card);
             for (poor, outcome) in outcomes.iter().enumerate() {
-                if !matches!(outcome.limit, Limit::Capacity(_)) {
+                if !matches!(outcome.limit, UserLimit::Capacity(_)) {
                     continue; // It has what it asks for on this card.
                 }
                 prop_assert!(used >= 1.0 - 1e-6, "card {} has area left for {}", card, poor);

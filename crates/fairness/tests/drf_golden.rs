@@ -2,7 +2,7 @@
 
 use num_rational::BigRational;
 use snic_fairness::Weight;
-use snic_fairness::drf::{Fraction, Limit, Problem, User, solve};
+use snic_fairness::drf::{DrfProblem, Fraction, User, UserLimit, solve};
 use snic_fairness::regions::divide;
 use snic_oracles::{drf as exact, regions};
 
@@ -18,12 +18,12 @@ fn cap(n: u64, d: u64) -> Fraction {
     Fraction::new(n, d).expect("valid")
 }
 
-fn problem(capacities: &[u64], users: Vec<User>) -> Problem {
-    Problem::new(capacities, users).expect("valid")
+fn problem(capacities: &[u64], users: Vec<User>) -> DrfProblem {
+    DrfProblem::new(capacities, users).expect("valid")
 }
 
 /// Checks tasks and shares on the exact side to the digit, on the fast side to 2^-40.
-fn expect(problem: &Problem, tasks: &[(i64, i64)], shares: &[(i64, i64)], limits: &[Limit]) {
+fn expect(problem: &DrfProblem, tasks: &[(i64, i64)], shares: &[(i64, i64)], limits: &[UserLimit]) {
     let exact = exact::solve(problem);
     let fast = solve(problem);
     assert_eq!(exact.len(), tasks.len());
@@ -42,7 +42,7 @@ fn expect(problem: &Problem, tasks: &[(i64, i64)], shares: &[(i64, i64)], limits
 #[test]
 fn nine_cpus_and_eighteen_gigabytes() {
     let p = problem(&[9, 18], vec![User::new(&[1, 4]), User::new(&[3, 1])]);
-    expect(&p, &[(3, 1), (2, 1)], &[(2, 3), (2, 3)], &[Limit::Capacity(0); 2]);
+    expect(&p, &[(3, 1), (2, 1)], &[(2, 3), (2, 3)], &[UserLimit::Capacity(0); 2]);
     let exact = exact::solve(&p);
     assert_eq!((exact[0].dominant, exact[1].dominant), (Some(1), Some(0)));
     assert_eq!(exact[0].amounts, [ratio(3, 1), ratio(12, 1)]);
@@ -53,24 +53,29 @@ fn nine_cpus_and_eighteen_gigabytes() {
 fn weights_of_two_to_one() {
     let users = vec![User::new(&[1, 4]).weighted(weight(2)), User::new(&[3, 1])];
     let p = problem(&[9, 18], users);
-    expect(&p, &[(54, 13), (18, 13)], &[(12, 13), (6, 13)], &[Limit::Capacity(1); 2]);
+    expect(&p, &[(54, 13), (18, 13)], &[(12, 13), (6, 13)], &[UserLimit::Capacity(1); 2]);
 }
 
 #[test]
 fn the_first_user_capped_at_one() {
     let users = vec![User::new(&[1, 4]).capped(cap(1, 1)), User::new(&[3, 1])];
     let p = problem(&[9, 18], users);
-    expect(&p, &[(1, 1), (8, 3)], &[(2, 9), (8, 9)], &[Limit::OwnCap, Limit::Capacity(0)]);
+    expect(&p, &[(1, 1), (8, 3)], &[(2, 9), (8, 9)], &[UserLimit::OwnCap, UserLimit::Capacity(0)]);
     // A quota of 4 GB is the same cap, told differently.
     let users = vec![User::new(&[1, 4]).with_quota(&[None, Some(4)]), User::new(&[3, 1])];
     let p = problem(&[9, 18], users);
-    expect(&p, &[(1, 1), (8, 3)], &[(2, 9), (8, 9)], &[Limit::Quota(1), Limit::Capacity(0)]);
+    expect(
+        &p,
+        &[(1, 1), (8, 3)],
+        &[(2, 9), (8, 9)],
+        &[UserLimit::Quota(1), UserLimit::Capacity(0)],
+    );
 }
 
 #[test]
 fn thirty_and_thirty() {
     let p = problem(&[30, 30], vec![User::new(&[1, 3]), User::new(&[1, 1])]);
-    expect(&p, &[(5, 1), (15, 1)], &[(1, 2), (1, 2)], &[Limit::Capacity(1); 2]);
+    expect(&p, &[(5, 1), (15, 1)], &[(1, 2), (1, 2)], &[UserLimit::Capacity(1); 2]);
     assert_eq!(exact::solve(&p)[1].dominant, Some(0), "the first of equals");
 }
 
@@ -79,7 +84,7 @@ fn four_resources() {
     // Everything doubled, so that 7.5 is whole.
     let users = vec![User::new(&[10, 16, 8, 4]), User::new(&[0, 10, 0, 15])];
     let p = problem(&[20, 20, 14, 20], users);
-    expect(&p, &[(3, 4), (4, 5)], &[(3, 5), (3, 5)], &[Limit::Capacity(1); 2]);
+    expect(&p, &[(3, 4), (4, 5)], &[(3, 5), (3, 5)], &[UserLimit::Capacity(1); 2]);
     let halves = |amounts: &[BigRational]| -> Vec<_> {
         amounts.iter().map(|amount| amount / ratio(2, 1)).collect()
     };
@@ -110,10 +115,10 @@ fn demands_of_zero_capacities_of_zero_and_nobody() {
     assert!(solve(&p).outcomes.is_empty() && exact::solve(&p).is_empty());
     // No resources: everybody asks for nothing.
     let p = problem(&[], vec![User::new(&[])]);
-    expect(&p, &[(0, 1)], &[(0, 1)], &[Limit::AsksNothing]);
+    expect(&p, &[(0, 1)], &[(0, 1)], &[UserLimit::AsksNothing]);
     // One user alone has all it can take; the resource nobody asks for stays empty.
     let p = problem(&[9, 18, 5], vec![User::new(&[3, 3, 0])]);
-    expect(&p, &[(3, 1)], &[(1, 1)], &[Limit::Capacity(0)]);
+    expect(&p, &[(3, 1)], &[(1, 1)], &[UserLimit::Capacity(0)]);
     assert_eq!(solve(&p).used.iter().map(|u| u.as_f64()).collect::<Vec<_>>(), [1.0, 0.5, 0.0]);
     // Zero demand, zero capacity, zero cap, zero quota, beside one who wants something.
     let users = vec![
@@ -126,12 +131,12 @@ fn demands_of_zero_capacities_of_zero_and_nobody() {
     ];
     let p = problem(&[10, 0], users);
     let limits = [
-        Limit::AsksNothing,
-        Limit::Capacity(1),
-        Limit::OwnCap,
-        Limit::Quota(0),
-        Limit::AsksNothing,
-        Limit::Capacity(0),
+        UserLimit::AsksNothing,
+        UserLimit::Capacity(1),
+        UserLimit::OwnCap,
+        UserLimit::Quota(0),
+        UserLimit::AsksNothing,
+        UserLimit::Capacity(0),
     ];
     let zero = (0, 1);
     let tasks = [zero, zero, zero, zero, zero, (5, 1)];

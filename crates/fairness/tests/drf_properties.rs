@@ -5,7 +5,7 @@ use num_rational::BigRational;
 use proptest::prelude::*;
 use snic_fairness::Weight;
 use snic_fairness::drf::{
-    Allocation, Fraction, Limit, Problem, Share, Solver, User, solve, solve_from,
+    Allocation, DrfProblem, DrfSolver, Fraction, Share, User, UserLimit, solve, solve_from,
 };
 use snic_fairness::regions::divide;
 use snic_oracles::drf::{self as exact, ExactOutcome};
@@ -40,21 +40,21 @@ fn user(resources: usize) -> impl Strategy<Value = User> {
     )
 }
 
-fn problem() -> impl Strategy<Value = Problem> {
+fn problem() -> impl Strategy<Value = DrfProblem> {
     (1..10_usize).prop_flat_map(|resources| {
         let capacities = proptest::collection::vec(amount(), resources);
         let users = proptest::collection::vec(user(resources), 0..12);
-        (capacities, users).prop_map(|(c, users)| Problem::new(&c, users).expect("in range"))
+        (capacities, users).prop_map(|(c, users)| DrfProblem::new(&c, users).expect("in range"))
     })
 }
 
 /// Uniform enough that rounding cannot be amplified: every demand within a factor of 64.
-fn tame_problem() -> impl Strategy<Value = Problem> {
+fn tame_problem() -> impl Strategy<Value = DrfProblem> {
     let user = (8..64_u64, 8..64_u64, 1..5_u32).prop_map(|(a, b, weight)| {
         User::new(&[a, b]).weighted(Weight::new(weight).expect("in range"))
     });
     (500..1_000_u64, 500..1_000_u64, proptest::collection::vec(user, 1..40))
-        .prop_map(|(a, b, users)| Problem::new(&[a, b], users).expect("in range"))
+        .prop_map(|(a, b, users)| DrfProblem::new(&[a, b], users).expect("in range"))
 }
 
 fn used(outcomes: &[ExactOutcome], resource: usize) -> BigRational {
@@ -71,20 +71,20 @@ proptest! {
         for (outcome, user) in outcomes.iter().zip(problem.users()) {
             prop_assert!(outcome.share <= ratio(1, 1));
             match outcome.limit {
-                Limit::Capacity(k) => {
+                UserLimit::Capacity(k) => {
                     prop_assert!(user.demand[k] > 0);
                     let capacity = ratio(problem.capacities()[k], 1);
                     prop_assert_eq!(used(&outcomes, k), capacity, "left of {}", k);
                 }
-                Limit::OwnCap => {
+                UserLimit::OwnCap => {
                     let cap = user.tasks_max.expect("has a cap");
                     prop_assert_eq!(&outcome.tasks, &ratio(cap.numerator(), cap.denominator()));
                 }
-                Limit::Quota(k) => {
+                UserLimit::Quota(k) => {
                     let quota = user.quota[k].expect("has a quota");
                     prop_assert_eq!(&outcome.amounts[k], &ratio(quota, 1));
                 }
-                Limit::AsksNothing => prop_assert!(user.demand.iter().all(|&d| d == 0)),
+                UserLimit::AsksNothing => prop_assert!(user.demand.iter().all(|&d| d == 0)),
             }
         }
     }
@@ -96,7 +96,7 @@ proptest! {
         let outcomes = exact::solve(&problem);
         let level = |i: usize| &outcomes[i].share / ratio(problem.users()[i].weight.get().into(), 1);
         for (i, outcome) in outcomes.iter().enumerate() {
-            let Limit::Capacity(k) = outcome.limit else { continue };
+            let UserLimit::Capacity(k) = outcome.limit else { continue };
             for (j, other) in problem.users().iter().enumerate() {
                 prop_assert!(other.demand[k] == 0 || level(j) <= level(i), "{} before {}", j, i);
             }
@@ -108,7 +108,7 @@ proptest! {
     fn exactly_nobody_envies_an_equal(problem in tame_problem()) {
         let users: Vec<_> =
             problem.users().iter().map(|u| u.clone().weighted(Weight::ONE)).collect();
-        let problem = Problem::new(problem.capacities(), users).expect("valid");
+        let problem = DrfProblem::new(problem.capacities(), users).expect("valid");
         let outcomes = exact::solve(&problem);
         for (user, own) in problem.users().iter().zip(&outcomes) {
             for other in &outcomes {
@@ -129,7 +129,7 @@ proptest! {
         let mut users = problem.users().to_vec();
         let truth = users[liar].demand.clone();
         users[liar].demand = [lie.0, lie.1].as_slice().into();
-        let lying = Problem::new(problem.capacities(), users).expect("valid");
+        let lying = DrfProblem::new(problem.capacities(), users).expect("valid");
         let got = &exact::solve(&lying)[liar].amounts;
         let useful = truth.iter().zip(got).map(|(&d, amount)| amount / ratio(d, 1)).min();
         prop_assert!(useful.expect("two resources") <= honest);
@@ -151,7 +151,7 @@ proptest! {
     fn a_used_solver_says_what_a_new_one_says(
         problems in prop::collection::vec(problem(), 1..5),
     ) {
-        let mut used = Solver::default();
+        let mut used = DrfSolver::default();
         for problem in problems {
             prop_assert_eq!(used.solve(&problem), &solve(&problem).outcomes);
         }
@@ -179,7 +179,7 @@ proptest! {
         let mut doubled = problem.users().to_vec();
         doubled.extend(problem.users().iter().rev().cloned());
         let n = doubled.len();
-        let doubled = Problem::new(problem.capacities(), doubled).expect("valid");
+        let doubled = DrfProblem::new(problem.capacities(), doubled).expect("valid");
         let Allocation { outcomes, .. } = solve(&doubled);
         for i in 0..n / 2 {
             prop_assert_eq!(outcomes[i], outcomes[n - 1 - i]);
@@ -201,7 +201,7 @@ proptest! {
             prop_assert!(got.shared == Share::ZERO || got.spare == Share::ZERO);
         }
         // The fast side gives the same regions to the same users, ties included.
-        let own = |got: &[snic_fairness::regions::Regions]| -> Vec<u32> {
+        let own = |got: &[snic_fairness::regions::UserRegions]| -> Vec<u32> {
             got.iter().map(|r| r.own).collect()
         };
         let fast = divide(&fast, regions).expect("sums to one");
@@ -213,8 +213,8 @@ proptest! {
     fn exactly_a_newcomer_gives_nobody_more_of_one_resource(
         capacity in 1..1_000_u64, users in proptest::collection::vec(user(1), 1..8)
     ) {
-        let all = Problem::new(&[capacity], users.clone()).expect("valid");
-        let before = Problem::new(&[capacity], users[1..].to_vec()).expect("valid");
+        let all = DrfProblem::new(&[capacity], users.clone()).expect("valid");
+        let before = DrfProblem::new(&[capacity], users[1..].to_vec()).expect("valid");
         let (all, before) = (exact::solve(&all), exact::solve(&before));
         for (with, without) in all[1..].iter().zip(&before) {
             prop_assert!(with.share <= without.share);
@@ -228,9 +228,9 @@ proptest! {
         let users: Vec<_> =
             problem.users().iter().map(|u| u.clone().weighted(Weight::ONE)).collect();
         let n = users.len() as u64;
-        let together = exact::solve(&Problem::new(problem.capacities(), users.clone()).expect("valid"));
+        let together = exact::solve(&DrfProblem::new(problem.capacities(), users.clone()).expect("valid"));
         for (user, together) in users.into_iter().zip(together) {
-            let alone = Problem::new(problem.capacities(), vec![user]).expect("valid");
+            let alone = DrfProblem::new(problem.capacities(), vec![user]).expect("valid");
             let part = &exact::solve(&alone)[0].tasks / ratio(n, 1);
             prop_assert!(together.tasks >= part);
         }
@@ -259,7 +259,7 @@ proptest! {
 }
 
 /// Users with and without caps, and what each holds elsewhere, up to twice what there is.
-fn with_holdings() -> impl Strategy<Value = (Problem, Vec<u64>)> {
+fn with_holdings() -> impl Strategy<Value = (DrfProblem, Vec<u64>)> {
     let cap = proptest::option::of((1..30_u64, 1..4_u64));
     let user = (8..64_u64, 8..64_u64, 1..5_u32, cap).prop_map(|(a, b, weight, cap)| {
         let user = User::new(&[a, b]).weighted(Weight::new(weight).expect("in range"));
@@ -272,7 +272,7 @@ fn with_holdings() -> impl Strategy<Value = (Problem, Vec<u64>)> {
     let users = proptest::collection::vec((user, held), 1..40);
     (500..1_000_u64, 500..1_000_u64, users).prop_map(|(a, b, users)| {
         let (users, held) = users.into_iter().unzip();
-        (Problem::new(&[a, b], users).expect("in range"), held)
+        (DrfProblem::new(&[a, b], users).expect("in range"), held)
     })
 }
 
@@ -301,7 +301,7 @@ proptest! {
             all / u128::from(problem.users()[at].weight.get())
         };
         for (poor, outcome) in outcomes.iter().enumerate() {
-            let Limit::Capacity(_) = outcome.limit else { continue };
+            let UserLimit::Capacity(_) = outcome.limit else { continue };
             // Everybody here uses both resources, so all stop when one is full.
             for rich in (0..outcomes.len()).filter(|rich| outcomes[*rich].share > Share::ZERO) {
                 prop_assert!(level(rich) <= level(poor) + 1, "{} before {}", rich, poor);

@@ -6,7 +6,7 @@
 use num_rational::BigRational;
 use num_traits::{One, Zero};
 
-use snic_fairness::drf::{Allocation, Fraction, Limit, Problem, Share, User};
+use snic_fairness::drf::{Allocation, DrfProblem, Fraction, Share, User, UserLimit};
 
 /// What one user gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct ExactOutcome {
     /// Amount of each resource, in the units of the capacities.
     pub amounts: Vec<BigRational>,
     /// What limits it.
-    pub limit: Limit,
+    pub limit: UserLimit,
 }
 
 fn integer(value: u64) -> BigRational {
@@ -36,17 +36,17 @@ struct Filling {
     /// Level at which it begins to rise.
     start: BigRational,
     /// Level at which its cap or quota is reached.
-    cap: Option<(BigRational, Limit)>,
+    cap: Option<(BigRational, UserLimit)>,
     /// Level at which it stopped, and why.
-    stopped: Option<(BigRational, Limit)>,
+    stopped: Option<(BigRational, UserLimit)>,
 }
 
 impl Filling {
-    fn new(problem: &Problem, index: usize, held: &BigRational) -> Self {
+    fn new(problem: &DrfProblem, index: usize, held: &BigRational) -> Self {
         let user = &problem.users()[index];
         let capacities = problem.capacities();
         let Some(dominant) = problem.dominant(index) else {
-            return Self::stopped_at_zero(Limit::AsksNothing);
+            return Self::stopped_at_zero(UserLimit::AsksNothing);
         };
         let cap = tightest_cap(user);
         if let Some((fraction, limit)) = cap
@@ -55,7 +55,7 @@ impl Filling {
             return Self::stopped_at_zero(limit);
         }
         if capacities[dominant] == 0 {
-            return Self::stopped_at_zero(Limit::Capacity(dominant));
+            return Self::stopped_at_zero(UserLimit::Capacity(dominant));
         }
         let fraction_of = |k: usize| match user.demand[k] {
             0 => BigRational::zero(),
@@ -72,7 +72,7 @@ impl Filling {
         Self { share_per_task, rates, start: held / weight, cap, stopped: None }
     }
 
-    fn stopped_at_zero(limit: Limit) -> Self {
+    fn stopped_at_zero(limit: UserLimit) -> Self {
         let stopped = Some((BigRational::zero(), limit));
         let (share_per_task, start) = (BigRational::one(), BigRational::zero());
         Self { share_per_task, rates: Vec::new(), start, cap: None, stopped }
@@ -84,13 +84,13 @@ impl Filling {
 }
 
 /// Solves `problem`: what each user gets, in order.
-pub fn solve(problem: &Problem) -> Vec<ExactOutcome> {
+pub fn solve(problem: &DrfProblem) -> Vec<ExactOutcome> {
     solve_from(problem, &[])
 }
 
 /// The same for users that hold so much of their dominant resource elsewhere, as a fraction of this
 /// problem's capacity; those without an entry hold nothing.
-pub fn solve_from(problem: &Problem, held: &[BigRational]) -> Vec<ExactOutcome> {
+pub fn solve_from(problem: &DrfProblem, held: &[BigRational]) -> Vec<ExactOutcome> {
     let held = |index: usize| held.get(index).cloned().unwrap_or_else(BigRational::zero);
     let resources = problem.capacities().len();
     let mut users: Vec<_> =
@@ -146,12 +146,17 @@ fn stop_users(users: &mut [Filling], free: &[BigRational], level: &BigRational) 
     for user in users.iter_mut().filter(|user| user.stopped.is_none()) {
         let own = user.cap.as_ref().filter(|(cap, _)| cap == level).map(|(_, limit)| *limit);
         let full =
-            (0..free.len()).find(|&k| free[k].is_zero() && user.uses(k)).map(Limit::Capacity);
+            (0..free.len()).find(|&k| free[k].is_zero() && user.uses(k)).map(UserLimit::Capacity);
         user.stopped = own.or(full).map(|limit| (level.clone(), limit));
     }
 }
 
-fn outcome(problem: &Problem, index: usize, filling: Filling, held: &BigRational) -> ExactOutcome {
+fn outcome(
+    problem: &DrfProblem,
+    index: usize,
+    filling: Filling,
+    held: &BigRational,
+) -> ExactOutcome {
     let user = &problem.users()[index];
     let (level, limit) = filling.stopped.expect("filling ends when all have stopped");
     let risen = level * integer(user.weight.get().into()) - held;
@@ -162,13 +167,13 @@ fn outcome(problem: &Problem, index: usize, filling: Filling, held: &BigRational
 }
 
 /// The tightest of cap and quotas, in tasks; on a tie the cap, then the first resource.
-fn tightest_cap(user: &User) -> Option<(Fraction, Limit)> {
+fn tightest_cap(user: &User) -> Option<(Fraction, UserLimit)> {
     let quotas = user.quota.iter().zip(&user.demand).enumerate();
     let quotas = quotas.filter_map(|(k, (quota, demand))| {
         let tasks = Fraction::new((*quota)?, *demand).ok()?;
-        Some((tasks, Limit::Quota(k)))
+        Some((tasks, UserLimit::Quota(k)))
     });
-    let caps = user.tasks_max.map(|cap| (cap, Limit::OwnCap)).into_iter().chain(quotas);
+    let caps = user.tasks_max.map(|cap| (cap, UserLimit::OwnCap)).into_iter().chain(quotas);
     // `min_by` returns the first of equals.
     caps.min_by(|(a, _), (b, _)| ratio(*a).cmp(&ratio(*b)))
 }
@@ -179,11 +184,11 @@ fn ratio(fraction: Fraction) -> BigRational {
 
 /// Number of tasks that `user` gets from an allocation in scaled integers: exact if its cap or quota
 /// limits it, otherwise what its share is worth.
-pub fn tasks(allocation: &Allocation, problem: &Problem, user: usize) -> BigRational {
+pub fn tasks(allocation: &Allocation, problem: &DrfProblem, user: usize) -> BigRational {
     let outcome = &allocation.outcomes[user];
     let user = &problem.users()[user];
     match (outcome.limit, tightest_cap(user), outcome.dominant) {
-        (Limit::OwnCap | Limit::Quota(_), Some((cap, _)), _) => ratio(cap),
+        (UserLimit::OwnCap | UserLimit::Quota(_), Some((cap, _)), _) => ratio(cap),
         (_, _, Some(k)) => {
             let share = integer(outcome.share.raw()) / integer(Share::ONE.raw());
             share * integer(problem.capacities()[k]) / integer(user.demand[k])

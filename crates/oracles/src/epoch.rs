@@ -5,7 +5,7 @@ use snic_controller::{
     DagFlow, EpochOutcome, Fairness, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
 };
 use snic_domain::Bandwidth;
-use snic_fairness::drf::{self, Limit, Share};
+use snic_fairness::drf::{self, Share, UserLimit};
 use snic_fairness::fluid::{Cost, Demand, InvalidNetwork, Network, NetworkBuilder, TenantIndex};
 
 use crate::fluid;
@@ -74,15 +74,16 @@ fn tenants(topology: &Topology, demands: &[Demand]) -> Vec<TenantOutcome> {
         sum[1] += flow.memory;
     }
     let shares = shares(topology, &wanted);
-    let outcome = |(demand, (dominant, share, limit)): ([u64; 2], (Option<usize>, f64, Limit))| {
-        let share = Share::from_raw((share * Share::ONE.raw() as f64) as u64);
-        let got = dominant
-            .filter(|_| limit != Limit::OwnCap)
-            .map(|k| share.as_f64() * topology.space()[k] as f64 / demand[k].max(1) as f64);
-        let part = got.unwrap_or(1.0).min(1.0);
-        let allocation = demand.map(|amount| (amount as f64 * part) as u64);
-        TenantOutcome { demand, allocation, space: drf::UserOutcome { dominant, share, limit } }
-    };
+    let outcome =
+        |(demand, (dominant, share, limit)): ([u64; 2], (Option<usize>, f64, UserLimit))| {
+            let share = Share::from_raw((share * Share::ONE.raw() as f64) as u64);
+            let got = dominant
+                .filter(|_| limit != UserLimit::OwnCap)
+                .map(|k| share.as_f64() * topology.space()[k] as f64 / demand[k].max(1) as f64);
+            let part = got.unwrap_or(1.0).min(1.0);
+            let allocation = demand.map(|amount| (amount as f64 * part) as u64);
+            TenantOutcome { demand, allocation, space: drf::UserOutcome { dominant, share, limit } }
+        };
     wanted.into_iter().zip(shares).map(outcome).collect()
 }
 
@@ -93,7 +94,7 @@ struct User {
     weight: f64,
     /// The level at which it has all that it may have, and what says so.
     cap: f64,
-    limit: Limit,
+    limit: UserLimit,
     dominant: usize,
 }
 
@@ -109,7 +110,7 @@ impl User {
             rates: parts.map(|part| if share > 0.0 { part / share * weight } else { 0.0 }),
             weight,
             cap: quota.min(1.0) * share / weight,
-            limit: if quota < 1.0 { Limit::Quota(1) } else { Limit::OwnCap },
+            limit: if quota < 1.0 { UserLimit::Quota(1) } else { UserLimit::OwnCap },
             dominant: usize::from(parts[1] > parts[0]),
         }
     }
@@ -117,14 +118,14 @@ impl User {
 
 /// By tenant: dominant resource, share, limit. All tenants rise until a resource is full or their own
 /// cap is reached, one event at a time.
-fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, Limit)> {
+fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, UserLimit)> {
     let users = wanted.iter().zip(&topology.tenants);
     let users: Vec<User> = users.map(|(d, tenant)| User::new(topology, tenant, d)).collect();
     let (mut free, mut level) = ([1.0_f64; 2], 0.0_f64);
     let asks = |user: &User| user.rates != [0.0; 2];
-    let mut stopped: Vec<Option<(f64, Limit)>> = users
+    let mut stopped: Vec<Option<(f64, UserLimit)>> = users
         .iter()
-        .map(|user| if asks(user) { None } else { Some((0.0, Limit::AsksNothing)) })
+        .map(|user| if asks(user) { None } else { Some((0.0, UserLimit::AsksNothing)) })
         .collect();
     while stopped.iter().any(Option::is_none) {
         let rising = || users.iter().zip(&stopped).filter(|(_, stopped)| stopped.is_none());
@@ -140,14 +141,14 @@ fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, 
             let full = (0..2).find(|k| user.rates[*k] > 0.0 && free[*k] < NEARLY);
             *stopped = match full {
                 _ if user.cap <= level => Some((level, user.limit)),
-                Some(k) => Some((level, Limit::Capacity(k))),
+                Some(k) => Some((level, UserLimit::Capacity(k))),
                 None => None,
             };
         }
     }
-    let outcome = |(user, stopped): (&User, Option<(f64, Limit)>)| {
-        let (level, limit) = stopped.unwrap_or((0.0, Limit::AsksNothing));
-        let dominant = (limit != Limit::AsksNothing).then_some(user.dominant);
+    let outcome = |(user, stopped): (&User, Option<(f64, UserLimit)>)| {
+        let (level, limit) = stopped.unwrap_or((0.0, UserLimit::AsksNothing));
+        let dominant = (limit != UserLimit::AsksNothing).then_some(user.dominant);
         (dominant, (level * user.weight).min(1.0), limit)
     };
     users.iter().zip(stopped).map(outcome).collect()
@@ -159,7 +160,7 @@ fn fair(topology: &Topology, demands: &[Demand], tenants: &[TenantOutcome]) -> V
     let fair = flows.map(|(flow, demand)| {
         let tenant = &tenants[flow.tenant as usize];
         let fair = match (tenant.space.limit, tenant.space.dominant) {
-            (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => all,
+            (UserLimit::OwnCap | UserLimit::AsksNothing, _) | (_, None) => all,
             (_, Some(k)) => {
                 let capacity = topology.space()[k] as f64;
                 let got = tenant.space.share.as_f64() * capacity / tenant.demand[k].max(1) as f64;

@@ -3,14 +3,14 @@
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 use snic_fairness::drf::Share;
-use snic_fairness::regions::Regions;
+use snic_fairness::regions::UserRegions;
 
 /// Divides `regions` by exact `shares`, which are between 0 and 1 and add up to at most 1.
 ///
 /// # Panics
 ///
 /// If the shares are anything else.
-pub fn divide(shares: &[BigRational], regions: u32) -> Vec<Regions> {
+pub fn divide(shares: &[BigRational], regions: u32) -> Vec<UserRegions> {
     let one = BigRational::from_integer(1.into());
     assert!(shares.iter().all(|share| !share.is_negative()), "a negative share");
     assert!(shares.iter().fold(BigRational::zero(), |sum, s| sum + s) <= one, "more than all");
@@ -25,8 +25,10 @@ pub fn divide(shares: &[BigRational], regions: u32) -> Vec<Regions> {
     let divided = entitled.iter().zip(&remainders).enumerate().map(|(user, (entitled, rest))| {
         let whole = u32::try_from(entitled.to_integer()).expect("at most the regions there are");
         match rounded_up.contains(&user) {
-            true => Regions { own: whole + 1, shared: Share::ZERO, spare: share(&(&one - rest)) },
-            false => Regions { own: whole, shared: share(rest), spare: Share::ZERO },
+            true => {
+                UserRegions { own: whole + 1, shared: Share::ZERO, spare: share(&(&one - rest)) }
+            }
+            false => UserRegions { own: whole, shared: share(rest), spare: Share::ZERO },
         }
     });
     divided.collect()

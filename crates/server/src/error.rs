@@ -8,7 +8,7 @@ use std::time::Duration;
 use snic_api::convert::explanation::shortage_to_wire;
 use snic_api::error::Failure;
 use snic_api::v1::ErrorReason;
-use snic_controller::{Caller, ControlError, FieldViolation, Work};
+use snic_controller::{Caller, ControlError, FieldViolation, OperationWork};
 use snic_domain::{Infeasible, Resource};
 
 use crate::share::overloaded;
@@ -61,9 +61,9 @@ pub(crate) fn denied(path: &str, who: &str) -> Failure {
 }
 
 /// Why an operation failed.
-pub(crate) fn of_operation(error: &ControlError, work: &Work, caller: &Caller) -> Failure {
+pub(crate) fn of_operation(error: &ControlError, work: &OperationWork, caller: &Caller) -> Failure {
     let kind = match work {
-        Work::DeleteDag(..) | Work::ResetRegion(..) => OperationKind::Delete,
+        OperationWork::DeleteDag(..) | OperationWork::ResetRegion(..) => OperationKind::Delete,
         _ => OperationKind::Change,
     };
     of_control(error.clone(), kind, caller)
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_reason_depends_on_the_operation() {
-        let work = Work::ResetRegion(CardId::new("c").expect("valid"), RegionId(1));
+        let work = OperationWork::ResetRegion(CardId::new("c").expect("valid"), RegionId(1));
         let failure = of_operation(&precondition(), &work, &operator());
         assert_eq!(failure.reason(), ErrorReason::ResourceInUse);
     }

@@ -7,8 +7,8 @@ use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
     BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagTraffic, DagView,
-    DropCause, NtView, OperationView, RegionView, RuleView, StatePlace, StateView, TenantView,
-    Work,
+    DropCause, NtView, OperationView, OperationWork, RegionView, RuleView, StatePlace, StateView,
+    TenantView,
 };
 use snic_domain::RegionState;
 
@@ -290,21 +290,21 @@ pub(crate) fn any_dag(dag: &v1::Dag) -> prost_types::Any {
     any("snic.control.v1.Dag", dag)
 }
 
-fn target_of(work: &Work) -> (String, Verb) {
+fn target_of(work: &OperationWork) -> (String, Verb) {
     match work {
-        Work::CreateDag(dag) => (dag.to_string(), Verb::Create),
-        Work::UpdateDag(dag) => (dag.to_string(), Verb::Update),
-        Work::DeleteDag(dag, _) => (dag.to_string(), Verb::Delete),
-        Work::DrainRegion(card, region) => (name::of_region(card, *region), Verb::Drain),
-        Work::ResetRegion(card, region) => (name::of_region(card, *region), Verb::Reset),
-        Work::DrainCard(card) => (name::of_card(card), Verb::Drain),
-        Work::OptimizeCard(card) => (name::of_card(card), Verb::Optimize),
-        Work::LoadRole { card, .. } => (name::of_card(card), Verb::LoadRole),
+        OperationWork::CreateDag(dag) => (dag.to_string(), Verb::Create),
+        OperationWork::UpdateDag(dag) => (dag.to_string(), Verb::Update),
+        OperationWork::DeleteDag(dag, _) => (dag.to_string(), Verb::Delete),
+        OperationWork::DrainRegion(card, region) => (name::of_region(card, *region), Verb::Drain),
+        OperationWork::ResetRegion(card, region) => (name::of_region(card, *region), Verb::Reset),
+        OperationWork::DrainCard(card) => (name::of_card(card), Verb::Drain),
+        OperationWork::OptimizeCard(card) => (name::of_card(card), Verb::Optimize),
+        OperationWork::LoadRole { card, .. } => (name::of_card(card), Verb::LoadRole),
     }
 }
 
 /// Name of the resource that an operation changes.
-pub(crate) fn target(work: &Work) -> String {
+pub(crate) fn target(work: &OperationWork) -> String {
     target_of(work).0
 }
 
@@ -339,15 +339,15 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
 /// The resource's current state; only its name if it is gone.
 fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
     match &view.record.work {
-        Work::CreateDag(name) | Work::UpdateDag(name) => {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             let gone = || v1::Dag { name: name.to_string(), ..v1::Dag::default() };
             any_dag(&view.dag.as_ref().map_or_else(gone, |view| dag(view, reader(caller))))
         }
-        Work::DeleteDag(..)
-        | Work::DrainCard(_)
-        | Work::OptimizeCard(_)
-        | Work::LoadRole { .. } => any("google.protobuf.Empty", &()),
-        Work::DrainRegion(card, number) | Work::ResetRegion(card, number) => {
+        OperationWork::DeleteDag(..)
+        | OperationWork::DrainCard(_)
+        | OperationWork::OptimizeCard(_)
+        | OperationWork::LoadRole { .. } => any("google.protobuf.Empty", &()),
+        OperationWork::DrainRegion(card, number) | OperationWork::ResetRegion(card, number) => {
             let name = name::of_region(card, *number);
             let gone = || v1::Region { name, ..v1::Region::default() };
             let region = view.region.as_ref().map_or_else(gone, |view| region(view));
@@ -364,9 +364,9 @@ fn stage(view: &OperationView) -> String {
         None => {}
     }
     match (&view.record.work, &view.stage) {
-        (Work::DeleteDag(..), _) => "removing it from the card's tables".to_owned(),
-        (Work::OptimizeCard(_), _) => "moving DAGs together".to_owned(),
-        (Work::LoadRole { .. }, _) => "opening the card with its role".to_owned(),
+        (OperationWork::DeleteDag(..), _) => "removing it from the card's tables".to_owned(),
+        (OperationWork::OptimizeCard(_), _) => "moving DAGs together".to_owned(),
+        (OperationWork::LoadRole { .. }, _) => "opening the card with its role".to_owned(),
         (_, Some(stage)) => stage.clone(),
         _ => "accepted".to_owned(),
     }

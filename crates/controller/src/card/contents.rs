@@ -9,7 +9,7 @@ use snic_tables::{CreditRow, LoadFailure, RegionRow, Ticket};
 
 use super::{CardMachine, LoadEnded, ObservedContent, Region};
 use crate::protocol::ControllerSettings;
-use crate::records::{InvalidRecord, Key, Record, RegionRecord};
+use crate::records::{InvalidRecord, Record, RecordKey, RegionRecord};
 use crate::tx::Tx;
 
 /// What a card is told and does not decide.
@@ -34,7 +34,7 @@ impl CardMachine {
         catalogue: &PlanCatalogue,
     ) -> Result<(), InvalidRecord> {
         let wrong = |reason: &str| {
-            InvalidRecord::contradiction(Key::Region(self.id.clone(), region), reason)
+            InvalidRecord::contradiction(RecordKey::Region(self.id.clone(), region), reason)
         };
         if self.region(region).is_none() {
             return Err(wrong("the card has no such region"));

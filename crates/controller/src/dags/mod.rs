@@ -17,7 +17,7 @@ use std::ops::Bound;
 use snic_domain::{CardId, DagId, DagName, DagUid, Explanation, TenantId};
 
 use crate::protocol::Change;
-use crate::records::{DagRecord, InvalidRecord, Key, Record};
+use crate::records::{DagRecord, InvalidRecord, Record, RecordKey};
 use crate::tx::Tx;
 
 pub(crate) use entry::{DagEntry, Left};
@@ -54,7 +54,7 @@ impl Dags {
     ) -> Result<&DagEntry, InvalidRecord> {
         let name = record.name.clone();
         snic_domain::Dag::new(record.spec.clone()).map_err(|error| {
-            InvalidRecord::contradiction(Key::Dag(name.clone()), error.to_string())
+            InvalidRecord::contradiction(RecordKey::Dag(name.clone()), error.to_string())
         })?;
         self.uids.restore_taken(record.uid);
         if record.placement.is_none() {
@@ -85,8 +85,8 @@ impl Dags {
         self.uids.give(entry.uid());
         self.unscheduled.remove(name);
         self.touched.remove(name);
-        tx.delete(Key::Dag(name.clone()));
-        tx.delete(Key::Explanation(name.clone()));
+        tx.delete(RecordKey::Dag(name.clone()));
+        tx.delete(RecordKey::Explanation(name.clone()));
         entry
     }
 

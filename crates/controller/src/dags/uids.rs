@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use snic_domain::DagUid;
 use snic_domain::limits::DAG_ROWS;
 
-use crate::records::{InvalidRecord, Key};
+use crate::records::{InvalidRecord, RecordKey};
 
 /// The UIDs of DAGs: a row and how often it was given out, so that a packet of a DAG that is gone is
 /// not taken for one of the next.
@@ -28,7 +28,7 @@ impl Uids {
     /// # Errors
     /// There is no such row.
     pub fn restore(&mut self, row: u16, incarnation: u32) -> Result<(), InvalidRecord> {
-        let wrong = || InvalidRecord::contradiction(Key::Uid(row), "there is no such row");
+        let wrong = || InvalidRecord::contradiction(RecordKey::Uid(row), "there is no such row");
         *self.incarnations.get_mut(usize::from(row)).ok_or_else(wrong)? = incarnation;
         Ok(())
     }

@@ -156,7 +156,7 @@ impl Loop {
 
     /// Asks the card for its counters, if it has answered the last time; `missed` samples were skipped
     /// because the daemon was busy.
-    pub fn ask(&mut self, now: Timestamp, ticket: Ticket, missed: u64) -> Asked {
+    pub fn ask(&mut self, now: Timestamp, ticket: Ticket, missed: u64) -> NextSample {
         let unanswered = self.asked.is_some();
         // Before its first answer a card has no epoch that could be overrun: what it holds may just
         // have been read back, and one that never answers is lost by its deadline.
@@ -171,7 +171,7 @@ impl Loop {
             self.asked = Some(ticket);
             CardCommand::Sample { ticket }
         });
-        Asked { command, overrun }
+        NextSample { command, overrun }
     }
 
     /// Asks the card for its counters between two samples, if no answer is awaited; again at `next`.
@@ -250,10 +250,10 @@ impl Loop {
     /// Takes counters into the meters of the card's DAGs; gives what to tell of odd ones.
     pub fn measure<'a>(
         &mut self,
-        reading: &Reading<'_>,
+        reading: &CounterReading<'_>,
         dags: impl Iterator<Item = &'a mut DagEntry>,
     ) -> Option<String> {
-        let Reading { now, span, line, counters } = *reading;
+        let CounterReading { now, span, line, counters } = *reading;
         let counted = self.by_row(counters);
         let mut odd = 0;
         for entry in dags {
@@ -396,7 +396,7 @@ impl Loop {
 
 /// What a card is asked, and what to tell of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct NextSample {
     /// Nothing while the last sample is not answered.
     pub command: Option<CardCommand>,
     /// Samples were skipped.
@@ -418,7 +418,7 @@ pub(crate) enum Answered {
 
 /// Counters of a card.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct CounterReading<'a> {
     pub now: Timestamp,
     /// Since the last reading.
     pub span: Duration,
@@ -498,7 +498,7 @@ mod tests {
         let asked = card_loop.ask(at(1), Ticket(1), 7);
         assert_eq!(asked.command, Some(CardCommand::Sample { ticket: Ticket(1) }));
         assert_eq!(asked.overrun, None, "before the first answer there is no epoch to overrun");
-        assert_eq!(card_loop.ask(at(2), Ticket(2), 0), Asked { command: None, overrun: None });
+        assert_eq!(card_loop.ask(at(2), Ticket(2), 0), NextSample { command: None, overrun: None });
         assert_eq!(card_loop.answered(at(3), Ticket(2)), Answered::Stale, "it was not asked");
         assert_eq!(card_loop.answered(at(3), Ticket(1)), Answered::First);
         card_loop.ask(at(4), Ticket(3), 0);

@@ -24,7 +24,7 @@ mod view;
 
 pub use area::AreaUse;
 pub use card_loop::LoopFigures;
-pub(crate) use card_loop::{Answered, Flows, Loop, Loops, Reading, of_engine};
+pub(crate) use card_loop::{Answered, CounterReading, Flows, Loop, Loops, of_engine};
 pub use engine::{
     AREA_UNITS, DagFlow, Engine, EpochOutcome, SLOTS, TenantOutcome, TenantShape, Topology,
     area_per_bps,

@@ -1,7 +1,7 @@
 //! Space: how much of a card's area and memory each tenant may hold, by weighted DRF.
 
 use snic_domain::Bandwidth;
-use snic_fairness::drf::{self, AMOUNT_MAX, Fraction, Limit, Problem, Share, User};
+use snic_fairness::drf::{self, AMOUNT_MAX, DrfProblem, Fraction, Share, User, UserLimit};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
 use super::engine::{DagFlow, EpochOutcome, SLOTS, TenantOutcome, Topology};
@@ -25,8 +25,8 @@ struct Shape {
 /// What does not change from step to step, and room to compute in.
 #[derive(Debug, Clone)]
 pub(super) struct Space {
-    problem: Problem,
-    solver: drf::Solver,
+    problem: DrfProblem,
+    solver: drf::DrfSolver,
     /// By flow.
     shapes: Vec<Shape>,
     /// By tenant: what it may have on other cards, in the units of this one; empty if it is nothing.
@@ -53,9 +53,9 @@ impl Space {
             }
         });
         let capacities = topology.space().map(|amount| amount.min(AMOUNT_MAX));
-        let problem = Problem::new(&capacities, users.collect())
+        let problem = DrfProblem::new(&capacities, users.collect())
             .expect("two resources, few users, and amounts cut to what is allowed");
-        let solver = drf::Solver::default();
+        let solver = drf::DrfSolver::default();
         let shape = |flow: &DagFlow| Shape {
             tenant: flow.tenant,
             area_per_bps: flow.area_per_bps,
@@ -165,7 +165,7 @@ fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
 /// rounded up, so that a whole number stays one. `None` where nothing limits it.
 fn part(demand: &[u64; 2], space: drf::UserOutcome, capacities: [u64; 2]) -> Option<u64> {
     let k = match (space.limit, space.dominant) {
-        (Limit::OwnCap | Limit::AsksNothing, _) | (_, None) => return None,
+        (UserLimit::OwnCap | UserLimit::AsksNothing, _) | (_, None) => return None,
         (_, Some(k)) => k.min(1),
     };
     let asked = u128::from(demand[k].max(1));

@@ -197,13 +197,13 @@ pub(crate) fn daemon_share_ppm(cards: impl Iterator<Item = ([u64; 2], [u64; 2])>
     ppm_of(has[0], all[0]).max(ppm_of(has[1], all[1]))
 }
 
-fn limiter(limit: drf::Limit) -> Limiter {
+fn limiter(limit: drf::UserLimit) -> Limiter {
     match limit {
-        drf::Limit::OwnCap => Limiter::Demand,
-        drf::Limit::Capacity(0) => Limiter::Area,
-        drf::Limit::Capacity(_) => Limiter::Memory,
-        drf::Limit::Quota(_) => Limiter::MemoryQuota,
-        drf::Limit::AsksNothing => Limiter::Nothing,
+        drf::UserLimit::OwnCap => Limiter::Demand,
+        drf::UserLimit::Capacity(0) => Limiter::Area,
+        drf::UserLimit::Capacity(_) => Limiter::Memory,
+        drf::UserLimit::Quota(_) => Limiter::MemoryQuota,
+        drf::UserLimit::AsksNothing => Limiter::Nothing,
     }
 }
 

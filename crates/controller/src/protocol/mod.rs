@@ -17,7 +17,7 @@ pub use effect::{Change, Effect};
 pub use error::{ControlError, FieldViolation};
 pub use event::Event;
 pub use log::{LogEntry, LogKind};
-pub use operation::{OperationRecord, Work};
+pub use operation::{OperationRecord, OperationWork};
 pub use policy::{
     AdmissionPolicy, ConsolidationSettings, ControllerSettings, EPOCH_MAX, EPOCH_MIN, Fairness,
     Scheduling, Scheme,

@@ -8,7 +8,7 @@ use super::error::ControlError;
 /// What an operation does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Work {
+pub enum OperationWork {
     /// Brings a new DAG onto a card.
     CreateDag(DagName),
     /// Brings a new generation of a DAG onto a card.
@@ -38,7 +38,7 @@ pub struct OperationRecord {
     /// Its id.
     pub id: OperationId,
     /// What it does.
-    pub work: Work,
+    pub work: OperationWork,
     /// When it was made.
     pub created: Timestamp,
     /// When the card was first asked for something.
@@ -51,14 +51,14 @@ impl OperationRecord {
     /// The tenant that may see it; `None`: operators only.
     pub fn tenant(&self) -> Option<&TenantId> {
         match &self.work {
-            Work::CreateDag(dag) | Work::UpdateDag(dag) | Work::DeleteDag(dag, _) => {
-                Some(&dag.tenant)
-            }
-            Work::DrainRegion(..)
-            | Work::DrainCard(_)
-            | Work::ResetRegion(..)
-            | Work::OptimizeCard(_)
-            | Work::LoadRole { .. } => None,
+            OperationWork::CreateDag(dag)
+            | OperationWork::UpdateDag(dag)
+            | OperationWork::DeleteDag(dag, _) => Some(&dag.tenant),
+            OperationWork::DrainRegion(..)
+            | OperationWork::DrainCard(_)
+            | OperationWork::ResetRegion(..)
+            | OperationWork::OptimizeCard(_)
+            | OperationWork::LoadRole { .. } => None,
         }
     }
 }

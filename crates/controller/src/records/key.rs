@@ -19,7 +19,7 @@ pub(crate) struct RequestKey {
 
 /// Names a record in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum RecordKey {
     Meta,
     Maintenance,
     Tenant(TenantId),
@@ -40,7 +40,7 @@ pub(crate) enum Key {
     Uid(u16),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Meta => f.write_str("meta"),

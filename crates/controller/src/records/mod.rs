@@ -24,7 +24,7 @@
 //! | `refused/T/D` | [`RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
 //!
-//! [`Record`] and [`Key`] are the one place where records and keys are written and read.
+//! [`Record`] and [`RecordKey`] are the one place where records and keys are written and read.
 
 mod key;
 mod kinds;
@@ -35,7 +35,7 @@ mod tests;
 use serde::de::DeserializeOwned;
 use snic_domain::{CardId, DagName, Explanation, RegionId};
 
-pub(crate) use key::{Key, RequestKey};
+pub(crate) use key::{RecordKey, RequestKey};
 pub(crate) use kinds::{
     BitstreamRecord, CardRecord, DagRecord, Made, Meta, NtRecord, Placement, RegionRecord,
     RequestRecord, RuleRecord, TenantRecord, regions_of,
@@ -75,30 +75,32 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> RecordKey {
         match self {
-            Self::Meta(_) => Key::Meta,
-            Self::Maintenance(_) => Key::Maintenance,
-            Self::Tenant(record) => Key::Tenant(record.tenant.id.clone()),
-            Self::NtType(record) => Key::NtType(record.nt.id.clone()),
-            Self::Bitstream(record) => Key::Bitstream(record.bitstream.id.clone()),
-            Self::Dag(record) => Key::Dag(record.name.clone()),
-            Self::Explanation(name, _) => Key::Explanation(name.clone()),
-            Self::Card(card, _) => Key::Card(card.clone()),
-            Self::Region(card, region, _) => Key::Region(card.clone(), *region),
+            Self::Meta(_) => RecordKey::Meta,
+            Self::Maintenance(_) => RecordKey::Maintenance,
+            Self::Tenant(record) => RecordKey::Tenant(record.tenant.id.clone()),
+            Self::NtType(record) => RecordKey::NtType(record.nt.id.clone()),
+            Self::Bitstream(record) => RecordKey::Bitstream(record.bitstream.id.clone()),
+            Self::Dag(record) => RecordKey::Dag(record.name.clone()),
+            Self::Explanation(name, _) => RecordKey::Explanation(name.clone()),
+            Self::Card(card, _) => RecordKey::Card(card.clone()),
+            Self::Region(card, region, _) => RecordKey::Region(card.clone(), *region),
             Self::ResidentContext(card, region, context) => {
-                Key::ResidentContext(card.clone(), *region, context.clone())
+                RecordKey::ResidentContext(card.clone(), *region, context.clone())
             }
             Self::PendingErase(card, region, erase) => {
-                Key::PendingErase(card.clone(), *region, erase.uid)
+                RecordKey::PendingErase(card.clone(), *region, erase.uid)
             }
-            Self::SavedContext(card, context) => Key::SavedContext(card.clone(), context.offset),
-            Self::Rule(record) => Key::Rule(record.rule.id.clone()),
-            Self::Binding(record) => Key::Binding(record.spec.vm.clone()),
-            Self::Operation(record) => Key::Operation(record.id.clone()),
-            Self::Request(key, _) => Key::Request(key.clone()),
-            Self::Refused(record) => Key::Refused(record.name.clone()),
-            Self::Uid(row, _) => Key::Uid(*row),
+            Self::SavedContext(card, context) => {
+                RecordKey::SavedContext(card.clone(), context.offset)
+            }
+            Self::Rule(record) => RecordKey::Rule(record.rule.id.clone()),
+            Self::Binding(record) => RecordKey::Binding(record.spec.vm.clone()),
+            Self::Operation(record) => RecordKey::Operation(record.id.clone()),
+            Self::Request(key, _) => RecordKey::Request(key.clone()),
+            Self::Refused(record) => RecordKey::Refused(record.name.clone()),
+            Self::Uid(row, _) => RecordKey::Uid(*row),
         }
     }
 

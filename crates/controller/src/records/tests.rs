@@ -9,7 +9,7 @@ use snic_domain::{
 };
 
 use super::*;
-use crate::protocol::{ControlError, Work};
+use crate::protocol::{ControlError, OperationWork};
 
 fn name() -> DagName {
     DagName { tenant: "acme".parse().expect("a label"), dag: "web".parse().expect("a label") }
@@ -82,7 +82,7 @@ fn all() -> Vec<Record> {
     let rule = RuleRecord { rule, card: card(), row: 4, binding: None, created: at(1) };
     let operation = OperationRecord {
         id: OperationId::new("op-1").expect("a label"),
-        work: Work::DeleteDag(name(), Some(card())),
+        work: OperationWork::DeleteDag(name(), Some(card())),
         created: at(1),
         started: None,
         ended: Some((at(2), Err(ControlError::Cancelled))),

@@ -6,7 +6,7 @@ use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
 use super::Registry;
 use crate::etag::{check_etag, etag};
 use crate::protocol::{BitstreamView, Caller, ControlError};
-use crate::records::{BitstreamRecord, Key, Record};
+use crate::records::{BitstreamRecord, Record, RecordKey};
 use crate::tx::Tx;
 
 impl Registry {
@@ -124,7 +124,7 @@ impl Registry {
     /// has them.
     pub fn remove_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId) {
         self.catalogue.remove_bitstream(id);
-        tx.delete(Key::Bitstream(id.clone()));
+        tx.delete(RecordKey::Bitstream(id.clone()));
         let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
         self.discharge_bitstream(&record.bitstream);
         if !self.uses_digest(record.bitstream.digest) {

@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, NtType, NtTypeId, TenantId};
 use super::Registry;
 use crate::etag::{check_etag, etag};
 use crate::protocol::{Caller, ControlError, NtView};
-use crate::records::{Key, NtRecord, Record};
+use crate::records::{NtRecord, Record, RecordKey};
 use crate::tx::Tx;
 
 /// What uses an NT type elsewhere.
@@ -107,7 +107,7 @@ impl Registry {
         self.nts.remove(id);
         self.discharge_nt(id);
         self.catalogue.remove_nt(id);
-        tx.delete(Key::NtType(id.clone()));
+        tx.delete(RecordKey::NtType(id.clone()));
     }
 }
 

@@ -9,7 +9,7 @@ use snic_domain::{BitstreamId, NtTypeId, Quota, Tenant, TenantId};
 use super::Registry;
 use crate::etag::{check_etag, etag, uuid};
 use crate::protocol::{ControlError, TenantView};
-use crate::records::{Key, Record, TenantRecord};
+use crate::records::{Record, RecordKey, TenantRecord};
 use crate::tx::Tx;
 
 /// What an update of a tenant sets; the rest stays.
@@ -110,7 +110,7 @@ impl Registry {
     /// Removes a tenant that owns nothing any more.
     pub fn remove_tenant(&mut self, tx: &mut Tx, id: &TenantId) {
         self.tenants.remove(id);
-        tx.delete(Key::Tenant(id.clone()));
+        tx.delete(RecordKey::Tenant(id.clone()));
     }
 }
 

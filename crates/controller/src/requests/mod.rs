@@ -15,7 +15,7 @@ pub(crate) use fingerprint::Fingerprint;
 
 use crate::history::History;
 use crate::protocol::{Caller, ControlError};
-use crate::records::{Key, Made, Record, RequestKey, RequestRecord};
+use crate::records::{Made, Record, RecordKey, RequestKey, RequestRecord};
 use crate::tx::Tx;
 
 /// Longest request id, in characters: a UUID has 36.
@@ -87,7 +87,7 @@ impl Requests {
 
     fn forget(&mut self, tx: &mut Tx, key: RequestKey) {
         self.records.remove(&key);
-        tx.delete(Key::Request(key));
+        tx.delete(RecordKey::Request(key));
     }
 
     /// Forgets the requests of a caller that is gone: its name is another's now.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use snic_controller::{
-    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, Reply,
-    Work,
+    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings,
+    OperationWork, Reply,
 };
 use snic_domain::{CardId, DagState, RegionState};
 
@@ -110,7 +110,7 @@ fn a_pass_begins_on_its_own_a_while_after_something_left() {
     assert!(world.now.since(before) >= Duration::from_secs(10));
     let operator = crate::support::operator();
     let operations = world.controller.operations(&operator);
-    let passes = operations.filter(|o| matches!(o.record.work, Work::OptimizeCard(_)));
+    let passes = operations.filter(|o| matches!(o.record.work, OperationWork::OptimizeCard(_)));
     assert_eq!(passes.count(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! Loading a card's role while the daemon runs.
 
-use snic_controller::{CardCommand, CardHealth, Command, ControlError, Event, Work};
+use snic_controller::{CardCommand, CardHealth, Command, ControlError, Event, OperationWork};
 use snic_domain::{CardId, DagState, OperationId};
 
 use crate::support::things::{card_id, create, drain, spec};
@@ -38,7 +38,7 @@ fn a_role_is_loaded_when_nothing_is_in_the_regions() {
     reopen(&mut world);
     assert_eq!(world.ended(&id), Some(Ok(())));
     let work = world.operation(&id).record.work;
-    assert_eq!(work, Work::LoadRole { card: card_id(), force: false });
+    assert_eq!(work, OperationWork::LoadRole { card: card_id(), force: false });
     assert_eq!(world.state("acme/web"), DagState::Ready);
     world.controller.check().expect("consistent");
 }

@@ -323,7 +323,8 @@ impl Run {
         Machines::check_quiet(&self.world);
         crate::states::check_quiet(&self.world);
         for operation in self.world.controller.operations(&Caller::Operator("x".into())) {
-            let drain = matches!(operation.record.work, snic_controller::Work::DrainRegion(..));
+            let drain =
+                matches!(operation.record.work, snic_controller::OperationWork::DrainRegion(..));
             assert!(operation.is_done() || drain, "{:?} has not ended", operation.record);
         }
     }

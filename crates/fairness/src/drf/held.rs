@@ -7,7 +7,7 @@
 
 use super::problem::dominant_of;
 use super::solver::{FULL, cap_level, rate};
-use super::{Limit, Problem, RESOURCES_MAX, Share, UserOutcome};
+use super::{DrfProblem, RESOURCES_MAX, Share, UserLimit, UserOutcome};
 
 /// Most that a user may hold elsewhere, in the unit of [`Share`]: 2^8 times all of the problem's
 /// resource. More counts as this much.
@@ -34,7 +34,7 @@ struct Rising {
 /// of this problem only.
 ///
 /// Accuracy is that of [`super::solve`]. Time O(n log n), and O(n) for each resource that fills up.
-pub fn solve_from(problem: &Problem, held: &[u64]) -> Vec<UserOutcome> {
+pub fn solve_from(problem: &DrfProblem, held: &[u64]) -> Vec<UserOutcome> {
     let mut outcomes = Vec::with_capacity(problem.users().len());
     let mut users = Vec::with_capacity(problem.users().len());
     let mut events = Vec::new();
@@ -55,7 +55,7 @@ pub fn solve_from(problem: &Problem, held: &[u64]) -> Vec<UserOutcome> {
 }
 
 /// A user before it rises: its outcome if it never does, and the height of its cap above its start.
-fn prepare(problem: &Problem, index: usize, held: u64) -> (UserOutcome, Rising, Option<u64>) {
+fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Rising, Option<u64>) {
     let (user, capacities) = (&problem.users()[index], problem.capacities());
     let weight = user.weight.get();
     let mut rising = Rising {
@@ -67,14 +67,14 @@ fn prepare(problem: &Problem, index: usize, held: u64) -> (UserOutcome, Rising, 
     };
     let outcome = |dominant, limit| UserOutcome { dominant, share: Share::ZERO, limit };
     let Some(dominant) = dominant_of(&user.demand, capacities) else {
-        return (outcome(None, Limit::AsksNothing), rising, None);
+        return (outcome(None, UserLimit::AsksNothing), rising, None);
     };
     let cap = user.tightest_cap();
     if let Some((_, limit)) = cap.filter(|(fraction, _)| fraction.numerator() == 0) {
         return (outcome(Some(dominant), limit), rising, None);
     }
     if capacities[dominant] == 0 {
-        return (outcome(Some(dominant), Limit::Capacity(dominant)), rising, None);
+        return (outcome(Some(dominant), UserLimit::Capacity(dominant)), rising, None);
     }
     let per_task = (user.demand[dominant], capacities[dominant]);
     for (k, amount) in user.demand.iter().enumerate().filter(|(_, amount)| **amount > 0) {
@@ -82,7 +82,7 @@ fn prepare(problem: &Problem, index: usize, held: u64) -> (UserOutcome, Rising, 
             rate((*amount, capacities[k]), per_task, k == dominant) * u64::from(weight);
     }
     rising.is_done = false;
-    let limit = cap.map_or(Limit::Capacity(dominant), |(_, limit)| limit);
+    let limit = cap.map_or(UserLimit::Capacity(dominant), |(_, limit)| limit);
     let level = cap.and_then(|(fraction, _)| cap_level(fraction, per_task, weight));
     (outcome(Some(dominant), limit), rising, level)
 }
@@ -153,13 +153,13 @@ impl Sweep {
     fn saturate(&mut self, resource: usize) {
         for user in 0..self.users.len() {
             if self.users[user].rates[resource] > 0 && !self.users[user].is_done {
-                self.stop(user, Some(Limit::Capacity(resource)));
+                self.stop(user, Some(UserLimit::Capacity(resource)));
             }
         }
     }
 
     /// Stops a user by `limit`, or by its cap.
-    fn stop(&mut self, user: usize, limit: Option<Limit>) {
+    fn stop(&mut self, user: usize, limit: Option<UserLimit>) {
         let (user, outcome) = (&mut self.users[user], &mut self.outcomes[user]);
         user.is_done = true;
         outcome.limit = limit.unwrap_or(outcome.limit);
@@ -182,9 +182,9 @@ mod tests {
         Share::ONE.raw() / 2
     }
 
-    fn card(users: usize) -> Problem {
+    fn card(users: usize) -> DrfProblem {
         let one = Fraction::new(1, 1).expect("one");
-        Problem::new(&[10], vec![User::new(&[10]).capped(one); users]).expect("valid")
+        DrfProblem::new(&[10], vec![User::new(&[10]).capped(one); users]).expect("valid")
     }
 
     fn shares(outcomes: &[UserOutcome]) -> Vec<f64> {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(shares(&solve_from(&card(2), &[half()])), [0.25, 0.75]);
         let outcomes = solve_from(&card(2), &[Share::ONE.raw()]);
         assert_eq!(shares(&outcomes), [0.0, 1.0]);
-        assert_eq!(outcomes[0].limit, Limit::Capacity(0), "others have less");
+        assert_eq!(outcomes[0].limit, UserLimit::Capacity(0), "others have less");
     }
 
     /// One user asks for all of two cards, the other for all of the first: in the end each has a card.

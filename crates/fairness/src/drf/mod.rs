@@ -16,7 +16,7 @@ mod solver;
 
 pub use held::solve_from;
 pub use problem::{
-    AMOUNT_MAX, Amounts, Fraction, InvalidFraction, InvalidProblem, Limit, Problem, RESOURCES_MAX,
-    USERS_MAX, User,
+    AMOUNT_MAX, Amounts, DrfProblem, Fraction, InvalidFraction, InvalidProblem, RESOURCES_MAX,
+    USERS_MAX, User, UserLimit,
 };
-pub use solver::{Allocation, Share, Solver, UserOutcome, solve};
+pub use solver::{Allocation, DrfSolver, Share, UserOutcome, solve};

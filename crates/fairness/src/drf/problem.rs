@@ -103,13 +103,13 @@ impl User {
     /// The tightest of the cap and the quotas, in tasks, and which one it is. On a tie the cap wins,
     /// then the first resource.
     #[inline]
-    pub(super) fn tightest_cap(&self) -> Option<(Fraction, Limit)> {
-        let mut tightest = self.tasks_max.map(|cap| (cap, Limit::OwnCap));
+    pub(super) fn tightest_cap(&self) -> Option<(Fraction, UserLimit)> {
+        let mut tightest = self.tasks_max.map(|cap| (cap, UserLimit::OwnCap));
         for (k, (quota, demand)) in self.quota.iter().zip(&self.demand).enumerate() {
             let Some(quota) = quota.filter(|_| *demand > 0) else { continue };
             let tasks = Fraction { numerator: quota, denominator: *demand };
             if tightest.is_none_or(|(least, _)| tasks.is_less_than(least)) {
-                tightest = Some((tasks, Limit::Quota(k)));
+                tightest = Some((tasks, UserLimit::Quota(k)));
             }
         }
         tightest
@@ -118,7 +118,7 @@ impl User {
 
 /// What limits a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Limit {
+pub enum UserLimit {
     /// This resource, which is full or has no capacity.
     Capacity(usize),
     /// Its own cap: it has all that it can use.
@@ -131,7 +131,7 @@ pub enum Limit {
 
 /// Capacities and users, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct DrfProblem {
     capacities: Amounts,
     users: Vec<User>,
 }
@@ -187,7 +187,7 @@ pub enum InvalidProblem {
     },
 }
 
-impl Problem {
+impl DrfProblem {
     /// Checks lengths and sizes. No users, no resources, zero capacities and zero demands are all
     /// valid.
     ///
@@ -251,7 +251,7 @@ impl Problem {
     }
 }
 
-/// See [`Problem::dominant`].
+/// See [`DrfProblem::dominant`].
 #[inline]
 pub(super) fn dominant_of(demand: &[u64], capacities: &[u64]) -> Option<usize> {
     let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
@@ -296,7 +296,7 @@ mod tests {
             User::new(&[0, 0]),
             User::new(&[AMOUNT_MAX, AMOUNT_MAX]),
         ];
-        let problem = Problem::new(&[9, 18], users).expect("valid");
+        let problem = DrfProblem::new(&[9, 18], users).expect("valid");
         let dominant: Vec<_> = (0..5).map(|user| problem.dominant(user)).collect();
         assert_eq!(dominant, [Some(1), Some(0), Some(0), None, Some(0)]);
     }
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_resource_without_capacity_dominates() {
         let users = vec![User::new(&[5, 1, 1]), User::new(&[5, 0, 0])];
-        let problem = Problem::new(&[5, 0, 0], users).expect("valid");
+        let problem = DrfProblem::new(&[5, 0, 0], users).expect("valid");
         assert_eq!((problem.dominant(0), problem.dominant(1)), (Some(1), Some(0)));
     }
 
@@ -313,11 +313,11 @@ mod tests {
         let fraction = |n, d| Fraction::new(n, d).expect("valid");
         let user = User::new(&[2, 3, 0]).with_quota(&[Some(4), Some(3), Some(0)]);
         let (cap, limit) = user.tightest_cap().expect("has quotas");
-        assert_eq!((cap, limit), (fraction(3, 3), Limit::Quota(1)));
+        assert_eq!((cap, limit), (fraction(3, 3), UserLimit::Quota(1)));
         let (_, limit) = user.clone().capped(fraction(2, 2)).tightest_cap().expect("has a cap");
-        assert_eq!(limit, Limit::OwnCap);
+        assert_eq!(limit, UserLimit::OwnCap);
         let (_, limit) = user.capped(fraction(3, 2)).tightest_cap().expect("has a cap");
-        assert_eq!(limit, Limit::Quota(1));
+        assert_eq!(limit, UserLimit::Quota(1));
         assert_eq!(User::new(&[1]).tightest_cap(), None);
     }
 
@@ -325,7 +325,7 @@ mod tests {
     fn errors_name_the_user_and_what_to_do() {
         let over = AMOUNT_MAX + 1;
         let text = |capacities: &[u64], user: User| {
-            Problem::new(capacities, vec![User::new(&vec![1; capacities.len()]), user])
+            DrfProblem::new(capacities, vec![User::new(&vec![1; capacities.len()]), user])
                 .expect_err("invalid")
                 .to_string()
         };
@@ -342,10 +342,10 @@ mod tests {
         assert!(text(&[1], User::new(&[1]).with_quota(&[Some(u64::MAX)])).contains("resource 0"));
         let many = vec![User::new(&[]); USERS_MAX + 1];
         assert_eq!(
-            Problem::new(&[], many),
+            DrfProblem::new(&[], many),
             Err(InvalidProblem::TooManyUsers { count: USERS_MAX + 1 })
         );
-        assert!(Problem::new(&[1; RESOURCES_MAX + 1], vec![]).is_err());
+        assert!(DrfProblem::new(&[1; RESOURCES_MAX + 1], vec![]).is_err());
         assert!(
             Fraction::new(1, 0).expect_err("no").to_string().starts_with("1/0 is not a valid cap")
         );

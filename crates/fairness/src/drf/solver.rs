@@ -14,7 +14,7 @@
 //! this, because amounts are whole units.
 
 use super::problem::dominant_of;
-use super::{Fraction, Limit, Problem, RESOURCES_MAX};
+use super::{DrfProblem, Fraction, RESOURCES_MAX, UserLimit};
 
 // With 2^17 users of weight 2^10 the sum of rates has 73 bits; times a level of 54 bits that is
 // 127, what the type holds.
@@ -68,7 +68,7 @@ pub struct UserOutcome {
     /// Fraction that it holds of that resource.
     pub share: Share,
     /// What limits it.
-    pub limit: Limit,
+    pub limit: UserLimit,
 }
 
 /// What all users get.
@@ -83,12 +83,12 @@ pub struct Allocation {
 impl Allocation {
     /// How much `user` of `problem` gets of `resource`, in whole units, rounded down. Exact if its cap
     /// or quota limits it, otherwise what its share is worth.
-    pub fn amount(&self, problem: &Problem, user: usize, resource: usize) -> u64 {
+    pub fn amount(&self, problem: &DrfProblem, user: usize, resource: usize) -> u64 {
         let outcome = &self.outcomes[user];
         let user = &problem.users()[user];
         let demand = user.demand[resource];
         let amount = match (outcome.limit, user.tightest_cap(), outcome.dominant) {
-            (Limit::OwnCap | Limit::Quota(_), Some((cap, _)), _) => {
+            (UserLimit::OwnCap | UserLimit::Quota(_), Some((cap, _)), _) => {
                 product(cap.numerator(), demand) / u128::from(cap.denominator())
             }
             (_, _, Some(k)) => {
@@ -130,8 +130,8 @@ fn scaled(numerator: u128, denominator: u128, bits: u32, up: bool) -> u128 {
 
 /// Solves `problem`. Time: O(n × resources) for the users and their caps, and again for each resource
 /// that fills up.
-pub fn solve(problem: &Problem) -> Allocation {
-    let mut solver = Solver::default();
+pub fn solve(problem: &DrfProblem) -> Allocation {
+    let mut solver = DrfSolver::default();
     solver.solve(problem);
     let used = solver.free.iter().map(|free| {
         let used = (FULL - free).div_ceil(1 << RATE_BITS);
@@ -142,7 +142,7 @@ pub fn solve(problem: &Problem) -> Allocation {
 
 /// [`solve`] for one problem after another, reusing its memory.
 #[derive(Debug, Clone, Default)]
-pub struct Solver {
+pub struct DrfSolver {
     /// By user. Until a user stops, its limit is that of its cap.
     outcomes: Vec<UserOutcome>,
     /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
@@ -153,9 +153,9 @@ pub struct Solver {
     free: Vec<u128>,
 }
 
-impl Solver {
+impl DrfSolver {
     /// Solves `problem`: what each user gets, in order.
-    pub fn solve(&mut self, problem: &Problem) -> &[UserOutcome] {
+    pub fn solve(&mut self, problem: &DrfProblem) -> &[UserOutcome] {
         // The compiler knows the length of loops over resources; a card has two.
         match problem.capacities().len() {
             0..=2 => self.solve_up_to::<2>(problem),
@@ -166,7 +166,7 @@ impl Solver {
     }
 
     /// Solves a problem with at most `R` resources; nobody demands the missing ones.
-    fn solve_up_to<const R: usize>(&mut self, problem: &Problem) {
+    fn solve_up_to<const R: usize>(&mut self, problem: &DrfProblem) {
         let users = problem.users().len();
         self.outcomes.clear();
         self.caps.clear();
@@ -195,7 +195,7 @@ impl Solver {
 
 /// The state of a filling with at most `R` resources.
 struct Filling<'a, const R: usize> {
-    problem: &'a Problem,
+    problem: &'a DrfProblem,
     capacities: [u64; R],
     outcomes: &'a mut Vec<UserOutcome>,
     rates: &'a mut [[u64; R]],
@@ -215,7 +215,7 @@ impl<const R: usize> Filling<'_, R> {
         let mut demand = [0; R];
         demand[..user.demand.len()].copy_from_slice(&user.demand);
         let Some(dominant) = dominant_of(&demand, &self.capacities) else {
-            return self.outcomes.push(stopped(None, Limit::AsksNothing));
+            return self.outcomes.push(stopped(None, UserLimit::AsksNothing));
         };
         let cap = user.tightest_cap();
         if let Some((fraction, limit)) = cap
@@ -223,9 +223,9 @@ impl<const R: usize> Filling<'_, R> {
         {
             return self.outcomes.push(stopped(Some(dominant), limit));
         }
-        let limit = cap.map_or(Limit::Capacity(dominant), |(_, limit)| limit);
+        let limit = cap.map_or(UserLimit::Capacity(dominant), |(_, limit)| limit);
         if self.capacities[dominant] == 0 {
-            return self.outcomes.push(stopped(Some(dominant), Limit::Capacity(dominant)));
+            return self.outcomes.push(stopped(Some(dominant), UserLimit::Capacity(dominant)));
         }
         let per_task = (demand[dominant], self.capacities[dominant]);
         let rates = &mut self.rates[index];
@@ -309,7 +309,7 @@ impl<const R: usize> Filling<'_, R> {
     fn saturate(&mut self, resource: usize, level: u64) {
         for user in 0..self.rates.len() {
             if self.rates[user][resource] > 0 {
-                self.stop(user, level, Some(Limit::Capacity(resource)));
+                self.stop(user, level, Some(UserLimit::Capacity(resource)));
             }
         }
         for k in 0..R {
@@ -321,7 +321,7 @@ impl<const R: usize> Filling<'_, R> {
 
     /// Stops one user by `limit`, or by its cap, unless it has stopped already. Adds its rates to
     /// `freed`.
-    fn stop(&mut self, user: usize, level: u64, limit: Option<Limit>) {
+    fn stop(&mut self, user: usize, level: u64, limit: Option<UserLimit>) {
         let (rates, outcome) = (&mut self.rates[user], &mut self.outcomes[user]);
         let Some(dominant) = outcome.dominant.filter(|dominant| rates[*dominant] > 0) else {
             return;

@@ -12,7 +12,7 @@ use snic_api::v1::fairness_service_client::FairnessServiceClient;
 use snic_card_sim::{Sizes, TrafficSource};
 use snic_domain::{Bandwidth, DagUid, NtType};
 use snic_fairness::Weight;
-use snic_fairness::drf::{Fraction, Limit, Problem, User};
+use snic_fairness::drf::{DrfProblem, Fraction, User, UserLimit};
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Spare};
 use snic_oracles::{drf, fluid};
 use tonic::transport::Channel;
@@ -76,18 +76,18 @@ fn check_shares(all: &[v1::Fairness]) {
             .capped(Fraction::new(1, 1).expect("one"))
             .with_quota(&[None, space.memory_pages_quota])
     };
-    let problem = Problem::new(&capacities, all.iter().zip(spaces()).map(user).collect());
+    let problem = DrfProblem::new(&capacities, all.iter().zip(spaces()).map(user).collect());
     let exact = drf::solve(&problem.expect("valid"));
     for ((of, space), exact) in all.iter().zip(spaces()).zip(exact) {
         let share = BigRational::new(space.share.into(), (1_u64 << 54).into());
         let off = (&share - &exact.share).to_f64().expect("finite").abs();
         assert!(off < 1e-9, "{}: {share} instead of {}", of.tenant, exact.share);
         let limiter = match exact.limit {
-            Limit::OwnCap => Limiter::Demand,
-            Limit::Capacity(0) => Limiter::Area,
-            Limit::Capacity(_) => Limiter::Memory,
-            Limit::Quota(_) => Limiter::MemoryQuota,
-            Limit::AsksNothing => Limiter::Nothing,
+            UserLimit::OwnCap => Limiter::Demand,
+            UserLimit::Capacity(0) => Limiter::Area,
+            UserLimit::Capacity(_) => Limiter::Memory,
+            UserLimit::Quota(_) => Limiter::MemoryQuota,
+            UserLimit::AsksNothing => Limiter::Nothing,
         };
         assert_eq!(of.limiter(), limiter, "{}", of.tenant);
         assert!(is_near(space.area_allocated, &exact.amounts[0]), "{space:?} {exact:?}");

@@ -34,7 +34,7 @@ use snic_domain::{BitstreamId, CardId, DagName, DagUid, Digest, RegionId, SaveAr
 use snic_tables::{SaveSlot, StateOrder, Ticket};
 
 use super::regions::{ObservedContent, Region, Regions};
-use crate::records::{Key, PendingErase, Phase, Record, ResidentContext, StateRecord};
+use crate::records::{PendingErase, Phase, Record, RecordKey, ResidentContext, StateRecord};
 use crate::tx::Tx;
 
 impl StateRecord {
@@ -228,7 +228,7 @@ impl Contexts {
         let kept = self.regions.entry(region).or_default();
         for resident in residents {
             if kept.residents.remove(resident) {
-                tx.delete(Key::ResidentContext(self.card.clone(), region, resident.clone()));
+                tx.delete(RecordKey::ResidentContext(self.card.clone(), region, resident.clone()));
             }
         }
     }
@@ -328,7 +328,7 @@ impl Contexts {
     /// What stood at an offset is gone.
     pub fn remove(&mut self, tx: &mut Tx, offset: u32) {
         self.records.remove(&offset);
-        tx.delete(Key::SavedContext(self.card.clone(), offset));
+        tx.delete(RecordKey::SavedContext(self.card.clone(), offset));
     }
 
     /// A DAG goes: nobody needs its contexts any more. Gives the regions that had one.
@@ -370,7 +370,7 @@ impl Contexts {
     /// What a region kept for a DAG that is gone is erased.
     pub fn remove_departed(&mut self, tx: &mut Tx, region: RegionId, uid: DagUid) {
         if self.departed.remove(&(region, uid)).is_some() {
-            tx.delete(Key::PendingErase(self.card.clone(), region, uid));
+            tx.delete(RecordKey::PendingErase(self.card.clone(), region, uid));
         }
     }
 
@@ -382,7 +382,7 @@ impl Contexts {
             let stays = matches!(observed, Some(ObservedContent::Unknown))
                 || observed == Some(ObservedContent::Holds(*digest));
             if !stays {
-                tx.delete(Key::PendingErase(card.clone(), *region, *uid));
+                tx.delete(RecordKey::PendingErase(card.clone(), *region, *uid));
             }
             stays
         });
