@@ -1,6 +1,6 @@
 //! Errors of the API: gRPC statuses with google.rpc details.
 //!
-//! A [`Failure`] has an [`ErrorReason`], which determines the gRPC code, and the details that the reason
+//! A [`ApiError`] has an [`ErrorReason`], which determines the gRPC code, and the details that the reason
 //! promises. It becomes the [`Status`] of a request or the [`OperationError`] of an operation, so clients
 //! read both the same way.
 //!
@@ -35,7 +35,7 @@ const TEXT_BYTES_MAX: usize = 256;
 
 /// An error on its way to a caller.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct ApiError {
     reason: ErrorReason,
     message: String,
     metadata: HashMap<String, String>,
@@ -86,7 +86,7 @@ pub const fn code_of(reason: ErrorReason) -> Code {
     }
 }
 
-impl Failure {
+impl ApiError {
     /// A failure without details. The message says what is wrong and what to do.
     pub fn new(reason: ErrorReason, message: impl fmt::Display) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Failure {
     }
 
     /// One invalid field; the description is also the message. Add further fields with
-    /// [`Failure::field`].
+    /// [`ApiError::field`].
     pub fn in_field(reason: ErrorReason, field: &str, description: impl fmt::Display) -> Self {
         Self::new(reason, format_args!("{field}: {description}")).field(field, description)
     }
@@ -269,16 +269,16 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason.as_str_name(), self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ApiError {}
 
-impl From<Failure> for Status {
-    fn from(failure: Failure) -> Self {
+impl From<ApiError> for Status {
+    fn from(failure: ApiError) -> Self {
         let code = failure.code();
         let mut details = *failure.details;
         details.set_error_info(failure.reason.as_str_name(), ERROR_DOMAIN, failure.metadata);
@@ -286,8 +286,8 @@ impl From<Failure> for Status {
     }
 }
 
-impl From<Failure> for OperationError {
-    fn from(failure: Failure) -> Self {
+impl From<ApiError> for OperationError {
+    fn from(failure: ApiError) -> Self {
         Self::from(&Status::from(failure))
     }
 }
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn every_reason_is_found_again_in_the_status() {
         for reason in every_reason() {
-            let status = Status::from(Failure::new(reason, "no"));
+            let status = Status::from(ApiError::new(reason, "no"));
             assert_eq!(reason_of(&status), Some(reason));
             assert_eq!((status.code(), status.message()), (code_of(reason), "no"));
         }
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_bad_request_names_its_fields() {
-        let failure = Failure::in_field(ErrorReason::InvalidField, "dag.bandwidth_bps", "it is 0")
+        let failure = ApiError::in_field(ErrorReason::InvalidField, "dag.bandwidth_bps", "it is 0")
             .field("dag.nodes", "there are none");
         assert_eq!(failure.to_string(), "INVALID_FIELD: dag.bandwidth_bps: it is 0");
         let status = Status::from(failure);
@@ -400,26 +400,26 @@ mod tests {
     #[test]
     fn names_and_pages_become_bad_requests() {
         let error = DagName::parse("tenants/a").expect_err("no DAG");
-        let failure = Failure::invalid_name("name", &error);
+        let failure = ApiError::invalid_name("name", &error);
         assert_eq!(failure.reason(), ErrorReason::InvalidName);
         assert!(failure.message().starts_with("name: \"tenants/a\" is not a valid DAG name"));
         assert_eq!(
-            Failure::invalid_page(&InvalidPage::NegativeSize(-1)).reason(),
+            ApiError::invalid_page(&InvalidPage::NegativeSize(-1)).reason(),
             ErrorReason::InvalidField
         );
-        let status = Status::from(Failure::invalid_page(&InvalidPage::Token));
+        let status = Status::from(ApiError::invalid_page(&InvalidPage::Token));
         assert_eq!(reason_of(&status), Some(ErrorReason::InvalidPageToken));
         let bad = status.get_details_bad_request().expect("a BadRequest");
         assert_eq!(bad.field_violations[0].field, "page_token");
-        let bad = Status::from(Failure::required("parent")).get_details_bad_request();
+        let bad = Status::from(ApiError::required("parent")).get_details_bad_request();
         assert_eq!(bad.expect("a BadRequest").field_violations[0].field, "parent");
     }
 
     #[rstest]
-    #[case(Failure::not_found("DAG", "tenants/a/dags/x"), Code::NotFound)]
-    #[case(Failure::exists("DAG", "tenants/a/dags/x"), Code::AlreadyExists)]
-    #[case(Failure::etag_mismatch("DAG", "tenants/a/dags/x"), Code::Aborted)]
-    fn a_resource_is_named_and_its_owner_is_not(#[case] failure: Failure, #[case] code: Code) {
+    #[case(ApiError::not_found("DAG", "tenants/a/dags/x"), Code::NotFound)]
+    #[case(ApiError::exists("DAG", "tenants/a/dags/x"), Code::AlreadyExists)]
+    #[case(ApiError::etag_mismatch("DAG", "tenants/a/dags/x"), Code::Aborted)]
+    fn a_resource_is_named_and_its_owner_is_not(#[case] failure: ApiError, #[case] code: Code) {
         let status = Status::from(failure);
         assert_eq!(status.code(), code);
         let info = status.get_details_resource_info().expect("a ResourceInfo");
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_says_by_whom() {
-        let status = Status::from(Failure::in_use("ntTypes/nat", "bitstreams/nat-fw"));
+        let status = Status::from(ApiError::in_use("ntTypes/nat", "bitstreams/nat-fw"));
         assert_eq!(status.code(), Code::FailedPrecondition);
         let failure = status.get_details_precondition_failure().expect("a PreconditionFailure");
         assert_eq!(failure.violations[0].subject, "ntTypes/nat");
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_quota_says_which_and_how_much() {
-        let status = Status::from(Failure::quota("tenants/a", "dags_max", 2, 3));
+        let status = Status::from(ApiError::quota("tenants/a", "dags_max", 2, 3));
         assert_eq!(status.message(), "tenants/a exceeds its quota dags_max: 3 needed, 2 allowed");
         let violations = status.get_details_quota_failure().expect("a QuotaFailure").violations;
         assert_eq!((violations.len(), &*violations[0].subject), (1, "tenants/a"));
@@ -463,7 +463,7 @@ mod tests {
         };
         let shortages =
             [short(Resource::Regions, "2 regions needed"), short(Resource::Memory, "and memory")];
-        let status = Status::from(Failure::insufficient("tenants/a/dags/x", &shortages));
+        let status = Status::from(ApiError::insufficient("tenants/a/dags/x", &shortages));
         assert_eq!(
             status.message(),
             "insufficient capacity for tenants/a/dags/x: 2 regions needed"
@@ -474,21 +474,21 @@ mod tests {
         let info = status.get_details_error_info().expect("an ErrorInfo");
         assert_eq!(info.metadata["resource"], "REGIONS");
         assert_eq!((&*info.metadata["required"], &*info.metadata["available"]), ("2", "1"));
-        let bare = Failure::insufficient("tenants/a/dags/x", &[]);
+        let bare = ApiError::insufficient("tenants/a/dags/x", &[]);
         assert_eq!(bare.message(), "insufficient capacity for tenants/a/dags/x");
     }
 
     #[test]
     fn a_retry_has_its_delay() {
         let delay = Duration::from_millis(250);
-        let failure = Failure::new(ErrorReason::Overloaded, "too much").retry_after(delay);
+        let failure = ApiError::new(ErrorReason::Overloaded, "too much").retry_after(delay);
         let info = Status::from(failure).get_details_retry_info().expect("a RetryInfo");
         assert_eq!(info.retry_delay, Some(delay));
     }
 
     #[test]
     fn a_defect_tells_the_caller_nothing_but_where_to_look() {
-        let status = Status::from(Failure::internal("req-7"));
+        let status = Status::from(ApiError::internal("req-7"));
         assert_eq!(status.code(), Code::Internal);
         let info = status.get_details_error_info().expect("an ErrorInfo");
         assert_eq!(info.metadata, HashMap::from([("trace".into(), "req-7".into())]));
@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn an_operation_carries_the_same_error_as_a_status() {
-        let failure = Failure::quota("tenants/a", "dags_max", 2, 3);
+        let failure = ApiError::quota("tenants/a", "dags_max", 2, 3);
         let status = Status::from(failure.clone());
         let error = OperationError::from(failure);
         assert_eq!((error.code, &*error.message), (8, status.message()));
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn only_so_many_details_are_taken_the_first_ones() {
         let long = "long ".repeat(40);
-        let failure = (0..100).fold(Failure::new(ErrorReason::InvalidGraph, "bad"), |f, i| {
+        let failure = (0..100).fold(ApiError::new(ErrorReason::InvalidGraph, "bad"), |f, i| {
             f.field(&format!("dag.nodes[{i}]"), if i < 99 { &long } else { "" })
         });
         let bad = Status::from(failure).get_details_bad_request().expect("a BadRequest");

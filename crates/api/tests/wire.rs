@@ -3,7 +3,7 @@
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use snic_api::FILE_DESCRIPTOR_SET;
-use snic_api::error::{DETAILS_BYTES_MAX, Failure, reason_of};
+use snic_api::error::{ApiError, DETAILS_BYTES_MAX, reason_of};
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use snic_api::v1::{
@@ -22,9 +22,9 @@ struct Failing;
 
 /// Fills every text and every place of a failure. The characters are those that take most room
 /// in a header.
-fn largest_failure() -> Failure {
+fn largest_failure() -> ApiError {
     let text = "€".repeat(2_000);
-    let failure = Failure::new(ErrorReason::InvalidGraph, &text).resource(&text, &text, &text);
+    let failure = ApiError::new(ErrorReason::InvalidGraph, &text).resource(&text, &text, &text);
     let failure = failure.metadata(&text, &text).field(&text, &text).violation(&text, &text);
     (0..DETAILS_BYTES_MAX).fold(failure, |failure, _| failure.precondition("", "", "€"))
 }
@@ -36,19 +36,19 @@ impl TenantService for Failing {
     }
 
     async fn get_tenant(&self, request: Request<GetTenantRequest>) -> Result<Tenant> {
-        Err(Failure::not_found("tenant", request.into_inner().name).into())
+        Err(ApiError::not_found("tenant", request.into_inner().name).into())
     }
 
     async fn list_tenants(&self, _: Request<ListTenantsRequest>) -> Result<ListTenantsResponse> {
-        Err(Failure::internal("t").into())
+        Err(ApiError::internal("t").into())
     }
 
     async fn update_tenant(&self, _: Request<UpdateTenantRequest>) -> Result<Tenant> {
-        Err(Failure::internal("t").into())
+        Err(ApiError::internal("t").into())
     }
 
     async fn delete_tenant(&self, _: Request<DeleteTenantRequest>) -> Result<()> {
-        Err(Failure::internal("t").into())
+        Err(ApiError::internal("t").into())
     }
 }
 

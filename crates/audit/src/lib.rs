@@ -30,7 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use snic_domain::Timestamp;
 
 pub use entry::{Entry, Filter, name_of};
-pub use subject::{Subject, subject};
+pub use subject::{RequestSubject, subject};
 
 use files::{Backwards, Files, Series, Writer};
 

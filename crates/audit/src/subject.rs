@@ -13,7 +13,7 @@ const FRAME_HEADER_BYTES: usize = 5;
 
 /// The subject of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct RequestSubject {
     /// Name of the resource.
     pub resource: String,
     /// `tenants/{tenant}` that owns it, if the request tells.
@@ -26,13 +26,15 @@ pub struct Subject {
 
 /// The subject of a method's request, from its first message as framed on the wire; empty where that
 /// cannot be read.
-pub fn subject(method: &str, framed: &[u8]) -> Subject {
+pub fn subject(method: &str, framed: &[u8]) -> RequestSubject {
     let Some((header, message)) = framed.split_at_checked(FRAME_HEADER_BYTES) else {
-        return Subject::default();
+        return RequestSubject::default();
     };
     let length = header[1..].iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
     let read = message.get(..length).filter(|_| header[0] == 0);
-    read.and_then(|message| of_message(method, message)).map(Subject::finish).unwrap_or_default()
+    read.and_then(|message| of_message(method, message))
+        .map(RequestSubject::finish)
+        .unwrap_or_default()
 }
 
 fn read<M: Message + Default>(message: &[u8]) -> Option<M> {
@@ -40,11 +42,11 @@ fn read<M: Message + Default>(message: &[u8]) -> Option<M> {
 }
 
 /// A subject with this name and request id.
-fn of(resource: impl Display, request_id: &str) -> Subject {
-    Subject {
+fn of(resource: impl Display, request_id: &str) -> RequestSubject {
+    RequestSubject {
         resource: resource.to_string(),
         request_id: request_id.to_owned(),
-        ..Subject::default()
+        ..RequestSubject::default()
     }
 }
 
@@ -55,17 +57,17 @@ struct NamedRequest {
     name: String,
 }
 
-fn of_message(method: &str, message: &[u8]) -> Option<Subject> {
+fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
     Some(match method.rsplit('/').next()? {
         "CreateDag" => {
             let request: v1::CreateDagRequest = read(message)?;
             let name = format_args!("{}/dags/{}", request.parent, request.dag_id);
-            Subject { validate_only: request.validate_only, ..of(name, &request.request_id) }
+            RequestSubject { validate_only: request.validate_only, ..of(name, &request.request_id) }
         }
         "UpdateDag" => {
             let request: v1::UpdateDagRequest = read(message)?;
             let name = request.dag.unwrap_or_default().name;
-            Subject { validate_only: request.validate_only, ..of(name, &request.request_id) }
+            RequestSubject { validate_only: request.validate_only, ..of(name, &request.request_id) }
         }
         "CreateTenant" => {
             let request: v1::CreateTenantRequest = read(message)?;
@@ -91,22 +93,22 @@ fn of_message(method: &str, message: &[u8]) -> Option<Subject> {
             let dag = request.rule.unwrap_or_default().dag;
             let tenant = owner(&dag).unwrap_or_default();
             let name = format_args!("classificationRules/{}", request.rule_id);
-            Subject { tenant, ..of(name, &request.request_id) }
+            RequestSubject { tenant, ..of(name, &request.request_id) }
         }
         "BindVm" => {
             let request: v1::BindVmRequest = read(message)?;
             let name = format_args!("vmBindings/{}", request.vm);
-            Subject { tenant: request.tenant, ..of(name, "") }
+            RequestSubject { tenant: request.tenant, ..of(name, "") }
         }
         "UnbindVm" => {
             let request: v1::UnbindVmRequest = read(message)?;
             let name = format_args!("vmBindings/{}", request.vm);
-            Subject { tenant: request.tenant, ..of(name, "") }
+            RequestSubject { tenant: request.tenant, ..of(name, "") }
         }
         "SetMaintenance" => of("maintenance", ""),
         "OptimizeCard" => {
             let request: v1::OptimizeCardRequest = read(message)?;
-            Subject { validate_only: request.validate_only, ..of(request.name, "") }
+            RequestSubject { validate_only: request.validate_only, ..of(request.name, "") }
         }
         _ => of(read::<NamedRequest>(message)?.name, ""),
     })
@@ -123,7 +125,7 @@ fn owner(resource: &str) -> Option<String> {
     Some(format!("tenants/{tenant}"))
 }
 
-impl Subject {
+impl RequestSubject {
     fn finish(mut self) -> Self {
         if self.tenant.is_empty() {
             self.tenant = owner(&self.resource).unwrap_or_default();
@@ -158,7 +160,7 @@ mod tests {
             validate_only: true,
             ..Default::default()
         };
-        let expected = Subject {
+        let expected = RequestSubject {
             resource: "tenants/acme/dags/web".into(),
             tenant: "tenants/acme".into(),
             request_id: "id".into(),
@@ -207,15 +209,15 @@ mod tests {
         let cut = subject("X/Delete", &whole);
         assert_eq!(cut.resource.chars().count(), TEXT_CHARS_MAX);
         for end in 0..20 {
-            assert_eq!(subject("X/Delete", &whole[..end]), Subject::default(), "{end}");
+            assert_eq!(subject("X/Delete", &whole[..end]), RequestSubject::default(), "{end}");
         }
         let mut compressed = framed(&NamedRequest { name: "a".into() });
         compressed[0] = 1;
-        assert_eq!(subject("X/Delete", &compressed), Subject::default());
+        assert_eq!(subject("X/Delete", &compressed), RequestSubject::default());
         let chunk = v1::UploadBitstreamRequest {
             part: Some(v1::upload_bitstream_request::Part::Chunk(vec![1].into())),
         };
         let found = subject("BitstreamService/UploadBitstream", &framed(&chunk));
-        assert_eq!(found, Subject::default());
+        assert_eq!(found, RequestSubject::default());
     }
 }

@@ -13,7 +13,7 @@ use snic_ports::remote::{Deadlined, Writes, receive, send, to_words};
 use snic_tables::registers::{self, Address};
 
 use crate::SoftCardSettings;
-use crate::process::{Place, Program, connect};
+use crate::process::{CardFolder, Program, connect};
 use crate::protocol::{ControlReply, ControlRequest, Observation, VERSION};
 
 /// What an access may take: the card's thread does one thing after the other, the longest being the check
@@ -48,7 +48,7 @@ impl SoftCard {
     /// In words: the process cannot be started, or the one that is there has other settings or another
     /// version.
     pub fn open(
-        place: &Place,
+        place: &CardFolder,
         program: &Program,
         model: CardModel,
         settings: &SoftCardSettings,
@@ -61,7 +61,7 @@ impl SoftCard {
     /// # Errors
     /// In words: none is there, or it has other settings or another version.
     pub fn connect(
-        place: &Place,
+        place: &CardFolder,
         model: CardModel,
         settings: &SoftCardSettings,
     ) -> Result<Self, String> {
@@ -285,7 +285,7 @@ mod tests {
 
     fn fixture() -> Fixture {
         let folder = tempfile::tempdir().expect("a folder").keep();
-        let place = Place::new(&folder);
+        let place = CardFolder::new(&folder);
         control::tests::start(&place, profile());
         let images: [Arc<[u8]>; 2] =
             [image(&["kv-cache", "nat"]).into(), image(&["firewall"]).into()];

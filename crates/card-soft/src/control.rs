@@ -16,7 +16,7 @@ use snic_ports::remote::{receive, send};
 use crate::SoftCardSettings;
 use crate::machine::{Job, Machine};
 use crate::poller::{Bell, Poller};
-use crate::process::Place;
+use crate::process::CardFolder;
 use crate::protocol::ControlReply;
 use crate::switch::Switch;
 
@@ -25,7 +25,7 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// Why a card process ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum SoftCardFailure {
     /// Another process serves this place.
     #[error("another process has the card in {0}: stop that one first")]
     Taken(String),
@@ -48,16 +48,16 @@ pub enum Failure {
 /// # Errors
 /// The place is taken or cannot be used, or a port cannot be opened.
 pub fn serve(
-    place: &Place,
+    place: &CardFolder,
     settings: SoftCardSettings,
     profile: CardProfile,
-) -> Result<(), Failure> {
-    let failed = |what: String| move |source| Failure::Place { what, source };
+) -> Result<(), SoftCardFailure> {
+    let failed = |what: String| move |source| SoftCardFailure::Place { what, source };
     std::fs::create_dir_all(place.folder())
         .map_err(failed(format!("create {}", place.folder().display())))?;
     let _lock = lock(place)?;
-    let switch = Switch::open(&settings).map_err(Failure::Card)?;
-    let machine = Machine::new(profile, settings, switch).map_err(Failure::Card)?;
+    let switch = Switch::open(&settings).map_err(SoftCardFailure::Card)?;
+    let machine = Machine::new(profile, settings, switch).map_err(SoftCardFailure::Card)?;
     let socket = place.socket();
     // Whoever left it is dead: the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -98,10 +98,10 @@ fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(place: &Place) -> Result<File, Failure> {
+fn lock(place: &CardFolder) -> Result<File, SoftCardFailure> {
     let path = place.pid();
     let what = format!("lock {}", path.display());
-    let failed = |source| Failure::Place { what: what.clone(), source };
+    let failed = |source| SoftCardFailure::Place { what: what.clone(), source };
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -116,7 +116,7 @@ fn lock(place: &Place) -> Result<File, Failure> {
             Ok(file)
         }
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(Failure::Taken(place.folder().display().to_string()))
+            Err(SoftCardFailure::Taken(place.folder().display().to_string()))
         }
         Err(error) => Err(failed(error.into())),
     }
@@ -151,7 +151,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A card without ports at a socket in `place`, in threads of this process.
-    pub(crate) fn start(place: &Place, profile: CardProfile) {
+    pub(crate) fn start(place: &CardFolder, profile: CardProfile) {
         let model = profile.model.to_string();
         let settings = SoftCardSettings { model, uplink: None, functions: Vec::new() };
         let machine = Machine::new(profile, settings, Switch::default()).expect("a valid profile");
@@ -162,8 +162,8 @@ pub(crate) mod tests {
     #[test]
     fn a_place_is_served_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Place::new(folder.path());
+        let place = CardFolder::new(folder.path());
         let _first = lock(&place).expect("free");
-        assert!(matches!(lock(&place), Err(Failure::Taken(_))));
+        assert!(matches!(lock(&place), Err(SoftCardFailure::Taken(_))));
     }
 }

@@ -34,10 +34,10 @@ mod switch;
 mod tasks;
 
 pub use client::{CardProcess, SoftCard};
-pub use control::{Failure, serve};
+pub use control::{SoftCardFailure, serve};
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};
-pub use process::{Place, Program};
+pub use process::{CardFolder, Program};
 pub use protocol::{Observation, PortObservation, TaskObservation};
 
 /// The largest frame: a jumbo frame with its VLAN tags.

@@ -16,11 +16,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The folder of a card process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CardFolder {
     folder: PathBuf,
 }
 
-impl Place {
+impl CardFolder {
     /// The card in this folder.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
@@ -73,7 +73,7 @@ pub struct Program {
 
 /// A connection to the card, which is started if none is there.
 pub(crate) fn connect(
-    place: &Place,
+    place: &CardFolder,
     program: &Program,
     settings: &SoftCardSettings,
 ) -> Result<UnixStream, String> {
@@ -107,7 +107,7 @@ fn last_line(log: &Path) -> String {
 /// Starts a card process in a group of its own, so that no signal for its starter reaches it. Gives what
 /// says whether it has ended.
 fn start(
-    place: &Place,
+    place: &CardFolder,
     program: &Program,
     settings: &SoftCardSettings,
 ) -> io::Result<impl FnMut() -> bool + use<>> {

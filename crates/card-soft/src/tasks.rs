@@ -18,7 +18,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{DagUid, Timestamp};
 use snic_nts::{
-    Context, Counters, Direction, DropReason, Emitted, Instance, Packet, Pool, Verdict,
+    Context, Counters, Direction, DropReason, Emitted, NtInstance, Packet, Pool, Verdict,
 };
 use snic_tables::DagRow;
 use snic_tables::configuration::{NtEntry, entries};
@@ -48,7 +48,7 @@ struct Held {
 struct Task {
     name: String,
     /// `None` where there is no such NT here: it drops everything.
-    instance: Option<Instance>,
+    instance: Option<NtInstance>,
     dropped: u64,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prost_types::Any;
 use rstest::rstest;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
@@ -30,7 +30,7 @@ fn done(message: Any) -> Operation {
     Operation { done: true, result: Some(Ended::Response(message)), ..fixtures::running() }
 }
 
-fn failed(failure: Failure) -> Operation {
+fn failed(failure: ApiError) -> Operation {
     let result = Some(Ended::Error(failure.into()));
     Operation { done: true, result, ..fixtures::running() }
 }
@@ -67,7 +67,7 @@ fn waiting_follows_the_operation_to_its_end() {
 fn an_operation_that_fails_fails_the_command() {
     let fake = Fake::start();
     let reason = ErrorReason::ReconfigurationFailed;
-    let failure = Failure::new(reason, "region 3 could not be loaded, three times");
+    let failure = ApiError::new(reason, "region 3 could not be loaded, three times");
     fake.answer("GetOperation", &failed(failure));
     let run = run(fake.endpoint(), "operation wait o1");
     assert_eq!(run.code, 4);
@@ -96,7 +96,7 @@ fn a_trial_run_prints_what_would_be() {
     assert!(fake.asked::<CreateDagRequest>("CreateDag")[0].validate_only);
 
     let shortage = Shortage { message: "no AES is free".into(), ..Shortage::default() };
-    fake.answer("CreateDag", &failed(Failure::insufficient("tenants/acme/dags/web", &[shortage])));
+    fake.answer("CreateDag", &failed(ApiError::insufficient("tenants/acme/dags/web", &[shortage])));
     let run = with_input(fake.endpoint(), line, WEB);
     assert_eq!((run.code, run.stdout.as_str()), (5, ""));
 }
@@ -169,16 +169,16 @@ fn an_empty_list_is_an_empty_array() {
 }
 
 #[rstest]
-#[case(Failure::required("dag.nodes"), 2)]
-#[case(Failure::not_found("DAG", "tenants/acme/dags/web"), 3)]
-#[case(Failure::exists("DAG", "tenants/acme/dags/web"), 4)]
-#[case(Failure::etag_mismatch("DAG", "tenants/acme/dags/web"), 4)]
-#[case(Failure::in_use("tenants/acme/dags/web", "classificationRules/r"), 4)]
-#[case(Failure::quota("tenants/acme", "dags_max", 1, 2), 5)]
-#[case(Failure::new(ErrorReason::IdentityMissing, "who are you?"), 6)]
-#[case(Failure::new(ErrorReason::PermissionDenied, "not you"), 6)]
-#[case(Failure::internal("7f"), 1)]
-fn refusals_have_exit_codes_and_json(#[case] failure: Failure, #[case] code: i32) {
+#[case(ApiError::required("dag.nodes"), 2)]
+#[case(ApiError::not_found("DAG", "tenants/acme/dags/web"), 3)]
+#[case(ApiError::exists("DAG", "tenants/acme/dags/web"), 4)]
+#[case(ApiError::etag_mismatch("DAG", "tenants/acme/dags/web"), 4)]
+#[case(ApiError::in_use("tenants/acme/dags/web", "classificationRules/r"), 4)]
+#[case(ApiError::quota("tenants/acme", "dags_max", 1, 2), 5)]
+#[case(ApiError::new(ErrorReason::IdentityMissing, "who are you?"), 6)]
+#[case(ApiError::new(ErrorReason::PermissionDenied, "not you"), 6)]
+#[case(ApiError::internal("7f"), 1)]
+fn refusals_have_exit_codes_and_json(#[case] failure: ApiError, #[case] code: i32) {
     let fake = Fake::start();
     fake.refuse("GetDag", failure.clone()).refuse("GetDag", failure.clone());
     let people = run(fake.endpoint(), "dag get acme/web");
@@ -218,8 +218,8 @@ fn a_server_that_does_not_answer_is_exit_code_7() {
     assert!(run.stderr.contains("it may still have taken effect"), "{}", run.stderr);
 }
 
-fn unavailable() -> Failure {
-    Failure::new(ErrorReason::StoreUnavailable, "not now").retry_after(Duration::from_millis(1))
+fn unavailable() -> ApiError {
+    ApiError::new(ErrorReason::StoreUnavailable, "not now").retry_after(Duration::from_millis(1))
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_watch_goes_on_where_it_broke_off() {
     let fake = Fake::start();
     let other = Dag { name: "tenants/acme/dags/other".into(), ..fixtures::web() };
     fake.answer("WatchDags", &dag_event(EventType::Added, Some(fixtures::web()), 7))
-        .refuse("WatchDags", Failure::new(ErrorReason::WatcherTooSlow, "too slow"))
+        .refuse("WatchDags", ApiError::new(ErrorReason::WatcherTooSlow, "too slow"))
         .answer("WatchDags", &dag_event(EventType::Added, Some(other), 8))
         .answer("WatchDags", &dag_event(EventType::Deleted, Some(fixtures::web()), 9))
         .answer("WatchDags", &dag_event(EventType::Bookmark, None, 10));

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use snic_api::error::{Failure as ApiFailure, code_of};
+use snic_api::error::{ApiError as ApiFailure, code_of};
 use snic_api::v1::Shortage;
 use snic_api::v1::shortage::Resource as Short;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::with_profiles;
-use snic_card_soft::{Place, Program, SoftCard};
+use snic_card_soft::{CardFolder, Program, SoftCard};
 use snic_domain::{CardModel, CardProfile};
 use snic_ports::card;
 use snic_server::CardLink;
@@ -13,7 +13,7 @@ use crate::settings::{CardSettings, Settings, Soft};
 
 /// `snicd card`: is the card in `folder` until it is killed.
 pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
-    let place = Place::new(folder);
+    let place = CardFolder::new(folder);
     let settings = place
         .read_settings()
         .with_context(|| format!("read the card's settings {}", place.settings().display()))?;
@@ -28,7 +28,7 @@ pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
 
 /// How a software card is found or started.
 pub struct Way {
-    place: Place,
+    place: CardFolder,
     program: Program,
     settings: snic_card_soft::SoftCardSettings,
 }
@@ -44,7 +44,7 @@ pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Re
         arguments.extend(["--profiles".to_owned(), profiles.display().to_string()]);
     }
     Ok(Way {
-        place: Place::new(&folder),
+        place: CardFolder::new(&folder),
         program: Program { file: std::env::current_exe()?, arguments },
         settings: snic_card_soft::SoftCardSettings {
             model: card.model.to_string(),

@@ -4,7 +4,7 @@ use crate::aging::KeyedHash;
 use snic_domain::Timestamp;
 
 use crate::config::{InvalidConfiguration, Schema};
-use crate::task::{Instance, NetworkTask};
+use crate::task::{NetworkTask, NtInstance};
 use crate::tasks;
 
 type Make = fn(KeyedHash) -> Box<dyn NetworkTask>;
@@ -45,9 +45,9 @@ pub struct UnknownNtType(pub String);
 ///
 /// # Errors
 /// There is no such type.
-pub fn create(nt_type: &str, seed: u64) -> Result<Instance, UnknownNtType> {
+pub fn create(nt_type: &str, seed: u64) -> Result<NtInstance, UnknownNtType> {
     let (schema, make) = find(nt_type)?;
-    Ok(Instance::new(make(KeyedHash(seed, schema.version.into())), schema))
+    Ok(NtInstance::new(make(KeyedHash(seed, schema.version.into())), schema))
 }
 
 /// Checks a configuration of an NT type as the NT itself would: by its schema, and for what the schema

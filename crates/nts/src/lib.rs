@@ -27,4 +27,4 @@ pub use catalogue::{NT_TYPES, UnknownNtType, check, create, redacted, schema};
 pub use counters::{Counters, DropReason};
 pub use packet::{HEADROOM, NoRoom, Packet, Pool};
 pub use state::{InvalidState, STATE_BYTES_MAX};
-pub use task::{Context, Direction, Emitted, Instance, NetworkTask, Verdict};
+pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance, Verdict};

@@ -129,14 +129,14 @@ pub trait NetworkTask: Send {
 }
 
 /// An NT in its slot: the task, its configuration's version, its counters.
-pub struct Instance {
+pub struct NtInstance {
     task: Box<dyn NetworkTask>,
     schema: &'static crate::config::Schema,
     configuration: Option<Configuration>,
     counters: Counters,
 }
 
-impl Instance {
+impl NtInstance {
     pub(crate) fn new(task: Box<dyn NetworkTask>, schema: &'static crate::config::Schema) -> Self {
         Self { task, schema, configuration: None, counters: Counters::default() }
     }
@@ -180,7 +180,7 @@ impl Instance {
         verdict
     }
 
-    /// When [`Instance::wake`] is to be called.
+    /// When [`NtInstance::wake`] is to be called.
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.task.next_wake()
     }

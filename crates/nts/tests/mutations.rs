@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::Timestamp;
-use snic_nts::{Context, Emitted, Instance, NT_TYPES, Packet, Pool, create, schema, wire};
+use snic_nts::{Context, Emitted, NT_TYPES, NtInstance, Packet, Pool, create, schema, wire};
 
 use support::{configuration, frames};
 
@@ -86,7 +86,7 @@ impl Fuzzer {
     }
 
     /// One packet through an NT, and what came of it.
-    fn run(&mut self, nt: &mut Instance, frame: &[u8]) {
+    fn run(&mut self, nt: &mut NtInstance, frame: &[u8]) {
         self.now = self.now + Duration::from_micros(self.random.random_range(0..2_000_000));
         let mut packet = self.pool.copy_of(frame).expect("all buffers came back");
         let mut random = ChaCha8Rng::seed_from_u64(self.random.next_u64());
@@ -107,7 +107,7 @@ impl Fuzzer {
     }
 
     /// A configuration or state with damage, which may be rejected, but not with a panic.
-    fn damage_settings(&mut self, nt_type: &'static str, nt: &mut Instance) {
+    fn damage_settings(&mut self, nt_type: &'static str, nt: &mut NtInstance) {
         let version = schema(nt_type).expect("listed").version;
         let mut text = configuration(nt_type).to_string().into_bytes();
         self.damage(&mut text);

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_domain::Node;
 use snic_nts::config::InvalidConfiguration;
 
 /// Checks the configurations of nodes as the NTs will. An NT that is checked takes its tables' memory for
 /// a moment, so this is no work for a thread that serves calls.
-pub(crate) async fn check(nodes: &[Node]) -> Result<(), Failure> {
+pub(crate) async fn check(nodes: &[Node]) -> Result<(), ApiError> {
     if nodes.iter().all(|node| node.configuration.is_none()) {
         return Ok(());
     }
@@ -20,7 +20,7 @@ pub(crate) async fn check(nodes: &[Node]) -> Result<(), Failure> {
         }
         problems.finish()
     });
-    checked.await.unwrap_or_else(|error| Err(Failure::internal(error)))
+    checked.await.unwrap_or_else(|error| Err(ApiError::internal(error)))
 }
 
 fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {

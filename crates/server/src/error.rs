@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use snic_api::convert::explanation::shortage_to_wire;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, ControlError, FieldViolation, OperationWork};
 use snic_domain::{Infeasible, Resource};
@@ -31,13 +31,13 @@ pub(crate) enum OperationKind {
 }
 
 /// The API's error for the caller.
-pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -> Failure {
+pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -> ApiError {
     match error {
         ShellError::Control(error) => of_control(error, kind, caller),
         ShellError::Store(error) => {
             tracing::error!(%error, "the store failed");
             let text = "the store cannot be written, so nothing was changed; try again later";
-            Failure::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
+            ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
         ShellError::Stopped => shutting_down(),
         ShellError::Overloaded { limit } => {
@@ -48,20 +48,24 @@ pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -
 }
 
 /// The server is stopping.
-pub(crate) fn shutting_down() -> Failure {
+pub(crate) fn shutting_down() -> ApiError {
     let text = "the server is shutting down; try again later";
-    Failure::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
+    ApiError::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
 }
 
 /// The caller may not call this method.
-pub(crate) fn denied(path: &str, who: &str) -> Failure {
+pub(crate) fn denied(path: &str, who: &str) -> ApiError {
     let method = path.rsplit('/').next().unwrap_or(path);
     let text = format!("{method} is restricted to {who}");
-    Failure::new(ErrorReason::PermissionDenied, text)
+    ApiError::new(ErrorReason::PermissionDenied, text)
 }
 
 /// Why an operation failed.
-pub(crate) fn of_operation(error: &ControlError, work: &OperationWork, caller: &Caller) -> Failure {
+pub(crate) fn of_operation(
+    error: &ControlError,
+    work: &OperationWork,
+    caller: &Caller,
+) -> ApiError {
     let kind = match work {
         OperationWork::DeleteDag(..) | OperationWork::ResetRegion(..) => OperationKind::Delete,
         _ => OperationKind::Change,
@@ -70,14 +74,14 @@ pub(crate) fn of_operation(error: &ControlError, work: &OperationWork, caller: &
 }
 
 /// The API's error for an error of the controller.
-pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Caller) -> Failure {
+pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Caller) -> ApiError {
     let text = error.to_string();
     match error {
         ControlError::Invalid(violations) => invalid(&violations, kind),
-        ControlError::NotFound { resource } => Failure::not_found(kind_of(&resource), resource),
-        ControlError::AlreadyExists { resource } => Failure::exists(kind_of(&resource), resource),
+        ControlError::NotFound { resource } => ApiError::not_found(kind_of(&resource), resource),
+        ControlError::AlreadyExists { resource } => ApiError::exists(kind_of(&resource), resource),
         ControlError::EtagMismatch { resource, .. } => {
-            Failure::etag_mismatch(kind_of(&resource), resource)
+            ApiError::etag_mismatch(kind_of(&resource), resource)
         }
         ControlError::Precondition { resource, description } => {
             let (reason, kind) = match kind {
@@ -87,10 +91,10 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
                     (ErrorReason::InvalidState, "STATE")
                 }
             };
-            Failure::new(reason, text).precondition(kind, resource, description)
+            ApiError::new(reason, text).precondition(kind, resource, description)
         }
         ControlError::Quota { tenant, quota, limit, asked } => {
-            Failure::new(ErrorReason::QuotaExceeded, &text)
+            ApiError::new(ErrorReason::QuotaExceeded, &text)
                 .violation(tenant, &text)
                 .metadata("quota", quota)
                 .metadata("limit", limit)
@@ -104,20 +108,20 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
                     "no card is available at the moment; try again later".to_owned()
                 }
             };
-            Failure::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
+            ApiError::new(ErrorReason::CardUnavailable, text).retry_after(RETRY_SOON)
         }
         ControlError::StoreUnavailable { .. } => {
-            Failure::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
+            ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
-        ControlError::Maintenance { .. } => Failure::new(ErrorReason::UnderMaintenance, text),
-        ControlError::Cancelled => Failure::new(ErrorReason::OperationCancelled, text),
-        ControlError::Superseded { resource } => Failure::new(ErrorReason::Superseded, &text)
+        ControlError::Maintenance { .. } => ApiError::new(ErrorReason::UnderMaintenance, text),
+        ControlError::Cancelled => ApiError::new(ErrorReason::OperationCancelled, text),
+        ControlError::Superseded { resource } => ApiError::new(ErrorReason::Superseded, &text)
             .resource(kind_of(&resource), resource, text),
         ControlError::RequestIdReused { .. } => {
-            Failure::in_field(ErrorReason::RequestIdReused, "request_id", text)
+            ApiError::in_field(ErrorReason::RequestIdReused, "request_id", text)
         }
         ControlError::Exhausted { what, limit, .. } => {
-            Failure::new(ErrorReason::InsufficientCapacity, &text)
+            ApiError::new(ErrorReason::InsufficientCapacity, &text)
                 .violation(&what, text)
                 .metadata("resource", what)
                 .metadata("available", limit)
@@ -126,7 +130,7 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
 }
 
 /// All invalid fields; the first determines the reason.
-fn invalid(violations: &[FieldViolation], kind: OperationKind) -> Failure {
+fn invalid(violations: &[FieldViolation], kind: OperationKind) -> ApiError {
     let path = |violation: &FieldViolation| match kind {
         OperationKind::Upload if violation.field != "request_id" => {
             format!("header.{}", violation.field)
@@ -134,9 +138,9 @@ fn invalid(violations: &[FieldViolation], kind: OperationKind) -> Failure {
         _ => violation.field.clone(),
     };
     let Some((first, rest)) = violations.split_first() else {
-        return Failure::new(ErrorReason::InvalidField, "invalid request");
+        return ApiError::new(ErrorReason::InvalidField, "invalid request");
     };
-    let failure = Failure::in_field(reason_of(first, kind), &path(first), &first.description);
+    let failure = ApiError::in_field(reason_of(first, kind), &path(first), &first.description);
     rest.iter().fold(failure, |failure, next| failure.field(&path(next), &next.description))
 }
 
@@ -154,16 +158,16 @@ fn reason_of(violation: &FieldViolation, kind: OperationKind) -> ErrorReason {
 }
 
 /// A missing bitstream is a precondition: waiting for capacity would not help.
-fn refused(refusal: &Infeasible) -> Failure {
+fn refused(refusal: &Infeasible) -> ApiError {
     let first = refusal.shortages.first();
     if let Some(short) = first.filter(|short| short.resource == Resource::Bitstreams) {
         let text = refusal.to_string();
         let nodes = short.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let failure = Failure::new(ErrorReason::NoBitstream, &text);
+        let failure = ApiError::new(ErrorReason::NoBitstream, &text);
         return failure.precondition("NO_BITSTREAM", nodes, &short.detail);
     }
     let shortages: Vec<_> = refusal.shortages.iter().map(shortage_to_wire).collect();
-    Failure::insufficient("the DAG", &shortages)
+    ApiError::insufficient("the DAG", &shortages)
 }
 
 /// Kind of a resource, from its name.

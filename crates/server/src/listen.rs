@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_controller::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -297,7 +297,7 @@ impl Handshakes {
         &mut self,
         places: &Places,
         flow: &Flow,
-    ) -> Result<(u64, oneshot::Receiver<()>), Failure> {
+    ) -> Result<(u64, oneshot::Receiver<()>), ApiError> {
         let entered = places.enter(Level::Arriving, flow.clone());
         let all = self.of.entry(flow.clone()).or_default();
         let place = match entered {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use snic_admission::{OverShare, Room};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, Command};
 use snic_domain::TenantId;
@@ -160,7 +160,7 @@ impl Places {
     ///
     /// # Errors
     /// The flow has its share.
-    pub fn enter(&self, level: Level, flow: Flow) -> Result<Place, Failure> {
+    pub fn enter(&self, level: Level, flow: Flow) -> Result<Place, ApiError> {
         let entered = self.room.lock().enter(level as usize, &flow);
         entered.map_err(|over| over_share(self.what, over))?;
         Ok(Place { places: self.clone(), level, flow: Some(flow) })
@@ -172,7 +172,7 @@ impl Place {
     ///
     /// # Errors
     /// That flow has its share. The place is given back then.
-    pub fn change(mut self, level: Level, flow: Flow) -> Result<Self, Failure> {
+    pub fn change(mut self, level: Level, flow: Flow) -> Result<Self, ApiError> {
         let Some(from) = self.flow.take() else { return Ok(self) };
         let mut room = self.places.room.lock();
         let changed = room.change((self.level as usize, &from), (level as usize, &flow));
@@ -191,7 +191,7 @@ impl Drop for Place {
     }
 }
 
-fn over_share(what: &str, OverShare { held, .. }: OverShare) -> Failure {
+fn over_share(what: &str, OverShare { held, .. }: OverShare) -> ApiError {
     let text = match held {
         0 => format!("no room for more {what} at the moment; try again later"),
         _ => format!(
@@ -203,8 +203,8 @@ fn over_share(what: &str, OverShare { held, .. }: OverShare) -> Failure {
 }
 
 /// The caller has its share.
-pub(crate) fn overloaded(text: impl Into<String>, limit: usize) -> Failure {
-    Failure::new(ErrorReason::Overloaded, text.into())
+pub(crate) fn overloaded(text: impl Into<String>, limit: usize) -> ApiError {
+    ApiError::new(ErrorReason::Overloaded, text.into())
         .retry_after(RETRY_SOON)
         .metadata("limit", limit)
 }

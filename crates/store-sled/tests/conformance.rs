@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use snic_ports::store::Store;
-use snic_ports::store::conformance::Subject;
+use snic_ports::store::conformance::StoreUnderTest;
 use snic_store_sled::{Options, SledStore};
 
 struct Embedded {
@@ -19,7 +19,7 @@ impl Embedded {
     }
 }
 
-impl Subject for Embedded {
+impl StoreUnderTest for Embedded {
     fn open(&mut self) -> Arc<dyn Store> {
         // Snapshots so often that every case meets them.
         let options = Options { snapshot_groups: 25, ..Options::default() };

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::source::Source;
+use crate::source::PageSource;
 use crate::{Admission, CurrentTls, Web, routes};
 
 /// Time limit of a TLS handshake.
@@ -33,7 +33,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Accepts and serves until `stopping`.
-pub(crate) async fn accept<S: Source>(
+pub(crate) async fn accept<S: PageSource>(
     listener: TcpListener,
     tls: Option<CurrentTls>,
     web: Arc<Web<S>>,
@@ -75,7 +75,7 @@ pub(crate) async fn accept<S: Source>(
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn serve<S: Source>(
+async fn serve<S: PageSource>(
     io: TcpStream,
     tls: Option<CurrentTls>,
     web: &Arc<Web<S>>,
@@ -94,7 +94,7 @@ async fn serve<S: Source>(
     http(io, web, admission).await
 }
 
-async fn http<S: Source, T>(
+async fn http<S: PageSource, T>(
     io: T,
     web: &Arc<Web<S>>,
     admission: Admission,

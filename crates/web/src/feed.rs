@@ -26,7 +26,7 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::json;
-use crate::source::{Change, Changes, Resource, Source};
+use crate::source::{Changes, PageChange, PageResource, PageSource};
 
 /// How long changes are gathered: a burst becomes one frame per resource.
 const GATHER: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ impl Feed {
     }
 
     /// A feed that runs until the last browser drops it.
-    pub fn start<S: Source>(source: S) -> Arc<Self> {
+    pub fn start<S: PageSource>(source: S) -> Arc<Self> {
         let feed = Self::new();
         tokio::spawn(run(Arc::downgrade(&feed), source));
         feed
@@ -215,7 +215,7 @@ enum FollowEnd {
     NoBrowser,
 }
 
-async fn run<S: Source>(feed: Weak<Feed>, source: S) {
+async fn run<S: PageSource>(feed: Weak<Feed>, source: S) {
     loop {
         // It fails only where the control plane has ended.
         let Ok(changes) = source.watch(EVENTS_KEPT).await else { return };
@@ -228,7 +228,7 @@ async fn run<S: Source>(feed: Weak<Feed>, source: S) {
     }
 }
 
-async fn follow<S: Source>(feed: &Weak<Feed>, source: &S, mut changes: Changes) -> FollowEnd {
+async fn follow<S: PageSource>(feed: &Weak<Feed>, source: &S, mut changes: Changes) -> FollowEnd {
     let mut batch = Batch::new();
     let every = |period| {
         let mut ticks = interval(period);
@@ -261,7 +261,7 @@ async fn follow<S: Source>(feed: &Weak<Feed>, source: &S, mut changes: Changes) 
 
 impl Feed {
     /// Reads what cannot be watched. What fails now is read with the next poll.
-    async fn poll<S: Source>(&self, source: &S, batch: &mut Batch) {
+    async fn poll<S: PageSource>(&self, source: &S, batch: &mut Batch) {
         for card in source.cards().await.unwrap_or_default() {
             let key = Key::Card(card.name.clone());
             let frame = key.frame(&json::card(&card));
@@ -287,17 +287,17 @@ impl Feed {
 /// A subject and its new frame; `None` where it is gone.
 type SseFrame = (Key, Option<Bytes>);
 
-fn sse_frame(change: &Change) -> SseFrame {
+fn sse_frame(change: &PageChange) -> SseFrame {
     let resource = match change {
-        Change::Updated(resource) | Change::Deleted(resource) => resource,
-        Change::InitialStateSent => return (Key::Ready, Some(Key::Ready.frame(&json!({})))),
+        PageChange::Updated(resource) | PageChange::Deleted(resource) => resource,
+        PageChange::InitialStateSent => return (Key::Ready, Some(Key::Ready.frame(&json!({})))),
     };
     let (key, value) = match resource {
-        Resource::Dag(dag) => (Key::Dag(dag.name.clone()), json::dag(dag)),
-        Resource::Region(region) => (Key::Region(region.name.clone()), json::region(region)),
-        Resource::Event(event) => (Key::Event(event.number), json::event(event)),
+        PageResource::Dag(dag) => (Key::Dag(dag.name.clone()), json::dag(dag)),
+        PageResource::Region(region) => (Key::Region(region.name.clone()), json::region(region)),
+        PageResource::Event(event) => (Key::Event(event.number), json::event(event)),
     };
-    let frame = matches!(change, Change::Updated(_)).then(|| key.frame(&value));
+    let frame = matches!(change, PageChange::Updated(_)).then(|| key.frame(&value));
     (key, frame)
 }
 

@@ -5,7 +5,7 @@
 //!  browser ──TLS, certificate──► connection ──► routes (operator? key?) ──► assets, stream
 //! ```
 //!
-//! The page is read-only, and sees only what its [`Source`] provides. One feed serves all browsers
+//! The page is read-only, and sees only what its [`PageSource`] provides. One feed serves all browsers
 //! and runs only while there is one, so many browsers cost little more than one, and none cost
 //! nothing. A browser that does not read is disconnected (`connection`); one that falls behind starts
 //! over (`feed`). Neither delays anybody else.
@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use feed::Feed;
 pub use key::PageKey;
-pub use source::{Change, Changes, Resource, Source};
+pub use source::{Changes, PageChange, PageResource, PageSource};
 
 /// Kernel send buffer of a connection, in bytes: a browser that does not read is noticed soon.
 const SEND_BUFFER_BYTES: u32 = 64 << 10;
@@ -132,7 +132,7 @@ impl Listening {
     }
 
     /// Serves until `stopping`.
-    pub async fn serve<S: Source>(
+    pub async fn serve<S: PageSource>(
         self,
         source: S,
         authorize: Authorize,
@@ -170,7 +170,7 @@ struct Web<S> {
     key: Option<PageKey>,
 }
 
-impl<S: Source> Web<S> {
+impl<S: PageSource> Web<S> {
     /// The frames for one more browser, from the beginning; `None` where there are too many.
     fn follow(&self) -> Option<(feed::BrowserStream, OwnedSemaphorePermit)> {
         let permit = Arc::clone(&self.browsers).try_acquire_owned().ok()?;

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
-use crate::source::Source;
+use crate::source::PageSource;
 use crate::{Admission, Web, json};
 
 /// Only resources of this server, nothing inline, never in a frame.
@@ -49,7 +49,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The routes of one connection.
-pub(crate) fn router<S: Source>(web: &Arc<Web<S>>, admission: Admission) -> Router {
+pub(crate) fn router<S: PageSource>(web: &Arc<Web<S>>, admission: Admission) -> Router {
     let mut router = Router::new();
     for (path, kind, text) in ASSETS {
         router = router.route(path, get(|| async { ([(CONTENT_TYPE, *kind)], *text) }));
@@ -65,7 +65,7 @@ pub(crate) fn router<S: Source>(web: &Arc<Web<S>>, admission: Admission) -> Rout
 }
 
 /// Admits operators, and adds the headers of every reply.
-async fn admit<S: Source>(
+async fn admit<S: PageSource>(
     State((web, admission)): State<(Arc<Web<S>>, Arc<Admission>)>,
     request: Request,
     next: Next,
@@ -125,7 +125,7 @@ fn asks_for_loopback(headers: &HeaderMap) -> bool {
 }
 
 /// The state, then its changes, as server-sent events.
-async fn stream<S: Source>(State(web): State<Arc<Web<S>>>) -> Response {
+async fn stream<S: PageSource>(State(web): State<Arc<Web<S>>>) -> Response {
     let Some((page, permit)) = web.follow() else {
         let text = format!(
             "the limit of {} browsers is reached; close one, or try again later\n",
@@ -142,14 +142,14 @@ async fn stream<S: Source>(State(web): State<Arc<Web<S>>>) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
 }
 
-async fn explanation<S: Source>(
+async fn explanation<S: PageSource>(
     State(web): State<Arc<Web<S>>>,
     Path(dag): Path<String>,
 ) -> Response {
     respond(web.source.explanation(dag).await.map(|found| json::explanation(&found)))
 }
 
-async fn history<S: Source>(
+async fn history<S: PageSource>(
     State(web): State<Arc<Web<S>>>,
     Path(tenant): Path<String>,
 ) -> Response {

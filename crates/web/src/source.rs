@@ -8,7 +8,7 @@ use tonic::Status;
 
 /// A resource that the page shows as it changes.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Resource {
+pub enum PageResource {
     /// A region.
     Region(v1::Region),
     /// A DAG.
@@ -19,21 +19,21 @@ pub enum Resource {
 
 /// One step of a watch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum PageChange {
     /// The resource exists, and looks like this.
-    Updated(Resource),
+    Updated(PageResource),
     /// The resource is gone; this is how it last looked.
-    Deleted(Resource),
+    Deleted(PageResource),
     /// All resources that existed when the watch began have been sent.
     InitialStateSent,
 }
 
 /// A watch: what exists, then each change. It ends with an error when the reader is too slow or the
 /// server stops.
-pub type Changes = Pin<Box<dyn Stream<Item = Result<Change, Status>> + Send>>;
+pub type Changes = Pin<Box<dyn Stream<Item = Result<PageChange, Status>> + Send>>;
 
 /// The page's view of the control plane, with the rights of an operator.
-pub trait Source: Clone + Send + Sync + 'static {
+pub trait PageSource: Clone + Send + Sync + 'static {
     /// Watches regions, DAGs and the last `events_max` events.
     ///
     /// # Errors

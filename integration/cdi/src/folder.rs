@@ -55,12 +55,12 @@ pub enum FileChange {
 
 /// The folder.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct SpecFolder {
     path: PathBuf,
     host: Host,
 }
 
-impl Folder {
+impl SpecFolder {
     /// Opens the folder, and creates it if it is missing.
     ///
     /// # Errors
@@ -161,9 +161,9 @@ mod tests {
         }
     }
 
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, SpecFolder) {
         let home = tempfile::tempdir().expect("a folder");
-        let folder = Folder::open(&home.path().join("cdi"), Host::new(home.path()));
+        let folder = SpecFolder::open(&home.path().join("cdi"), Host::new(home.path()));
         let folder = folder.expect("created");
         (home, folder)
     }

@@ -15,9 +15,9 @@ pub mod settings;
 pub mod spec;
 pub mod sync;
 
-pub use folder::{FileChange, Folder, FolderError};
+pub use folder::{FileChange, FolderError, SpecFolder};
 pub use host::Host;
-pub use spec::{Device, InvalidSpec, Spec};
+pub use spec::{InvalidSpec, Spec, SpecDevice};
 
 use snic_api::v1::VmBinding;
 
@@ -38,7 +38,7 @@ pub fn names(binding: &VmBinding) -> Vec<String> {
 /// The CDI spec of a binding: one device per function.
 pub fn spec(binding: &VmBinding, host: &Host) -> Spec {
     let uuid = uuid_of(binding);
-    let device = |(n, function)| Device {
+    let device = |(n, function)| SpecDevice {
         name: format!("{uuid}-{n}"),
         container_edits: host.edits(binding, function),
     };

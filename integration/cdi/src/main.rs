@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use snic_cdi::settings::{DEFAULT_PATH, Settings};
 use snic_cdi::sync::{SyncError, follow};
-use snic_cdi::{Folder, Host};
+use snic_cdi::{Host, SpecFolder};
 
 /// Pause before the next attempt to reach the daemon.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
     let settings = Settings::read(config)?;
-    let folder = Folder::open(&settings.folder, Host::new(&settings.sysfs));
+    let folder = SpecFolder::open(&settings.folder, Host::new(&settings.sysfs));
     let folder = folder.map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| error.to_string())?.block_on(async {

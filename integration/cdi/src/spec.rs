@@ -19,13 +19,13 @@ pub struct Spec {
     /// Vendor and class, such as `snic.dev/vf`.
     pub kind: String,
     /// The devices; at least one.
-    pub devices: Vec<Device>,
+    pub devices: Vec<SpecDevice>,
 }
 
 /// A device that a container may request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Device {
+pub struct SpecDevice {
     /// Unique within the specification.
     pub name: String,
     /// Edits applied to the container.
@@ -148,7 +148,7 @@ impl DeviceNode {
 
 impl Spec {
     /// With these devices, in our format version.
-    pub fn new(kind: &str, devices: Vec<Device>) -> Self {
+    pub fn new(kind: &str, devices: Vec<SpecDevice>) -> Self {
         Self { cdi_version: VERSION.into(), kind: kind.into(), devices }
     }
 
@@ -187,7 +187,7 @@ impl Spec {
     }
 }
 
-impl Device {
+impl SpecDevice {
     fn check(&self) -> Result<(), InvalidSpec> {
         let device = || self.name.clone();
         if !is_device_name(&self.name) {
@@ -213,9 +213,9 @@ mod tests {
 
     use super::*;
 
-    fn device(name: &str) -> Device {
+    fn device(name: &str) -> SpecDevice {
         let env = vec!["A=b".to_owned()];
-        Device { name: name.into(), container_edits: Edits { env, ..Edits::default() } }
+        SpecDevice { name: name.into(), container_edits: Edits { env, ..Edits::default() } }
     }
 
     fn valid() -> Spec {

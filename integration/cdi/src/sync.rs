@@ -11,7 +11,7 @@ use snic_api::v1::vm_binding::State;
 use snic_api::v1::{EventType, VmBinding, VmBindingEvent, WatchBindingsRequest};
 use tonic::Status;
 
-use crate::{Folder, FolderError, uuid_of};
+use crate::{FolderError, SpecFolder, uuid_of};
 
 /// Why the folder is no longer kept in step.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ fn is_usable(event: &VmBindingEvent, binding: &VmBinding) -> bool {
 ///
 /// # Errors
 /// [`SyncError`]; the caller retries.
-pub async fn follow(target: &Target, folder: &Folder, once: bool) -> Result<(), SyncError> {
+pub async fn follow(target: &Target, folder: &SpecFolder, once: bool) -> Result<(), SyncError> {
     let mut client = OrchestrationServiceClient::new(target.connect().await?);
     let request = WatchBindingsRequest { parent: "tenants/-".into(), resume_revision: 0 };
     let mut events = client.watch_bindings(request).await?.into_inner();

@@ -7,7 +7,7 @@ use snic_api::connect::Target;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::{BindVmRequest, DagNames, UnbindVmRequest};
 use snic_cdi::sync::follow;
-use snic_cdi::{Folder, Host, Spec};
+use snic_cdi::{Host, Spec, SpecFolder};
 use snic_integration::{Client, Home, furnished};
 
 const ONE: &str = "123e4567-e89b-42d3-a456-426614174000";
@@ -55,7 +55,7 @@ async fn until(what: impl Fn() -> bool) {
 async fn files_are_as_the_bindings_are() {
     let home = Home::new();
     let path = home.path().join("cdi");
-    let folder = Folder::open(&path, Host::new(home.path())).expect("a folder");
+    let folder = SpecFolder::open(&path, Host::new(home.path())).expect("a folder");
     let absent = follow(&target(&home), &folder, true).await.expect_err("nobody is there");
     assert!(absent.to_string().contains("does not answer"), "{absent}");
 

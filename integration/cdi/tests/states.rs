@@ -9,7 +9,7 @@ use snic_api::connect::Target;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{EventType, VmBindingEvent};
 use snic_cdi::sync::follow;
-use snic_cdi::{Folder, Host};
+use snic_cdi::{Host, SpecFolder};
 use snic_integration::fake_daemon::{FakeDaemon, binding};
 
 /// Every state that the API has, and whether a container may use a binding in it.
@@ -46,7 +46,8 @@ async fn files_after(mut events: Vec<VmBindingEvent>, stale: &[usize]) -> BTreeS
     let home = tempfile::tempdir().expect("a folder");
     let socket = home.path().join("snicd.sock");
     let daemon = FakeDaemon::start(&socket);
-    let folder = Folder::open(&home.path().join("cdi"), Host::new(home.path())).expect("created");
+    let folder =
+        SpecFolder::open(&home.path().join("cdi"), Host::new(home.path())).expect("created");
     for number in stale {
         folder.put(&binding(&uuid(*number), State::Bound)).expect("valid");
     }

@@ -12,7 +12,7 @@ use snic_api::v1::{
 use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
 
-use crate::settings::{Resource, Settings};
+use crate::settings::{ExtendedResource, Settings};
 
 /// Time reserved for the daemon's reply: the caller waits this much longer than the card may take.
 const REPLY_MARGIN: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ type Client = OrchestrationServiceClient<Connection>;
 
 /// A lazy connection to the daemon, renewed after a call got no answer.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct DaemonClient {
     target: Target,
     bind_within: Duration,
     lease: Duration,
@@ -38,7 +38,7 @@ pub fn is_down(status: &Status) -> bool {
     )
 }
 
-impl Daemon {
+impl DaemonClient {
     /// With these settings; connects with the first call.
     pub fn new(settings: &Settings) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Daemon {
     /// # Errors
     /// The daemon's status; UNAVAILABLE where it does not answer, or answers with a binding that is
     /// not bound.
-    pub async fn bind(&self, uuid: &str, resource: &Resource) -> Result<VmBinding, Status> {
+    pub async fn bind(&self, uuid: &str, resource: &ExtendedResource) -> Result<VmBinding, Status> {
         let dag = |dag: &String| format!("tenants/{}/dags/{dag}", resource.tenant);
         let chains = match &resource.template {
             Some(template) => Chains::Template(dag(template)),
@@ -111,7 +111,7 @@ impl Daemon {
     ///
     /// # Errors
     /// As [`Self::bind`].
-    pub async fn unbind(&self, uuid: &str, resource: &Resource) -> Result<(), Status> {
+    pub async fn unbind(&self, uuid: &str, resource: &ExtendedResource) -> Result<(), Status> {
         let tenant = format!("tenants/{}", resource.tenant);
         let mut request = Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant });
         request.set_timeout(ANSWER_MAX);

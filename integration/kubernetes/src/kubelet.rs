@@ -19,7 +19,7 @@ use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Request};
 
 use crate::plugin::{OPTIONS, Plugin};
-use crate::pool::Pool;
+use crate::pool::DevicePool;
 use crate::v1beta1::RegisterRequest;
 use crate::v1beta1::device_plugin_server::DevicePluginServer;
 use crate::v1beta1::registration_client::RegistrationClient;
@@ -76,7 +76,7 @@ fn socket_id(path: &Path) -> SocketId {
 ///
 /// # Errors
 /// [`KubeletError`].
-pub async fn run(pool: Arc<Pool>) -> Result<(), KubeletError> {
+pub async fn run(pool: Arc<DevicePool>) -> Result<(), KubeletError> {
     let folder = &pool.settings.kubelet_dir;
     let (_watcher, mut changes) = watch(folder)?;
     let (kubelet, own) = (folder.join(KUBELET), folder.join(pool.resource.socket()));
@@ -130,7 +130,7 @@ impl Serving {
     }
 }
 
-fn serve(socket: &Path, pool: &Arc<Pool>) -> Result<Serving, KubeletError> {
+fn serve(socket: &Path, pool: &Arc<DevicePool>) -> Result<Serving, KubeletError> {
     let failed = |source| KubeletError::Socket { path: socket.to_owned(), source };
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
@@ -159,7 +159,7 @@ enum Attempt {
 }
 
 /// Attempts to register.
-async fn register(kubelet: &Path, pool: &Pool) -> Result<Attempt, KubeletError> {
+async fn register(kubelet: &Path, pool: &DevicePool) -> Result<Attempt, KubeletError> {
     let resource = &pool.resource.name;
     let request = RegisterRequest {
         version: VERSION.into(),

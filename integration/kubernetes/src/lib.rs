@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::pool::Pool;
+use crate::pool::DevicePool;
 use crate::settings::Settings;
 
 /// Why the plugin stopped.
@@ -73,7 +73,7 @@ pub async fn run(settings: Settings) -> Result<(), PluginError> {
     let settings = Arc::new(settings);
     let mut tasks = JoinSet::new();
     for resource in &settings.resources {
-        let pool = Arc::new(Pool::open(&settings, resource)?);
+        let pool = Arc::new(DevicePool::open(&settings, resource)?);
         tasks.spawn(upkeep::run(Arc::clone(&pool)));
         tasks.spawn(async move { kubelet::run(pool).await.map_err(PluginError::from) });
     }

@@ -10,7 +10,7 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-use crate::pool::Pool;
+use crate::pool::DevicePool;
 use crate::v1beta1::device_plugin_server::DevicePlugin;
 use crate::v1beta1::{
     AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateResponse,
@@ -21,7 +21,7 @@ use crate::v1beta1::{
 
 /// The plugin of one resource.
 #[derive(Clone)]
-pub struct Plugin(Arc<Pool>);
+pub struct Plugin(Arc<DevicePool>);
 
 /// The optional calls the plugin wants: it prefers devices that are bound already, and checks a
 /// container's devices before each (re)start.
@@ -30,7 +30,7 @@ pub const OPTIONS: DevicePluginOptions =
 
 impl Plugin {
     /// The plugin of these devices.
-    pub const fn new(pool: Arc<Pool>) -> Self {
+    pub const fn new(pool: Arc<DevicePool>) -> Self {
         Self(pool)
     }
 

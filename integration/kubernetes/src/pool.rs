@@ -7,12 +7,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use snic_api::v1::VmBinding;
-use snic_cdi::{Folder, FolderError, Host};
+use snic_cdi::{FolderError, Host, SpecFolder};
 use tokio::sync::watch;
 use uuid::{Builder, Version};
 
-use crate::daemon::Daemon;
-use crate::settings::{Resource, Settings};
+use crate::daemon::DaemonClient;
+use crate::settings::{ExtendedResource, Settings};
 use crate::v1beta1::Device;
 
 /// Health of a device that the kubelet may allocate.
@@ -33,17 +33,17 @@ struct Slot {
 }
 
 /// The devices of a resource, and what it takes to allocate them.
-pub struct Pool {
+pub struct DevicePool {
     /// All settings.
     pub settings: Arc<Settings>,
     /// The resource.
-    pub resource: Resource,
+    pub resource: ExtendedResource,
     /// The daemon.
-    pub daemon: Daemon,
+    pub daemon: DaemonClient,
     /// The host's device nodes.
     pub host: Host,
     /// The folder of CDI files, if configured.
-    pub folder: Option<Folder>,
+    pub folder: Option<SpecFolder>,
     slots: Mutex<BTreeMap<String, Slot>>,
     is_daemon_up: Mutex<bool>,
     devices: watch::Sender<Vec<Device>>,
@@ -61,16 +61,19 @@ fn uuid(node: &str, resource: &str, id: &str) -> String {
         .to_string()
 }
 
-impl Pool {
+impl DevicePool {
     /// The devices of a resource. They are unhealthy until the daemon answers.
     ///
     /// # Errors
     /// [`FolderError`] where the folder of CDI files cannot be created or read.
-    pub fn open(settings: &Arc<Settings>, resource: &Resource) -> Result<Self, FolderError> {
+    pub fn open(
+        settings: &Arc<Settings>,
+        resource: &ExtendedResource,
+    ) -> Result<Self, FolderError> {
         let host = Host::new(&settings.sysfs);
-        let folder = settings.cdi_dir.as_deref().map(|path| Folder::open(path, host.clone()));
+        let folder = settings.cdi_dir.as_deref().map(|path| SpecFolder::open(path, host.clone()));
         let folder = folder.transpose()?;
-        let files = folder.as_ref().map(Folder::uuids).transpose()?.unwrap_or_default();
+        let files = folder.as_ref().map(SpecFolder::uuids).transpose()?.unwrap_or_default();
         let slot = |number: u32| {
             let id = format!("vf-{number}");
             let uuid = uuid(&settings.node, &resource.name, &id);
@@ -80,7 +83,7 @@ impl Pool {
         let pool = Self {
             settings: Arc::clone(settings),
             resource: resource.clone(),
-            daemon: Daemon::new(settings),
+            daemon: DaemonClient::new(settings),
             host,
             folder,
             slots: Mutex::new((0..resource.devices).map(slot).collect()),
@@ -218,13 +221,17 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn pool(idle_seconds: u64) -> Pool {
-        let resource = Resource { name: "snic.dev/web".into(), devices: 12, ..Resource::default() };
+    fn pool(idle_seconds: u64) -> DevicePool {
+        let resource = ExtendedResource {
+            name: "snic.dev/web".into(),
+            devices: 12,
+            ..ExtendedResource::default()
+        };
         let settings = Settings { node: "n1".into(), idle_seconds, ..Settings::default() };
-        Pool::open(&Arc::new(settings), &resource).expect("no folder is needed")
+        DevicePool::open(&Arc::new(settings), &resource).expect("no folder is needed")
     }
 
-    fn healthy(pool: &Pool) -> Vec<String> {
+    fn healthy(pool: &DevicePool) -> Vec<String> {
         let devices = pool.devices().borrow().clone();
         let healthy = devices.into_iter().filter(|device| device.health == HEALTHY);
         healthy.map(|device| device.id).collect()

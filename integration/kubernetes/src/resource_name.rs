@@ -9,7 +9,7 @@ const QUOTA_PREFIX: &str = "requests.";
 
 /// A name that Kubernetes does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidName {
+pub enum InvalidResourceName {
     /// Not `domain/name`.
     #[error("{0:?} is not a resource name (expected domain/name, e.g. snic.dev/acme-web)")]
     Form(String),
@@ -59,20 +59,20 @@ fn is_name(text: &str) -> bool {
 /// Checks the name of an extended resource.
 ///
 /// # Errors
-/// [`InvalidName`] with the rule that it breaks.
-pub fn check(name: &str) -> Result<(), InvalidName> {
+/// [`InvalidResourceName`] with the rule that it breaks.
+pub fn check(name: &str) -> Result<(), InvalidResourceName> {
     let Some((domain, part)) = name.split_once('/').filter(|(_, part)| !part.contains('/')) else {
-        return Err(InvalidName::Form(name.into()));
+        return Err(InvalidResourceName::Form(name.into()));
     };
     let is_kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
     if is_kubernetes || name.starts_with(QUOTA_PREFIX) {
-        return Err(InvalidName::Reserved(name.into()));
+        return Err(InvalidResourceName::Reserved(name.into()));
     }
     if QUOTA_PREFIX.len() + domain.len() > DOMAIN_CHARS_MAX || !is_subdomain(domain) {
-        return Err(InvalidName::Domain { name: name.into(), domain: domain.into() });
+        return Err(InvalidResourceName::Domain { name: name.into(), domain: domain.into() });
     }
     if !is_name(part) {
-        return Err(InvalidName::Name { name: name.into(), part: part.into() });
+        return Err(InvalidResourceName::Name { name: name.into(), part: part.into() });
     }
     Ok(())
 }

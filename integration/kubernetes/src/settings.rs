@@ -7,7 +7,7 @@ use serde::Deserialize;
 use snic_api::connect::Target;
 use snic_domain::{DagId, TenantId};
 
-use crate::resource_name::{self, InvalidName};
+use crate::resource_name::{self, InvalidResourceName};
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/device-plugin.toml";
@@ -45,13 +45,13 @@ pub struct Settings {
     /// admitted.
     pub idle_seconds: u64,
     /// The resources.
-    pub resources: Vec<Resource>,
+    pub resources: Vec<ExtendedResource>,
 }
 
 /// An extended resource: a tenant's DAGs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Resource {
+pub struct ExtendedResource {
     /// Its name, such as `snic.dev/acme-web`.
     pub name: String,
     /// The id of the tenant.
@@ -93,7 +93,7 @@ pub enum InvalidSettings {
         at: usize,
         /// The rule that is broken.
         #[source]
-        source: InvalidName,
+        source: InvalidResourceName,
     },
     /// An invalid value.
     #[error("{key}: {rule}")]
@@ -192,7 +192,7 @@ impl Settings {
     }
 }
 
-impl Resource {
+impl ExtendedResource {
     fn check(&self, at: usize) -> Result<(), InvalidSettings> {
         let key = |name: &str, rule: String| key(format!("resources[{at}].{name}"), rule);
         resource_name::check(&self.name).map_err(|source| InvalidSettings::Name { at, source })?;

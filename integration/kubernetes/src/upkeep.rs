@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 use crate::PluginError;
 use crate::pod_resources::ListPodResourcesRequest;
 use crate::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
-use crate::pool::Pool;
+use crate::pool::DevicePool;
 
 /// Time limit for the kubelet's list of allocated devices.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -26,12 +26,12 @@ const LIST_BYTES_MAX: usize = 64 << 20;
 ///
 /// # Errors
 /// None: it never returns. The type is that of the plugin's other tasks.
-pub async fn run(pool: Arc<Pool>) -> Result<(), PluginError> {
+pub async fn run(pool: Arc<DevicePool>) -> Result<(), PluginError> {
     let never: Infallible = beat_forever(&pool).await;
     match never {}
 }
 
-async fn beat_forever(pool: &Pool) -> Infallible {
+async fn beat_forever(pool: &DevicePool) -> Infallible {
     let mut beats = tokio::time::interval(pool.settings.heartbeat());
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut was_up = None;
@@ -56,7 +56,7 @@ async fn beat_forever(pool: &Pool) -> Infallible {
 ///
 /// # Errors
 /// The daemon's status; all devices are unhealthy then.
-pub async fn beat(pool: &Pool) -> Result<(), Status> {
+pub async fn beat(pool: &DevicePool) -> Result<(), Status> {
     let all = pool.uuids();
     let began = Instant::now();
     let uuids = all.iter().map(|(_, uuid)| uuid.clone()).collect();
@@ -93,7 +93,7 @@ pub async fn beat(pool: &Pool) -> Result<(), Status> {
     Ok(())
 }
 
-async fn unbind_idle(pool: &Pool, used: &[String]) -> Result<(), Status> {
+async fn unbind_idle(pool: &DevicePool, used: &[String]) -> Result<(), Status> {
     for id in used {
         // The kubelet lists a device only after its allocation, so its binding has gone, perhaps
         // while this program did not run.
@@ -112,7 +112,7 @@ async fn unbind_idle(pool: &Pool, used: &[String]) -> Result<(), Status> {
 }
 
 /// The devices allocated to pods.
-async fn used(pool: &Pool) -> Result<BTreeSet<String>, Status> {
+async fn used(pool: &DevicePool) -> Result<BTreeSet<String>, Status> {
     let list = list(&pool.settings.pod_resources);
     let reply = tokio::time::timeout(ANSWER_MAX, list).await;
     let reply = reply.map_err(|_| Status::deadline_exceeded("the kubelet does not answer"))??;

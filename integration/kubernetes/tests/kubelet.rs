@@ -19,7 +19,7 @@ use snic_kubernetes::pod_resources::{
     ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse,
     PodResources,
 };
-use snic_kubernetes::settings::{Resource, Settings};
+use snic_kubernetes::settings::{ExtendedResource, Settings};
 use snic_kubernetes::v1beta1::device_plugin_client::DevicePluginClient;
 use snic_kubernetes::v1beta1::registration_server::{Registration, RegistrationServer};
 use snic_kubernetes::v1beta1::{
@@ -105,7 +105,7 @@ impl Node {
     }
 
     /// The daemon, with a tenant that has a DAG.
-    async fn daemon(&self) -> snic_integration::Daemon {
+    async fn daemon(&self) -> snic_integration::DaemonProcess {
         let daemon = self.home.start().await;
         let client = self.operator().await;
         if client.create_tenant("acme").await.is_ok() {
@@ -124,12 +124,12 @@ impl Node {
     }
 
     fn settings(&self) -> Settings {
-        let resource = Resource {
+        let resource = ExtendedResource {
             name: RESOURCE.into(),
             tenant: "acme".into(),
             dags: vec!["web".into()],
             devices: DEVICES,
-            ..Resource::default()
+            ..ExtendedResource::default()
         };
         Settings {
             daemon: Target {

@@ -16,8 +16,8 @@ use snic_kubernetes::pod_resources::{
     ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse,
     PodResources,
 };
-use snic_kubernetes::pool::Pool;
-use snic_kubernetes::settings::{Resource, Settings};
+use snic_kubernetes::pool::DevicePool;
+use snic_kubernetes::settings::{ExtendedResource, Settings};
 use snic_kubernetes::upkeep::beat;
 use snic_kubernetes::v1beta1::device_plugin_server::DevicePlugin as _;
 use snic_kubernetes::v1beta1::{AllocateRequest, ContainerAllocateRequest};
@@ -72,19 +72,19 @@ impl Node {
     }
 
     /// A plugin as it is after its start.
-    fn pool(&self) -> Arc<Pool> {
+    fn pool(&self) -> Arc<DevicePool> {
         self.pool_with_kubelet("pods.sock")
     }
 
     /// The same, with the kubelet's socket elsewhere in the folder.
-    fn pool_with_kubelet(&self, socket: &str) -> Arc<Pool> {
+    fn pool_with_kubelet(&self, socket: &str) -> Arc<DevicePool> {
         let path = self.folder.path();
-        let resource = Resource {
+        let resource = ExtendedResource {
             name: RESOURCE.into(),
             tenant: "acme".into(),
             dags: vec!["web".into()],
             devices: DEVICES,
-            ..Resource::default()
+            ..ExtendedResource::default()
         };
         let settings = Settings {
             daemon: Target {
@@ -97,10 +97,10 @@ impl Node {
             idle_seconds: 3_600,
             ..Settings::default()
         };
-        Arc::new(Pool::open(&Arc::new(settings), &resource).expect("a folder"))
+        Arc::new(DevicePool::open(&Arc::new(settings), &resource).expect("a folder"))
     }
 
-    async fn allocate(&self, pool: &Arc<Pool>, id: &str) -> Result<(), Status> {
+    async fn allocate(&self, pool: &Arc<DevicePool>, id: &str) -> Result<(), Status> {
         let container = ContainerAllocateRequest { devices_ids: vec![id.into()] };
         let request = AllocateRequest { container_requests: vec![container] };
         Plugin::new(Arc::clone(pool)).allocate(Request::new(request)).await?;
@@ -117,17 +117,17 @@ impl Node {
         *self.kubelet.allocated.lock().await = ids.iter().map(|id| (*id).into()).collect();
     }
 
-    fn cdi_files(&self, pool: &Pool) -> BTreeSet<String> {
+    fn cdi_files(&self, pool: &DevicePool) -> BTreeSet<String> {
         pool.folder.as_ref().expect("configured").uuids().expect("readable")
     }
 }
 
-fn uuid(pool: &Pool, id: &str) -> String {
+fn uuid(pool: &DevicePool, id: &str) -> String {
     pool.uuid(id).expect("a device")
 }
 
 /// The ids of the devices that the kubelet may not allocate.
-fn unhealthy(pool: &Pool) -> Vec<String> {
+fn unhealthy(pool: &DevicePool) -> Vec<String> {
     let devices = pool.devices().borrow().clone();
     let unhealthy = devices.into_iter().filter(|device| device.health != "Healthy");
     unhealthy.map(|device| device.id).collect()

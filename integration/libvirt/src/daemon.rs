@@ -12,7 +12,7 @@ use snic_api::v1::{
 use tonic::{Code, Request, Status};
 use uuid::Uuid;
 
-use crate::domain::{BindingSpec, Chains};
+use crate::domain::{Chains, RequestedBinding};
 
 /// Time reserved for the daemon's reply: the card gets the caller's time minus this.
 const REPLY_MARGIN: Duration = Duration::from_secs(2);
@@ -64,9 +64,9 @@ impl From<Status> for CallError {
 }
 
 /// A connection to the daemon.
-pub struct Daemon(OrchestrationServiceClient<Connection>);
+pub struct DaemonClient(OrchestrationServiceClient<Connection>);
 
-impl Daemon {
+impl DaemonClient {
     /// Connects.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Daemon {
     pub async fn bind(
         &mut self,
         uuid: Uuid,
-        spec: &BindingSpec,
+        spec: &RequestedBinding,
         within: Duration,
     ) -> Result<VmBinding, CallError> {
         let dag = |dag: &String| format!("tenants/{}/dags/{dag}", spec.tenant);

@@ -24,7 +24,7 @@ const VERSION: &str = "1";
 
 /// The binding that a domain asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BindingSpec {
+pub struct RequestedBinding {
     /// The tenant that owns the domain.
     pub tenant: String,
     /// The DAGs that process its packets.
@@ -50,7 +50,7 @@ pub struct Domain {
     /// Its UUID.
     pub uuid: Uuid,
     /// The binding it asks for; `None` where it has no element of our namespace.
-    pub binding: Option<Result<BindingSpec, InvalidDomain>>,
+    pub binding: Option<Result<RequestedBinding, InvalidDomain>>,
 }
 
 /// Why a domain's XML cannot be used.
@@ -109,7 +109,7 @@ pub fn read(xml: &str) -> Result<Domain, InvalidDomain> {
     Ok(Domain { uuid, binding: binding(domain) })
 }
 
-fn binding(domain: Node<'_, '_>) -> Option<Result<BindingSpec, InvalidDomain>> {
+fn binding(domain: Node<'_, '_>) -> Option<Result<RequestedBinding, InvalidDomain>> {
     let metadata = domain.children().filter(|node| node.has_tag_name("metadata"));
     let ours: Vec<(Node<'_, '_>, &str)> = metadata
         .flat_map(|metadata| metadata.children())
@@ -125,7 +125,7 @@ fn binding(domain: Node<'_, '_>) -> Option<Result<BindingSpec, InvalidDomain>> {
     }
 }
 
-fn binding_spec(element: Node<'_, '_>) -> Result<BindingSpec, InvalidDomain> {
+fn binding_spec(element: Node<'_, '_>) -> Result<RequestedBinding, InvalidDomain> {
     let name = element.tag_name().name();
     if name != "vm" {
         return Err(invalid(format!("unknown element {name:?} (expected \"vm\")")));
@@ -151,7 +151,7 @@ fn binding_spec(element: Node<'_, '_>) -> Result<BindingSpec, InvalidDomain> {
         let error = || invalid(format!("lease={text:?} is not a number of seconds"));
         text.parse::<u32>().map(i64::from).map_err(|_| error())
     };
-    Ok(BindingSpec {
+    Ok(RequestedBinding {
         tenant: tenant.to_owned(),
         chains: chains(element)?,
         functions,
@@ -212,7 +212,7 @@ mod tests {
     fn a_binding_spec_is_read() {
         let found =
             vm("tenant='acme' functions='2' lease='60'", "<s:dag name='a'/><s:dag name='b'/>");
-        let spec = BindingSpec {
+        let spec = RequestedBinding {
             tenant: "acme".into(),
             chains: Chains::Dags(vec!["a".into(), "b".into()]),
             functions: 2,

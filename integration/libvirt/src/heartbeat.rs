@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::daemon::{CallError, Daemon};
-use crate::domain::{self, BindingSpec};
+use crate::daemon::{CallError, DaemonClient};
+use crate::domain::{self, RequestedBinding};
 use crate::hook::bind_domain;
 use crate::settings::Settings;
 use crate::spool::{PendingUnbind, Spool};
@@ -20,7 +20,7 @@ use crate::spool::{PendingUnbind, Spool};
 const STATUS_BYTES_MAX: u64 = 4 << 20;
 
 /// The running domains that ask for a binding.
-fn running(folder: &Path) -> BTreeMap<Uuid, BindingSpec> {
+fn running(folder: &Path) -> BTreeMap<Uuid, RequestedBinding> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| {
         let small =
@@ -39,7 +39,7 @@ fn running(folder: &Path) -> BTreeMap<Uuid, BindingSpec> {
 /// # Errors
 /// [`CallError`] where the daemon does not answer or rejects the heartbeat.
 pub async fn beat(settings: &Settings) -> Result<(), CallError> {
-    let mut daemon = Daemon::connect(&settings.daemon).await?;
+    let mut daemon = DaemonClient::connect(&settings.daemon).await?;
     let spool = Spool::new(&settings.spool_dir);
     // The records first: a domain that runs now was started after its record was made.
     let pending = spool.list();
@@ -63,10 +63,10 @@ pub async fn beat(settings: &Settings) -> Result<(), CallError> {
 
 async fn retry_unbind(
     settings: &Settings,
-    daemon: &mut Daemon,
+    daemon: &mut DaemonClient,
     spool: &Spool,
     pending: &PendingUnbind,
-    running: &BTreeMap<Uuid, BindingSpec>,
+    running: &BTreeMap<Uuid, RequestedBinding>,
 ) {
     let uuid = pending.uuid;
     if !running.contains_key(&uuid) {

@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::daemon::{CallError, Daemon};
-use crate::domain::{self, BindingSpec, Domain};
+use crate::daemon::{CallError, DaemonClient};
+use crate::domain::{self, Domain, RequestedBinding};
 use crate::settings::{Settings, WhenDown};
 use crate::spool::{PendingUnbind, Spool};
 
 /// What libvirt calls the hook with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct HookCall {
     /// The domain's name.
     pub name: String,
     /// The operation, such as `prepare`.
@@ -49,7 +49,7 @@ pub enum Action {
     Nothing,
 }
 
-impl Call {
+impl HookCall {
     /// The action for this call.
     pub fn action(&self) -> Action {
         match (self.operation.as_str(), self.sub_operation.as_str()) {
@@ -65,7 +65,7 @@ impl Call {
 ///
 /// # Errors
 /// Why the start is refused.
-pub async fn run(settings: &Settings, call: &Call, xml: &str) -> Result<(), String> {
+pub async fn run(settings: &Settings, call: &HookCall, xml: &str) -> Result<(), String> {
     let action = call.action();
     let result = match action {
         Action::Nothing => Ok(()),
@@ -84,7 +84,7 @@ pub async fn run(settings: &Settings, call: &Call, xml: &str) -> Result<(), Stri
 }
 
 /// The domain and the binding it asks for, if any.
-fn requested(xml: &str) -> Result<Option<(Uuid, BindingSpec)>, String> {
+fn requested(xml: &str) -> Result<Option<(Uuid, RequestedBinding)>, String> {
     let Domain { uuid, binding } = domain::read(xml).map_err(|error| error.to_string())?;
     match binding {
         None => Ok(None),
@@ -124,7 +124,7 @@ async fn bind_again(settings: &Settings, xml: &str) -> Result<(), String> {
 /// Unbinds what an earlier start of the domain may have left bound.
 async fn finish_pending_unbind(settings: &Settings, uuid: Uuid) -> Result<(), CallError> {
     let Some(pending) = Spool::new(&settings.spool_dir).get(uuid) else { return Ok(()) };
-    let mut daemon = Daemon::connect(&settings.daemon).await?;
+    let mut daemon = DaemonClient::connect(&settings.daemon).await?;
     match daemon.unbind(uuid, pending.tenant.as_deref(), settings.timeout()).await {
         Err(error) if error.is_transient() => return Err(error),
         // Nothing is left of it, or it is another tenant's: binding says which.
@@ -141,10 +141,10 @@ async fn finish_pending_unbind(settings: &Settings, uuid: Uuid) -> Result<(), Ca
 pub async fn bind_domain(
     settings: &Settings,
     uuid: Uuid,
-    spec: &BindingSpec,
+    spec: &RequestedBinding,
 ) -> Result<(), CallError> {
     let until = Instant::now() + settings.timeout();
-    let mut daemon = Daemon::connect(&settings.daemon).await?;
+    let mut daemon = DaemonClient::connect(&settings.daemon).await?;
     daemon.bind(uuid, spec, left(until)).await.map(drop)
 }
 
@@ -159,7 +159,7 @@ async fn unbind(settings: &Settings, xml: &str) -> Result<(), String> {
     let tenant = spec.ok().map(|spec| spec.tenant);
     let until = Instant::now() + settings.timeout();
     let result = async {
-        let mut daemon = Daemon::connect(&settings.daemon).await?;
+        let mut daemon = DaemonClient::connect(&settings.daemon).await?;
         daemon.unbind(uuid, tenant.as_deref(), left(until)).await
     };
     match result.await {
@@ -191,7 +191,7 @@ fn forget_unbind(settings: &Settings, uuid: Uuid) {
 }
 
 /// Writes the reason to the domain's log, where its owner looks first.
-fn explain(settings: &Settings, call: &Call, text: &str) {
+fn explain(settings: &Settings, call: &HookCall, text: &str) {
     if call.name.contains('/') {
         return;
     }
@@ -209,7 +209,7 @@ mod tests {
 
     fn action(operation: &str, sub_operation: &str) -> Action {
         let (operation, sub_operation) = (operation.into(), sub_operation.into());
-        Call { name: "vm".into(), operation, sub_operation }.action()
+        HookCall { name: "vm".into(), operation, sub_operation }.action()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hook::{Action, Call};
+use hook::{Action, HookCall};
 use settings::{DEFAULT_PATH, Settings};
 
 /// Largest domain XML that is read, in bytes; real ones have some kilobytes.
@@ -31,7 +31,7 @@ libvirt calls the first form, with the domain's XML on standard input. The secon
 and reports to the daemon which domains run.";
 
 enum Command {
-    Hook(Call),
+    Hook(HookCall),
     Heartbeat { once: bool },
 }
 
@@ -45,7 +45,7 @@ fn arguments(mut words: Vec<String>) -> Option<(PathBuf, Command)> {
     let command = match words[..] {
         ["heartbeat"] => Command::Heartbeat { once: false },
         ["heartbeat", "--once"] => Command::Heartbeat { once: true },
-        [name, operation, sub_operation, ..] => Command::Hook(Call {
+        [name, operation, sub_operation, ..] => Command::Hook(HookCall {
             name: name.into(),
             operation: operation.into(),
             sub_operation: sub_operation.into(),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_integration::fake_daemon::{Answer, Call, FakeDaemon};
 use tempfile::TempDir;
@@ -94,7 +94,7 @@ fn unbind() -> Call {
 
 fn rejected() -> Answer {
     let text = "already bound with a different spec";
-    Answer::Status(Failure::new(ErrorReason::InvalidState, text).into())
+    Answer::Status(ApiError::new(ErrorReason::InvalidState, text).into())
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_pending_unbind_survives_a_daemon_that_stays_silent() {
 async fn an_overloaded_daemon_is_asked_to_unbind_again() {
     let host = Host::new("refuse");
     let daemon = host.daemon();
-    let overloaded: Status = Failure::new(ErrorReason::Overloaded, "too many calls").into();
+    let overloaded: Status = ApiError::new(ErrorReason::Overloaded, "too many calls").into();
     daemon.script(|script| script.unbind = Answer::Status(overloaded)).await;
     host.end_domain().await;
     assert!(host.beat().await);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::v1::GetDiagnosticsRequest;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Client, Daemon, Home};
+use snic_integration::{Client, DaemonProcess, Home};
 
 /// Clients at once.
 const CLIENTS: u64 = 64;
@@ -76,7 +76,7 @@ impl Drop for Collector {
 /// A daemon with its clients.
 struct Side {
     _home: Home,
-    daemon: Daemon,
+    daemon: DaemonProcess,
     clients: Vec<Client>,
     next: u64,
     /// Creates a second, by turn.

@@ -122,7 +122,7 @@ impl Home {
     }
 
     /// Starts the daemon, and waits until it serves.
-    pub async fn start(&self) -> Daemon {
+    pub async fn start(&self) -> DaemonProcess {
         // The socket of a daemon that was killed is still there.
         let _ = std::fs::remove_file(self.socket());
         let mut child = self.command().spawn().expect("snicd starts");
@@ -130,7 +130,7 @@ impl Home {
         let log = std::thread::spawn(move || {
             BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n")
         });
-        let mut daemon = Daemon { child: Some(child), log: Some(log) };
+        let mut daemon = DaemonProcess { child: Some(child), log: Some(log) };
         let until = Instant::now() + PATIENCE;
         while Client::connect(&self.socket(), "operator/test").await.is_none() {
             daemon.assert_runs();
@@ -149,12 +149,12 @@ impl Drop for Home {
 }
 
 /// A running daemon; killed when dropped.
-pub struct Daemon {
+pub struct DaemonProcess {
     child: Option<Child>,
     log: Option<std::thread::JoinHandle<String>>,
 }
 
-impl Daemon {
+impl DaemonProcess {
     fn assert_runs(&mut self) {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child"));
         if let Some(status) = ended {
@@ -190,7 +190,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended already.

@@ -9,7 +9,7 @@ pub mod fake_daemon;
 
 pub use client::{Client, PARENT, TRACE, create_in_trace, furnished};
 pub use collector::{Collector, attribute, hex};
-pub use daemon::{Daemon, Home, program};
+pub use daemon::{DaemonProcess, Home, program};
 
 /// The user of this process as everybody on a unix socket: tests act as many callers.
 ///

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use snic_integration::{Daemon, Home, program};
+use snic_integration::{DaemonProcess, Home, program};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -60,7 +60,7 @@ fn is_valid(home: &Home, name: &str) -> bool {
     command.output().expect("OpenSSL is installed").status.success()
 }
 
-fn reload(daemon: &Daemon) {
+fn reload(daemon: &DaemonProcess) {
     let pid = Pid::from_raw(daemon.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::HUP).expect("it runs");
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use snic_api::v1::dag::State;
 use snic_bitstream::catalogue::{self, Catalogue};
-use snic_card_soft::{Observation, Place, SoftCard};
+use snic_card_soft::{CardFolder, Observation, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
-use snic_integration::{Client, Daemon, Home};
+use snic_integration::{Client, DaemonProcess, Home};
 
 /// How long a DAG may take to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -107,7 +107,7 @@ impl Drop for Ending {
 /// A daemon with a software card between two hosts.
 struct Net {
     home: Home,
-    daemon: Option<Daemon>,
+    daemon: Option<DaemonProcess>,
     client: Client,
     guest: Host,
     server: Host,
@@ -189,7 +189,7 @@ fn observe(home: &Home, ports: &[String]) -> Observation {
         uplink: ports.first().map(|port| port.parse().expect("a port")),
         functions: ports.iter().skip(1).map(|port| port.parse().expect("a port")).collect(),
     };
-    let place = Place::new(&home.card_folder());
+    let place = CardFolder::new(&home.card_folder());
     let model = CardModel::new("sim-16").expect("a label");
     let card = SoftCard::connect(&place, model, &settings);
     card.expect("it runs").observe().expect("it answers")

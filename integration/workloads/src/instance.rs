@@ -23,7 +23,7 @@ pub const BITSTREAMS_MAX: usize = 20;
 
 /// A small problem.
 #[derive(Debug)]
-pub struct Instance {
+pub struct SmallProblem {
     /// An empty card.
     pub ledger: Ledger,
     /// What there is to load.
@@ -33,7 +33,7 @@ pub struct Instance {
 }
 
 /// The instance of a seed.
-pub fn instance(seed: u64) -> Instance {
+pub fn instance(seed: u64) -> SmallProblem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x9e37_79b9_7f4a_7c15);
     let mut nts = nt_types(&mut rng);
     let mut profile = profile(&mut rng);
@@ -55,7 +55,7 @@ pub fn instance(seed: u64) -> Instance {
     let count = rng.random_range(1..=DAGS_MAX);
     let dags = generate(seed, count, &shape).into_iter().filter_map(dag).collect();
     let card = CardId::new("card-0").expect("a label");
-    Instance { ledger: Ledger::new(card, profile), catalogue, dags }
+    SmallProblem { ledger: Ledger::new(card, profile), catalogue, dags }
 }
 
 fn dag(item: Item) -> Option<(DagName, Dag)> {

@@ -78,7 +78,7 @@ pub struct Item {
 
 /// Something that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum WorkloadEvent {
     /// The DAG of this index comes.
     Arrival(usize),
     /// It goes.
@@ -105,15 +105,15 @@ pub fn generate(seed: u64, count: usize, shape: &Shape) -> Vec<Item> {
 
 /// Arrivals and departures in the order in which they happen; who goes makes room for who comes at
 /// the same time.
-pub fn events(items: &[Item]) -> Vec<(u64, Event)> {
-    let mut events: Vec<(u64, Event)> = Vec::with_capacity(2 * items.len());
+pub fn events(items: &[Item]) -> Vec<(u64, WorkloadEvent)> {
+    let mut events: Vec<(u64, WorkloadEvent)> = Vec::with_capacity(2 * items.len());
     for (index, item) in items.iter().enumerate() {
-        events.push((item.arrives_ms, Event::Arrival(index)));
-        events.push((item.departs_ms, Event::Departure(index)));
+        events.push((item.arrives_ms, WorkloadEvent::Arrival(index)));
+        events.push((item.departs_ms, WorkloadEvent::Departure(index)));
     }
     events.sort_by_key(|(at, event)| match event {
-        Event::Departure(index) => (*at, 0, *index),
-        Event::Arrival(index) => (*at, 1, *index),
+        WorkloadEvent::Departure(index) => (*at, 0, *index),
+        WorkloadEvent::Arrival(index) => (*at, 1, *index),
     });
     events
 }
@@ -240,7 +240,7 @@ mod tests {
         assert!(events.is_sorted_by_key(|(at, _)| *at));
         let place = |wanted| events.iter().position(|(_, event)| *event == wanted);
         for index in 0..items.len() {
-            assert!(place(Event::Arrival(index)) < place(Event::Departure(index)));
+            assert!(place(WorkloadEvent::Arrival(index)) < place(WorkloadEvent::Departure(index)));
         }
     }
 }

@@ -33,7 +33,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use snic_domain::{Area, Bitstream, ByteSize, NtTypeId, RegionKind, TenantId};
 use snic_planner::{Ledger, PlanBatch, PlanRequest, plan, plan_batch};
-use snic_workloads::instance::{Instance, instance};
+use snic_workloads::instance::{SmallProblem, instance};
 
 const INSTANCES: u64 = 600;
 /// What an admitted DAG is worth, in regions: more than there are.
@@ -70,7 +70,7 @@ fn mbps(bandwidth: snic_domain::Bandwidth) -> i64 {
 }
 
 /// The program of an instance, and which columns are loads and which are DAGs.
-fn program(instance: &Instance) -> (Program, std::ops::Range<usize>, std::ops::Range<usize>) {
+fn program(instance: &SmallProblem) -> (Program, std::ops::Range<usize>, std::ops::Range<usize>) {
     let mut program = Program::default();
     let profile = instance.ledger.profile();
     let mut classes: Vec<(RegionKind, Area, u64)> = Vec::new();
@@ -143,7 +143,7 @@ fn program(instance: &Instance) -> (Program, std::ops::Range<usize>, std::ops::R
 /// What state takes: each tenant pays for each NT instance that it uses.
 fn keep_memory(
     program: &mut Program,
-    instance: &Instance,
+    instance: &SmallProblem,
     (loads, dags): (&[(&Bitstream, usize)], &[usize]),
     own_flows: &BTreeMap<(TenantId, NtTypeId), usize>,
 ) {
@@ -203,7 +203,7 @@ fn keep_memory(
 }
 
 /// Most DAGs admitted and fewest regions for them, by HiGHS; `None` where it is not installed.
-fn best(instances: &[Instance]) -> Option<Vec<(u64, u64)>> {
+fn best(instances: &[SmallProblem]) -> Option<Vec<(u64, u64)>> {
     let built: Vec<_> = instances.iter().map(program).collect();
     let programs: Vec<_> = built.iter().map(|(program, ..)| program).collect();
     // The distribution's interpreter: its packages are for no other.
@@ -230,7 +230,7 @@ fn best(instances: &[Instance]) -> Option<Vec<(u64, u64)>> {
 }
 
 /// Carries out, plan by plan; gives the loads. Every plan is checked by the validator.
-fn carry_out(instance: &Instance, requests: &[PlanRequest<'_>], batch: &PlanBatch) -> u64 {
+fn carry_out(instance: &SmallProblem, requests: &[PlanRequest<'_>], batch: &PlanBatch) -> u64 {
     let mut ledger = instance.ledger.clone();
     let mut loads = 0;
     for (at, plan) in batch.plans() {
@@ -243,7 +243,7 @@ fn carry_out(instance: &Instance, requests: &[PlanRequest<'_>], batch: &PlanBatc
 
 fn hold(
     ledger: &mut Ledger,
-    instance: &Instance,
+    instance: &SmallProblem,
     request: &PlanRequest<'_>,
     plan: &snic_planner::Plan,
 ) {
@@ -255,7 +255,7 @@ fn hold(
 }
 
 /// One by one in random order: how many are admitted, and the loads.
-fn online(instance: &Instance, requests: &[PlanRequest<'_>], seed: u64) -> (u64, u64) {
+fn online(instance: &SmallProblem, requests: &[PlanRequest<'_>], seed: u64) -> (u64, u64) {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let mut ledger = instance.ledger.clone();
@@ -271,7 +271,7 @@ fn online(instance: &Instance, requests: &[PlanRequest<'_>], seed: u64) -> (u64,
 
 #[test]
 fn the_planner_is_close_to_the_best_there_is() {
-    let instances: Vec<Instance> = (0..INSTANCES).map(instance).collect();
+    let instances: Vec<SmallProblem> = (0..INSTANCES).map(instance).collect();
     let Some(best) = best(&instances) else {
         let missing = "HiGHS is missing: sudo apt-get install python3-scipy";
         assert!(std::env::var("CI").is_err(), "{missing}");

@@ -9,7 +9,7 @@ use snic_integration::{Home, program};
 
 use crate::control::{Ask, Report, ask};
 use crate::emulation::Emulation;
-use crate::serve::{Failure, Trap};
+use crate::serve::{DeviceFailure, Trap};
 
 /// How long a device may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,7 +90,7 @@ impl XrtCardProcess {
     /// Where the device does not answer, unless it is to die: it may do so before it answers,
     /// because the daemon writes rows again by itself.
     pub fn trap(&self, trap: Trap) {
-        let is_deadly = trap.failure == Failure::Die;
+        let is_deadly = trap.failure == DeviceFailure::Die;
         let answer = ask(&self.control(), &Ask::Trap(Some(trap)));
         assert!(is_deadly || answer.is_ok(), "the device does not answer: {answer:?}");
     }

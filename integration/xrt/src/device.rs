@@ -17,7 +17,7 @@ pub const REGISTERS_BASE: u64 = 0x0180_0000;
 
 /// What went over the wire.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct DeviceTraffic {
     /// Registers read, one call each.
     pub reads: AtomicU64,
     /// Registers written, one call each, but for those of bulk transfers to the host: they change
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    pub(crate) fn copy_in(&mut self, at: u64, bytes: &[u8], traffic: &Traffic) {
+    pub(crate) fn copy_in(&mut self, at: u64, bytes: &[u8], traffic: &DeviceTraffic) {
         traffic.bytes_in.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.memory.write(at, bytes);
     }
@@ -94,7 +94,7 @@ impl Device {
     }
 
     /// A register as the host reads it. An address without one reads as all ones, as over PCIe.
-    pub(crate) fn read(&mut self, at: Address, traffic: &Traffic) -> u32 {
+    pub(crate) fn read(&mut self, at: Address, traffic: &DeviceTraffic) -> u32 {
         traffic.reads.fetch_add(1, Ordering::Relaxed);
         // A card that is lost does not answer.
         if self.card.poll(self.clock.now()).is_err() {
@@ -113,7 +113,7 @@ impl Device {
     }
 
     /// A register as the host writes it.
-    pub(crate) fn write(&mut self, at: Address, value: u32, traffic: &Traffic) {
+    pub(crate) fn write(&mut self, at: Address, value: u32, traffic: &DeviceTraffic) {
         if at == BULK_START && value == BULK_TO_HOST {
             // Address and length went before the doorbell.
             traffic.writes.fetch_sub(3, Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Device {
     }
 
     /// Runs the records of a bulk transfer; the status that it leaves.
-    fn bulk(&mut self, what: u32, traffic: &Traffic) -> u32 {
+    fn bulk(&mut self, what: u32, traffic: &DeviceTraffic) -> u32 {
         let start = address(self.bulk_buffer);
         // A buffer for bulk transfers has a mebibyte.
         let bytes = self.memory.read(start, (self.bulk_bytes as usize).min(1 << 20));

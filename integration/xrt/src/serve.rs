@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snic_tables::registers::Address;
 
-use crate::device::{Device, REGISTERS_BASE, Traffic};
+use crate::device::{Device, DeviceTraffic, REGISTERS_BASE};
 use crate::wire::{Call, answer, receive, send_close};
 
 /// Between two tries to reach the shim.
@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(2);
 
 /// How the device fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Failure {
+pub enum DeviceFailure {
     /// The process ends, as if it were killed.
     Die,
     /// It does not answer any more, until somebody else asks.
@@ -37,7 +37,7 @@ pub struct Trap {
     /// A write, else a read.
     pub write: bool,
     /// What happens.
-    pub failure: Failure,
+    pub failure: DeviceFailure,
 }
 
 /// What the threads of a device share.
@@ -45,7 +45,7 @@ pub struct Shared {
     /// The device.
     pub device: Mutex<Device>,
     /// What went over the wire.
-    pub traffic: Traffic,
+    pub traffic: DeviceTraffic,
     /// What is to go wrong.
     pub trap: Mutex<Option<Trap>>,
     /// The second socket, while the shim listens on it.
@@ -58,7 +58,7 @@ impl Shared {
     pub fn new(device: Device) -> Arc<Self> {
         Arc::new(Self {
             device: Mutex::new(device),
-            traffic: Traffic::default(),
+            traffic: DeviceTraffic::default(),
             trap: Mutex::new(None),
             back: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -127,19 +127,19 @@ fn serve(shared: &Shared, socket: UnixStream) -> io::Result<()> {
     loop {
         let call = receive(&mut reader)?;
         let failure = spring(shared, &call);
-        if let Some(Failure::Die) = failure {
+        if let Some(DeviceFailure::Die) = failure {
             std::process::exit(9);
         }
         let bytes = run(shared, &call);
         let mut frame = answer(&call, bytes);
         match failure {
-            Some(Failure::Hang) => {
+            Some(DeviceFailure::Hang) => {
                 // Until the shim is gone.
                 while matches!(reader.read(&mut [0; 64]), Ok(1..)) {}
                 return Ok(());
             }
-            Some(Failure::Garbage) => frame.iter_mut().for_each(|byte| *byte = 0xFF),
-            Some(Failure::Short) => {
+            Some(DeviceFailure::Garbage) => frame.iter_mut().for_each(|byte| *byte = 0xFF),
+            Some(DeviceFailure::Short) => {
                 frame.truncate(frame.len() / 2);
                 return writer.write_all(&frame);
             }
@@ -153,7 +153,7 @@ fn serve(shared: &Shared, socket: UnixStream) -> io::Result<()> {
 }
 
 /// The failure that this call was waiting for.
-fn spring(shared: &Shared, call: &Call) -> Option<Failure> {
+fn spring(shared: &Shared, call: &Call) -> Option<DeviceFailure> {
     let (at, write) = match call {
         Call::WriteRegisters { at, .. } => (*at, true),
         Call::ReadRegisters { at, .. } => (*at, false),

@@ -16,7 +16,7 @@ use snic_integration::{Client, Home};
 use snic_integration_xrt::control::Ask;
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::emulation;
-use snic_integration_xrt::serve::{Failure, Trap};
+use snic_integration_xrt::serve::{DeviceFailure, Trap};
 use snic_tables::registers::{
     Address, BULK_START, COMMIT, LOAD_STATUS, REGION_EMPTY, REGION_LOADED, REGION_STATUS, region,
 };
@@ -36,7 +36,7 @@ const WELL_MAX: Duration = Duration::from_secs(60);
 struct Rig {
     card: XrtCardProcess,
     home: Home,
-    daemon: Option<snic_integration::Daemon>,
+    daemon: Option<snic_integration::DaemonProcess>,
     dags: u32,
 }
 
@@ -68,7 +68,7 @@ impl Rig {
         self.dags += 1;
     }
 
-    fn trap(&self, at: Address, write: bool, failure: Failure) {
+    fn trap(&self, at: Address, write: bool, failure: DeviceFailure) {
         self.card.trap(Trap { at, write, failure });
     }
 
@@ -115,10 +115,12 @@ impl Rig {
 
     /// One fault after the other at one access; what is asked for runs into it.
     async fn survive(&mut self, at: Address, write: bool, nt: &str, mbps: u64) {
-        for failure in [Failure::Hang, Failure::Garbage, Failure::Short, Failure::Die] {
+        for failure in
+            [DeviceFailure::Hang, DeviceFailure::Garbage, DeviceFailure::Short, DeviceFailure::Die]
+        {
             self.trap(at, write, failure);
             self.create(nt, mbps).await;
-            if failure == Failure::Die {
+            if failure == DeviceFailure::Die {
                 self.card.wait_for_end();
                 self.card.start();
             }
@@ -183,7 +185,7 @@ async fn a_worker_or_a_daemon_that_is_killed_loses_nothing() {
     assert_eq!(rig.card.ask(&Ask::Report).loads, loads, "what the card held was adopted");
 
     // The daemon, while the worker waits for a load.
-    rig.trap(LOAD_STATUS, false, Failure::Hang);
+    rig.trap(LOAD_STATUS, false, DeviceFailure::Hang);
     rig.create("aes", 16_000).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let worker = worker_in(&folder).expect("the worker runs there");

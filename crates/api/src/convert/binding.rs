@@ -5,7 +5,7 @@ use std::time::Duration;
 use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, VmId};
 
 use super::{FieldProblem, Problems, name};
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::names::{ResourceName as _, VmBindingName};
 use crate::v1;
 use crate::v1::bind_vm_request::Chains as Wire;
@@ -45,8 +45,8 @@ pub fn of_binding(vm: &VmId) -> String {
 /// Converts a request of BindVm.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, ApiError> {
     let mut problems = Problems::default();
     let vm = problems.keep(vm("vm", &request.vm));
     let tenant = problems.keep(name::tenant("tenant", &request.tenant));
@@ -74,7 +74,7 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, Failure> {
             lease: lease?,
         })
     };
-    spec().ok_or_else(|| Failure::required("chains"))
+    spec().ok_or_else(|| ApiError::required("chains"))
 }
 
 fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<BindingTarget> {

@@ -5,14 +5,14 @@ use snic_domain::{Bitstream, ByteSize, NtTypeId};
 
 use super::card::{region_kind, region_kind_to_wire};
 use super::{FieldProblem, Problems, id, name};
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1;
 
 /// Converts an upload's header. The bytes, and the existence of the NTs, are checked later.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let mut problems = Problems::default();
     let bitstream_id = problems.keep(id("header.bitstream_id", &header.bitstream_id));
     let digest = if header.digest.is_empty() {
@@ -39,7 +39,7 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, Failure> {
             signed_by: None,
         })
     };
-    bitstream().ok_or_else(|| Failure::required("header"))
+    bitstream().ok_or_else(|| ApiError::required("header"))
 }
 
 fn size(bytes: u64) -> Result<(), FieldProblem> {

@@ -11,7 +11,7 @@ use snic_domain::{
 
 use super::mask::Mask;
 use super::{FieldProblem, Problems, id, name, object, timestamp};
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1;
 
 /// The fields of a DAG that an update may set.
@@ -20,8 +20,8 @@ const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form", "packet_s
 /// Converts a new DAG. The domain checks its graph.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
     let mut problems = Problems::default();
     let spec = DagSpec {
         nodes: nodes(&mut problems, &dag.nodes),
@@ -36,8 +36,8 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, Failure> {
 /// Converts an update.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiError> {
     let mask = Mask::read(mask, SETTABLE)?;
     let mut problems = Problems::default();
     let patch = DagPatch {

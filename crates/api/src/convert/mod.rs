@@ -1,7 +1,7 @@
 //! Conversions between messages and domain types, beside the generated code.
 //!
 //! Requests are validated here once, as far as a message alone allows: ids, ranges, required fields. An
-//! error is a [`Failure`] with the field's path, which the services return unchanged. Checks against the
+//! error is a [`ApiError`] with the field's path, which the services return unchanged. Checks against the
 //! state (unknown NTs, quotas, cyclic graphs) are the controller's. Conversions to messages never fail.
 
 pub mod binding;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 use snic_domain::{InvalidId, Timestamp};
 
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1::ErrorReason;
 
 /// Nanoseconds per second.
@@ -40,13 +40,13 @@ pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
 /// Collects the problems of a request, so that one error lists all of them. The first determines the
 /// reason.
 #[derive(Debug, Default)]
-pub struct Problems(Option<Failure>);
+pub struct Problems(Option<ApiError>);
 
 impl Problems {
     /// Adds an invalid field.
     pub fn add(&mut self, reason: ErrorReason, field: &str, what: impl Display) {
         self.0 = Some(match self.0.take() {
-            None => Failure::in_field(reason, field, what),
+            None => ApiError::in_field(reason, field, what),
             Some(failure) => failure.field(field, what),
         });
     }
@@ -59,8 +59,8 @@ impl Problems {
     /// The collected problems, if any.
     ///
     /// # Errors
-    /// A [`Failure`] with all invalid fields.
-    pub fn finish(self) -> Result<(), Failure> {
+    /// A [`ApiError`] with all invalid fields.
+    pub fn finish(self) -> Result<(), ApiError> {
         self.0.map_or(Ok(()), Err)
     }
 }
@@ -94,7 +94,7 @@ impl FieldProblem {
     }
 }
 
-impl From<FieldProblem> for Failure {
+impl From<FieldProblem> for ApiError {
     fn from(problem: FieldProblem) -> Self {
         Self::in_field(problem.reason, &problem.field, problem.what)
     }

@@ -5,14 +5,14 @@ use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
 
 use super::card::{area, area_to_wire};
 use super::{FieldProblem, Problems, id, name};
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1;
 
 /// Converts a new NT type.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn nt_type(nt_type_id: &str, nt: Option<&v1::NtType>) -> Result<NtType, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn nt_type(nt_type_id: &str, nt: Option<&v1::NtType>) -> Result<NtType, ApiError> {
     let mut problems = Problems::default();
     let id: Option<NtTypeId> = problems.keep(id("nt_type_id", nt_type_id));
     let missing = || FieldProblem::required("nt_type");

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use snic_domain::{Match, Prefix, Rule};
 
 use super::{FieldProblem, Problems, id, name, number};
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1;
 
 /// VNIs have 24 bits.
@@ -16,11 +16,11 @@ const U16_MAX: u32 = u16::MAX as u32;
 /// Converts a new rule.
 ///
 /// # Errors
-/// [`Failure`] with all invalid fields.
-pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, Failure> {
+/// [`ApiError`] with all invalid fields.
+pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, ApiError> {
     let mut problems = Problems::default();
     let id = problems.keep(id("rule_id", rule_id));
-    let missing = || Failure::required("rule");
+    let missing = || ApiError::required("rule");
     let Some(rule) = rule else { return Err(missing()) };
     let priority = problems.keep(number("rule.priority", rule.priority, U16_MAX));
     let matches = rule.r#match.as_ref().ok_or_else(|| FieldProblem::required("rule.match"));

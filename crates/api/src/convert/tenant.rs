@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, ByteSize, Quota, Tenant, TenantId};
 
 use super::FieldProblem;
 use super::mask::Mask;
-use crate::error::Failure;
+use crate::error::ApiError;
 use crate::v1;
 
 /// The fields of a tenant that an update may set.
@@ -28,7 +28,7 @@ const SETTABLE: &[&str] = &[
 ///
 /// # Errors
 /// [`FieldProblem`] for a weight out of range.
-pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, Failure> {
+pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, ApiError> {
     let weight = weight(tenant.map_or(0, |tenant| tenant.weight))?;
     let quota = tenant.and_then(|tenant| tenant.quota).unwrap_or_default();
     Ok(Tenant { id, weight, quota: bounds(quota, Quota::default()) })
@@ -74,7 +74,7 @@ impl TenantPatch {
     ///
     /// # Errors
     /// [`FieldProblem`] for an unknown path or a weight out of range.
-    pub fn read(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<Self, Failure> {
+    pub fn read(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<Self, ApiError> {
         let mask = Mask::read(mask, SETTABLE)?;
         let sets_weight = mask.has("weight", tenant.weight != 0);
         Ok(Self {

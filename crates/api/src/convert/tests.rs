@@ -17,7 +17,7 @@ use super::*;
 use crate::v1;
 
 /// The paths of the fields that a failure names.
-fn fields(failure: Failure) -> Vec<String> {
+fn fields(failure: ApiError) -> Vec<String> {
     let bad = tonic::Status::from(failure).get_details_bad_request();
     let violations = bad.map(|bad| bad.field_violations).unwrap_or_default();
     violations.into_iter().map(|violation| violation.field).collect()

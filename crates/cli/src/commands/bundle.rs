@@ -22,7 +22,7 @@ use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
-use snic_client::output::message::{JsonMessage, Resource};
+use snic_client::output::message::{JsonMessage, PrintedMessage};
 
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
@@ -53,7 +53,7 @@ impl Bundle {
     }
 
     /// Adds a list as JSON, or the error instead.
-    fn add_list<R: Resource>(
+    fn add_list<R: PrintedMessage>(
         &mut self,
         name: &str,
         list: Result<Vec<R>, Failure>,

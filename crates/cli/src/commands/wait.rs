@@ -12,7 +12,7 @@ use super::Session;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::output::message::Resource;
+use snic_client::output::message::PrintedMessage;
 use snic_client::output::{text, views};
 
 /// How long the server waits in one request; the progress shown is never older.
@@ -84,7 +84,7 @@ impl Session {
 }
 
 /// The message in `any`, if it is of this kind.
-pub(super) fn decode<R: Resource + Default>(any: &Any) -> Result<Option<R>, Failure> {
+pub(super) fn decode<R: PrintedMessage + Default>(any: &Any) -> Result<Option<R>, Failure> {
     if any.type_url.rsplit('/').next() != Some(R::NAME) {
         return Ok(None);
     }

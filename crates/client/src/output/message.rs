@@ -10,14 +10,14 @@ use snic_api::v1;
 use crate::failure::Failure;
 
 /// A message that the program prints.
-pub trait Resource: prost::Message {
+pub trait PrintedMessage: prost::Message {
     /// Its name in the proto files.
     const NAME: &'static str;
 }
 
 macro_rules! resources {
     ($($message:ident),+) => {
-        $(impl Resource for v1::$message {
+        $(impl PrintedMessage for v1::$message {
             const NAME: &'static str = concat!("snic.control.v1.", stringify!($message));
         })+
     };
@@ -68,7 +68,7 @@ impl JsonMessage {
     ///
     /// # Errors
     /// [`Failure::Reply`] if it does not match its descriptor.
-    pub fn new<R: Resource>(message: &R) -> Result<Self, Failure> {
+    pub fn new<R: PrintedMessage>(message: &R) -> Result<Self, Failure> {
         let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
         let descriptor = pool
             .get_message_by_name(R::NAME)
@@ -93,13 +93,13 @@ impl Serialize for JsonMessage {
 mod tests {
     use prost::Message as _;
     use serde_json::json;
-    use snic_api::error::Failure as ApiFailure;
+    use snic_api::error::ApiError as ApiFailure;
     use snic_api::v1::operation::Result as Ended;
     use tonic::Status;
 
     use super::*;
 
-    fn value<R: Resource>(message: &R) -> serde_json::Value {
+    fn value<R: PrintedMessage>(message: &R) -> serde_json::Value {
         serde_json::to_value(JsonMessage::new(message).unwrap()).unwrap()
     }
 

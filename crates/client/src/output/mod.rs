@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::message::{JsonMessage, Resource};
+use self::message::{JsonMessage, PrintedMessage};
 use crate::failure::Failure;
 
 /// A format of the output.
@@ -76,7 +76,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Failure`] if it cannot be written.
-    pub fn one<R: Resource>(
+    pub fn one<R: PrintedMessage>(
         &mut self,
         resource: &R,
         table: impl FnOnce(&R, Style) -> String,
@@ -91,7 +91,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Failure`] if it cannot be written.
-    pub fn many<R: Resource>(
+    pub fn many<R: PrintedMessage>(
         &mut self,
         resources: &[R],
         table: impl FnOnce(&[R], Style) -> String,
@@ -110,7 +110,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Failure`] if it cannot be written.
-    pub fn event<R: Resource>(
+    pub fn event<R: PrintedMessage>(
         &mut self,
         event: &R,
         line: impl FnOnce(&R, Style) -> Option<String>,

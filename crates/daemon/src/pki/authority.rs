@@ -29,14 +29,14 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Whom a certificate is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+pub enum CertificateSubject {
     /// The daemon, under these host names and addresses; those of the loopback where there are none.
     Server(Vec<String>),
     /// A caller: `operator/<name>`, `tenant/<id>` or `orchestrator/<name>`.
     Client(String),
 }
 
-impl Subject {
+impl CertificateSubject {
     /// `server`, or the caller.
     pub fn name(&self) -> &str {
         match self {
@@ -46,7 +46,7 @@ impl Subject {
     }
 }
 
-impl FromStr for Subject {
+impl FromStr for CertificateSubject {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -253,7 +253,7 @@ impl Authority {
     ///
     /// # Errors
     /// The subject is not valid, or a file cannot be written.
-    pub fn issue(&mut self, subject: &Subject, valid: Duration) -> Result<Pair> {
+    pub fn issue(&mut self, subject: &CertificateSubject, valid: Duration) -> Result<Pair> {
         let now = SystemTime::now();
         ensure!(self.ends() > now, "the authority in {} has ended", self.folder.display());
         let ends = self.ends().min(now + valid);
@@ -267,7 +267,7 @@ impl Authority {
         params.not_after = ends.into();
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        if let Subject::Client(name) = subject {
+        if let CertificateSubject::Client(name) = subject {
             // What the daemon would make of it.
             let domain = TrustDomain::new(&self.record.trust_domain)?;
             of_certificate(certificate.der(), &domain).map_err(|_| not_a_caller(name))?;
@@ -282,15 +282,15 @@ impl Authority {
         self.store()?;
         let pair = self.pair(subject.name());
         // The daemon runs as a user of its own, and reads its key as a member of the folder's group.
-        let mode = if matches!(subject, Subject::Server(_)) { 0o640 } else { 0o600 };
+        let mode = if matches!(subject, CertificateSubject::Server(_)) { 0o640 } else { 0o600 };
         write(&pair.key, key.serialize_pem().as_bytes(), mode)?;
         write(&pair.certificate, certificate.pem().as_bytes(), 0o644)?;
         Ok(pair)
     }
 
-    fn params(&self, subject: &Subject) -> Result<(CertificateParams, Vec<String>)> {
+    fn params(&self, subject: &CertificateSubject) -> Result<(CertificateParams, Vec<String>)> {
         match subject {
-            Subject::Server(hosts) => {
+            CertificateSubject::Server(hosts) => {
                 let given: BTreeSet<&str> = hosts.iter().map(String::as_str).collect();
                 let hosts: Vec<String> = match hosts.is_empty() {
                     true => LOOPBACK.map(str::to_owned).to_vec(),
@@ -301,7 +301,7 @@ impl Authority {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 Ok((params, hosts))
             }
-            Subject::Client(name) => {
+            CertificateSubject::Client(name) => {
                 let mut params = CertificateParams::new(Vec::new())?;
                 let uri = format!("spiffe://{}/{name}", self.record.trust_domain);
                 let uri = uri.try_into().map_err(|_| not_a_caller(name))?;
@@ -403,8 +403,8 @@ mod tests {
         (folder, authority)
     }
 
-    fn client(name: &str) -> Subject {
-        Subject::Client(name.to_owned())
+    fn client(name: &str) -> CertificateSubject {
+        CertificateSubject::Client(name.to_owned())
     }
 
     #[test]
@@ -417,7 +417,8 @@ mod tests {
         assert_eq!((mode(&pair.key), mode(&authority.folder.join("ca.key"))), (0o600, 0o600));
         let text = std::fs::read_to_string(&pair.key).expect("the key");
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----"));
-        let server = authority.issue(&Subject::Server(Vec::new()), YEAR).expect("a pair");
+        let server =
+            authority.issue(&CertificateSubject::Server(Vec::new()), YEAR).expect("a pair");
         assert_eq!(mode(&server.key), 0o640, "the folder's group is the daemon's");
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use clap::Subcommand;
 
-use super::authority::{Authority, Pair, Subject};
+use super::authority::{Authority, CertificateSubject, Pair};
 
 /// Options of `snicd pki`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ enum Command {
     /// Issue a certificate with a new key
     Issue {
         /// server, operator/NAME, tenant/ID or orchestrator/NAME
-        name: Subject,
+        name: CertificateSubject,
         /// Host name or address that clients use for the server; may be repeated
         /// [default: localhost, 127.0.0.1, ::1]
         #[arg(long)]
@@ -54,7 +54,7 @@ enum Command {
     /// Issue a certificate again, with a new key; the old one stays valid until it ends
     Renew {
         /// server, operator/NAME, tenant/ID or orchestrator/NAME
-        name: Subject,
+        name: CertificateSubject,
         /// How long it is valid, in days
         #[arg(long, default_value = "365", value_parser = days)]
         days: Duration,
@@ -65,7 +65,7 @@ enum Command {
     /// Revoke all certificates of a name
     Revoke {
         /// server, operator/NAME, tenant/ID or orchestrator/NAME
-        name: Subject,
+        name: CertificateSubject,
     },
     /// List what was issued
     List,
@@ -94,8 +94,8 @@ pub fn run(options: &Options) -> Result<()> {
         Command::Init { trust_domain, days } => init(&folder, trust_domain, *days),
         Command::Issue { name, host, days } => {
             let subject = match name {
-                Subject::Server(_) => Subject::Server(host.clone()),
-                Subject::Client(client) => {
+                CertificateSubject::Server(_) => CertificateSubject::Server(host.clone()),
+                CertificateSubject::Client(client) => {
                     ensure!(host.is_empty(), "--host is for the server, not for {client}");
                     name.clone()
                 }
@@ -145,15 +145,20 @@ fn init(folder: &Path, trust_domain: &str, valid: Duration) -> Result<()> {
     Ok(())
 }
 
-fn renew(folder: &Path, name: &Subject, valid: Duration, revoke_old: bool) -> Result<()> {
+fn renew(
+    folder: &Path,
+    name: &CertificateSubject,
+    valid: Duration,
+    revoke_old: bool,
+) -> Result<()> {
     let mut authority = Authority::open(folder)?;
     let last = authority.issued().iter().rev().find(|one| one.name == name.name());
     let Some(last) = last else {
         anyhow::bail!("{0} has no certificate; use `snicd pki issue {0}`", name.name());
     };
     let subject = match name {
-        Subject::Server(_) => Subject::Server(last.hosts.clone()),
-        Subject::Client(_) => name.clone(),
+        CertificateSubject::Server(_) => CertificateSubject::Server(last.hosts.clone()),
+        CertificateSubject::Client(_) => name.clone(),
     };
     let pair = authority.issue(&subject, valid)?;
     issued(&authority, &subject, &pair);
@@ -164,13 +169,13 @@ fn renew(folder: &Path, name: &Subject, valid: Duration, revoke_old: bool) -> Re
     Ok(())
 }
 
-fn issued(authority: &Authority, subject: &Subject, pair: &Pair) {
+fn issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) {
     let ends = authority.valid(subject.name(), SystemTime::now()).map(|one| day(one.ends()));
     say!("{} until {}", subject.name(), ends.unwrap_or_default());
     say!("  certificate  {}", pair.certificate.display());
     say!("  its key      {}", pair.key.display());
     match subject {
-        Subject::Server(_) => {
+        CertificateSubject::Server(_) => {
             say!("settings of the daemon, in snicd.toml (then `systemctl reload snicd`):");
             say!("  [tls]");
             say!("  ca = {:?}", authority.ca());
@@ -178,7 +183,7 @@ fn issued(authority: &Authority, subject: &Subject, pair: &Pair) {
             say!("  key = {:?}", pair.key);
             say!("  crl = {:?}", authority.crl());
         }
-        Subject::Client(name) => {
+        CertificateSubject::Client(name) => {
             let (kind, id) = name.split_once('/').unwrap_or(("", name));
             let tenant = if kind == "tenant" { format!(" --tenant {id}") } else { String::new() };
             say!("a context of snicctl with it:");

@@ -5,5 +5,5 @@
 mod authority;
 mod command;
 
-pub use authority::{Authority, Pair, Subject};
+pub use authority::{Authority, CertificateSubject, Pair};
 pub use command::{Options, run};

@@ -19,7 +19,7 @@ use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::TenantId;
 
-use crate::pki::{Authority, Pair, Subject};
+use crate::pki::{Authority, CertificateSubject, Pair};
 use crate::secrets::write;
 use crate::serving;
 use crate::settings::{CardSettings, Listen, Settings, Signatures, Tls, Web};
@@ -157,7 +157,7 @@ fn identities(dir: &Path, settings: &mut Settings, catalogue: &Catalogue) -> Res
         Some(authority) => authority,
         None => Authority::create(&folder, &settings.trust_domain, VALID * 10)?,
     };
-    let mut pair = |subject: Subject| {
+    let mut pair = |subject: CertificateSubject| {
         let pair = authority.pair(subject.name());
         let is_there = pair.certificate.exists() && pair.key.exists();
         match authority.valid(subject.name(), late).filter(|_| is_there) {
@@ -165,10 +165,10 @@ fn identities(dir: &Path, settings: &mut Settings, catalogue: &Catalogue) -> Res
             None => authority.issue(&subject, VALID),
         }
     };
-    let server = pair(Subject::Server(Vec::new()))?;
-    let operator = pair(Subject::Client("operator/admin".to_owned()))?;
+    let server = pair(CertificateSubject::Server(Vec::new()))?;
+    let operator = pair(CertificateSubject::Client("operator/admin".to_owned()))?;
     let tenants = catalogue.tenants.iter().map(|tenant| {
-        let subject = Subject::Client(format!("tenant/{}", tenant.id));
+        let subject = CertificateSubject::Client(format!("tenant/{}", tenant.id));
         Ok((tenant.id.clone(), pair(subject)?))
     });
     let tenants = tenants.collect::<Result<_>>()?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use snic_bitstream::catalogue::{Catalogue, SampleDag};
-use snic_card_soft::{Place, PortSpec};
+use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
 use super::client::Client;
@@ -39,7 +39,7 @@ const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
 
 /// The namespaces and the card's process, which go with it.
 pub(super) struct Net {
-    place: Place,
+    place: CardFolder,
 }
 
 impl Net {
@@ -65,7 +65,7 @@ impl Net {
         let listed = Command::new("ip").args(["netns", "list"]).output();
         listed.context("run `ip netns list`: --net needs iproute2")?;
         let folder = std::path::absolute(&settings.data_dir)?;
-        let net = Self { place: Place::new(&folder.join("cards").join("card0")) };
+        let net = Self { place: CardFolder::new(&folder.join("cards").join("card0")) };
         net.clear();
         Ok(net)
     }
@@ -142,7 +142,7 @@ fn ip(arguments: &str) -> Result<()> {
 }
 
 /// Ends the card's process, if it runs: it holds the lock of its file then.
-fn kill(place: &Place) {
+fn kill(place: &CardFolder) {
     let path: &Path = &place.pid();
     let Ok(file) = File::open(path) else { return };
     if file.try_lock().is_ok() {

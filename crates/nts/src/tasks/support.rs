@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use snic_domain::Timestamp;
 
-use crate::{Context, Direction, Emitted, Instance, Pool, Verdict, create, schema};
+use crate::{Context, Direction, Emitted, NtInstance, Pool, Verdict, create, schema};
 
 /// What came out.
 pub(crate) struct Outcome {
@@ -21,7 +21,7 @@ pub(crate) struct Outcome {
 
 /// An NT with all it needs.
 pub(crate) struct Bench {
-    pub(crate) nt: Instance,
+    pub(crate) nt: NtInstance,
     nt_type: &'static str,
     settings: Value,
     pool: Pool,

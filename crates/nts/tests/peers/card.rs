@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use snic_domain::Timestamp;
-use snic_nts::{Context, Direction, Emitted, Instance, Pool, Verdict, create, schema};
+use snic_nts::{Context, Direction, Emitted, NtInstance, Pool, Verdict, create, schema};
 
 use super::{HELPER, PYTHON};
 
@@ -64,7 +64,7 @@ impl Drop for Ending {
 }
 
 /// An NT with its settings.
-pub fn nt(nt_type: &str, settings: &Value) -> Instance {
+pub fn nt(nt_type: &str, settings: &Value) -> NtInstance {
     let mut nt = create(nt_type, 1).unwrap();
     let version = schema(nt_type).unwrap().version;
     nt.configure(Timestamp::ZERO, version, settings.to_string().as_bytes()).unwrap();
@@ -82,7 +82,7 @@ pub struct Card {
     wires: Vec<Wire>,
     frames: Receiver<(usize, Vec<u8>)>,
     sender: Sender<(usize, Vec<u8>)>,
-    pub nts: Vec<Instance>,
+    pub nts: Vec<NtInstance>,
     pool: Pool,
     emitted: Emitted,
     random: ChaCha8Rng,
@@ -90,7 +90,7 @@ pub struct Card {
 }
 
 impl Card {
-    pub fn new(nts: Vec<Instance>) -> Self {
+    pub fn new(nts: Vec<NtInstance>) -> Self {
         let (sender, frames) = channel();
         let pool = Pool::new(256, 9_216);
         Self {

@@ -14,7 +14,7 @@ pub const REGIONS_OF_FAKE: u8 = 4;
 
 /// What goes wrong.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct FakeFaults {
     pub refuse_commit: bool,
     /// Neither swaps the banks nor says so.
     pub ignore_commit: bool,
@@ -73,7 +73,7 @@ pub struct FakeCard {
     commit_ends: Option<Timestamp>,
     pub load_takes: Duration,
     load: Option<(u8, Timestamp)>,
-    pub faults: Faults,
+    pub faults: FakeFaults,
     /// Register writes, in order.
     pub writes: Vec<(Address, u32)>,
     pub buffers: BTreeMap<u64, Vec<u8>>,
@@ -108,7 +108,7 @@ impl FakeCard {
             commit_ends: None,
             load_takes: Duration::from_millis(5),
             load: None,
-            faults: Faults::default(),
+            faults: FakeFaults::default(),
             writes: Vec::new(),
             buffers: BTreeMap::new(),
             saved: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! What every store does: the cases that each adapter runs against itself.
 //!
-//! An adapter's tests implement [`Subject`] and write `snic_ports::store_conformance!(subject)`,
+//! An adapter's tests implement [`StoreUnderTest`] and write `snic_ports::store_conformance!(subject)`,
 //! which makes one `#[test]` of every case, so that a failure names what is broken. The cases know
 //! the port only.
 
@@ -17,7 +17,7 @@ use super::snapshot::Snapshot;
 use super::{Batch, KEY_BYTES_MAX, RECORD_BYTES_MAX, Store, StoreError};
 
 /// The store under test, which can be closed and opened again.
-pub trait Subject {
+pub trait StoreUnderTest {
     /// Opens the store: empty the first time, later with what was durable. Whoever calls it has
     /// dropped the store that was opened before.
     fn open(&mut self) -> Arc<dyn Store>;
@@ -26,7 +26,7 @@ pub trait Subject {
     fn scratch(&self) -> &Path;
 }
 
-/// Makes one `#[test]` of every case; the expression makes a fresh [`Subject`].
+/// Makes one `#[test]` of every case; the expression makes a fresh [`StoreUnderTest`].
 #[macro_export]
 macro_rules! store_conformance {
     ($subject:expr) => {
@@ -90,7 +90,7 @@ fn apply(store: &dyn Store, batch: Batch) {
 }
 
 /// Within a batch, a later write of the same key replaces the earlier one.
-pub fn the_last_write_of_a_key_wins(subject: &mut dyn Subject) {
+pub fn the_last_write_of_a_key_wins(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     apply(&*store, Batch::new().put("a", "1").put("b", "1").remove("a").put("a", "2").remove("b"));
     assert_records(&*store, [("a", "2")]);
@@ -101,7 +101,7 @@ pub fn the_last_write_of_a_key_wins(subject: &mut dyn Subject) {
 }
 
 /// Batches of one `apply_all` act as if applied one after the other.
-pub fn batches_of_a_group_take_effect_in_order(subject: &mut dyn Subject) {
+pub fn batches_of_a_group_take_effect_in_order(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     let group = [
         Batch::new().put("a", "1").put("b", "1").put("c", "1"),
@@ -113,7 +113,7 @@ pub fn batches_of_a_group_take_effect_in_order(subject: &mut dyn Subject) {
 }
 
 /// No batch, or batches without writes, are no error.
-pub fn an_empty_group_succeeds(subject: &mut dyn Subject) {
+pub fn an_empty_group_succeeds(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     store.apply_all(&[]).needed("apply no batch");
     store.apply_all(&[Batch::new(), Batch::new()]).needed("apply empty batches");
@@ -121,7 +121,7 @@ pub fn an_empty_group_succeeds(subject: &mut dyn Subject) {
 }
 
 /// A reader beside a writer never sees a part of a batch.
-pub fn a_batch_is_seen_whole_or_not_at_all(subject: &mut dyn Subject) {
+pub fn a_batch_is_seen_whole_or_not_at_all(subject: &mut dyn StoreUnderTest) {
     const KEYS: usize = 8;
     let store = subject.open();
     let write = |round: u32| {
@@ -149,7 +149,7 @@ pub fn a_batch_is_seen_whole_or_not_at_all(subject: &mut dyn Subject) {
 }
 
 /// A scan is in the order of the keys' bytes, begins at the prefix and ends with it.
-pub fn a_scan_is_in_order_and_keeps_to_its_prefix(subject: &mut dyn Subject) {
+pub fn a_scan_is_in_order_and_keeps_to_its_prefix(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     let keys =
         ["a", "a/", "a/b", "a/b/c", "a/é", "a0", "b", "B", "a/\u{10ffff}", "a.", "\u{10ffff}"];
@@ -166,7 +166,7 @@ pub fn a_scan_is_in_order_and_keeps_to_its_prefix(subject: &mut dyn Subject) {
 }
 
 /// Nothing an adapter keeps for itself collides with a key, and empty values are values.
-pub fn keys_of_any_text_are_kept(subject: &mut dyn Subject) {
+pub fn keys_of_any_text_are_kept(subject: &mut dyn StoreUnderTest) {
     let keys = ["\0", "\0sequence", "sequence", " ", "\n", "__sled__default", "../x", "/", "r"];
     let batch = keys.iter().fold(Batch::new(), |batch, key| batch.put(*key, Vec::new()));
     apply(&*subject.open(), batch);
@@ -178,7 +178,7 @@ pub fn keys_of_any_text_are_kept(subject: &mut dyn Subject) {
 }
 
 /// The longest key and the largest value are kept, many of them side by side.
-pub fn a_record_at_its_limits_is_kept(subject: &mut dyn Subject) {
+pub fn a_record_at_its_limits_is_kept(subject: &mut dyn StoreUnderTest) {
     let key = |i: u8| format!("{}{i:02}", "k".repeat(KEY_BYTES_MAX - 2));
     let store = subject.open();
     for i in 0..24 {
@@ -193,7 +193,7 @@ pub fn a_record_at_its_limits_is_kept(subject: &mut dyn Subject) {
 }
 
 /// A refused group leaves nothing behind, not even of the batches before the one at fault.
-pub fn a_record_over_a_limit_refuses_its_whole_group(subject: &mut dyn Subject) {
+pub fn a_record_over_a_limit_refuses_its_whole_group(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     apply(&*store, Batch::new().put("kept", "1"));
     let fine = Batch::new().put("a", "1").remove("kept");
@@ -222,7 +222,7 @@ pub fn a_record_over_a_limit_refuses_its_whole_group(subject: &mut dyn Subject) 
 }
 
 /// What was acknowledged is there after every opening; what was removed stays away.
-pub fn reopening_keeps_everything(subject: &mut dyn Subject) {
+pub fn reopening_keeps_everything(subject: &mut dyn StoreUnderTest) {
     let digest = Digest::of(b"bits");
     let mut expected = BTreeMap::new();
     for round in 0..5 {
@@ -244,7 +244,7 @@ pub fn reopening_keeps_everything(subject: &mut dyn Subject) {
 
 /// `done` is called once for every submission, in their order, refused ones included, and what it
 /// answers with `Ok` is there.
-pub fn submissions_are_answered_once_and_in_order(subject: &mut dyn Subject) {
+pub fn submissions_are_answered_once_and_in_order(subject: &mut dyn StoreUnderTest) {
     const COUNT: usize = 300;
     let refused = |i: usize| i % 7 == 3;
     let store = subject.open();
@@ -272,7 +272,7 @@ pub fn submissions_are_answered_once_and_in_order(subject: &mut dyn Subject) {
 }
 
 /// Eight threads that write, read and remove at once: every acknowledged change is there.
-pub fn eight_threads_lose_nothing(subject: &mut dyn Subject) {
+pub fn eight_threads_lose_nothing(subject: &mut dyn StoreUnderTest) {
     const THREADS: usize = 8;
     const ROUNDS: usize = 40;
     let work = |store: &dyn Store, thread: usize| {
@@ -306,7 +306,7 @@ pub fn eight_threads_lose_nothing(subject: &mut dyn Subject) {
 }
 
 /// Bytes that do not have the digest are refused; an absent blob is named.
-pub fn a_blob_is_kept_under_its_digest_only(subject: &mut dyn Subject) {
+pub fn a_blob_is_kept_under_its_digest_only(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     let (bits, other) = (vec![0xa5; 3_000_000], Digest::of(b"other"));
     match store.put_blob(other, &bits) {
@@ -334,7 +334,7 @@ pub fn a_blob_is_kept_under_its_digest_only(subject: &mut dyn Subject) {
 }
 
 /// Storing the same blob from several threads, and deleting an absent one, are no errors.
-pub fn storing_or_deleting_a_blob_twice_does_nothing(subject: &mut dyn Subject) {
+pub fn storing_or_deleting_a_blob_twice_does_nothing(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     let (bits, digest) = (vec![7; 100_000], Digest::of(&[7; 100_000]));
     thread::scope(|scope| {
@@ -351,7 +351,7 @@ pub fn storing_or_deleting_a_blob_twice_does_nothing(subject: &mut dyn Subject) 
 }
 
 /// A snapshot beside a writer holds whole batches up to one moment.
-pub fn a_snapshot_taken_while_writing_is_one_moment(subject: &mut dyn Subject) {
+pub fn a_snapshot_taken_while_writing_is_one_moment(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     let file = subject.scratch().join("snapshot");
     let write = |round: usize| {
@@ -380,7 +380,7 @@ pub fn a_snapshot_taken_while_writing_is_one_moment(subject: &mut dyn Subject) {
 }
 
 /// After a restore exactly the snapshot's records are there, durably; blobs stay as they are.
-pub fn a_restore_replaces_all_records(subject: &mut dyn Subject) {
+pub fn a_restore_replaces_all_records(subject: &mut dyn StoreUnderTest) {
     let file = subject.scratch().join("snapshot");
     let digest = Digest::of(b"bits");
     let store = subject.open();
@@ -398,7 +398,7 @@ pub fn a_restore_replaces_all_records(subject: &mut dyn Subject) {
 }
 
 /// A snapshot that is damaged, or not there, is refused and everything stays as it was.
-pub fn a_damaged_snapshot_changes_nothing(subject: &mut dyn Subject) {
+pub fn a_damaged_snapshot_changes_nothing(subject: &mut dyn StoreUnderTest) {
     let store = subject.open();
     apply(&*store, Batch::new().put("a", "1"));
     let mut bytes = Snapshot::now(0, records([("b", "2")])).encode();
@@ -417,7 +417,7 @@ pub fn a_damaged_snapshot_changes_nothing(subject: &mut dyn Subject) {
 }
 
 /// The snapshot of one adapter restores into another one, both ways.
-pub fn snapshots_move_between_adapters(subject: &mut dyn Subject) {
+pub fn snapshots_move_between_adapters(subject: &mut dyn StoreUnderTest) {
     let file = subject.scratch().join("snapshot");
     let store = subject.open();
     apply(&*store, Batch::new().put("a", "1").put("b", vec![0, 255]));

@@ -185,7 +185,7 @@ impl Store for MemoryStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conformance::Subject;
+    use super::super::conformance::StoreUnderTest;
     use super::*;
 
     /// Reopening is a crash: only the state survives.
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    impl Subject for InMemory {
+    impl StoreUnderTest for InMemory {
         fn open(&mut self) -> std::sync::Arc<dyn Store> {
             self.current = std::sync::Arc::new(MemoryStore::from_state(self.current.state()));
             self.current.clone()

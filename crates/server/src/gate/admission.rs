@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_controller::Caller;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -42,7 +42,7 @@ impl Admission {
         row: Row,
         peer: &Peer,
         caller: Option<&Caller>,
-    ) -> Result<Permits, Failure> {
+    ) -> Result<Permits, ApiError> {
         let connection = Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
             let limit = self.calls_per_connection_max;
             let text = format!(

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
@@ -59,7 +59,7 @@ impl Arriving {
             self.grace,
             self.bytes_per_second_min,
         );
-        Failure::new(ErrorReason::DeadlineExceeded, text).into()
+        ApiError::new(ErrorReason::DeadlineExceeded, text).into()
     }
 }
 

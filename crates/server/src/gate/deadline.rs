@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 
 /// How much earlier than the caller's deadline the server replies, so that its error, which says more
@@ -23,13 +23,13 @@ impl Deadline {
 }
 
 /// The caller's timeout, from the header `grpc-timeout`: up to eight digits and a unit.
-pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let invalid = || {
         let rule = format_args!(
             "{value:.40?} is not a timeout (expected 1 to 8 digits and one of H, M, S, m, u, n)"
         );
-        Failure::in_field(ErrorReason::InvalidField, "grpc-timeout", rule)
+        ApiError::in_field(ErrorReason::InvalidField, "grpc-timeout", rule)
     };
     let text = value.to_str().map_err(|_| invalid())?;
     let (digits, unit) = text.split_at_checked(text.len().wrapping_sub(1)).ok_or_else(invalid)?;
@@ -50,12 +50,12 @@ pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, Failure
 }
 
 /// The deadline has passed.
-pub(crate) fn exceeded(waited: Duration) -> Failure {
+pub(crate) fn exceeded(waited: Duration) -> ApiError {
     let text = format!(
         "deadline exceeded after {waited:.0?}; the request may still take effect: check the \
          resource, or retry with the same request_id"
     );
-    Failure::new(ErrorReason::DeadlineExceeded, text)
+    ApiError::new(ErrorReason::DeadlineExceeded, text)
 }
 
 #[cfg(test)]

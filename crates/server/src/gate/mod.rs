@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Request, Response};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_audit::AuditLog;
 use snic_controller::Caller;
@@ -88,16 +88,16 @@ struct Admitted {
 
 impl Rules {
     /// The caller; `None` where the method needs no identity and the connection has none.
-    fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, Failure> {
+    fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, ApiError> {
         let found = peer(request)?.caller(request.headers());
         match found {
             Ok(caller) => Ok(Some(caller)),
             Err(_) if row.access == Access::Open => Ok(None),
-            Err(error) => Err(Failure::new(ErrorReason::IdentityMissing, error)),
+            Err(error) => Err(ApiError::new(ErrorReason::IdentityMissing, error)),
         }
     }
 
-    fn authorize(row: Row, caller: Option<&Caller>) -> Result<(), Failure> {
+    fn authorize(row: Row, caller: Option<&Caller>) -> Result<(), ApiError> {
         use Caller::{Operator, Orchestrator, Tenant};
         let Some(caller) = caller else { return Ok(()) };
         match (row.access, caller) {
@@ -239,13 +239,13 @@ where
 }
 
 /// The other end of a request's connection.
-fn peer(request: &Request<Body>) -> Result<&Peer, Failure> {
-    request.extensions().get().ok_or_else(|| Failure::internal("no connection behind the gate"))
+fn peer(request: &Request<Body>) -> Result<&Peer, ApiError> {
+    request.extensions().get().ok_or_else(|| ApiError::internal("no connection behind the gate"))
 }
 
 /// The caller that the gate identified; every method but the open ones has one.
 pub(crate) fn caller<T>(request: &tonic::Request<T>) -> Result<Caller, Status> {
-    let missing = || Failure::internal("no caller behind the gate").into();
+    let missing = || ApiError::internal("no caller behind the gate").into();
     request.extensions().get::<Caller>().cloned().ok_or_else(missing)
 }
 

@@ -1,7 +1,7 @@
 //! Adds details to errors that come from below the services.
 
 use http::{HeaderMap, Response};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -27,17 +27,17 @@ pub(super) fn complete(reply: Response<Body>, message_bytes_max: usize) -> Respo
 
 /// Translates transport errors: tonic reports a message that is too large as OUT_OF_RANGE and one that
 /// cannot be decoded as INTERNAL, though both are the client's fault.
-pub(crate) fn of_transport(status: &Status, message_bytes_max: usize) -> Option<Failure> {
+pub(crate) fn of_transport(status: &Status, message_bytes_max: usize) -> Option<ApiError> {
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted => {
             let text =
                 format!("message too large (limit {message_bytes_max} bytes); split the request");
-            let failure = Failure::new(ErrorReason::LimitExceeded, &text);
+            let failure = ApiError::new(ErrorReason::LimitExceeded, &text);
             Some(failure.violation("message", text).metadata("limit", message_bytes_max))
         }
         Code::Internal => {
             let text = "the message cannot be decoded; client and server have different API files";
-            Some(Failure::new(ErrorReason::InvalidField, text))
+            Some(ApiError::new(ErrorReason::InvalidField, text))
         }
         _ => None,
     }

@@ -78,7 +78,7 @@ const DELETED_KEPT: usize = 256;
 
 /// The identity of a changed resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Resource {
+pub(crate) enum ChangedResource {
     Dag(DagUid),
     Region(CardId, RegionId),
     Operation(OperationId),
@@ -187,15 +187,15 @@ impl Topic {
 }
 
 impl NumberedChange {
-    pub fn resource(&self) -> Resource {
+    pub fn resource(&self) -> ChangedResource {
         match &*self.change {
-            Change::Dag(_, uid) => Resource::Dag(*uid),
-            Change::DagDeleted(dag) => Resource::Dag(dag.uid),
-            Change::Region(card, region) => Resource::Region(card.clone(), *region),
-            Change::Operation(id) => Resource::Operation(id.clone()),
-            Change::Logged(entry) => Resource::Entry(entry.number),
+            Change::Dag(_, uid) => ChangedResource::Dag(*uid),
+            Change::DagDeleted(dag) => ChangedResource::Dag(dag.uid),
+            Change::Region(card, region) => ChangedResource::Region(card.clone(), *region),
+            Change::Operation(id) => ChangedResource::Operation(id.clone()),
+            Change::Logged(entry) => ChangedResource::Entry(entry.number),
             Change::Binding(view) | Change::BindingForgotten(view) => {
-                Resource::Binding(view.record.spec.vm.clone())
+                ChangedResource::Binding(view.record.spec.vm.clone())
             }
         }
     }

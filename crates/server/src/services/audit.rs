@@ -1,7 +1,7 @@
 //! Reading the audit log.
 
 use prost_types::Timestamp;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::names::{ResourceName as _, TenantName};
 use snic_api::page::Query;
 use snic_api::v1;
@@ -42,22 +42,22 @@ async fn read(
     filter: Filter,
     before: Option<u64>,
     limit: usize,
-) -> Result<(Vec<Entry>, Option<u64>), Failure> {
+) -> Result<(Vec<Entry>, Option<u64>), ApiError> {
     let read = tokio::task::spawn_blocking(move || log.read(&filter, before, limit)).await;
     match read {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => {
             tracing::error!(%error, "the audit log cannot be read");
             let text = "the audit log cannot be read; see the server's log for the cause";
-            Err(Failure::new(ErrorReason::StoreUnavailable, text))
+            Err(ApiError::new(ErrorReason::StoreUnavailable, text))
         }
-        Err(_) => Err(Failure::internal("the audit log's reader")),
+        Err(_) => Err(ApiError::internal("the audit log's reader")),
     }
 }
 
-fn no_audit_log() -> Failure {
+fn no_audit_log() -> ApiError {
     let text = "this server keeps no audit log; an operator can enable it in the settings";
-    Failure::new(ErrorReason::InvalidState, text)
+    ApiError::new(ErrorReason::InvalidState, text)
 }
 
 fn query(request: &v1::ListAuditEntriesRequest) -> Query {
@@ -70,16 +70,16 @@ fn query(request: &v1::ListAuditEntriesRequest) -> Query {
         .with("end_time", &time(&request.end_time))
 }
 
-fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filter, Failure> {
+fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filter, ApiError> {
     if !request.tenant.is_empty() {
-        TenantName::parse(&request.tenant).map_err(|e| Failure::invalid_name("tenant", &e))?;
+        TenantName::parse(&request.tenant).map_err(|e| ApiError::invalid_name("tenant", &e))?;
     }
     let nanos = |field: &str, time: Option<Timestamp>, default: u64| {
         let Some(time) = time else { return Ok(default) };
         let nanos = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
         u64::try_from(nanos).map_err(|_| {
             let text = format_args!("{} s is out of range (1970 to 2554)", time.seconds);
-            Failure::in_field(ErrorReason::InvalidField, field, text)
+            ApiError::in_field(ErrorReason::InvalidField, field, text)
         })
     };
     let from = nanos("start_time", request.start_time, 0)?;

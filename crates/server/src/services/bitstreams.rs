@@ -5,7 +5,7 @@
 //! every check has passed. An interrupted upload leaves nothing behind.
 
 use snic_api::convert::{bitstream, name};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
@@ -38,7 +38,7 @@ impl BitstreamService for Services {
         let mut stream = request.into_inner();
         let header = header(&mut stream).await?;
         let mut declared = bitstream::bitstream(&header)?;
-        let repeat = request_id("header.request_id", &header.request_id).map_err(Failure::from)?;
+        let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;
         let bytes = collect(&mut stream, &declared).await?;
         let (bytes, signed_by) = self.check(bytes, &declared, (nts, header.signature)).await?;
@@ -50,7 +50,7 @@ impl BitstreamService for Services {
         });
         let reply = match registered.await {
             Ok(result) => result.map_err(|error| failure(error, OperationKind::Upload, &caller))?,
-            Err(_) => return Err(Failure::internal("upload").into()),
+            Err(_) => return Err(ApiError::internal("upload").into()),
         };
         reply_as!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view)))
     }
@@ -61,7 +61,7 @@ impl BitstreamService for Services {
     ) -> RpcResult<v1::Bitstream> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::bitstream("name", &name).map_err(Failure::from)?;
+        let id = name::bitstream("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, caller| controller.bitstream(caller, &id));
         let view = view.await?.ok_or_else(|| absent(&name))?;
         Ok(Response::new(wire::bitstream(&view)))
@@ -73,7 +73,7 @@ impl BitstreamService for Services {
     ) -> RpcResult<v1::RecommendBitstreamsResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().card;
-        let id = name::card("card", &name).map_err(Failure::from)?;
+        let id = name::card("card", &name).map_err(ApiError::from)?;
         let wanted = id.clone();
         let found = self.read(&caller, move |controller, _| controller.recommendations(&wanted));
         let found = found.await?.ok_or_else(|| absent(&name))?;
@@ -112,7 +112,7 @@ impl BitstreamService for Services {
     ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let id = name::bitstream("name", &request.name).map_err(Failure::from)?;
+        let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
         let owner = id.owner();
         if !caller.may_change(owner.as_ref()) {
             let wanted = id.clone();
@@ -127,8 +127,8 @@ impl BitstreamService for Services {
     }
 }
 
-fn invalid_stream(what: &str) -> Failure {
-    Failure::new(ErrorReason::InvalidStream, what)
+fn invalid_stream(what: &str) -> ApiError {
+    ApiError::new(ErrorReason::InvalidStream, what)
 }
 
 /// The next part; `None` at the end.
@@ -164,9 +164,9 @@ async fn header(
     }
 }
 
-fn size_mismatch(declared: &Bitstream, what: &str) -> Failure {
+fn size_mismatch(declared: &Bitstream, what: &str) -> ApiError {
     let text = format!("{} bytes declared, but {what}", declared.size.get());
-    Failure::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
+    ApiError::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
 }
 
 /// Collects exactly the declared number of bytes.
@@ -194,7 +194,7 @@ async fn collect(
         }
         if chunk.len() > CHUNK_BYTES_MAX {
             let text = format!("chunk of {} bytes is too large (limit: 1 MiB)", chunk.len());
-            return Err(Failure::new(ErrorReason::LimitExceeded, &text)
+            return Err(ApiError::new(ErrorReason::LimitExceeded, &text)
                 .violation("chunk", text)
                 .into());
         }
@@ -217,12 +217,12 @@ impl Services {
         &self,
         caller: &Caller,
         declared: &Bitstream,
-    ) -> Result<Vec<NtType>, Failure> {
+    ) -> Result<Vec<NtType>, ApiError> {
         let owner: Option<TenantId> = declared.id.owner();
         if !caller.may_change(owner.as_ref()) {
             let tenant = caller.tenant().map(ToString::to_string).unwrap_or_default();
             let rule = format!("a tenant's bitstream id must begin with \"{tenant}.\"");
-            return Err(Failure::in_field(ErrorReason::InvalidField, "header.bitstream_id", rule));
+            return Err(ApiError::in_field(ErrorReason::InvalidField, "header.bitstream_id", rule));
         }
         let wanted: Vec<NtTypeId> = declared.nts.clone();
         let found = self
@@ -240,7 +240,7 @@ impl Services {
         let missing = found.iter().enumerate().filter(|(_, (_, nt))| nt.is_none());
         let mut missing = missing.map(unknown);
         if let Some((field, what)) = missing.next() {
-            let first = Failure::in_field(ErrorReason::UnknownNtType, &field, what);
+            let first = ApiError::in_field(ErrorReason::UnknownNtType, &field, what);
             return Err(missing.fold(first, |failure, (field, what)| failure.field(&field, what)));
         }
         Ok(found.into_iter().filter_map(|(_, nt)| nt).collect())
@@ -252,7 +252,7 @@ impl Services {
         bytes: Vec<u8>,
         declared: &Bitstream,
         (nts, signature): (Vec<NtType>, Vec<u8>),
-    ) -> Result<(Vec<u8>, Option<Box<str>>), Failure> {
+    ) -> Result<(Vec<u8>, Option<Box<str>>), ApiError> {
         let (declared, validator) = (declared.clone(), self.0.upload_check.clone());
         let checked = tokio::task::spawn_blocking(move || {
             check_digest(&bytes, &declared)?;
@@ -263,19 +263,19 @@ impl Services {
                     "chunk" => problem.field,
                     field => format!("header.{field}"),
                 };
-                Failure::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
+                ApiError::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
             })?;
             Ok((bytes, signed_by))
         });
-        checked.await.unwrap_or_else(|_| Err(Failure::internal("upload check")))
+        checked.await.unwrap_or_else(|_| Err(ApiError::internal("upload check")))
     }
 }
 
-fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), Failure> {
+fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), ApiError> {
     let actual = Digest::of(bytes);
     if actual == declared.digest {
         return Ok(());
     }
     let text = format!("declared digest is {}, actual digest is {actual}", declared.digest);
-    Err(Failure::in_field(ErrorReason::DigestMismatch, "header.digest", text))
+    Err(ApiError::in_field(ErrorReason::DigestMismatch, "header.digest", text))
 }

@@ -1,7 +1,7 @@
 //! Cards and regions; for operators.
 
 use snic_api::convert::name;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService;
@@ -111,7 +111,7 @@ impl CardService for Services {
     async fn get_region(&self, request: Request<v1::GetRegionRequest>) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
         let view = view.await?.ok_or_else(|| absent(&name))?;
         Ok(Response::new(wire::region(&view)))
@@ -123,7 +123,7 @@ impl CardService for Services {
     ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::DrainRegion { card, region };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
@@ -132,7 +132,7 @@ impl CardService for Services {
     async fn drain_card(&self, request: Request<v1::DrainCardRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let card = name::card("name", &name).map_err(Failure::from)?;
+        let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::DrainCard { card };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
@@ -144,7 +144,7 @@ impl CardService for Services {
     ) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::Cordon { card: card.clone(), region: Some(region), on: true };
         self.ask(&caller, None, command, OperationKind::Change).await?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
@@ -171,7 +171,7 @@ impl CardService for Services {
     ) -> RpcResult<v1::Region> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::UndrainRegion { card, region };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Region(view) => Response::new(wire::region(&view)))
@@ -183,7 +183,7 @@ impl CardService for Services {
     ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let (card, region) = name::region("name", &name).map_err(Failure::from)?;
+        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::ResetRegion { card, region };
         let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
@@ -195,7 +195,7 @@ impl CardService for Services {
     ) -> RpcResult<v1::OptimizeCardResponse> {
         let caller = caller(&request)?;
         let v1::OptimizeCardRequest { name, validate_only } = request.into_inner();
-        let card = name::card("name", &name).map_err(Failure::from)?;
+        let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::OptimizeCard { card, validate_only };
         match self.ask(&caller, None, command, OperationKind::Change).await? {
             Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
@@ -209,7 +209,7 @@ impl CardService for Services {
     async fn load_role(&self, request: Request<v1::LoadRoleRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let v1::LoadRoleRequest { name, force } = request.into_inner();
-        let card = name::card("name", &name).map_err(Failure::from)?;
+        let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::LoadRole { card, force };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
@@ -239,7 +239,7 @@ impl CardService for Services {
 
 impl Services {
     async fn card(&self, caller: &Caller, name: &str) -> RpcResult<v1::Card> {
-        name::card("name", name).map_err(Failure::from)?;
+        name::card("name", name).map_err(ApiError::from)?;
         let links = self.0.card_links.clone();
         let cards = self.read(caller, move |controller, _| cards(controller, &links)).await?;
         let card = cards.into_iter().find(|card| card.name == name);
@@ -247,14 +247,14 @@ impl Services {
     }
 
     async fn cordon(&self, caller: &Caller, name: String, on: bool) -> RpcResult<v1::Card> {
-        let card = name::card("name", &name).map_err(Failure::from)?;
+        let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::Cordon { card, region: None, on };
         self.ask(caller, None, command, OperationKind::Change).await?;
         self.card(caller, &name).await
     }
 
     /// Which card's regions a list or a watch is about.
-    async fn regions_of(&self, caller: &Caller, parent: &str) -> Result<Option<CardId>, Failure> {
+    async fn regions_of(&self, caller: &Caller, parent: &str) -> Result<Option<CardId>, ApiError> {
         let Some(card) = name::card_or_all("parent", parent)? else { return Ok(None) };
         let wanted = card.clone();
         let known = self.read(caller, move |controller, _| controller.card_view(&wanted)).await?;

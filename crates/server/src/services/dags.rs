@@ -1,7 +1,7 @@
 //! DAGs.
 
 use snic_api::convert::{dag, id, name};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
@@ -35,9 +35,9 @@ impl DagService for Services {
     async fn create_dag(&self, request: Request<v1::CreateDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let tenant = name::tenant("parent", &request.parent).map_err(Failure::from)?;
-        let dag_id = id("dag_id", &request.dag_id).map_err(Failure::from)?;
-        let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
+        let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
+        let dag_id = id("dag_id", &request.dag_id).map_err(ApiError::from)?;
+        let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let spec = dag::spec(&wanted)?;
         configurations::check(&spec.nodes).await?;
         let name = DagName { tenant, dag: dag_id };
@@ -46,7 +46,7 @@ impl DagService for Services {
             target: name.to_string(),
             verb: Verb::Create,
             command: Command::CreateDag { name, spec, validate_only },
-            request_id: request_id("request_id", &request.request_id).map_err(Failure::from)?,
+            request_id: request_id("request_id", &request.request_id).map_err(ApiError::from)?,
             validate_only,
         };
         Ok(Response::new(self.propose(&caller, proposal).await?))
@@ -54,7 +54,7 @@ impl DagService for Services {
 
     async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::Dag> {
         let caller = caller(&request)?;
-        let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let view = self.dag(&caller, name).await?;
         Ok(Response::new(wire::dag(&view, wire::reader(&caller))))
     }
@@ -91,8 +91,8 @@ impl DagService for Services {
     async fn update_dag(&self, request: Request<v1::UpdateDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let wanted = request.dag.ok_or_else(|| Failure::required("dag"))?;
-        let name = name::dag("dag.name", &wanted.name).map_err(Failure::from)?;
+        let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
+        let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
         let patch = dag::patch(&wanted, request.update_mask.as_ref())?;
         configurations::check(patch.nodes.as_deref().unwrap_or_default()).await?;
         let validate_only = request.validate_only;
@@ -100,7 +100,7 @@ impl DagService for Services {
             target: name.to_string(),
             verb: Verb::Update,
             command: Command::UpdateDag { name, patch, etag: etag(&wanted.etag), validate_only },
-            request_id: request_id("request_id", &request.request_id).map_err(Failure::from)?,
+            request_id: request_id("request_id", &request.request_id).map_err(ApiError::from)?,
             validate_only,
         };
         Ok(Response::new(self.propose(&caller, proposal).await?))
@@ -109,7 +109,7 @@ impl DagService for Services {
     async fn delete_dag(&self, request: Request<v1::DeleteDagRequest>) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let name = name::dag("name", &request.name).map_err(Failure::from)?;
+        let name = name::dag("name", &request.name).map_err(ApiError::from)?;
         let command = Command::DeleteDag { name, etag: etag(&request.etag) };
         let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
@@ -141,7 +141,7 @@ impl DagService for Services {
         request: Request<v1::ExplainDagRequest>,
     ) -> RpcResult<v1::Explanation> {
         let caller = caller(&request)?;
-        let name = name::dag("name", &request.into_inner().name).map_err(Failure::from)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let view = self.dag(&caller, name).await?;
         let explanation = wire::explanation(&view, wire::reader(&caller));
         Ok(Response::new(explanation.unwrap_or_else(|| v1::Explanation {
@@ -155,7 +155,7 @@ impl DagService for Services {
 
 impl Services {
     /// One DAG that the caller may see.
-    async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, Failure> {
+    async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, ApiError> {
         let text = name.to_string();
         let visible = caller.may_change(Some(&name.tenant));
         let view = self.read(caller, move |controller, _| controller.dag_view(&name)).await?;
@@ -167,7 +167,7 @@ impl Services {
         &self,
         caller: &Caller,
         parent: &str,
-    ) -> Result<Option<TenantId>, Failure> {
+    ) -> Result<Option<TenantId>, ApiError> {
         match name::tenant_or_all("parent", parent)? {
             None => Ok(caller.tenant().cloned()),
             Some(tenant) => Ok(Some(self.tenant(caller, tenant).await?.tenant.id)),
@@ -176,7 +176,11 @@ impl Services {
 
     /// Carries out a change of a DAG, or a dry run. In a dry run, an obstacle of the moment (as opposed
     /// to an invalid request) is a result and not an error.
-    async fn propose(&self, caller: &Caller, proposal: Proposal) -> Result<v1::Operation, Failure> {
+    async fn propose(
+        &self,
+        caller: &Caller,
+        proposal: Proposal,
+    ) -> Result<v1::Operation, ApiError> {
         let Proposal { target, verb, command, request_id, validate_only } = proposal;
         let request_id = request_id.filter(|_| !validate_only);
         let decided = |result| wire::decided(target, verb, result);

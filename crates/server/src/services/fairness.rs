@@ -1,7 +1,7 @@
 //! Fairness: what tenants ask for and have.
 
 use snic_api::convert::name;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::fairness_service_server::FairnessService;
@@ -61,7 +61,7 @@ impl FairnessService for Services {
     ) -> RpcResult<v1::GetFairnessResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::tenant("name", &name).map_err(Failure::from)?;
+        let id = name::tenant("name", &name).map_err(ApiError::from)?;
         // The same error for an absent tenant and another one.
         self.tenant(&caller, id.clone()).await?;
         let views = self.read(&caller, move |controller, _| controller.fairness(&id)).await?;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use snic_api::convert::FieldProblem;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::{Page, PageRequest, Query};
 use snic_api::v1::ErrorReason;
 use snic_audit::AuditLog;
@@ -92,13 +92,13 @@ impl Services {
         request_id: Option<String>,
         command: Command,
         kind: OperationKind,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Reply, ApiError> {
         let request = Request { caller: caller.clone(), request_id, command };
         self.0.plane.request(request).await.map_err(|error| failure(error, kind, caller))
     }
 
     /// Reads the state.
-    async fn read<T, F>(&self, caller: &Caller, query: F) -> Result<T, Failure>
+    async fn read<T, F>(&self, caller: &Caller, query: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
         F: FnOnce(&Controller, &Caller) -> T + Send + 'static,
@@ -116,7 +116,7 @@ impl Services {
         page: &PageRequest,
         query: F,
         item: impl Fn(&T) -> (String, M),
-    ) -> Result<Page<M>, Failure>
+    ) -> Result<Page<M>, ApiError>
     where
         T: Send + 'static,
         M: Message,
@@ -140,8 +140,8 @@ impl Services {
 }
 
 /// Parses the paging fields of a list request.
-fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, Failure> {
-    PageRequest::parse(query, size, token).map_err(|error| Failure::invalid_page(&error))
+fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, ApiError> {
+    PageRequest::parse(query, size, token).map_err(|error| ApiError::invalid_page(&error))
 }
 
 /// Waits until the server stops.
@@ -171,14 +171,14 @@ fn request_id(field: &str, text: &str) -> Result<Option<String>, FieldProblem> {
 }
 
 /// The controller's reply does not belong to the command.
-fn unexpected(reply: &Reply) -> Failure {
+fn unexpected(reply: &Reply) -> ApiError {
     tracing::error!(?reply, "the controller's reply does not belong to the command");
-    Failure::internal("reply")
+    ApiError::internal("reply")
 }
 
 /// The resource is absent, or not visible to this caller.
-fn absent(name: &str) -> Failure {
-    Failure::not_found(crate::error::kind_of(name), name)
+fn absent(name: &str) -> ApiError {
+    ApiError::not_found(crate::error::kind_of(name), name)
 }
 
 /// Rejects a change of another tenant's resource. To the caller, the resource exists only if it may read
@@ -188,13 +188,13 @@ fn check_owner(
     owner: Option<&TenantId>,
     name: &str,
     readable: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     if caller.may_change(owner) {
         return Ok(());
     }
     if readable {
         let text = format!("{name} belongs to another tenant; only its owner may change it");
-        return Err(Failure::new(ErrorReason::PermissionDenied, text));
+        return Err(ApiError::new(ErrorReason::PermissionDenied, text));
     }
     Err(absent(name))
 }

@@ -1,7 +1,7 @@
 //! Network task types.
 
 use snic_api::convert::{name, nt_type};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
@@ -23,7 +23,7 @@ impl NetworkTaskService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
+        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateNtType(nt), OperationKind::Change).await?;
         reply_as!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view)))
@@ -32,7 +32,7 @@ impl NetworkTaskService for Services {
     async fn get_nt_type(&self, request: Request<v1::GetNtTypeRequest>) -> RpcResult<v1::NtType> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::nt_type("name", &name).map_err(Failure::from)?;
+        let id = name::nt_type("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, caller| controller.nt_type(caller, &id));
         let view = view.await?.ok_or_else(|| absent(&name))?;
         Ok(Response::new(wire::nt_type(&view)))
@@ -67,7 +67,7 @@ impl NetworkTaskService for Services {
     async fn delete_nt_type(&self, request: Request<v1::DeleteNtTypeRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let id = name::nt_type("name", &request.name).map_err(Failure::from)?;
+        let id = name::nt_type("name", &request.name).map_err(ApiError::from)?;
         let owner = id.owner();
         if !caller.may_change(owner.as_ref()) {
             let wanted = id.clone();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use snic_api::convert::name;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
@@ -37,7 +37,7 @@ impl OperationService for Services {
     ) -> RpcResult<v1::Operation> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let id = name::operation("name", &name).map_err(ApiError::from)?;
         let view = self.operation(&caller, &id).await?;
         Ok(Response::new(wire::operation(&view, &caller)))
     }
@@ -81,7 +81,7 @@ impl OperationService for Services {
         let caller = caller(&request)?;
         let deadline = request.extensions().get::<Deadline>().copied();
         let request = request.into_inner();
-        let id = name::operation("name", &request.name).map_err(Failure::from)?;
+        let id = name::operation("name", &request.name).map_err(ApiError::from)?;
         let requested = request.timeout.map(timeout).transpose()?.unwrap_or(WAIT_MAX).min(WAIT_MAX);
         let until = Instant::now() + requested;
         let until = deadline.map_or(until, |Deadline(deadline)| until.min(deadline));
@@ -95,7 +95,7 @@ impl OperationService for Services {
     ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let id = name::operation("name", &name).map_err(ApiError::from)?;
         let command = Command::CancelOperation { id };
         let reply = self.ask(&caller, None, command, OperationKind::Cancel).await?;
         reply_as!(reply, Reply::Done => Response::new(()))
@@ -107,23 +107,27 @@ impl OperationService for Services {
     ) -> RpcResult<()> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::operation("name", &name).map_err(Failure::from)?;
+        let id = name::operation("name", &name).map_err(ApiError::from)?;
         let command = Command::DeleteOperation { id };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Done => Response::new(()))
     }
 }
 
-fn timeout(timeout: prost_types::Duration) -> Result<Duration, Failure> {
+fn timeout(timeout: prost_types::Duration) -> Result<Duration, ApiError> {
     Duration::try_from(timeout).map_err(|_| {
         let rule = "the timeout is negative (allowed: 0 to 315576000000 s)";
-        Failure::in_field(ErrorReason::InvalidField, "timeout", rule)
+        ApiError::in_field(ErrorReason::InvalidField, "timeout", rule)
     })
 }
 
 impl Services {
     /// One operation that the caller may see.
-    async fn operation(&self, caller: &Caller, id: &OperationId) -> Result<OperationView, Failure> {
+    async fn operation(
+        &self,
+        caller: &Caller,
+        id: &OperationId,
+    ) -> Result<OperationView, ApiError> {
         let wanted = id.clone();
         let view =
             self.read(caller, move |controller, caller| controller.operation(caller, &wanted));
@@ -136,7 +140,7 @@ impl Services {
         caller: &Caller,
         id: &OperationId,
         until: Instant,
-    ) -> Result<OperationView, Failure> {
+    ) -> Result<OperationView, ApiError> {
         let mut follower = self.0.hub.follow_from_now(Topic::Operation(id.clone()));
         let mut stopping = self.0.stopping.clone();
         loop {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use snic_api::convert::{binding, name, timestamp};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
@@ -43,10 +43,10 @@ impl OrchestrationService for Services {
     async fn unbind_vm(&self, request: Request<v1::UnbindVmRequest>) -> RpcResult<v1::VmBinding> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let vm = binding::vm("vm", &request.vm).map_err(Failure::from)?;
+        let vm = binding::vm("vm", &request.vm).map_err(ApiError::from)?;
         let tenant = match request.tenant.as_str() {
             "" => None,
-            text => Some(name::tenant("tenant", text).map_err(Failure::from)?),
+            text => Some(name::tenant("tenant", text).map_err(ApiError::from)?),
         };
         let command = Command::UnbindVm { vm, tenant };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
@@ -59,7 +59,7 @@ impl OrchestrationService for Services {
     ) -> RpcResult<v1::VmBinding> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let vm = binding::name("name", &name).map_err(Failure::from)?;
+        let vm = binding::name("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.binding_view(&vm)).await?;
         Ok(Response::new(binding_to_wire(&view.ok_or_else(|| absent(&name))?)))
     }
@@ -70,7 +70,7 @@ impl OrchestrationService for Services {
     ) -> RpcResult<v1::ListBindingsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
+        let tenant = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
         let query = Query::of("ListBindings").with("parent", &request.parent);
         let page = page(query, request.page_size, &request.page_token)?;
         let after = page.after().and_then(|key| VmId::new(key).ok());
@@ -102,7 +102,7 @@ impl OrchestrationService for Services {
     ) -> RpcResult<Self::WatchBindingsStream> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let tenant = name::tenant_or_all("parent", &request.parent).map_err(Failure::from)?;
+        let tenant = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
         let topic = Topic::Bindings(tenant.clone());
         let all = move |controller: &Controller| {
             controller.bindings_after(tenant.as_ref(), None).collect()
@@ -125,13 +125,13 @@ impl OrchestrationService for Services {
         if vms.len() > HEARTBEAT_VMS_MAX {
             let text =
                 format!("{} machines in one heartbeat (limit {HEARTBEAT_VMS_MAX})", vms.len());
-            return Err(Failure::new(ErrorReason::LimitExceeded, &text)
+            return Err(ApiError::new(ErrorReason::LimitExceeded, &text)
                 .violation("vms", text)
                 .into());
         }
         let read = |(i, text): (usize, &String)| binding::vm(&format!("vms[{i}]"), text);
         let vms: Result<Vec<VmId>, _> = vms.iter().enumerate().map(read).collect();
-        let command = Command::Heartbeat { vms: vms.map_err(Failure::from)? };
+        let command = Command::Heartbeat { vms: vms.map_err(ApiError::from)? };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Heartbeat { alive, missing } => {
             Response::new(v1::HeartbeatResponse {
@@ -143,11 +143,11 @@ impl OrchestrationService for Services {
 }
 
 /// The error for a binding that ended before it was bound.
-fn not_bound(vm: &VmId, view: &BindingView) -> Failure {
+fn not_bound(vm: &VmId, view: &BindingView) -> ApiError {
     let name = binding::of_binding(vm);
     let reason = view.record.reason.as_deref().unwrap_or("it was unbound concurrently");
     let text = format!("{name} is not bound: {reason}");
-    Failure::new(ErrorReason::BindFailed, &text).resource("binding", name, text)
+    ApiError::new(ErrorReason::BindFailed, &text).resource("binding", name, text)
 }
 
 impl Services {
@@ -157,7 +157,7 @@ impl Services {
         caller: &Caller,
         begun: BindingView,
         until: Instant,
-    ) -> Result<BindingView, Failure> {
+    ) -> Result<BindingView, ApiError> {
         let (since, vm) = (Instant::now(), begun.record.spec.vm.clone());
         let mut follower = self.0.hub.follow_from_now(Topic::Binding(vm.clone()));
         let mut stopping = self.0.stopping.clone();

@@ -6,7 +6,7 @@ use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::dag_service_server::DagService as _;
 use snic_api::v1::fairness_service_server::FairnessService as _;
 use snic_controller::{Caller, Controller};
-use snic_web::{Change, Changes, Resource, Source};
+use snic_web::{Changes, PageChange, PageResource, PageSource};
 use tonic::{Request, Status};
 
 use super::Services;
@@ -18,7 +18,7 @@ use crate::wire;
 /// Largest page of a list.
 const PAGE_SIZE: i32 = 1_000;
 
-impl Source for Services {
+impl PageSource for Services {
     async fn watch(&self, events_max: usize) -> Result<Changes, Status> {
         let all = move |controller: &Controller| everything(controller, events_max);
         let spec = WatchSpec { topic: Topic::Page, caller: operator(), all, event: change };
@@ -66,16 +66,16 @@ fn everything(controller: &Controller, events_max: usize) -> Vec<ResourceView> {
     regions.map(ResourceView::Region).chain(dags).chain(entries.map(ResourceView::Entry)).collect()
 }
 
-fn change(event: Event<'_, ResourceView>) -> Change {
+fn change(event: Event<'_, ResourceView>) -> PageChange {
     let resource = match event.view {
-        Some(ResourceView::Dag(view)) => Resource::Dag(wire::dag(view, Reader::Operator)),
-        Some(ResourceView::Region(view)) => Resource::Region(wire::region(view)),
-        Some(ResourceView::Entry(entry)) => Resource::Event(wire::event(entry)),
+        Some(ResourceView::Dag(view)) => PageResource::Dag(wire::dag(view, Reader::Operator)),
+        Some(ResourceView::Region(view)) => PageResource::Region(wire::region(view)),
+        Some(ResourceView::Entry(entry)) => PageResource::Event(wire::event(entry)),
         // The page's topic has no bindings; only a bookmark has no view.
-        Some(ResourceView::Binding(_)) | None => return Change::InitialStateSent,
+        Some(ResourceView::Binding(_)) | None => return PageChange::InitialStateSent,
     };
     match event.change_kind {
-        ChangeKind::Deleted => Change::Deleted(resource),
-        ChangeKind::Added | ChangeKind::Modified => Change::Updated(resource),
+        ChangeKind::Deleted => PageChange::Deleted(resource),
+        ChangeKind::Added | ChangeKind::Modified => PageChange::Updated(resource),
     }
 }

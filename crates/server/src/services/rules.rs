@@ -1,7 +1,7 @@
 //! Classification rules.
 
 use snic_api::convert::{name, rule};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::classification_service_server::ClassificationService;
@@ -20,7 +20,7 @@ impl ClassificationService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let rule = rule::rule(&request.rule_id, request.rule.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
+        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateRule(rule), OperationKind::Change).await?;
         reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view)))
@@ -29,7 +29,7 @@ impl ClassificationService for Services {
     async fn get_rule(&self, request: Request<v1::GetRuleRequest>) -> RpcResult<v1::Rule> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::rule("name", &name).map_err(Failure::from)?;
+        let id = name::rule("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.rule_view(&id)).await?;
         Ok(Response::new(wire::rule(&view.ok_or_else(|| absent(&name))?)))
     }
@@ -42,7 +42,7 @@ impl ClassificationService for Services {
         let request = request.into_inner();
         let dag = match request.dag.as_str() {
             "" => None,
-            text => Some(name::dag("dag", text).map_err(Failure::from)?),
+            text => Some(name::dag("dag", text).map_err(ApiError::from)?),
         };
         let query = Query::of("ListRules").with("dag", &request.dag);
         let page = page(query, request.page_size, &request.page_token)?;
@@ -69,7 +69,7 @@ impl ClassificationService for Services {
     async fn delete_rule(&self, request: Request<v1::DeleteRuleRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let id = name::rule("name", &request.name).map_err(Failure::from)?;
+        let id = name::rule("name", &request.name).map_err(ApiError::from)?;
         let command = Command::DeleteRule { id, etag: etag(&request.etag) };
         let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
         reply_as!(reply, Reply::Done => Response::new(()))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snic_api::convert::timestamp;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::system_service_server::SystemService;
@@ -59,7 +59,7 @@ impl SystemService for Services {
             if let Err(error) = send_backup(&plane, &chunks) {
                 tracing::error!(%error, "backup failed");
                 let text = "the store cannot be read; see the server's log for the cause";
-                let failure = Failure::new(ErrorReason::StoreUnavailable, text);
+                let failure = ApiError::new(ErrorReason::StoreUnavailable, text);
                 // It fails only if the client has gone.
                 let _ = chunks.blocking_send(Err(failure.into()));
             }
@@ -79,7 +79,7 @@ impl SystemService for Services {
 }
 
 impl Services {
-    async fn maintenance(&self, caller: &Caller) -> Result<v1::Maintenance, Failure> {
+    async fn maintenance(&self, caller: &Caller) -> Result<v1::Maintenance, ApiError> {
         let read = |controller: &Controller, _: &Caller| controller.maintenance().cloned();
         Ok(self.read(caller, read).await?.map_or_else(v1::Maintenance::default, |record| {
             v1::Maintenance {

@@ -2,7 +2,7 @@
 
 use snic_api::convert::tenant::TenantPatch;
 use snic_api::convert::{id, name, tenant};
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
@@ -27,9 +27,9 @@ impl TenantService for Services {
     ) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let id = id("tenant_id", &request.tenant_id).map_err(Failure::from)?;
+        let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
         let tenant = tenant::tenant(id, request.tenant.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(Failure::from)?;
+        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateTenant(tenant), OperationKind::Change).await?;
         reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view)))
@@ -38,7 +38,7 @@ impl TenantService for Services {
     async fn get_tenant(&self, request: Request<v1::GetTenantRequest>) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
-        let id = name::tenant("name", &name).map_err(Failure::from)?;
+        let id = name::tenant("name", &name).map_err(ApiError::from)?;
         let view = self.tenant(&caller, id).await?;
         Ok(Response::new(wire::tenant(&view)))
     }
@@ -73,8 +73,8 @@ impl TenantService for Services {
     ) -> RpcResult<v1::Tenant> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let tenant = request.tenant.ok_or_else(|| Failure::required("tenant"))?;
-        let id = name::tenant("tenant.name", &tenant.name).map_err(Failure::from)?;
+        let tenant = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
+        let id = name::tenant("tenant.name", &tenant.name).map_err(ApiError::from)?;
         let patch = TenantPatch::read(&tenant, request.update_mask.as_ref())?;
         let guard = etag(&tenant.etag);
         let view = self.update(&caller, &id, &patch, guard).await?;
@@ -84,7 +84,7 @@ impl TenantService for Services {
     async fn delete_tenant(&self, request: Request<v1::DeleteTenantRequest>) -> RpcResult<()> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let id = name::tenant("name", &request.name).map_err(Failure::from)?;
+        let id = name::tenant("name", &request.name).map_err(ApiError::from)?;
         let (deleted, etag) = (id.clone(), etag(&request.etag));
         let command = Command::DeleteTenant { id, force: request.force, etag };
         let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
@@ -99,7 +99,7 @@ impl Services {
         &self,
         caller: &Caller,
         id: TenantId,
-    ) -> Result<TenantView, Failure> {
+    ) -> Result<TenantView, ApiError> {
         let name = name::of_tenant(&id);
         let visible = caller.may_change(Some(&id));
         let view = self.read(caller, move |controller, _| controller.tenant_view(&id)).await?;
@@ -114,7 +114,7 @@ impl Services {
         id: &TenantId,
         patch: &TenantPatch,
         guard: Option<String>,
-    ) -> Result<TenantView, Failure> {
+    ) -> Result<TenantView, ApiError> {
         let mut tries = 0;
         loop {
             tries += 1;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use snic_api::convert::name;
-use snic_api::error::Failure;
+use snic_api::error::ApiError;
 use snic_api::v1::{self, ErrorReason};
 use snic_controller::{Caller, Controller};
 use snic_domain::TenantId;
@@ -16,7 +16,7 @@ use tonic::Status;
 
 use super::{Services, stopped};
 use crate::error::{RETRY_SOON, shutting_down};
-use crate::hub::{ChangeKind, Follower, FromView, Resource, RevisionExpired, Topic};
+use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, RevisionExpired, Topic};
 
 /// Events queued for a reader, in addition to the ring and the transport's buffers.
 const EVENTS_WAITING_MAX: usize = 16;
@@ -65,7 +65,7 @@ struct Subject {
 
 impl Subject {
     /// Waits until the tenant is deleted, if it is one's; why the watch ends.
-    async fn ends(mut self) -> Failure {
+    async fn ends(mut self) -> ApiError {
         let Some(tenant) = self.tenant else { return std::future::pending().await };
         loop {
             match self.deleted.recv().await {
@@ -90,7 +90,7 @@ impl Services {
         &self,
         subject: WatchSpec<A, E>,
         resume: u64,
-    ) -> Result<Events<T>, Failure>
+    ) -> Result<Events<T>, ApiError>
     where
         V: FromView,
         T: Send + 'static,
@@ -145,7 +145,7 @@ impl Services {
         }
         let mut sent = follower.seen();
         // Per resource, the last change that its sent state includes: earlier ones are skipped.
-        let mut included: BTreeMap<Resource, u64> = BTreeMap::new();
+        let mut included: BTreeMap<ChangedResource, u64> = BTreeMap::new();
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
         // The first tick is immediate.
@@ -213,19 +213,19 @@ impl Services {
     async fn end<T>(
         &self,
         sender: &mpsc::Sender<Result<T, Status>>,
-        failure: Failure,
+        failure: ApiError,
     ) -> Result<(), ReaderGone> {
         sender.send(Err(failure.into())).await.map_err(|_| ReaderGone)
     }
 }
 
-fn expired() -> Failure {
+fn expired() -> ApiError {
     let text = "changes since this revision are no longer kept; watch again with resume_revision 0";
-    Failure::new(ErrorReason::RevisionExpired, text).field("resume_revision", text)
+    ApiError::new(ErrorReason::RevisionExpired, text).field("resume_revision", text)
 }
 
-fn too_slow() -> Failure {
+fn too_slow() -> ApiError {
     let text =
         "the reader was too slow and changes were dropped; watch again with resume_revision 0";
-    Failure::new(ErrorReason::WatcherTooSlow, text).retry_after(RETRY_SOON)
+    ApiError::new(ErrorReason::WatcherTooSlow, text).retry_after(RETRY_SOON)
 }

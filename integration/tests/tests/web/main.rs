@@ -35,7 +35,7 @@ const HEIGHTS: &str = "[...document.querySelectorAll('main > *, #dag > *')] \
 
 /// A daemon with a page, and the page's address.
 struct Rig {
-    daemon: snic_integration::Daemon,
+    daemon: snic_integration::DaemonProcess,
     home: Home,
     client: Client,
     url: String,

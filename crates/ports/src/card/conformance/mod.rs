@@ -295,9 +295,9 @@ mod tests {
     mod bad_cards {
         use super::*;
         use crate::card::conformance as suite;
-        use crate::card::fake::Faults;
+        use crate::card::fake::FakeFaults;
 
-        fn bad(faults: Faults) -> Fixture {
+        fn bad(faults: FakeFaults) -> Fixture {
             let mut card = FakeCard::new();
             card.faults = faults;
             Fixture { card: Box::new(card), ..fixture() }
@@ -306,48 +306,48 @@ mod tests {
         #[test]
         #[should_panic(expected = "the active bank after the commit")]
         fn that_corrupt_a_row() {
-            let faults = Faults { corrupt_word: Some(0), ..Faults::default() };
+            let faults = FakeFaults { corrupt_word: Some(0), ..FakeFaults::default() };
             suite::shadow_writes_are_invisible_until_the_commit(bad(faults));
         }
 
         #[test]
         #[should_panic(expected = "it was not refused")]
         fn that_restore_for_anybody() {
-            let faults = Faults { restores_anything: true, ..Faults::default() };
+            let faults = FakeFaults { restores_anything: true, ..FakeFaults::default() };
             suite::a_state_is_not_restored_for_another_dag(bad(faults));
         }
 
         #[test]
         #[should_panic(expected = "the commit's end")]
         fn that_refuse_commits() {
-            let faults = Faults { refuse_commit: true, ..Faults::default() };
+            let faults = FakeFaults { refuse_commit: true, ..FakeFaults::default() };
             suite::after_a_commit_both_banks_are_the_same(bad(faults));
         }
 
         #[test]
         #[should_panic(expected = "the valid image of region 0 was not loaded")]
         fn that_name_another_bitstream() {
-            let faults = Faults { load_leaves_other_digest: true, ..Faults::default() };
+            let faults = FakeFaults { load_leaves_other_digest: true, ..FakeFaults::default() };
             suite::a_region_that_was_left_decoupled_is_coupled_again(bad(faults));
         }
 
         #[test]
         #[should_panic(expected = "what is no bitstream was loaded")]
         fn that_load_anything() {
-            suite::bytes_that_are_no_bitstream_leave_the_region_broken(bad(Faults::default()));
+            suite::bytes_that_are_no_bitstream_leave_the_region_broken(bad(FakeFaults::default()));
         }
 
         #[test]
         #[should_panic(expected = "still reads 1 after")]
         fn that_never_end_a_load() {
-            let faults = Faults { load_hangs: true, ..Faults::default() };
+            let faults = FakeFaults { load_hangs: true, ..FakeFaults::default() };
             suite::a_load_goes_from_busy_to_done(bad(faults));
         }
 
         #[test]
         #[should_panic(expected = "pulled out")]
         fn that_go_away() {
-            let faults = Faults { lost_after: Some(20), ..Faults::default() };
+            let faults = FakeFaults { lost_after: Some(20), ..FakeFaults::default() };
             suite::a_fresh_card_counted_nothing(bad(faults));
         }
     }
