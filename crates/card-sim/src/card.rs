@@ -17,11 +17,11 @@ use crate::faults::{FaultRng, Faults};
 use crate::frames::{FrameId, Frames};
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{Ended, MemoryAccess, Options, Plane};
+use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
 use crate::states::Wrapper;
-use crate::trace::Record;
+use crate::trace::PacketRecord;
 use crate::traffic::{Generator, Header, InvalidSource, TrafficSource};
 use crate::wheel::Event;
 
@@ -67,14 +67,14 @@ pub struct SimCard {
 impl SimCard {
     /// A card of this profile that was just switched on: no region loaded, all tables empty.
     pub fn new(profile: CardProfile, seed: u64) -> Result<Self, InvalidProfile> {
-        Self::with_options(profile, seed, Options::default())
+        Self::with_options(profile, seed, PlaneOptions::default())
     }
 
     /// The same with other choices for the data plane.
     pub fn with_options(
         profile: CardProfile,
         seed: u64,
-        options: Options,
+        options: PlaneOptions,
     ) -> Result<Self, InvalidProfile> {
         check(&profile)?;
         let mut card = Self {
@@ -237,7 +237,7 @@ impl SimCard {
     }
 
     /// The records that were kept.
-    pub fn take_trace(&mut self) -> Vec<Record> {
+    pub fn take_trace(&mut self) -> Vec<PacketRecord> {
         self.plane.trace.take()
     }
 

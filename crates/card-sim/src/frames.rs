@@ -58,7 +58,7 @@ pub enum Passed {
 
 /// A frame that an NT made while another one passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Made {
+pub struct MadeFrame {
     /// Its number.
     pub frame: FrameId,
     /// Its length.
@@ -73,7 +73,7 @@ pub trait Frames: Any + Send + fmt::Debug {
     fn pass(&mut self, passage: &Passage) -> Passed;
 
     /// The next frame that an NT made in the last [`Frames::pass`].
-    fn made(&mut self) -> Option<Made>;
+    fn made(&mut self) -> Option<MadeFrame>;
 
     /// A frame leaves the card: at the egress, or back to where it came from.
     fn out(&mut self, frame: FrameId, back: bool);

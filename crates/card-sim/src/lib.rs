@@ -45,13 +45,13 @@ mod wheel;
 pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
-pub use frames::{FrameId, Frames, Made, Passage, Passed};
+pub use frames::{FrameId, Frames, MadeFrame, Passage, Passed};
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::{MemoryAccess, Options, RegionPace};
+pub use plane::{MemoryAccess, PlaneOptions, RegionPace};
 pub use profile::InvalidProfile;
 pub use shared::SharedSimCard;
-pub use trace::{PacketOutcome, Record};
+pub use trace::{PacketOutcome, PacketRecord};
 pub use traffic::{
     Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,
 };

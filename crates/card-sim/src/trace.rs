@@ -17,7 +17,7 @@ pub enum PacketOutcome {
 
 /// One packet, from the first beat to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct PacketRecord {
     /// Which source sent it, in the order they were attached.
     pub source: u32,
     /// Which of the source's packets it is, from zero.
@@ -36,7 +36,7 @@ pub struct Record {
     pub outcome: PacketOutcome,
 }
 
-impl Record {
+impl PacketRecord {
     /// How long it was on the card, in cycles.
     pub const fn latency(&self) -> u64 {
         self.ended - self.arrived
@@ -60,7 +60,7 @@ impl Record {
 /// Records, as far as there is room for them.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    records: Vec<Record>,
+    records: Vec<PacketRecord>,
     room: usize,
 }
 
@@ -71,14 +71,14 @@ impl Trace {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: PacketRecord) {
         if self.room > 0 {
             self.room -= 1;
             self.records.push(record);
         }
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Record> {
+    pub(crate) fn take(&mut self) -> Vec<PacketRecord> {
         std::mem::take(&mut self.records)
     }
 }

@@ -4,13 +4,13 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile};
 use snic_tables::{ChainRow, CreditReservation, CreditRow, Steering};
 
 fn with(reservation: CreditReservation, credits: u8) -> Rig {
     let profile = CardProfile { credits_initial: credits, ..profile() };
-    Rig::with(profile, 1, Options::default()).scheduled(Steering::RoundRobin, reservation)
+    Rig::with(profile, 1, PlaneOptions::default()).scheduled(Steering::RoundRobin, reservation)
 }
 
 #[test]

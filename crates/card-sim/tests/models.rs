@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use proptest::prelude::*;
 use rig::{Rig, profile, uid};
-use snic_card_sim::{FRAME_BYTES_MAX, Options, RegionPace, SimCard, Sizes, TrafficSource};
+use snic_card_sim::{FRAME_BYTES_MAX, PlaneOptions, RegionPace, SimCard, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, ByteSize, CardProfile, Cycles, Timestamp};
 use snic_ports::card::image::CONTROL_BYTES_MAX;
 use snic_ports::card::{Buffers, Card, CardError, Registers};
@@ -16,7 +16,7 @@ use snic_tables::{CreditReservation, CreditRow, DagRow, DropCause};
 fn with(change: impl FnOnce(&mut CardProfile)) -> Rig {
     let mut profile = profile();
     change(&mut profile);
-    Rig::with(profile, 1, Options::default())
+    Rig::with(profile, 1, PlaneOptions::default())
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_region_takes_as_many_packets_in_so_many_cycles_and_no_more() {
     for (packets, cycles, gbps) in [(1, 25, 5.12), (2, 5, 51.2), (1, 2, 64.0), (8, 5, 64.0)] {
         let number = |n| NonZeroU32::new(n).expect("not zero");
         let region_pace = RegionPace { packets: number(packets), cycles: number(cycles) };
-        let options = Options { region_pace, ..Options::default() };
+        let options = PlaneOptions { region_pace, ..PlaneOptions::default() };
         let mut rig = Rig::with(profile(), 1, options);
         rig.load(0, &[(4, 200)]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);
@@ -143,7 +143,7 @@ fn a_credit_is_there_again_after_its_way_back() {
         let credit_cycles = NonZeroU64::new(way).expect("not zero");
         let mut card = profile();
         card.credits_initial = 1;
-        let options = Options { credit_cycles, ..Options::default() };
+        let options = PlaneOptions { credit_cycles, ..PlaneOptions::default() };
         let mut rig = Rig::with(card, 1, options);
         rig.load(0, &[(11, 200)]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);
@@ -289,7 +289,7 @@ proptest! {
 #[test]
 fn without_rate_limits_an_nt_gets_all_that_is_sent_and_saturates() {
     let served = |rate_limits| {
-        let options = Options { credits: false, rate_limits, ..Options::default() };
+        let options = PlaneOptions { credits: false, rate_limits, ..PlaneOptions::default() };
         let mut rig = Rig::with(profile(), 1, options);
         rig.load(0, &[(4, 30)]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);

@@ -6,7 +6,7 @@ mod rig;
 use std::num::NonZeroU64;
 
 use rig::{Rig, uid};
-use snic_card_sim::{MemoryAccess, Options, Sizes};
+use snic_card_sim::{MemoryAccess, PlaneOptions, Sizes};
 use snic_domain::NtTypeId;
 use snic_tables::{DagRow, DropCause, PageRow};
 
@@ -132,7 +132,7 @@ fn served(credits: u8, memory_bytes_per_second: u64) -> f64 {
     let mut profile = rig::profile();
     profile.credits_initial = credits;
     let memory_bytes_per_second = NonZeroU64::new(memory_bytes_per_second).expect("not zero");
-    let options = Options { memory_bytes_per_second, ..Options::default() };
+    let options = PlaneOptions { memory_bytes_per_second, ..PlaneOptions::default() };
     let mut rig = Rig::with(profile, 1, options);
     rig.load(0, &[NT]);
     rig.dag(1, &[&[&[(0, 1, 1)]]]);
@@ -149,7 +149,7 @@ fn served(credits: u8, memory_bytes_per_second: u64) -> f64 {
 #[test]
 fn an_access_takes_its_time() {
     for (nanos, cycles) in [(4, 1), (107, 27), (400, 100)] {
-        let options = Options { memory_latency_nanos: nanos, ..Options::default() };
+        let options = PlaneOptions { memory_latency_nanos: nanos, ..PlaneOptions::default() };
         let mut rig = Rig::with(rig::profile(), 1, options);
         rig.load(0, &[NT]);
         rig.dag(1, &[&[&[(0, 1, 1)]]]);
@@ -173,7 +173,7 @@ fn a_credit_is_held_until_the_memory_answers() {
 fn how_fast_state_is_copied_does_not_slow_what_nts_read() {
     let mut profile = rig::profile();
     profile.save_area.bytes_per_second = 1;
-    let mut rig = Rig::with(profile, 1, Options::default());
+    let mut rig = Rig::with(profile, 1, PlaneOptions::default());
     rig.load(0, &[NT]);
     rig.dag(1, &[&[&[(0, 1, 1)]]]);
     map(&mut rig, 0, (1, 0, 7), READ);

@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use rig::{Instance, Nt, Rig, uid};
 use snic_card_sim::{
-    Capture, MemoryAccess, Options, PacketOutcome, Record, RegionPace, Sizes, TrafficSource,
+    Capture, MemoryAccess, PacketOutcome, PacketRecord, PlaneOptions, RegionPace, Sizes,
+    TrafficSource,
 };
 use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
 use snic_ports::card::Registers;
@@ -244,14 +245,14 @@ impl Scenario {
     fn card(&self, setup: &Setup) -> Rig {
         let number = |n| NonZeroU32::new(n).expect("not zero");
         let (packets, cycles) = (number(self.pace.0), number(self.pace.1));
-        let options = Options {
+        let options = PlaneOptions {
             credits: self.with_credits,
             credit_cycles: NonZeroU64::new(setup.credit_cycles).expect("not zero"),
             region_pace: RegionPace { packets, cycles },
             memory_latency_nanos: self.memory_nanos,
             memory_bytes_per_second: NonZeroU64::new(setup.memory_bytes_per_second)
                 .expect("not zero"),
-            ..Options::default()
+            ..PlaneOptions::default()
         };
         let reservation =
             if self.prefix { CreditReservation::Prefix } else { CreditReservation::Chain };
@@ -286,7 +287,7 @@ impl Scenario {
     }
 
     /// Replays each DAG's packets, and waits for the end of all; returns their records by sender.
-    fn send(&self, rig: &mut Rig, start: Timestamp) -> Vec<Record> {
+    fn send(&self, rig: &mut Rig, start: Timestamp) -> Vec<PacketRecord> {
         let all = self.graphs.iter().map(|graph| graph.packets.len()).sum();
         rig.card.keep_trace(all);
         for (row, graph) in (1..).zip(&self.graphs) {

@@ -433,7 +433,7 @@ proptest! {
         seed: u64,
         steps in prop::collection::vec((1_u16..4, 0_u8..4, 0_u64..3_000), 1..40),
     ) {
-        let mut rig = Rig::with(profile(), seed, snic_card_sim::Options::default());
+        let mut rig = Rig::with(profile(), seed, snic_card_sim::PlaneOptions::default());
         for number in 0..4 {
             rig.load(number, &[(20, 60), (u64::from(number) * 9, 40)]);
         }

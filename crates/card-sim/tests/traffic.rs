@@ -4,7 +4,7 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Instance, Rig, uid};
-use snic_card_sim::{Options, PacketOutcome, Record, Sizes, TrafficSource};
+use snic_card_sim::{PacketOutcome, PacketRecord, PlaneOptions, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
 use snic_ports::card::Registers;
 use snic_tables::DropCause;
@@ -12,12 +12,12 @@ use snic_tables::registers::*;
 
 const SMALL: Sizes = Sizes::Fixed(64);
 
-fn served(trace: &[Record]) -> impl Iterator<Item = &Record> {
+fn served(trace: &[PacketRecord]) -> impl Iterator<Item = &PacketRecord> {
     trace.iter().filter(|record| record.outcome == PacketOutcome::Served)
 }
 
 /// Whether packets of each source leave in the order in which they came.
-fn in_order(trace: &[Record]) -> bool {
+fn in_order(trace: &[PacketRecord]) -> bool {
     let mut last = vec![None; 1 + trace.iter().map(|r| r.source).max().unwrap_or(0) as usize];
     served(trace).all(|record| {
         let before = last[record.source as usize].replace(record.sequence);
@@ -25,8 +25,8 @@ fn in_order(trace: &[Record]) -> bool {
     })
 }
 
-/// The most bytes of [`Record`]s that left within `window` cycles.
-fn most_bytes(trace: &[Record], window: u64) -> u64 {
+/// The most bytes of [`PacketRecord`]s that left within `window` cycles.
+fn most_bytes(trace: &[PacketRecord], window: u64) -> u64 {
     let out: Vec<_> = served(trace).map(|r| (r.ended, u64::from(r.bytes))).collect();
     let (mut first, mut sum, mut most) = (0, 0, 0);
     for &(at, bytes) in &out {
@@ -91,7 +91,7 @@ fn the_ports_are_no_faster_than_the_wire() {
     let mut profile = rig::profile();
     profile.ingress = Bandwidth::from_gbps(100);
     profile.egress = Bandwidth::from_gbps(40);
-    let mut rig = Rig::with(profile, 3, Options::default());
+    let mut rig = Rig::with(profile, 3, PlaneOptions::default());
     rig.load(0, &[(12, 200)]);
     rig.dag(1, &[&[&[(0, 1, 1)]]]);
     rig.send(1, 300, Sizes::Fixed(512));
@@ -321,7 +321,7 @@ fn littles_law_holds() {
 
 /// A busy card with forks, instances, shared chains and a rate limit.
 fn busy(seed: u64) -> Rig {
-    let mut rig = Rig::with(rig::profile(), seed, Options::default());
+    let mut rig = Rig::with(rig::profile(), seed, PlaneOptions::default());
     rig.load(0, &[(10, 60), (20, 40), (5, 100)]);
     rig.load(1, &[(30, 60)]);
     rig.load(2, &[(30, 60)]);
@@ -374,7 +374,7 @@ proptest! {
         steps in prop::collection::vec(1_u64..20_000, 1..10),
     ) {
         let profile = snic_domain::CardProfile { credits_initial: credits, ..rig::profile() };
-        let options = Options { credits: with_credits, ..Options::default() };
+        let options = PlaneOptions { credits: with_credits, ..PlaneOptions::default() };
         let mut rig = Rig::with(profile, seed, options);
         rig.load(0, &nts);
         rig.load(1, &nts[1..]);
@@ -398,7 +398,7 @@ proptest! {
         prop_assert_eq!(trace.len() as u64, sent);
         let single: Vec<_> = trace.iter().filter(|r| r.uid != uid(1)).copied().collect();
         prop_assert!(in_order(&single), "chains of one instance keep the order");
-        let errors = |r: &&Record| matches!(r.outcome, PacketOutcome::Dropped(cause) if cause.is_error());
+        let errors = |r: &&PacketRecord| matches!(r.outcome, PacketOutcome::Dropped(cause) if cause.is_error());
         prop_assert_eq!(trace.iter().filter(errors).count(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{FrameId, Frames, Made, Passage, Passed};
+use snic_card_sim::{FrameId, Frames, MadeFrame, Passage, Passed};
 use snic_domain::Timestamp;
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
@@ -34,7 +34,7 @@ pub(crate) struct Leaving {
 pub(crate) struct Datapath {
     places: Vec<Option<(Packet, Way)>>,
     free: Vec<u32>,
-    made: VecDeque<Made>,
+    made: VecDeque<MadeFrame>,
     leaving: VecDeque<Leaving>,
     pub(crate) tasks: Tasks,
 }
@@ -78,7 +78,7 @@ impl Datapath {
             let bytes = packet.len() as u32;
             self.places[at as usize] = Some((packet, way));
             let back = direction == Direction::Back;
-            self.made.push_back(Made { frame: FrameId(at), bytes, back });
+            self.made.push_back(MadeFrame { frame: FrameId(at), bytes, back });
         }
     }
 }
@@ -104,7 +104,7 @@ impl Frames for Datapath {
         }
     }
 
-    fn made(&mut self) -> Option<Made> {
+    fn made(&mut self) -> Option<MadeFrame> {
         self.made.pop_front()
     }
 

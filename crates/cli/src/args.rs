@@ -146,7 +146,7 @@ pub struct DagSource {
 
 /// Options of a change.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Change {
+pub struct ChangeOptions {
     /// Check the request and show the result, without a change
     #[arg(long, conflicts_with = "wait")]
     pub validate_only: bool,
@@ -184,7 +184,7 @@ pub enum DagCommand {
         #[command(flatten)]
         source: DagSource,
         #[command(flatten)]
-        change: Change,
+        change: ChangeOptions,
     },
     /// Update a DAG from a file, or only its bandwidth or form
     #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
@@ -204,7 +204,7 @@ pub enum DagCommand {
         #[command(flatten)]
         guard: Guard,
         #[command(flatten)]
-        change: Change,
+        change: ChangeOptions,
     },
     /// List the DAGs of the tenant; without a tenant, all that you may see
     List {

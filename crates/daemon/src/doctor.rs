@@ -19,7 +19,7 @@ use crate::{policies, serving, xrt};
 
 /// Options of the doctor.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct DoctorOptions {
     /// Settings file.
     #[arg(long, short, default_value = "/etc/snic/snicd.toml")]
     config: PathBuf,
@@ -76,7 +76,7 @@ impl Findings {
 }
 
 /// Checks everything; fails if there is a problem.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &DoctorOptions) -> Result<()> {
     let settings = Settings::read(&options.config)?;
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());

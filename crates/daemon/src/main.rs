@@ -41,7 +41,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a demonstration: a simulated card, two tenants, the paper's DAGs, and traffic
-    Quickstart(quickstart::Options),
+    Quickstart(quickstart::QuickstartOptions),
     /// Run the daemon
     Run {
         /// Settings file
@@ -61,7 +61,7 @@ enum Command {
         profiles: Option<PathBuf>,
     },
     /// Issue certificates for the daemon and its callers, with an authority of your own
-    Pki(pki::Options),
+    Pki(pki::PkiOptions),
     /// Restore the store from a file that `snicctl backup` wrote; stop the daemon first
     Restore {
         /// Settings file
@@ -77,7 +77,7 @@ enum Command {
     #[command(hide = true)]
     Man,
     /// Check settings, certificates, keys, policies and cards, and say what to do for each finding
-    Doctor(doctor::Options),
+    Doctor(doctor::DoctorOptions),
     /// Print all settings: the defaults, or those of a file with defaults filled in
     Config {
         /// Settings file

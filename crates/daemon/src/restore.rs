@@ -13,7 +13,7 @@ use snic_domain::Digest;
 use snic_ports::store::Store;
 use snic_ports::store::backup::Backup;
 use snic_server::shell;
-use snic_store_sled::{Options, SledStore};
+use snic_store_sled::{SledOptions, SledStore};
 
 use crate::policies;
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ pub fn run(settings: &Settings, file: &Path, replace: bool) -> Result<()> {
     let folder = &settings.data_dir;
     std::fs::create_dir_all(folder)
         .with_context(|| format!("create the data folder {}", folder.display()))?;
-    let opened = SledStore::open(folder, Options::default())
+    let opened = SledStore::open(folder, SledOptions::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     let store = opened.store;
     let present = store.scan("").context("read the store")?.len();

@@ -16,7 +16,7 @@ use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
-use snic_store_sled::{Options, steady};
+use snic_store_sled::{SledOptions, steady};
 
 use crate::policies::{self, Policies};
 use crate::secrets::random;
@@ -118,7 +118,7 @@ fn reload(folder: &Path, policies: Policies, plane: &ControlPlane) -> Result<pol
 fn open_store(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("create the data folder {}", folder.display()))?;
-    let opened = steady::open(folder, Options::default())
+    let opened = steady::open(folder, SledOptions::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     if let Some(failure) = &opened.failure {
         tracing::error!(

@@ -16,7 +16,7 @@ use std::ops::Range;
 use snic_domain::limits::DAG_NODES_MAX;
 use snic_domain::{NodeId, NtTypeId};
 
-use super::problem::Problem;
+use super::problem::DagFileProblem;
 
 /// Deepest nesting of forks. The parser is recursive, so without a limit a file could exhaust the stack.
 const DEPTH_MAX: usize = 16;
@@ -44,8 +44,8 @@ pub struct ParsedChain {
 /// Parses a chain.
 ///
 /// # Errors
-/// [`Problem`] with its position in `text`.
-pub fn parse(text: &str) -> Result<ParsedChain, Problem> {
+/// [`DagFileProblem`] with its position in `text`.
+pub fn parse(text: &str) -> Result<ParsedChain, DagFileProblem> {
     let mut parser =
         Parser { text, at: 0, token: Token::End, span: 0..0, tasks: vec![], edges: vec![] };
     parser.advance();
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         self.span = start..self.at;
     }
 
-    fn chain(&mut self, depth: usize) -> Result<Ends, Problem> {
+    fn chain(&mut self, depth: usize) -> Result<Ends, DagFileProblem> {
         let mut whole = self.step(depth)?;
         while self.token == Token::Arrow {
             self.advance();
@@ -130,7 +130,7 @@ impl<'a> Parser<'a> {
         Ok(whole)
     }
 
-    fn step(&mut self, depth: usize) -> Result<Ends, Problem> {
+    fn step(&mut self, depth: usize) -> Result<Ends, DagFileProblem> {
         match self.token {
             Token::Open => self.fork(depth + 1),
             Token::Word(word) => self.task(word),
@@ -138,11 +138,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn fork(&mut self, depth: usize) -> Result<Ends, Problem> {
+    fn fork(&mut self, depth: usize) -> Result<Ends, DagFileProblem> {
         let open = self.span.clone();
         if depth > DEPTH_MAX {
             let message = format!("forks are nested more than {DEPTH_MAX} levels deep");
-            return Err(Problem::new(open, message).help("use `nodes` and `edges` instead"));
+            return Err(DagFileProblem::new(open, message).help("use `nodes` and `edges` instead"));
         }
         let mut whole = Ends { heads: vec![], tails: vec![] };
         loop {
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
                 Token::Comma => {}
                 Token::Close => break,
                 Token::End => {
-                    let problem = Problem::new(open, "this fork is not closed");
+                    let problem = DagFileProblem::new(open, "this fork is not closed");
                     return Err(problem.label("opened here").help("add a `]`"));
                 }
                 _ => return Err(self.unexpected("an arrow `->`, a comma or `]`")),
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
         Ok(whole)
     }
 
-    fn task(&mut self, word: &'a str) -> Result<Ends, Problem> {
+    fn task(&mut self, word: &'a str) -> Result<Ends, DagFileProblem> {
         let first = self.span.clone();
         self.advance();
         let (id, nt, span) = if self.token == Token::Colon {
@@ -181,14 +181,16 @@ impl<'a> Parser<'a> {
         };
         if self.tasks.len() == DAG_NODES_MAX {
             let message = format!("a DAG has at most {DAG_NODES_MAX} network tasks");
-            return Err(Problem::new(span, message).label("remove this one, or split the DAG"));
+            return Err(
+                DagFileProblem::new(span, message).label("remove this one, or split the DAG")
+            );
         }
         self.tasks.push(Raw { id, nt, span });
         let index = self.tasks.len() - 1;
         Ok(Ends { heads: vec![index], tails: vec![index] })
     }
 
-    fn unexpected(&self, expected: &str) -> Problem {
+    fn unexpected(&self, expected: &str) -> DagFileProblem {
         let found = match self.token {
             Token::Word(word) => format!("{:?}", snic_api::render::cut(word, 40)),
             Token::Arrow => "`->`".into(),
@@ -198,12 +200,13 @@ impl<'a> Parser<'a> {
             Token::Colon => "`:`".into(),
             Token::End => "end".into(),
         };
-        let problem = Problem::new(self.span.clone(), format!("unexpected {found} in the chain"));
+        let problem =
+            DagFileProblem::new(self.span.clone(), format!("unexpected {found} in the chain"));
         problem.label(format!("expected {expected}"))
     }
 
-    fn fork_without_entry(&self) -> Problem {
-        let problem = Problem::new(self.span.clone(), "the chain begins with a fork");
+    fn fork_without_entry(&self) -> DagFileProblem {
+        let problem = DagFileProblem::new(self.span.clone(), "the chain begins with a fork");
         problem.label("a DAG has one entry, but nothing precedes this fork").help(
             "add the task that every packet passes first, as in \
              \"nat -> [firewall, kv-cache] -> aes\"; make branches with nothing in common separate DAGs",
@@ -211,24 +214,24 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn at(span: &Range<usize>, error: &impl std::fmt::Display) -> Problem {
-    Problem::new(span.clone(), error.to_string())
+fn at(span: &Range<usize>, error: &impl std::fmt::Display) -> DagFileProblem {
+    DagFileProblem::new(span.clone(), error.to_string())
 }
 
 /// Parses a type, given by its id or its full name.
-pub fn type_id(text: &str, span: &Range<usize>) -> Result<NtTypeId, Problem> {
+pub fn type_id(text: &str, span: &Range<usize>) -> Result<NtTypeId, DagFileProblem> {
     NtTypeId::new(text.strip_prefix("ntTypes/").unwrap_or(text)).map_err(|error| at(span, &error))
 }
 
 /// Gives every task a unique id. Explicit ids take precedence, wherever they are.
-fn named(raw: &[Raw]) -> Result<Vec<Task>, Problem> {
+fn named(raw: &[Raw]) -> Result<Vec<Task>, DagFileProblem> {
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for task in raw {
         let Some((id, span)) = &task.id else { continue };
         if !taken.insert(id.as_str()) {
             let first =
                 raw.iter().filter_map(|task| task.id.as_ref()).find(|(other, _)| other == id);
-            let problem = Problem::new(span.clone(), format!("duplicate task id {id}"));
+            let problem = DagFileProblem::new(span.clone(), format!("duplicate task id {id}"));
             let problem =
                 problem.label("second use").help("choose another id; ids are unique within a DAG");
             return Err(match first {
@@ -251,7 +254,7 @@ fn named(raw: &[Raw]) -> Result<Vec<Task>, Problem> {
 }
 
 /// The first free id of `aes`, `aes-2`, `aes-3` and so on.
-fn free_id(task: &Raw, is_free: impl Fn(&str) -> bool) -> Result<NodeId, Problem> {
+fn free_id(task: &Raw, is_free: impl Fn(&str) -> bool) -> Result<NodeId, DagFileProblem> {
     let base = task.nt.as_str().replace('.', "-");
     let text = if is_free(&base) {
         base
@@ -391,8 +394,8 @@ mod tests {
         }
     }
 
-    impl From<Problem> for TestCaseError {
-        fn from(problem: Problem) -> Self {
+    impl From<DagFileProblem> for TestCaseError {
+        fn from(problem: DagFileProblem) -> Self {
             Self::fail(format!("{problem:?}"))
         }
     }

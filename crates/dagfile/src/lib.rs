@@ -48,8 +48,8 @@ use snic_domain::{
     PacketSizes,
 };
 
-pub use self::problem::{InvalidFile, Problem};
-use self::yaml::{Key, Node, Value};
+pub use self::problem::{DagFileProblem, InvalidFile};
+use self::yaml::{Value, YamlKey, YamlNode};
 
 /// Largest file that is read. A DAG with 64 tasks needs a few kilobytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -93,7 +93,7 @@ pub fn parse(file: &str, text: &str) -> Result<DagFile, Box<InvalidFile>> {
 }
 
 /// A chain that YAML takes for something else is the most likely reason for invalid YAML.
-fn explain_scan_error(text: &str, problem: Problem) -> Problem {
+fn explain_scan_error(text: &str, problem: DagFileProblem) -> DagFileProblem {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         let key = line.trim_start().trim_start_matches('"').strip_prefix("chain");
@@ -105,7 +105,7 @@ fn explain_scan_error(text: &str, problem: Problem) -> Problem {
                 return chain::parse(value).map_or_else(|found| found.shifted(start), |_| problem);
             }
             if value.contains(": ") && !value.starts_with(['"', '\'']) {
-                return Problem::new(start..start + value.len(), "not valid YAML")
+                return DagFileProblem::new(start..start + value.len(), "not valid YAML")
                     .label("a colon followed by a space starts a mapping")
                     .help(format!("put the chain in quotes: chain: \"{value}\""));
             }
@@ -132,9 +132,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn file(&self, root: &Node) -> Result<DagFile, Problem> {
+    fn file(&self, root: &YamlNode) -> Result<DagFile, DagFileProblem> {
         let Value::Map(entries) = &root.value else {
-            let problem = Problem::new(root.span.clone(), "a DAG file must be a mapping");
+            let problem = DagFileProblem::new(root.span.clone(), "a DAG file must be a mapping");
             return Err(problem
                 .label(format!("this is {}", root.kind()))
                 .help(format!("use the keys {KEYS}")));
@@ -149,7 +149,8 @@ impl Reader<'_> {
             (Some(chain), None) => self.chain(chain, fields.edges)?,
             (None, Some(nodes)) => full(nodes, fields.edges)?,
             (Some(chain), Some(nodes)) => {
-                let problem = Problem::new(nodes.span.clone(), "both chain and nodes are given");
+                let problem =
+                    DagFileProblem::new(nodes.span.clone(), "both chain and nodes are given");
                 return Err(problem
                     .label("remove one of them")
                     .other(chain.span.clone(), "the other one"));
@@ -182,15 +183,16 @@ impl Reader<'_> {
         Ok(DagFile { name, tenant, dag })
     }
 
-    fn chain(&self, node: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
+    fn chain(&self, node: &YamlNode, edges: Option<&YamlNode>) -> Result<Graph, DagFileProblem> {
         let Value::Scalar(value) = &node.value else {
-            let problem = Problem::new(node.span.clone(), "a chain must be a text");
+            let problem = DagFileProblem::new(node.span.clone(), "a chain must be a text");
             return Err(problem
                 .label(format!("this is {}", node.kind()))
                 .help("write `chain: nat -> firewall`; quote a chain that ends with a fork"));
         };
         if let Some(edges) = edges {
-            let problem = Problem::new(edges.span.clone(), "edges are not allowed with a chain");
+            let problem =
+                DagFileProblem::new(edges.span.clone(), "edges are not allowed with a chain");
             return Err(problem.help("use `nodes` and `edges`, or `chain` alone"));
         }
         let chain = self.placed(value, node)?;
@@ -215,7 +217,7 @@ impl Reader<'_> {
 
     /// Parses a chain so that positions in it are positions in the file. A chain ignores white space, so
     /// the file's own text is parsed if it differs from the YAML value in white space only.
-    fn placed(&self, value: &str, node: &Node) -> Result<chain::ParsedChain, Problem> {
+    fn placed(&self, value: &str, node: &YamlNode) -> Result<chain::ParsedChain, DagFileProblem> {
         let raw = &self.text[node.span.clone()];
         let squeezed = |text: &str| text.split_whitespace().collect::<String>();
         let (first, rest) = raw.split_once('\n').unwrap_or((raw, ""));
@@ -228,7 +230,7 @@ impl Reader<'_> {
             return chain::parse(value).map_err(|problem| problem.moved(&node.span));
         }
         let offset = node.span.start + (source.as_ptr() as usize - raw.as_ptr() as usize);
-        let shift = |problem: Problem| problem.shifted(offset);
+        let shift = |problem: DagFileProblem| problem.shifted(offset);
         let mut chain = chain::parse(source).map_err(shift)?;
         for task in &mut chain.tasks {
             task.span = task.span.start + offset..task.span.end + offset;
@@ -240,20 +242,20 @@ impl Reader<'_> {
 /// The entries of a file by meaning.
 #[derive(Default)]
 struct Fields<'a> {
-    name: Option<&'a Node>,
-    tenant: Option<&'a Node>,
-    bandwidth: Option<&'a Node>,
-    form: Option<&'a Node>,
-    packet_sizes: Option<&'a Node>,
-    chain: Option<&'a Node>,
-    nodes: Option<&'a Node>,
-    edges: Option<&'a Node>,
-    configuration: Option<&'a Node>,
-    etag: Option<&'a Node>,
+    name: Option<&'a YamlNode>,
+    tenant: Option<&'a YamlNode>,
+    bandwidth: Option<&'a YamlNode>,
+    form: Option<&'a YamlNode>,
+    packet_sizes: Option<&'a YamlNode>,
+    chain: Option<&'a YamlNode>,
+    nodes: Option<&'a YamlNode>,
+    edges: Option<&'a YamlNode>,
+    configuration: Option<&'a YamlNode>,
+    etag: Option<&'a YamlNode>,
 }
 
 impl<'a> Fields<'a> {
-    fn new(entries: &'a [(Key, Node)]) -> Result<Self, Problem> {
+    fn new(entries: &'a [(YamlKey, YamlNode)]) -> Result<Self, DagFileProblem> {
         let mut fields = Self::default();
         for (key, node) in entries {
             let field = match key.text.as_str() {
@@ -271,7 +273,7 @@ impl<'a> Fields<'a> {
                 _ => return Err(unknown(key, KEYS)),
             };
             if let Some(first) = field {
-                let problem = Problem::new(key.span.clone(), "the bandwidth is given twice");
+                let problem = DagFileProblem::new(key.span.clone(), "the bandwidth is given twice");
                 return Err(problem.label("second value").other(first.span.clone(), "first value"));
             }
             *field = Some(node);
@@ -280,68 +282,73 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn unknown(key: &Key, known: &str) -> Problem {
-    let problem = Problem::new(key.span.clone(), format!("unknown key `{}`", key.text));
+fn unknown(key: &YamlKey, known: &str) -> DagFileProblem {
+    let problem = DagFileProblem::new(key.span.clone(), format!("unknown key `{}`", key.text));
     problem.label("unknown").help(format!("use {known}"))
 }
 
-fn missing(node: &Node, what: &str, help: &str) -> Problem {
+fn missing(node: &YamlNode, what: &str, help: &str) -> DagFileProblem {
     let place = node.span.start..node.span.start;
-    Problem::new(place, format!("missing key `{what}`")).label("here").help(help)
+    DagFileProblem::new(place, format!("missing key `{what}`")).label("here").help(help)
 }
 
-fn text(node: &Node) -> Result<String, Problem> {
+fn text(node: &YamlNode) -> Result<String, DagFileProblem> {
     match &node.value {
         Value::Scalar(text) => Ok(text.clone()),
-        _ => Err(Problem::new(node.span.clone(), format!("expected a text, got {}", node.kind()))),
+        _ => Err(DagFileProblem::new(
+            node.span.clone(),
+            format!("expected a text, got {}", node.kind()),
+        )),
     }
 }
 
-fn rate(node: &Node) -> Result<Bandwidth, Problem> {
+fn rate(node: &YamlNode) -> Result<Bandwidth, DagFileProblem> {
     let text = text(node)?;
-    quantity::bandwidth(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
+    quantity::bandwidth(&text)
+        .map_err(|error| DagFileProblem::new(node.span.clone(), error.to_string()))
 }
 
-fn form(node: &Node) -> Result<Form, Problem> {
+fn form(node: &YamlNode) -> Result<Form, DagFileProblem> {
     match text(node)?.to_ascii_lowercase().as_str() {
         "auto" | "form_unspecified" => Ok(Form::Unspecified),
         "sequential" => Ok(Form::Sequential),
         "parallel" => Ok(Form::Parallel),
         _ => {
-            let problem = Problem::new(node.span.clone(), "unknown form");
+            let problem = DagFileProblem::new(node.span.clone(), "unknown form");
             Err(problem.help("use auto, sequential or parallel"))
         }
     }
 }
 
 /// The sizes of packets, checked.
-fn packet_sizes(node: &Node) -> Result<PacketSizes, Problem> {
+fn packet_sizes(node: &YamlNode) -> Result<PacketSizes, DagFileProblem> {
     let sizes = given_sizes(node)?;
-    sizes.check().map_err(|error| Problem::new(node.span.clone(), error.to_string()))?;
+    sizes.check().map_err(|error| DagFileProblem::new(node.span.clone(), error.to_string()))?;
     Ok(sizes)
 }
 
 /// `imix`, one size, or a mix: a mapping from bytes to weights, or the API's list.
-fn given_sizes(node: &Node) -> Result<PacketSizes, Problem> {
+fn given_sizes(node: &YamlNode) -> Result<PacketSizes, DagFileProblem> {
     let number = |text: &str, span: &Range<usize>| {
         text.parse::<u32>().map_err(|_| {
-            let problem = Problem::new(span.clone(), format!("{text:?} is not a whole number"));
+            let problem =
+                DagFileProblem::new(span.clone(), format!("{text:?} is not a whole number"));
             problem.help("write `imix`, the bytes of all packets, or `{64: 7, 594: 4, 1518: 1}`")
         })
     };
-    let value = |node: &Node| number(&text(node)?, &node.span);
+    let value = |node: &YamlNode| number(&text(node)?, &node.span);
     match &node.value {
         Value::Scalar(text) if text.eq_ignore_ascii_case("imix") => Ok(PacketSizes::imix()),
         Value::Scalar(text) => Ok(PacketSizes::only(number(text, &node.span)?)),
         Value::Map(entries) => {
-            let size = |(key, weight): &(Key, Node)| {
+            let size = |(key, weight): &(YamlKey, YamlNode)| {
                 let bytes = number(&key.text, &key.span)?;
                 Ok(PacketSize { bytes, weight: value(weight)? })
             };
             Ok(PacketSizes::new(entries.iter().map(size).collect::<Result<_, _>>()?))
         }
         Value::List(items) => {
-            let size = |item: &Node| {
+            let size = |item: &YamlNode| {
                 let [bytes, weight] = keyed(item, [&["bytes"], &["weight"]])?;
                 let bytes = bytes.ok_or_else(|| missing(item, "bytes", "add the size in bytes"))?;
                 let weight = weight.map_or(Ok(1), value)?;
@@ -353,7 +360,7 @@ fn given_sizes(node: &Node) -> Result<PacketSizes, Problem> {
 }
 
 /// The graph of `nodes` and `edges`.
-fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
+fn full(nodes: &YamlNode, edges: Option<&YamlNode>) -> Result<Graph, DagFileProblem> {
     let mut graph = Graph { whole: nodes.span.clone(), ..Graph::default() };
     for item in items(nodes, "nodes")? {
         let keys = [&["id"][..], &["type", "nt_type", "nt"], &["configuration"]];
@@ -382,25 +389,25 @@ fn full(nodes: &Node, edges: Option<&Node>) -> Result<Graph, Problem> {
     Ok(graph)
 }
 
-fn items<'a>(node: &'a Node, what: &str) -> Result<&'a [Node], Problem> {
+fn items<'a>(node: &'a YamlNode, what: &str) -> Result<&'a [YamlNode], DagFileProblem> {
     match &node.value {
         Value::List(items) => Ok(items),
         _ => {
             let message = format!("`{what}` must be a list, got {}", node.kind());
-            Err(Problem::new(node.span.clone(), message))
+            Err(DagFileProblem::new(node.span.clone(), message))
         }
     }
 }
 
 /// The values of some keys of a mapping. Each key may have several spellings.
 fn keyed<'a, const KEYS: usize>(
-    node: &'a Node,
+    node: &'a YamlNode,
     keys: [&[&str]; KEYS],
-) -> Result<[Option<&'a Node>; KEYS], Problem> {
+) -> Result<[Option<&'a YamlNode>; KEYS], DagFileProblem> {
     let known = keys.map(|names| names[0]).join(" and ");
     let Value::Map(entries) = &node.value else {
         let message = format!("expected a mapping with {known}, got {}", node.kind());
-        return Err(Problem::new(node.span.clone(), message));
+        return Err(DagFileProblem::new(node.span.clone(), message));
     };
     let mut found = [None; KEYS];
     for (key, value) in entries {
@@ -413,34 +420,34 @@ fn keyed<'a, const KEYS: usize>(
 }
 
 /// The graph with what the key `configuration` says, by node id.
-fn configured(mut graph: Graph, node: &Node) -> Result<Graph, Problem> {
+fn configured(mut graph: Graph, node: &YamlNode) -> Result<Graph, DagFileProblem> {
     let Value::Map(entries) = &node.value else {
         let message = format!("`configuration` must be a mapping, got {}", node.kind());
-        return Err(Problem::new(node.span.clone(), message)
+        return Err(DagFileProblem::new(node.span.clone(), message)
             .help("write the id of a node and what it is told: `firewall: {rules: []}`"));
     };
     for (key, told) in entries {
         let mut nodes = graph.spec_nodes.iter();
         let Some(index) = nodes.position(|node| node.id.as_str() == key.text) else {
             let ids: Vec<&str> = graph.spec_nodes.iter().map(|node| node.id.as_str()).collect();
-            let problem = Problem::new(key.span.clone(), format!("no node `{}`", key.text));
+            let problem = DagFileProblem::new(key.span.clone(), format!("no node `{}`", key.text));
             return Err(problem.label("unknown").help(format!("the nodes are {}", ids.join(", "))));
         };
         if graph.configurations.insert(index, object::object(told)?).is_some() {
             let message = format!("node `{}` has a configuration already", key.text);
-            return Err(Problem::new(key.span.clone(), message).label("second one"));
+            return Err(DagFileProblem::new(key.span.clone(), message).label("second one"));
         }
     }
     Ok(graph)
 }
 
-fn node_id(node: &Node) -> Result<NodeId, Problem> {
+fn node_id(node: &YamlNode) -> Result<NodeId, DagFileProblem> {
     let text = text(node)?;
-    NodeId::new(&text).map_err(|error| Problem::new(node.span.clone(), error.to_string()))
+    NodeId::new(&text).map_err(|error| DagFileProblem::new(node.span.clone(), error.to_string()))
 }
 
 /// The API's checks that need no server, with positions that the API cannot know.
-fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(), Problem> {
+fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(), DagFileProblem> {
     let mut nodes = graph.spec_nodes.clone();
     for (index, told) in &graph.configurations {
         let json =
@@ -463,34 +470,34 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
     Err(match &error {
         InvalidDag::Empty
         | InvalidDag::TooManyNodes { .. }
-        | InvalidDag::ConfigurationTooLong { .. } => Problem::new(graph.whole.clone(), message),
+        | InvalidDag::ConfigurationTooLong { .. } => DagFileProblem::new(graph.whole.clone(), message),
         InvalidDag::ConfiguredTwice { first, index, .. } => {
-            Problem::new(graph.node_spans[*index].clone(), message)
+            DagFileProblem::new(graph.node_spans[*index].clone(), message)
                 .label("second node of this type")
                 .other(node(first), "first one")
         }
         InvalidDag::DuplicateNode { node: id, index } => {
-            Problem::new(graph.node_spans[*index].clone(), message)
+            DagFileProblem::new(graph.node_spans[*index].clone(), message)
                 .label("second use")
                 .other(node(id), "first use")
         }
         InvalidDag::UnknownNode { index, .. } | InvalidDag::UselessEdge { index, .. } => {
-            Problem::new(graph.edge_spans[*index].clone(), message)
+            DagFileProblem::new(graph.edge_spans[*index].clone(), message)
         }
-        InvalidDag::Cycle { node: id } => Problem::new(node(id), message)
+        InvalidDag::Cycle { node: id } => DagFileProblem::new(node(id), message)
             .label("packets would return to this node")
             .help("remove one of the edges of the cycle"),
-        InvalidDag::TwoEntries { first, second } => Problem::new(node(second), message)
+        InvalidDag::TwoEntries { first, second } => DagFileProblem::new(node(second), message)
             .label("no edge leads here")
             .other(node(first), "and none leads here")
             .help(
                 "add an edge, or an entry that leads to both; split parts that do not meet into two DAGs",
             ),
-        InvalidDag::TooManyBranches { node: id, .. } => Problem::new(node(id), message)
+        InvalidDag::TooManyBranches { node: id, .. } => DagFileProblem::new(node(id), message)
             .label("forks here")
             .help("fork in two steps, or chain some of the branches"),
         InvalidDag::Bandwidth { .. } | InvalidDag::PacketSizes(_) => {
-            Problem::new(rate.clone(), message)
+            DagFileProblem::new(rate.clone(), message)
         }
     })
 }

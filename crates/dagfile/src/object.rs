@@ -4,20 +4,20 @@
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct};
 
-use super::problem::Problem;
-use super::yaml::{Node, Value};
+use super::problem::DagFileProblem;
+use super::yaml::{Value, YamlNode};
 
 /// A mapping as an object.
-pub(crate) fn object(node: &Node) -> Result<Struct, Problem> {
+pub(crate) fn object(node: &YamlNode) -> Result<Struct, DagFileProblem> {
     let Value::Map(entries) = &node.value else {
         let message = format!("a configuration must be a mapping, got {}", node.kind());
-        return Err(Problem::new(node.span.clone(), message));
+        return Err(DagFileProblem::new(node.span.clone(), message));
     };
     let fields = entries.iter().map(|(key, node)| Ok((key.text.clone(), value(node)?)));
-    Ok(Struct { fields: fields.collect::<Result<_, Problem>>()? })
+    Ok(Struct { fields: fields.collect::<Result<_, DagFileProblem>>()? })
 }
 
-fn value(node: &Node) -> Result<prost_types::Value, Problem> {
+fn value(node: &YamlNode) -> Result<prost_types::Value, DagFileProblem> {
     let kind = match &node.value {
         Value::Map(_) => Kind::StructValue(object(node)?),
         Value::List(items) => {

@@ -6,7 +6,7 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 /// An error at a position of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct DagFileProblem {
     /// What is wrong.
     pub message: String,
     /// Its position, in bytes of the text.
@@ -19,7 +19,7 @@ pub struct Problem {
     pub other: Option<Box<(Range<usize>, String)>>,
 }
 
-impl Problem {
+impl DagFileProblem {
     /// A problem at `span` with the label `here`.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { message: message.into(), span, label: "here".into(), help: None, other: None }
@@ -70,26 +70,26 @@ impl Problem {
 #[derive(Debug, thiserror::Error)]
 #[error("{}", problem.message)]
 pub struct InvalidFile {
-    problem: Problem,
+    problem: DagFileProblem,
     file: NamedSource<String>,
     text: String,
 }
 
 impl InvalidFile {
     /// The problem in the file `name`.
-    pub fn new(name: &str, text: &str, problem: Problem) -> Self {
+    pub fn new(name: &str, text: &str, problem: DagFileProblem) -> Self {
         let clamp = |span: Range<usize>| {
             let start = text.floor_char_boundary(span.start.min(text.len()));
             start..text.ceil_char_boundary(span.end.clamp(start, text.len()))
         };
         let other = problem.other.map(|other| Box::new((clamp(other.0), other.1)));
-        let problem = Problem { span: clamp(problem.span), other, ..problem };
+        let problem = DagFileProblem { span: clamp(problem.span), other, ..problem };
         let file = NamedSource::new(name, text.to_owned());
         Self { problem, file, text: text.to_owned() }
     }
 
     /// What is wrong.
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &DagFileProblem {
         &self.problem
     }
 
@@ -116,7 +116,7 @@ impl Diagnostic for InvalidFile {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let Problem { span, label, other, .. } = &self.problem;
+        let DagFileProblem { span, label, other, .. } = &self.problem;
         let first = LabeledSpan::new_primary_with_span(Some(label.clone()), span.clone());
         let second = other
             .iter()

@@ -138,7 +138,7 @@ update_time: 2026-01-01T00:00:00Z
 fn mistakes_have_a_line_and_a_column(#[case] text: &str, #[case] at: &str, #[case] what: &str) {
     let error = parse("x", text).expect_err(text);
     let (line, column) = error.position();
-    let Problem { message, label, help, .. } = error.problem();
+    let DagFileProblem { message, label, help, .. } = error.problem();
     let all = format!("{message} | {label} | {}", help.as_deref().unwrap_or_default());
     assert_eq!(format!("{line}:{column}"), at, "{all}");
     assert!(all.contains(what), "{all}");

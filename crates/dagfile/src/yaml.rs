@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
-use super::problem::Problem;
+use super::problem::DagFileProblem;
 
 /// Deepest nesting. A DAG file needs four levels, and its configurations some more; the builder is
 /// recursive.
@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 16;
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct YamlNode {
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
     /// Its value.
@@ -32,21 +32,21 @@ pub enum Value {
     /// A text; a number is the text of its digits.
     Scalar(String),
     /// A sequence.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A mapping in the order of the file, without duplicate keys.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 /// A key of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct YamlKey {
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
     /// Its text.
     pub text: String,
 }
 
-impl Node {
+impl YamlNode {
     /// Whether it is a plain `null`, or nothing at all.
     pub fn is_null(&self) -> bool {
         let is_word = |text: &str| matches!(text, "" | "~" | "null");
@@ -66,8 +66,8 @@ impl Node {
 /// Parses the only document of `text`.
 ///
 /// # Errors
-/// [`Problem`] with its position in `text`.
-pub fn parse(text: &str) -> Result<Node, Problem> {
+/// [`DagFileProblem`] with its position in `text`.
+pub fn parse(text: &str) -> Result<YamlNode, DagFileProblem> {
     let places = Places::new(text);
     let mut builder = Builder { events: Parser::new_from_str(text).peekable(), places: &places };
     let end = text.len()..text.len();
@@ -78,13 +78,13 @@ pub fn parse(text: &str) -> Result<Node, Problem> {
             Event::StreamEnd => break,
             _ if root.is_some() => {
                 let problem =
-                    Problem::new(places.span(span), "the file contains a second document");
+                    DagFileProblem::new(places.span(span), "the file contains a second document");
                 return Err(problem.help("a file has one DAG; put the other one in its own file"));
             }
             other => root = Some(builder.node(other, span, 0)?),
         }
     }
-    root.ok_or_else(|| Problem::new(end, "the file is empty"))
+    root.ok_or_else(|| DagFileProblem::new(end, "the file is empty"))
 }
 
 struct Builder<'a> {
@@ -93,26 +93,31 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Problem> {
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, DagFileProblem> {
         self.events.next().transpose().map_err(|error| self.scan_error(&error))
     }
 
     /// The next event inside a collection that began at `start`.
-    fn inside(&mut self, start: Span) -> Result<(Event<'a>, Span), Problem> {
-        let open = || Problem::new(self.places.span(start), "this is not closed");
+    fn inside(&mut self, start: Span) -> Result<(Event<'a>, Span), DagFileProblem> {
+        let open = || DagFileProblem::new(self.places.span(start), "this is not closed");
         self.events.next().transpose().map_err(|error| self.scan_error(&error))?.ok_or_else(open)
     }
 
-    fn scan_error(&self, error: &ScanError) -> Problem {
+    fn scan_error(&self, error: &ScanError) -> DagFileProblem {
         let start = self.places.byte(error.marker().index());
-        Problem::new(start..start, format!("not valid YAML or JSON: {}", error.info()))
+        DagFileProblem::new(start..start, format!("not valid YAML or JSON: {}", error.info()))
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Problem> {
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        span: Span,
+        depth: usize,
+    ) -> Result<YamlNode, DagFileProblem> {
         let place = self.places.span(span);
         if depth > DEPTH_MAX {
             let message = format!("nested more than {DEPTH_MAX} levels deep");
-            return Err(Problem::new(place, message));
+            return Err(DagFileProblem::new(place, message));
         }
         match event {
             Event::Scalar(_, _, anchor, _)
@@ -120,46 +125,49 @@ impl<'a> Builder<'a> {
             | Event::MappingStart(anchor, _)
                 if anchor != 0 =>
             {
-                Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported"))
+                Err(DagFileProblem::new(place, "anchors (`&`) and aliases (`*`) are not supported"))
             }
-            Event::Scalar(text, style, ..) => Ok(Node {
+            Event::Scalar(text, style, ..) => Ok(YamlNode {
                 span: place,
                 value: Value::Scalar(text.into_owned()),
                 is_quoted: style != ScalarStyle::Plain,
             }),
             Event::SequenceStart(..) => self.list(span, depth),
             Event::MappingStart(..) => self.map(span, depth),
-            _ => Err(Problem::new(place, "anchors (`&`) and aliases (`*`) are not supported")),
+            _ => {
+                Err(DagFileProblem::new(place, "anchors (`&`) and aliases (`*`) are not supported"))
+            }
         }
     }
 
-    fn list(&mut self, start: Span, depth: usize) -> Result<Node, Problem> {
+    fn list(&mut self, start: Span, depth: usize) -> Result<YamlNode, DagFileProblem> {
         let mut items = Vec::new();
         loop {
             let (event, span) = self.inside(start)?;
             if matches!(event, Event::SequenceEnd) {
                 let place = self.places.span(start).start..self.places.span(span).end;
-                return Ok(Node { span: place, value: Value::List(items), is_quoted: false });
+                return Ok(YamlNode { span: place, value: Value::List(items), is_quoted: false });
             }
             items.push(self.node(event, span, depth + 1)?);
         }
     }
 
-    fn map(&mut self, start: Span, depth: usize) -> Result<Node, Problem> {
-        let mut entries: Vec<(Key, Node)> = Vec::new();
+    fn map(&mut self, start: Span, depth: usize) -> Result<YamlNode, DagFileProblem> {
+        let mut entries: Vec<(YamlKey, YamlNode)> = Vec::new();
         loop {
             let (event, span) = self.inside(start)?;
             if matches!(event, Event::MappingEnd) {
                 let place = self.places.span(start).start..self.places.span(span).end;
-                return Ok(Node { span: place, value: Value::Map(entries), is_quoted: false });
+                return Ok(YamlNode { span: place, value: Value::Map(entries), is_quoted: false });
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar(text) = key.value else {
-                return Err(Problem::new(key.span, "a key must be a plain word"));
+                return Err(DagFileProblem::new(key.span, "a key must be a plain word"));
             };
-            let key = Key { span: key.span, text };
+            let key = YamlKey { span: key.span, text };
             if let Some((first, _)) = entries.iter().find(|(other, _)| other.text == key.text) {
-                let problem = Problem::new(key.span, format!("duplicate key `{}`", key.text));
+                let problem =
+                    DagFileProblem::new(key.span, format!("duplicate key `{}`", key.text));
                 return Err(problem.label("second use").other(first.span.clone(), "first use"));
             }
             let (event, span) = self.inside(start)?;
@@ -194,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn entry<'a>(node: &'a Node, key: &str) -> &'a Node {
+    fn entry<'a>(node: &'a YamlNode, key: &str) -> &'a YamlNode {
         let Value::Map(entries) = &node.value else { panic!("{node:?}") };
         &entries.iter().find(|(found, _)| found.text == key).expect(key).1
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
 use snic_repro::{Parameters, Setup, Testbed, nt};
 
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     let (card, rate) = (parameters.core(), Bandwidth::from_gbps(100));
     let nts = ["a", "b", "c"].map(|name| nt(name, 8, rate)).into_iter().collect::<Result<_>>()?;
     let chains: Vec<&[&str]> = vec![&["a", "b", "c"]];
-    let mut testbed = Testbed::new(&Setup { card, options: Options::default(), nts, chains })?;
+    let mut testbed = Testbed::new(&Setup { card, options: PlaneOptions::default(), nts, chains })?;
     let dag = testbed.chain("three", &["a", "b", "c"], rate)?;
     testbed.send(TrafficSource::of_dag(dag.uid, Bandwidth::from_gbps(32), Sizes::Fixed(64)))?;
     testbed.measure(Duration::ZERO, Duration::from_millis(16))?;

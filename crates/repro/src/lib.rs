@@ -17,7 +17,7 @@
 //!
 //! What goes into a run stands once in [`Parameters`], with its source, and can be set for a run: names and
 //! orders of NTs are a figure's own, numbers are not. What comes out is held against the paper's numbers,
-//! each with what it is worth ([`Kind`]): predicted, derived or fitted. Every figure names parameters that
+//! each with what it is worth ([`NumberKind`]): predicted, derived or fitted. Every figure names parameters that
 //! take its cause away, and a test expects it to fail with them ([`figures::Break`]).
 
 pub mod figures;
@@ -30,18 +30,23 @@ mod testbed;
 
 pub use figures::Figure;
 pub use outcome::{
-    Axis, Bound, Check, Expected, FigureOutcome, Kind, Origin, Plot, Score, Series, Style, Table,
-    number,
+    Axis, Check, DataTable, Expected, ExpectedBound, FigureOutcome, NumberKind, Origin, Plot,
+    Score, Series, SeriesStyle, number,
 };
-pub use parameters::{Entry, InvalidParameter, Parameter, Parameters, Source, TABLE};
+pub use parameters::{
+    InvalidParameter, Parameter, ParameterEntry, ParameterSource, Parameters, TABLE,
+};
 pub use plot::svg;
-pub use report::Done;
+pub use report::RegeneratedFigure;
 pub use testbed::{NtSequence, Setup, Testbed, nt};
 
 /// Regenerates one figure.
-pub fn regenerate(figure: &'static Figure, parameters: &Parameters) -> anyhow::Result<Done> {
+pub fn regenerate(
+    figure: &'static Figure,
+    parameters: &Parameters,
+) -> anyhow::Result<RegeneratedFigure> {
     let outcome = (figure.run)(parameters)?;
     let draw = |plot| svg(figure.title, plot);
     let svg = outcome.plot.as_ref().map(draw).transpose()?;
-    Ok(Done { figure, outcome, svg })
+    Ok(RegeneratedFigure { figure, outcome, svg })
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use snic_repro::{
-    Done, Figure, FigureOutcome, Kind, Parameter, Parameters, figures, regenerate, report, svg,
-    sweep,
+    Figure, FigureOutcome, NumberKind, Parameter, Parameters, RegeneratedFigure, figures,
+    regenerate, report, svg, sweep,
 };
 
 /// Regenerates the figures of the SuperNIC and FlexPipe papers through the product's own planner,
@@ -145,7 +145,7 @@ fn regenerate_all(arguments: &Arguments) -> Result<usize> {
         return Ok(0);
     }
     let folder = arguments.run.folder()?;
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<RegeneratedFigure> = Vec::new();
     for (number, figure) in chosen.iter().enumerate() {
         println!("[{}/{}] {:<16} {}", number + 1, chosen.len(), figure.id, figure.title);
         let begin = std::time::Instant::now();
@@ -158,7 +158,7 @@ fn regenerate_all(arguments: &Arguments) -> Result<usize> {
     let page = folder.join("report.html");
     std::fs::write(&page, report::html(&done, &parameters.list()))
         .with_context(|| format!("cannot write {}", page.display()))?;
-    let [predicted, derived, fitted] = Kind::ALL.map(|kind| report::score(&done, kind));
+    let [predicted, derived, fitted] = NumberKind::ALL.map(|kind| report::score(&done, kind));
     println!(
         "{predicted} predicted numbers inside (derived {derived}, fitted {fitted}): {}",
         page.display()
@@ -192,7 +192,7 @@ fn write(folder: &Path, id: &str, outcome: &FigureOutcome, svg: Option<&str>) ->
     Ok(())
 }
 
-fn say(done: &Done, took: std::time::Duration) {
+fn say(done: &RegeneratedFigure, took: std::time::Duration) {
     let checks = &done.outcome.checks;
     for check in checks.iter().filter(|check| !check.is_inside()) {
         let bound = check.expected.bound;

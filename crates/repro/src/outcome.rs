@@ -27,7 +27,7 @@ impl Origin {
 
 /// What a number that is inside says about the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum NumberKind {
     /// It comes out of a run, and nothing was chosen so that it does: it could have been wrong.
     Predicted,
     /// It follows from what was put in, by arithmetic that the run repeats: it shows that the parts fit.
@@ -36,7 +36,7 @@ pub enum Kind {
     Fitted,
 }
 
-impl Kind {
+impl NumberKind {
     /// All of them, in the order of what they say.
     pub const ALL: [Self; 3] = [Self::Predicted, Self::Derived, Self::Fitted];
 
@@ -54,33 +54,33 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
     /// What it is worth.
-    pub kind: Kind,
+    pub kind: NumberKind,
     /// Who says so.
     pub origin: Origin,
     /// What it should be.
-    pub bound: Bound,
+    pub bound: ExpectedBound,
 }
 
 impl Expected {
     /// A number that nothing was chosen for.
-    pub const fn predicted(origin: Origin, bound: Bound) -> Self {
-        Self { kind: Kind::Predicted, origin, bound }
+    pub const fn predicted(origin: Origin, bound: ExpectedBound) -> Self {
+        Self { kind: NumberKind::Predicted, origin, bound }
     }
 
     /// A number that follows from what was put in.
-    pub const fn derived(origin: Origin, bound: Bound) -> Self {
-        Self { kind: Kind::Derived, origin, bound }
+    pub const fn derived(origin: Origin, bound: ExpectedBound) -> Self {
+        Self { kind: NumberKind::Derived, origin, bound }
     }
 
     /// A number that something was chosen for.
-    pub const fn fitted(origin: Origin, bound: Bound) -> Self {
-        Self { kind: Kind::Fitted, origin, bound }
+    pub const fn fitted(origin: Origin, bound: ExpectedBound) -> Self {
+        Self { kind: NumberKind::Fitted, origin, bound }
     }
 }
 
 /// What counts as the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
+pub enum ExpectedBound {
     /// To the last digit.
     Exact(f64),
     /// Within this share of it: 0.15 is ±15 %.
@@ -95,7 +95,7 @@ pub enum Bound {
     Between(f64, f64),
 }
 
-impl Bound {
+impl ExpectedBound {
     /// Whether a number is inside.
     pub fn holds(self, ours: f64) -> bool {
         let (low, high) = self.range();
@@ -202,7 +202,7 @@ impl std::fmt::Display for Score {
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum SeriesStyle {
     /// What came out here: a line with marks, or filled bars.
     Ours,
     /// What the paper shows: hollow marks.
@@ -215,7 +215,7 @@ pub struct Series {
     /// What they are.
     pub name: String,
     /// Whose they are.
-    pub style: Style,
+    pub style: SeriesStyle,
     /// Where they are. In a bar plot `x` is the number of the category.
     pub points: Vec<(f64, f64)>,
 }
@@ -223,12 +223,12 @@ pub struct Series {
 impl Series {
     /// What came out here.
     pub fn ours(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), style: Style::Ours, points }
+        Self { name: name.into(), style: SeriesStyle::Ours, points }
     }
 
     /// What the paper shows.
     pub fn paper(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), style: Style::Paper, points }
+        Self { name: name.into(), style: SeriesStyle::Paper, points }
     }
 }
 
@@ -258,7 +258,7 @@ pub struct Plot {
 
 /// A table without a plot's form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct DataTable {
     /// Its head.
     pub columns: Vec<String>,
     /// Its rows, as long as the head.
@@ -273,7 +273,7 @@ pub struct FigureOutcome {
     /// The plot, where a plot says something.
     pub plot: Option<Plot>,
     /// More data; where there is none, the plot's points are the data.
-    pub table: Table,
+    pub table: DataTable,
     /// What a reader must know: how it was measured, what the paper leaves open.
     pub notes: Vec<String>,
 }
@@ -301,7 +301,7 @@ impl FigureOutcome {
     }
 
     /// How many numbers of a kind are inside, and how many there are.
-    pub fn score(&self, kind: Kind) -> Score {
+    pub fn score(&self, kind: NumberKind) -> Score {
         let of_kind = self.checks.iter().filter(|check| check.expected.kind == kind);
         of_kind.fold(Score::default(), |score, check| score + Score::of(check))
     }
@@ -322,7 +322,7 @@ impl FigureOutcome {
         let Some(plot) = &self.plot else { return text };
         line(&["series".into(), "whose".into(), plot.x.into(), plot.y.into()]);
         for series in &plot.series {
-            let whose = if series.style == Style::Ours { "ours" } else { "paper" };
+            let whose = if series.style == SeriesStyle::Ours { "ours" } else { "paper" };
             for &(x, y) in &series.points {
                 let x = match &plot.axis {
                     Axis::Categories(names) => names.get(x as usize).cloned().unwrap_or_default(),
@@ -349,24 +349,29 @@ mod tests {
 
     #[test]
     fn bounds_hold_at_their_edges_and_not_beyond() {
-        let share = Bound::Share(100.0, 0.15);
+        let share = ExpectedBound::Share(100.0, 0.15);
         assert!(share.holds(85.0) && share.holds(115.0));
         assert!(!share.holds(84.9) && !share.holds(115.1));
-        assert!(Bound::Margin(0.5, 0.05).holds(0.45) && !Bound::Margin(0.5, 0.05).holds(0.44));
-        assert!(Bound::Exact(388.0).holds(388.0) && !Bound::Exact(388.0).holds(389.0));
-        assert!(Bound::AtMost(1.0).holds(-3.0) && !Bound::AtMost(1.0).holds(1.1));
-        assert!(Bound::AtLeast(1.0).holds(3.0) && !Bound::AtLeast(1.0).holds(0.9));
-        assert!(!Bound::Between(1.0, 2.0).holds(f64::NAN), "no number is inside nothing");
+        assert!(
+            ExpectedBound::Margin(0.5, 0.05).holds(0.45)
+                && !ExpectedBound::Margin(0.5, 0.05).holds(0.44)
+        );
+        assert!(
+            ExpectedBound::Exact(388.0).holds(388.0) && !ExpectedBound::Exact(388.0).holds(389.0)
+        );
+        assert!(ExpectedBound::AtMost(1.0).holds(-3.0) && !ExpectedBound::AtMost(1.0).holds(1.1));
+        assert!(ExpectedBound::AtLeast(1.0).holds(3.0) && !ExpectedBound::AtLeast(1.0).holds(0.9));
+        assert!(!ExpectedBound::Between(1.0, 2.0).holds(f64::NAN), "no number is inside nothing");
     }
 
     #[test]
     fn each_kind_of_number_is_counted_alone() {
         let mut outcome = FigureOutcome::default();
-        let one = Bound::Exact(1.0);
+        let one = ExpectedBound::Exact(1.0);
         outcome.check("a", "", Expected::predicted(Origin::Published, one), 1.0);
         outcome.check("b", "", Expected::predicted(Origin::Published, one), 2.0);
         outcome.check("c", "", Expected::fitted(Origin::Plot, one), 1.0);
-        let scores = Kind::ALL.map(|kind| outcome.score(kind).to_string());
+        let scores = NumberKind::ALL.map(|kind| outcome.score(kind).to_string());
         assert_eq!(scores, ["1 of 2", "0 of 0", "1 of 1"]);
         assert_eq!(outcome.outside(), 1);
     }
@@ -376,13 +381,13 @@ mod tests {
         assert_eq!(number(0.388), "0.388");
         assert_eq!(number(64.0), "64");
         assert_eq!(number(-0.0), "0");
-        assert_eq!(Bound::Share(11.0, 0.15).tolerance(), "±15 %");
-        assert_eq!(Bound::AtMost(1.0).expected(), "≤ 1");
+        assert_eq!(ExpectedBound::Share(11.0, 0.15).tolerance(), "±15 %");
+        assert_eq!(ExpectedBound::AtMost(1.0).expected(), "≤ 1");
     }
 
     #[test]
     fn cells_with_commas_are_quoted() {
-        let table = Table {
+        let table = DataTable {
             columns: vec!["a".into(), "b".into()],
             rows: vec![vec!["1,5".into(), "say \"x\"".into()]],
         };

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::outcome::{Axis, Plot, Series, Style};
+use crate::outcome::{Axis, Plot, Series, SeriesStyle};
 
 const SIZE: (u32, u32) = (960, 480);
 /// Of the legend: its first line, from line to line, its marks, and a letter of 13 pixels' height.
@@ -63,8 +63,8 @@ fn colour(plot: &Plot, series: &Series) -> RGBColor {
 
 fn label(series: &Series) -> String {
     match series.style {
-        Style::Ours => series.name.clone(),
-        Style::Paper => format!("{} (paper)", series.name),
+        SeriesStyle::Ours => series.name.clone(),
+        SeriesStyle::Paper => format!("{} (paper)", series.name),
     }
 }
 
@@ -106,7 +106,7 @@ fn lines(root: &Area<'_>, title: &str, plot: &Plot) -> Result<()> {
     for (at, series) in plot.series.iter().enumerate() {
         let colour = colour(plot, series);
         let points: Vec<_> = series.points.iter().map(|&(x, y)| (x_of(plot, x), y)).collect();
-        if series.style == Style::Ours {
+        if series.style == SeriesStyle::Ours {
             let line = LineSeries::new(points.clone(), colour.stroke_width(width(plot, at)));
             chart.draw_series(line).context("line")?;
             if points.len() < 80 {
@@ -139,7 +139,7 @@ fn bars(root: &Area<'_>, title: &str, plot: &Plot, names: &[String]) -> Result<(
     mesh.disable_x_mesh().x_labels(names.len() * 2 + 1).x_label_formatter(&x_text);
     mesh.x_desc(plot.x).y_desc(plot.y).label_style(("sans-serif", 13));
     mesh.light_line_style(WHITE).draw().context("mesh")?;
-    let ours: Vec<&Series> = plot.series.iter().filter(|s| s.style == Style::Ours).collect();
+    let ours: Vec<&Series> = plot.series.iter().filter(|s| s.style == SeriesStyle::Ours).collect();
     let width = 0.8 / ours.len().max(1) as f64;
     let left = |name: &str| {
         let at = ours.iter().position(|series| series.name == name).unwrap_or(0);
@@ -147,7 +147,7 @@ fn bars(root: &Area<'_>, title: &str, plot: &Plot, names: &[String]) -> Result<(
     };
     for series in &plot.series {
         let (colour, left) = (colour(plot, series), left(&series.name));
-        if series.style == Style::Ours {
+        if series.style == SeriesStyle::Ours {
             let boxes = series.points.iter().map(|&(x, y)| {
                 Rectangle::new([(x + left, 0.0), (x + left + width * 0.92, y)], colour.filled())
             });
@@ -170,15 +170,17 @@ fn legend(area: &Area<'_>, plot: &Plot) -> Result<()> {
         let is_bar = matches!(plot.axis, Axis::Categories(_));
         let colour = colour(plot, series);
         match series.style {
-            Style::Ours if is_bar => {
+            SeriesStyle::Ours if is_bar => {
                 area.draw(&Rectangle::new([(2, y - 5), (16, y + 5)], colour.filled()))
             }
-            Style::Ours => {
+            SeriesStyle::Ours => {
                 let line = vec![(0, y), (18, y)];
                 area.draw(&PathElement::new(line, colour.stroke_width(width(plot, at))))
             }
-            Style::Paper if is_bar => area.draw(&Circle::new((9, y), 5, BLACK.stroke_width(2))),
-            Style::Paper => area.draw(&Circle::new((9, y), 5, colour.stroke_width(2))),
+            SeriesStyle::Paper if is_bar => {
+                area.draw(&Circle::new((9, y), 5, BLACK.stroke_width(2)))
+            }
+            SeriesStyle::Paper => area.draw(&Circle::new((9, y), 5, colour.stroke_width(2))),
         }
         .context("legend")?;
         let style = ("sans-serif", 13).into_text_style(area);
@@ -193,7 +195,7 @@ fn width(plot: &Plot, at: usize) -> u32 {
     let hides = |other: &&Series| {
         let pairs = points.iter().zip(&other.points);
         let same = pairs.filter(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < near);
-        other.style == Style::Ours && same.count() * 2 >= points.len()
+        other.style == SeriesStyle::Ours && same.count() * 2 >= points.len()
     };
     let over = plot.series[at + 1..].iter().filter(hides).count();
     2 + 3 * over.min(3) as u32

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::ops::Add;
 
 use crate::figures::{Break, Figure};
-use crate::outcome::{Expected, FigureOutcome, Kind, Score, number};
+use crate::outcome::{Expected, FigureOutcome, NumberKind, Score, number};
 use crate::parameters::Parameter;
 
 /// A figure that was regenerated.
 #[derive(Debug)]
-pub struct Done {
+pub struct RegeneratedFigure {
     /// Which.
     pub figure: &'static Figure,
     /// What came out.
@@ -24,7 +24,7 @@ text-align:left}td.n{text-align:right;font-variant-numeric:tabular-nums}.inside{
 .outside{color:#b00020;font-weight:bold}svg{max-width:100%;height:auto}";
 
 /// The whole page as HTML that needs nothing beside it.
-pub fn html(done: &[Done], parameters: &[Parameter]) -> String {
+pub fn html(done: &[RegeneratedFigure], parameters: &[Parameter]) -> String {
     let mut page = String::new();
     let write = |page: &mut String| -> std::fmt::Result {
         write!(page, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">")?;
@@ -41,18 +41,18 @@ pub fn html(done: &[Done], parameters: &[Parameter]) -> String {
     page
 }
 
-fn summary(page: &mut String, done: &[Done]) -> std::fmt::Result {
-    let scores = Kind::ALL.map(|kind| score(done, kind));
+fn summary(page: &mut String, done: &[RegeneratedFigure]) -> std::fmt::Result {
+    let scores = NumberKind::ALL.map(|kind| score(done, kind));
     let [predicted, derived, fitted] = scores;
     write!(page, "<p><b>{predicted} predicted numbers are inside their tolerance.</b> ")?;
     write!(page, "Beside them, {derived} that follow from what was put in by arithmetic, and ")?;
     write!(page, "{fitted} that something was fitted to, which say nothing about the model.</p>")?;
     write!(page, "<table><tr><th>Figure<th>Predicted<th>Derived<th>Fitted<th>Outside")?;
-    for Done { figure, outcome, .. } in done {
+    for RegeneratedFigure { figure, outcome, .. } in done {
         let outside = outcome.outside();
         let class = if outside == 0 { "inside" } else { "outside" };
         write!(page, "<tr><td><a href=\"#{}\">{}</a>", figure.id, escape(figure.title))?;
-        for kind in Kind::ALL {
+        for kind in NumberKind::ALL {
             write!(page, "<td class=n>{}", outcome.score(kind))?;
         }
         write!(page, "<td class=\"n {class}\">{outside}")?;
@@ -61,11 +61,14 @@ fn summary(page: &mut String, done: &[Done]) -> std::fmt::Result {
 }
 
 /// How many numbers of a kind are inside, over all figures.
-pub fn score(done: &[Done], kind: Kind) -> Score {
+pub fn score(done: &[RegeneratedFigure], kind: NumberKind) -> Score {
     done.iter().map(|one| one.outcome.score(kind)).fold(Score::default(), Score::add)
 }
 
-fn section(page: &mut String, Done { figure, outcome, svg }: &Done) -> std::fmt::Result {
+fn section(
+    page: &mut String,
+    RegeneratedFigure { figure, outcome, svg }: &RegeneratedFigure,
+) -> std::fmt::Result {
     write!(page, "<h2 id=\"{}\">{}</h2>", figure.id, escape(figure.title))?;
     write!(page, "<p>{}</p>", escape(figure.source))?;
     write!(page, "<p><b>Claim:</b> {}</p>", escape(figure.claim))?;
@@ -120,12 +123,12 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Bound, Origin};
+    use crate::outcome::{ExpectedBound, Origin};
 
     #[test]
     fn the_page_says_for_every_number_whether_it_is_inside() {
         let mut outcome = FigureOutcome::default();
-        let exact = |value| Expected::predicted(Origin::Published, Bound::Exact(value));
+        let exact = |value| Expected::predicted(Origin::Published, ExpectedBound::Exact(value));
         outcome.check("2 NTs <b>", "ns", exact(388.0), 388.0);
         outcome.check("3 NTs", "ns", exact(452.0), 450.0);
         outcome.note("Measured & checked.");
@@ -137,7 +140,7 @@ mod tests {
             source: "the paper".into(),
             changed: true,
         };
-        let page = html(&[Done { figure, outcome, svg }], &[parameter]);
+        let page = html(&[RegeneratedFigure { figure, outcome, svg }], &[parameter]);
         assert!(page.contains("<b>1 of 2 predicted numbers are inside"));
         assert!(page.contains(figure.claim) && page.contains("--set"));
         assert!(

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::figures::Figure;
-use crate::outcome::{Axis, FigureOutcome, Plot, Series, Table, number};
+use crate::outcome::{Axis, DataTable, FigureOutcome, Plot, Series, number};
 use crate::parameters::Parameters;
 
 /// Most values of a sweep: each is a whole run of the figure.
@@ -55,7 +55,7 @@ pub fn run(
     };
     let names: Vec<String> = checks.iter().map(|check| check.what.clone()).collect();
     let mut table =
-        Table { columns: vec![key.into(), "inside".into(), "of".into()], rows: Vec::new() };
+        DataTable { columns: vec![key.into(), "inside".into(), "of".into()], rows: Vec::new() };
     table.columns.extend(names.iter().cloned());
     let mut inside = Vec::new();
     let mut lines = vec![Vec::new(); names.len()];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use snic_bitstream::build_test;
-use snic_card_sim::{Measurements, Options, SimCard, SourceId, TrafficSource};
+use snic_card_sim::{Measurements, PlaneOptions, SimCard, SourceId, TrafficSource};
 use snic_controller::{
     CallId, Caller, CardCommand, CardReport, Command, Controller, ControllerSettings, DagView,
     Effect, Event, Outbox, Request,
@@ -34,7 +34,7 @@ pub struct Setup<'a> {
     /// The card.
     pub card: CardProfile,
     /// Choices for its data plane.
-    pub options: Options,
+    pub options: PlaneOptions,
     /// The NT types.
     pub nts: Vec<NtType>,
     /// For which chains bitstreams exist.

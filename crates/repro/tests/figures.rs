@@ -1,6 +1,6 @@
 //! Every figure, and each with its cause taken away.
 
-use snic_repro::{Check, FigureOutcome, Kind, Parameters, figures, regenerate};
+use snic_repro::{Check, FigureOutcome, NumberKind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
 const SHORT: [(&str, &str, &str); 6] = [
@@ -120,6 +120,6 @@ fn every_figure_says_what_its_numbers_are_worth() {
         assert!(figure.claim.ends_with('.') && figure.claim.len() > 20, "{}", figure.id);
     }
     let outcome = outcome("fig8", &parameters("fig8"));
-    let counts = Kind::ALL.map(|kind| outcome.score(kind).all);
+    let counts = NumberKind::ALL.map(|kind| outcome.score(kind).all);
     assert_eq!(counts, [12, 0, 6], "the single chain is fitted, the passes are predicted");
 }

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 use snic_repro::{Parameters, Setup, Testbed, nt};
@@ -127,7 +127,7 @@ impl Scenario {
         card.regions.truncate(self.regions.len());
         let nts = names.iter().map(|name| nt(name, 20, gbps(NT_GBPS)).expect("an NT")).collect();
         let chains = self.regions.to_vec();
-        let setup = Setup { card, options: Options::default(), nts, chains };
+        let setup = Setup { card, options: PlaneOptions::default(), nts, chains };
         let mut testbed = Testbed::new(&setup).expect("a bench");
         testbed.policies(ControllerSettings::default()).expect("policies");
         testbed

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use snic_card_sim::{MemoryAccess, Options, Sizes, TrafficSource};
+use snic_card_sim::{MemoryAccess, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{Caller, LogKind};
 use snic_domain::{Bandwidth, ByteSize, DagSpec, NtType, NtTypeId};
 use snic_ports::card::Registers;
@@ -46,7 +46,7 @@ fn tenants_that_share_an_nt_have_pages_of_their_own_and_reach_no_others() {
     let memory = ByteSize::from_mib(4);
     let setup = Setup {
         card: parameters.card.clone(),
-        options: Options::default(),
+        options: PlaneOptions::default(),
         nts: vec![NtType { memory, ..shared }],
         chains: vec![&["kv-cache"]],
     };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
+use snic_card_sim::{DagMeasurement, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, NtTypeId, PacketSizes, RegionPass};
 use snic_repro::{NtSequence, Parameters, Setup, Testbed};
@@ -28,7 +28,7 @@ fn testbed_of(chains: &[NtSequence<'_>], regions: usize) -> Testbed {
     card.regions.truncate(regions);
     let setup = Setup {
         card,
-        options: Options::default(),
+        options: PlaneOptions::default(),
         nts: parameters.catalogue.nt_types.clone(),
         chains: chains.to_vec(),
     };

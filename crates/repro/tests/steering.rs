@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{Autoscaling, ControllerSettings, Scheduling, Steering};
 use snic_domain::Bandwidth;
 use snic_repro::{Parameters, Setup, Testbed, nt};
@@ -31,7 +31,7 @@ fn packets_that_go_where_least_is_to_be_done_wait_less_and_back_again() {
     let gbps = Bandwidth::from_gbps;
     let setup = Setup {
         card: parameters.card.clone(),
-        options: Options { credits: false, ..Options::default() },
+        options: PlaneOptions { credits: false, ..PlaneOptions::default() },
         nts: vec![nt("aes", 20, gbps(10)).expect("an NT")],
         chains: vec![&["aes"]],
     };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use snic_card_sim::{Options, Sizes, SourceId, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, SourceId, TrafficSource};
 use snic_controller::{ControllerSettings, DagView, LogEntry, LogKind, StatePlace};
 use snic_domain::{Bandwidth, ByteSize, CardId, DagSpec, NtType, NtTypeId, RegionId, Timestamp};
 use snic_repro::{Parameters, Setup, Testbed, nt};
@@ -25,7 +25,7 @@ fn bench() -> (Testbed, DagView, DagView) {
     let keeps = |id| NtType { state: STATE, ..nt(id, 20, gbps(10)).expect("an NT") };
     let nts = vec![keeps("first"), keeps("second")];
     let chains: Vec<&[&str]> = vec![&["first"], &["second"]];
-    let setup = Setup { card, options: Options::default(), nts, chains };
+    let setup = Setup { card, options: PlaneOptions::default(), nts, chains };
     let mut testbed = Testbed::new(&setup).expect("a bench");
     testbed.policies(ControllerSettings::default()).expect("policies");
     let mut deploy = |id: &str| {

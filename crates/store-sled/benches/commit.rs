@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use snic_ports::store::{Batch, Store};
-use snic_store_sled::{Options, SledStore};
+use snic_store_sled::{SledOptions, SledStore};
 
 const VALUE_BYTES: usize = 256;
 
@@ -45,7 +45,7 @@ fn run(store: &SledStore, threads: u64, puts: u64) -> Duration {
 
 fn durable_puts(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = SledStore::open(folder.path(), Options::default()).expect("a new store").store;
+    let store = SledStore::open(folder.path(), SledOptions::default()).expect("a new store").store;
     let mut group = criterion.benchmark_group("store/durable_puts");
     group.sample_size(20).throughput(Throughput::Elements(1));
     for threads in [1, 8, 64] {

@@ -20,7 +20,7 @@ use snic_ports::store::{Batch, Done, StoreError, Write};
 
 use crate::engine::{SledEngine, panic_text};
 use crate::history::History;
-use crate::store::Options;
+use crate::store::SledOptions;
 
 /// Largest group in commands: bounds how long the first caller of a group waits for the rest.
 const GROUP_COMMANDS_MAX: usize = 4096;
@@ -53,7 +53,7 @@ impl Command {
 pub(crate) struct Committer {
     pub(crate) engine: Arc<SledEngine>,
     pub(crate) history: History,
-    pub(crate) options: Options,
+    pub(crate) options: SledOptions,
     /// The last group that is durable.
     pub(crate) sequence: u64,
     /// The error after which nothing more is written.
@@ -68,7 +68,7 @@ impl Committer {
     pub(crate) fn new(
         engine: Arc<SledEngine>,
         history: History,
-        options: Options,
+        options: SledOptions,
         sequence: u64,
     ) -> Self {
         let last_checkpoint = Instant::now();
@@ -243,7 +243,7 @@ mod tests {
             Some(journal) => History::resume(folder, &RecoveredLog::read(folder).unwrap(), journal),
             None => History::first(folder),
         };
-        Committer::new(Arc::new(engine), history.unwrap(), Options::default(), 0)
+        Committer::new(Arc::new(engine), history.unwrap(), SledOptions::default(), 0)
     }
 
     /// A command's index and how it was answered.

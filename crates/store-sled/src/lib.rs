@@ -38,4 +38,4 @@ pub mod steady;
 mod store;
 
 pub use opening::{Opened, Recovery, is_in_use};
-pub use store::{Options, SledStore};
+pub use store::{SledOptions, SledStore};

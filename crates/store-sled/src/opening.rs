@@ -30,7 +30,7 @@ use crate::blobs::Blobs;
 use crate::committer::Committer;
 use crate::engine::{OpenFailure, SledEngine};
 use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
-use crate::store::{Options, SledStore};
+use crate::store::{SledOptions, SledStore};
 
 /// How long to wait for the lock: a process that was killed may take a moment to exit.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
@@ -103,7 +103,7 @@ impl fmt::Display for HumanDuration {
 }
 
 /// See [`SledStore::open`].
-pub(crate) fn open(folder: &Path, options: Options) -> Result<Opened, StoreError> {
+pub(crate) fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreError> {
     let lock = prepare(folder)?;
     let blobs = Blobs::open(folder.join("blobs"))?;
     let history_folder = folder.join("history");
@@ -277,7 +277,7 @@ fn take(
 /// Moves sled aside and builds it again from the history.
 fn rebuild(
     folder: &Path,
-    options: Options,
+    options: SledOptions,
     log: &RecoveredLog,
     reason: String,
 ) -> Result<(SledEngine, Option<Recovery>), StoreError> {

@@ -15,7 +15,7 @@ use snic_ports::store::{Batch, Store, StoreError};
 use crate::blobs::Blobs;
 use crate::history::{Records, RecoveredLog};
 use crate::opening::{self, Recovery};
-use crate::store::{Options, SledStore};
+use crate::store::{SledOptions, SledStore};
 
 /// How long to wait before looking again whether the store can be written.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub struct Steady {
 ///
 /// # Errors
 /// As [`SledStore::open`]; [`StoreError::Io`] where not even its history can be read whole.
-pub fn open(folder: &Path, options: Options) -> Result<Steady, StoreError> {
+pub fn open(folder: &Path, options: SledOptions) -> Result<Steady, StoreError> {
     let (store, recovered, failure): (Box<dyn Store>, _, _) = match SledStore::open(folder, options)
     {
         Ok(opened) => (Box::new(opened.store), opened.recovered, None),
@@ -59,7 +59,7 @@ pub fn open(folder: &Path, options: Options) -> Result<Steady, StoreError> {
 
 struct SledFolder {
     folder: PathBuf,
-    options: Options,
+    options: SledOptions,
 }
 
 impl Folder for SledFolder {

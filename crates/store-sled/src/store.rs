@@ -18,7 +18,7 @@ use crate::opening::{self, Opened};
 /// How the store is run. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
 /// changes wait: some ten milliseconds for each 10 MB of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct SledOptions {
     /// sled's page cache, in bytes. Without a bound of ours it would take 1 GiB.
     pub cache_bytes: u64,
     /// Groups in the journal before the next snapshot, 1 or more: what an opening has to replay.
@@ -30,7 +30,7 @@ pub struct Options {
     pub journal_bytes_max: u64,
 }
 
-impl Default for Options {
+impl Default for SledOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 64 << 20,
@@ -66,7 +66,7 @@ impl SledStore {
     /// # Errors
     /// [`StoreError::InUse`] if another process has the store, [`StoreError::Damaged`] if neither
     /// sled nor the history can be read, [`StoreError::Io`] if the system refuses.
-    pub fn open(folder: &Path, options: Options) -> Result<Opened, StoreError> {
+    pub fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreError> {
         opening::open(folder, options)
     }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     fn open(folder: &Path) -> SledStore {
-        SledStore::open(folder, Options::default()).unwrap().store
+        SledStore::open(folder, SledOptions::default()).unwrap().store
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use snic_ports::store::Store;
 use snic_ports::store::conformance::StoreUnderTest;
-use snic_store_sled::{Options, SledStore};
+use snic_store_sled::{SledOptions, SledStore};
 
 struct Embedded {
     folder: tempfile::TempDir,
@@ -22,7 +22,7 @@ impl Embedded {
 impl StoreUnderTest for Embedded {
     fn open(&mut self) -> Arc<dyn Store> {
         // Snapshots so often that every case meets them.
-        let options = Options { snapshot_groups: 25, ..Options::default() };
+        let options = SledOptions { snapshot_groups: 25, ..SledOptions::default() };
         let opened = SledStore::open(&self.folder.path().join("store"), options).unwrap();
         assert_eq!(opened.recovered, None);
         Arc::new(opened.store)

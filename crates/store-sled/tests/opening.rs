@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use snic_ports::store::{Batch, Store, StoreError};
-use snic_store_sled::{Opened, Options, Recovery, SledStore};
+use snic_store_sled::{Opened, Recovery, SledOptions, SledStore};
 
 type Records = Vec<(String, Vec<u8>)>;
 
-const OPTIONS: Options = Options {
+const OPTIONS: SledOptions = SledOptions {
     cache_bytes: 16 << 20,
     snapshot_groups: 50,
     snapshot_interval: std::time::Duration::from_secs(3600),

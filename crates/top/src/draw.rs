@@ -12,7 +12,7 @@ use snic_api::render::{cut, load_percent, state_word};
 use snic_api::v1::region::State;
 use snic_api::v1::{Card, Dag, Region, card, dag};
 
-use super::model::{Model, Panel, Row, Sort, number, tenant_of};
+use super::model::{Model, Panel, ScreenRow, Sort, number, tenant_of};
 use snic_client::output::{self, text, views};
 
 /// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
@@ -244,22 +244,22 @@ fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
     }
 }
 
-fn table_row<'a>(row: &Row<'_>, theme: Theme) -> TableRow<'a> {
+fn table_row<'a>(row: &ScreenRow<'_>, theme: Theme) -> TableRow<'a> {
     match row {
-        Row::Dag(dag) => TableRow::new(vec![
+        ScreenRow::Dag(dag) => TableRow::new(vec![
             Cell::new(text::dag(&dag.name)),
             Cell::new(dag.state().as_str_name()).style(dag_style(dag, theme)),
             Cell::new(text::rate(dag.bandwidth_bps)),
             Cell::new(text::rate(dag.rate_limit_bps)),
             Cell::new(regions_of(dag)),
         ]),
-        Row::Region(region) => TableRow::new(vec![
+        ScreenRow::Region(region) => TableRow::new(vec![
             Cell::new(text::region(&region.name)),
             Cell::new(state_word(region.state())).style(state_style(region.state(), theme)),
             Cell::new(load_percent(region).map(|load| format!("{load}%")).unwrap_or_default()),
             Cell::new(chain(region)),
         ]),
-        Row::Tenant(tenant) => TableRow::new(vec![
+        ScreenRow::Tenant(tenant) => TableRow::new(vec![
             Cell::new(tenant.tenant.clone()).style(tenant_style(&tenant.tenant, theme)),
             Cell::new(tenant.dags.to_string()),
             Cell::new(tenant.ready.to_string()),
@@ -268,7 +268,7 @@ fn table_row<'a>(row: &Row<'_>, theme: Theme) -> TableRow<'a> {
             Cell::new(percent(tenant.rate_bps, tenant.requested_bps)),
             Cell::new(tenant.regions.to_string()),
         ]),
-        Row::Event(event) => {
+        ScreenRow::Event(event) => {
             TableRow::new(vec![Cell::new(clock(event.at)), Cell::new(event.text.clone())])
         }
     }
@@ -311,10 +311,14 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, s
     let style = output::Style { is_colour: false, now: theme.now };
     let rows = model.rows();
     let (title, body) = match rows.get(model.selected) {
-        Some(Row::Dag(dag)) => (text::dag(&dag.name), views::dag(dag, style)),
-        Some(Row::Region(region)) => (text::region(&region.name), views::region(region, style)),
-        Some(Row::Tenant(tenant)) => (tenant.tenant.clone(), tenant_detail(model, &tenant.tenant)),
-        Some(Row::Event(event)) => (clock(event.at), event.text.clone()),
+        Some(ScreenRow::Dag(dag)) => (text::dag(&dag.name), views::dag(dag, style)),
+        Some(ScreenRow::Region(region)) => {
+            (text::region(&region.name), views::region(region, style))
+        }
+        Some(ScreenRow::Tenant(tenant)) => {
+            (tenant.tenant.clone(), tenant_detail(model, &tenant.tenant))
+        }
+        Some(ScreenRow::Event(event)) => (clock(event.at), event.text.clone()),
         None => (String::new(), "it is gone".to_owned()),
     };
     // The end stays in sight.

@@ -8,14 +8,14 @@ use rstest::rstest;
 use super::*;
 use snic_client::output::fixtures;
 
-use crate::model::{Feed, Snapshot};
+use crate::model::{Feed, PolledState};
 use crate::screen;
 
 const PLAIN: Theme = Theme { is_colour: false, now: SystemTime::UNIX_EPOCH };
 
 fn model() -> Model {
     let mut model = Model::default();
-    let snapshot = Snapshot {
+    let snapshot = PolledState {
         cards: vec![fixtures::card()],
         regions: fixtures::regions(),
         dags: vec![fixtures::web(), fixtures::stuck()],
@@ -111,7 +111,7 @@ fn a_big_card_gets_one_line_a_region() {
         state: State::Active.into(),
         ..fixtures::regions()[0].clone()
     };
-    let snapshot = Snapshot {
+    let snapshot = PolledState {
         cards: vec![fixtures::card()],
         regions: (0..32).map(region).collect(),
         dags: vec![],

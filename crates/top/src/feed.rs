@@ -7,7 +7,7 @@ use snic_api::v1::{ListBitstreamsRequest, ListDagsRequest, WatchDagsRequest, Wat
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::model::{Feed, Snapshot};
+use super::model::{Feed, PolledState};
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::{Client, Failure, call, follow};
 
@@ -23,7 +23,7 @@ pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Feed>
 ///
 /// # Errors
 /// [`Failure`] of a request. A caller without access to cards gets a snapshot without them.
-pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
+pub async fn snapshot(client: &Client) -> Result<PolledState, Failure> {
     let all = pages(async |page_token| {
         let parent = "tenants/-".to_owned();
         let request = ListDagsRequest { parent, page_size: PAGE_SIZE, page_token };
@@ -44,7 +44,7 @@ pub async fn snapshot(client: &Client) -> Result<Snapshot, Failure> {
         Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => Default::default(),
         Err(error) => return Err(error),
     };
-    Ok(Snapshot { cards, regions, dags, bitstream_bytes })
+    Ok(PolledState { cards, regions, dags, bitstream_bytes })
 }
 
 async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>) {

@@ -17,7 +17,7 @@ const PAGE: isize = 10;
 
 /// Everything that one poll reads from the server.
 #[derive(Debug, Clone, Default)]
-pub struct Snapshot {
+pub struct PolledState {
     /// The cards; empty for tenants, who cannot see them.
     pub cards: Vec<Card>,
     /// The regions of all cards; empty for tenants.
@@ -32,7 +32,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub enum Feed {
     /// The current state of everything.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Box<PolledState>),
     /// A region changed.
     Region(EventType, Box<Region>),
     /// A DAG changed.
@@ -135,7 +135,7 @@ pub struct EventRow {
 
 /// A row of the table.
 #[derive(Debug, Clone)]
-pub enum Row<'a> {
+pub enum ScreenRow<'a> {
     /// A DAG.
     Dag(&'a Dag),
     /// A region.
@@ -146,7 +146,7 @@ pub enum Row<'a> {
     Event(&'a EventRow),
 }
 
-impl Row<'_> {
+impl ScreenRow<'_> {
     /// The text that a filter searches.
     fn search_text(&self) -> String {
         match self {
@@ -246,7 +246,7 @@ impl Model {
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
-    fn replace(&mut self, snapshot: Snapshot, now: SystemTime) {
+    fn replace(&mut self, snapshot: PolledState, now: SystemTime) {
         self.lost = None;
         self.cards = snapshot.cards;
         self.card = self.card.min(self.cards.len().saturating_sub(1));
@@ -386,16 +386,17 @@ impl Model {
     }
 
     /// The rows of the table: filtered, in order. Time O(rows · log rows).
-    pub fn rows(&self) -> Vec<Row<'_>> {
-        let all: Vec<Row<'_>> = match self.panel {
-            Panel::Dags => self.dags.values().map(Row::Dag).collect(),
-            Panel::Regions => self.regions().into_iter().map(Row::Region).collect(),
-            Panel::Tenants => self.tenants().into_iter().map(Row::Tenant).collect(),
-            Panel::Events => self.events.iter().map(Row::Event).collect(),
+    pub fn rows(&self) -> Vec<ScreenRow<'_>> {
+        let all: Vec<ScreenRow<'_>> = match self.panel {
+            Panel::Dags => self.dags.values().map(ScreenRow::Dag).collect(),
+            Panel::Regions => self.regions().into_iter().map(ScreenRow::Region).collect(),
+            Panel::Tenants => self.tenants().into_iter().map(ScreenRow::Tenant).collect(),
+            Panel::Events => self.events.iter().map(ScreenRow::Event).collect(),
         };
-        let wanted =
-            |row: &Row<'_>| self.filter.is_empty() || row.search_text().contains(&self.filter);
-        let mut rows: Vec<Row<'_>> = all.into_iter().filter(wanted).collect();
+        let wanted = |row: &ScreenRow<'_>| {
+            self.filter.is_empty() || row.search_text().contains(&self.filter)
+        };
+        let mut rows: Vec<ScreenRow<'_>> = all.into_iter().filter(wanted).collect();
         // The sort is stable, so equal rows stay ordered by name.
         rows.sort_by(|left, right| compare(self.sort(), left, right));
         if self.is_reversed {
@@ -492,21 +493,21 @@ pub fn tenant_of(dag: &str) -> &str {
     rest.split('/').next().unwrap_or(rest)
 }
 
-fn compare(sort: Sort, left: &Row<'_>, right: &Row<'_>) -> Ordering {
+fn compare(sort: Sort, left: &ScreenRow<'_>, right: &ScreenRow<'_>) -> Ordering {
     match (sort, left, right) {
-        (Sort::State, Row::Dag(left), Row::Dag(right)) => {
+        (Sort::State, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
             left.state().as_str_name().cmp(right.state().as_str_name())
         }
-        (Sort::Bandwidth, Row::Dag(left), Row::Dag(right)) => {
+        (Sort::Bandwidth, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
             right.bandwidth_bps.cmp(&left.bandwidth_bps)
         }
-        (Sort::State, Row::Region(left), Row::Region(right)) => {
+        (Sort::State, ScreenRow::Region(left), ScreenRow::Region(right)) => {
             state_word(left.state()).cmp(state_word(right.state()))
         }
-        (Sort::Load, Row::Region(left), Row::Region(right)) => {
+        (Sort::Load, ScreenRow::Region(left), ScreenRow::Region(right)) => {
             load_percent(right).cmp(&load_percent(left))
         }
-        (Sort::Bandwidth, Row::Tenant(left), Row::Tenant(right)) => {
+        (Sort::Bandwidth, ScreenRow::Tenant(left), ScreenRow::Tenant(right)) => {
             right.requested_bps.cmp(&left.requested_bps)
         }
         // Rows come sorted by name, events from the newest.

@@ -18,10 +18,10 @@ fn type_in(model: &mut Model, text: &str) {
     }
 }
 
-fn snapshot() -> Snapshot {
+fn snapshot() -> PolledState {
     let bitstream = fixtures::bitstream();
     let loading = ("bitstreams/aes-sim-16".to_owned(), 4_000_000);
-    Snapshot {
+    PolledState {
         cards: vec![fixtures::card()],
         regions: fixtures::regions(),
         dags: vec![fixtures::web(), fixtures::stuck()],
@@ -36,11 +36,11 @@ fn model() -> Model {
 }
 
 fn names(model: &Model) -> Vec<String> {
-    let name = |row: &Row<'_>| match row {
-        Row::Dag(dag) => text::dag(&dag.name),
-        Row::Region(region) => text::region(&region.name),
-        Row::Tenant(tenant) => tenant.tenant.clone(),
-        Row::Event(event) => event.text.clone(),
+    let name = |row: &ScreenRow<'_>| match row {
+        ScreenRow::Dag(dag) => text::dag(&dag.name),
+        ScreenRow::Region(region) => text::region(&region.name),
+        ScreenRow::Tenant(tenant) => tenant.tenant.clone(),
+        ScreenRow::Event(event) => event.text.clone(),
     };
     model.rows().iter().map(name).collect()
 }

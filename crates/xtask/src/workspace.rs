@@ -28,14 +28,14 @@ pub struct Member {
     /// Its manifest, from the root.
     pub manifest: PathBuf,
     /// Its dependencies on other members.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<DependencyEdge>,
     /// Its benchmark targets.
     pub benches: Vec<String>,
 }
 
 /// A dependency of a member on a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Edge {
+pub struct DependencyEdge {
     /// The role depended on.
     pub to: String,
     /// Whether it is for tests and benchmarks only.
@@ -86,12 +86,15 @@ impl Workspace {
 
 fn member(package: &cargo_metadata::Package, root: &Path) -> Member {
     let manifest = from_root(package.manifest_path.as_std_path(), root);
-    let mut edges: Vec<Edge> = package
+    let mut edges: Vec<DependencyEdge> = package
         .dependencies
         .iter()
         .filter_map(|dependency| {
             let folder = from_root(dependency.path.as_ref()?.as_std_path(), root);
-            Some(Edge { to: role(&folder), dev: dependency.kind == DependencyKind::Development })
+            Some(DependencyEdge {
+                to: role(&folder),
+                dev: dependency.kind == DependencyKind::Development,
+            })
         })
         .collect();
     edges.sort();
@@ -132,8 +135,8 @@ pub(crate) mod tests {
     /// A member for the tests of the checks; a target that starts with `dev ` is a dev-dependency.
     pub(crate) fn member(role: &str, targets: &[&str]) -> Member {
         let edge = |target: &&str| match target.strip_prefix("dev ") {
-            Some(to) => Edge { to: to.to_owned(), dev: true },
-            None => Edge { to: (*target).to_owned(), dev: false },
+            Some(to) => DependencyEdge { to: to.to_owned(), dev: true },
+            None => DependencyEdge { to: (*target).to_owned(), dev: false },
         };
         Member {
             name: format!("snic-{role}"),
@@ -162,7 +165,7 @@ pub(crate) mod tests {
             let member = workspace.members.iter().find(|member| member.role == role).unwrap();
             member.edges.clone()
         };
-        let to = |to: &str, dev| Edge { to: to.to_owned(), dev };
+        let to = |to: &str, dev| DependencyEdge { to: to.to_owned(), dev };
         assert_eq!(edges("domain"), []);
         assert_eq!(edges("daemon"), [to("domain", false)], "a build dependency is an edge");
         assert_eq!(edges("integration"), [to("daemon", true)]);

@@ -8,7 +8,7 @@ use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::{BindVmRequest, DagNames, UnbindVmRequest};
 use snic_cdi::sync::follow;
 use snic_cdi::{Host, Spec, SpecFolder};
-use snic_integration::{Client, Home, furnished};
+use snic_integration::{Home, TestClient, furnished};
 
 const ONE: &str = "123e4567-e89b-42d3-a456-426614174000";
 const TWO: &str = "123e4567-e89b-42d3-a456-426614174001";
@@ -21,7 +21,7 @@ fn target(home: &Home) -> Target {
     }
 }
 
-async fn bind(client: &Client, uuid: &str, functions: u32) {
+async fn bind(client: &TestClient, uuid: &str, functions: u32) {
     let names = vec!["tenants/acme/dags/web".to_owned()];
     let request = BindVmRequest {
         vm: uuid.into(),
@@ -33,7 +33,7 @@ async fn bind(client: &Client, uuid: &str, functions: u32) {
     client.machines().bind_vm(request).await.expect("it is bound");
 }
 
-async fn unbind(client: &Client, uuid: &str) {
+async fn unbind(client: &TestClient, uuid: &str) {
     let request = UnbindVmRequest { vm: uuid.into(), tenant: String::new() };
     client.machines().unbind_vm(request).await.expect("it is unbound");
 }

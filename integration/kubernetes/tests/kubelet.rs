@@ -9,7 +9,7 @@ use snic_api::connect::Target;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{ListBindingsRequest, UnbindVmRequest, VmBinding};
 use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use snic_kubernetes::PluginError;
 use snic_kubernetes::kubelet::KubeletError;
 use snic_kubernetes::pod_resources::pod_resources_lister_server::{
@@ -119,8 +119,8 @@ impl Node {
         daemon
     }
 
-    async fn operator(&self) -> Client {
-        Client::connect(&self.home.socket(), "operator/test").await.expect("it serves")
+    async fn operator(&self) -> TestClient {
+        TestClient::connect(&self.home.socket(), "operator/test").await.expect("it serves")
     }
 
     fn settings(&self) -> Settings {

@@ -18,13 +18,13 @@ use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, Digest, NtTypeId};
-use snic_integration::Client;
+use snic_integration::TestClient;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Batch, Done, Store, StoreError};
 use snic_server::identity::TrustDomain;
 use snic_server::shell::{self, CardSlot};
 use snic_server::{ServerSettings, UploadCheck};
-use snic_store_sled::{Options, SledStore};
+use snic_store_sled::{SledOptions, SledStore};
 use tokio::runtime::Runtime;
 
 /// As in the daemon.
@@ -83,13 +83,13 @@ impl Store for Recorder {
 }
 
 fn open(folder: &Path) -> SledStore {
-    SledStore::open(folder, Options::default()).expect("a new store").store
+    SledStore::open(folder, SledOptions::default()).expect("a new store").store
 }
 
 /// A daemon's insides in this process, served on a unix socket.
 struct Fixture {
     runtime: Runtime,
-    clients: Vec<Client>,
+    clients: Vec<TestClient>,
     recorder: Arc<Recorder>,
     next: AtomicU64,
     _running: shell::Running,
@@ -132,7 +132,7 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
         tokio::spawn(snic_server::serve(plane, settings, std::future::pending()));
         let mut clients = Vec::new();
         while (clients.len() as u64) < CLIENTS[CLIENTS.len() - 1] {
-            match Client::connect(&socket, "operator/bench").await {
+            match TestClient::connect(&socket, "operator/bench").await {
                 Some(client) => clients.push(client),
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::v1::GetDiagnosticsRequest;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Client, DaemonProcess, Home};
+use snic_integration::{DaemonProcess, Home, TestClient};
 
 /// Clients at once.
 const CLIENTS: u64 = 64;
@@ -77,7 +77,7 @@ impl Drop for Collector {
 struct Side {
     _home: Home,
     daemon: DaemonProcess,
-    clients: Vec<Client>,
+    clients: Vec<TestClient>,
     next: u64,
     /// Creates a second, by turn.
     rates: Vec<f64>,
@@ -101,7 +101,7 @@ impl Side {
         let daemon = home.start().await;
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            let client = Client::connect(&home.socket(), "operator/bench").await;
+            let client = TestClient::connect(&home.socket(), "operator/bench").await;
             clients.push(client.expect("it serves"));
         }
         clients[0].create_tenant("bench").await.expect("a tenant");

@@ -16,7 +16,7 @@ use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::Client;
+use snic_integration::TestClient;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::identity::TrustDomain;
@@ -39,7 +39,7 @@ const DAGS: u64 = 512;
 const TURNS: u64 = 5;
 
 /// A server in this process, on a unix socket.
-async fn serve(folder: &std::path::Path) -> (Client, shell::Running) {
+async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
     let catalogue = catalogue::builtin().expect("the built-in catalogue");
     let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
@@ -67,7 +67,7 @@ async fn serve(folder: &std::path::Path) -> (Client, shell::Running) {
     };
     tokio::spawn(snic_server::serve(plane, settings, std::future::pending()));
     let client = loop {
-        match Client::connect(&socket, "operator/bench").await {
+        match TestClient::connect(&socket, "operator/bench").await {
             Some(client) => break client,
             None => tokio::time::sleep(Duration::from_millis(5)).await,
         }
@@ -86,7 +86,7 @@ async fn watch(
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let mut tasks = Vec::new();
     while tasks.len() < WATCHERS {
-        let client = Client::connect(&folder.join("socket"), "operator/watcher").await;
+        let client = TestClient::connect(&folder.join("socket"), "operator/watcher").await;
         let client = client.expect("it serves");
         for _ in 0..EACH {
             let parent = format!("tenants/{tenant}");
@@ -104,7 +104,7 @@ async fn watch(
 }
 
 /// Creates and deletes DAGs; gives the creates a second.
-async fn turn(client: &Client, first: u64) -> f64 {
+async fn turn(client: &TestClient, first: u64) -> f64 {
     let mut rate = 0.0;
     for create in [true, false] {
         let began = Instant::now();

@@ -43,11 +43,11 @@ type Transport = InterceptedService<Channel, Identity>;
 
 /// A connection as one identity.
 #[derive(Clone)]
-pub struct Client {
+pub struct TestClient {
     transport: Transport,
 }
 
-impl Client {
+impl TestClient {
     /// Connects, if someone listens.
     pub async fn connect(socket: &Path, identity: &str) -> Option<Self> {
         let socket = socket.to_owned();
@@ -289,8 +289,8 @@ impl Client {
 ///
 /// # Panics
 /// Where the daemon takes none of it.
-pub async fn furnished(home: &Home, dags: &[&str]) -> Client {
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+pub async fn furnished(home: &Home, dags: &[&str]) -> TestClient {
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
     client.register(&catalogue).await;
     client.create_tenant("acme").await.expect("a tenant");
@@ -311,7 +311,7 @@ pub const PARENT: &str = "00f067aa0ba902b7";
 ///
 /// # Panics
 /// Where the daemon does not take it.
-pub async fn create_in_trace(client: &Client) {
+pub async fn create_in_trace(client: &TestClient) {
     let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
     let mut request = Request::new(v1::CreateDagRequest {
         parent: "tenants/acme".into(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Client;
+use crate::TestClient;
 
 /// How long a daemon may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,7 +132,7 @@ impl Home {
         });
         let mut daemon = DaemonProcess { child: Some(child), log: Some(log) };
         let until = Instant::now() + PATIENCE;
-        while Client::connect(&self.socket(), "operator/test").await.is_none() {
+        while TestClient::connect(&self.socket(), "operator/test").await.is_none() {
             daemon.assert_runs();
             assert!(Instant::now() < until, "snicd does not serve after {PATIENCE:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -7,7 +7,7 @@ mod collector;
 mod daemon;
 pub mod fake_daemon;
 
-pub use client::{Client, PARENT, TRACE, create_in_trace, furnished};
+pub use client::{PARENT, TRACE, TestClient, create_in_trace, furnished};
 pub use collector::{Collector, attribute, hex};
 pub use daemon::{DaemonProcess, Home, program};
 

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use snic_api::v1::dag::State;
 use snic_bitstream::catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 
 /// How often the daemon is killed.
 const ROUNDS: u32 = 40;
@@ -45,7 +45,7 @@ fn spec(rng: &mut ChaCha8Rng) -> DagSpec {
 }
 
 /// Creates and deletes until the connection breaks.
-async fn load(client: Client, mut rng: ChaCha8Rng, known: &mut BTreeMap<u32, Known>) {
+async fn load(client: TestClient, mut rng: ChaCha8Rng, known: &mut BTreeMap<u32, Known>) {
     loop {
         let number = rng.random_range(0..24);
         let there = known.get(&number) == Some(&Known::There);
@@ -67,7 +67,7 @@ async fn load(client: Client, mut rng: ChaCha8Rng, known: &mut BTreeMap<u32, Kno
 }
 
 /// Every DAG is what was acknowledged, and becomes ready.
-async fn check(client: &Client, known: &mut BTreeMap<u32, Known>, context: &str) {
+async fn check(client: &TestClient, known: &mut BTreeMap<u32, Known>, context: &str) {
     let until = Instant::now() + READY_MAX;
     loop {
         let dags = client.list_dags().await;
@@ -100,7 +100,7 @@ async fn forty_kills_lose_nothing_and_tear_nothing() {
     let home = Home::new();
     let mut daemon = home.start().await;
     let connect =
-        async || Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        async || TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let client = connect().await;
     for tenant in ["t0", "t1", "t2"] {
         client.create_tenant(tenant).await.expect("a new tenant");

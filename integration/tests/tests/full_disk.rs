@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::error::reason_of;
 use snic_api::v1::{ErrorReason, ListTenantsRequest};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 
 /// How long the daemon may take to see that there is room.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,13 +50,13 @@ fn run(program: &str, arguments: &[&str], at: &Path) {
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-async fn tenants(client: &Client) -> Vec<String> {
+async fn tenants(client: &TestClient) -> Vec<String> {
     let reply = client.tenants().list_tenants(ListTenantsRequest::default()).await;
     reply.expect("reads are answered").into_inner().tenants.into_iter().map(|t| t.name).collect()
 }
 
 /// Creates tenants until one is refused for the store.
-async fn create_until_refused(client: &Client, prefix: &str) {
+async fn create_until_refused(client: &TestClient, prefix: &str) {
     for number in 0..10_000 {
         if let Err(status) = client.create_tenant(&format!("{prefix}{number}")).await {
             assert_eq!(reason_of(&status), Some(ErrorReason::StoreUnavailable), "{status:?}");
@@ -66,7 +66,7 @@ async fn create_until_refused(client: &Client, prefix: &str) {
     panic!("a full disk takes everything");
 }
 
-async fn create_when_there_is_room(client: &Client, id: &str) {
+async fn create_when_there_is_room(client: &TestClient, id: &str) {
     let until = Instant::now() + PATIENCE;
     while let Err(status) = client.create_tenant(id).await {
         assert_eq!(reason_of(&status), Some(ErrorReason::StoreUnavailable), "{status:?}");
@@ -84,7 +84,7 @@ async fn a_full_disk_stops_changes_and_nothing_else() {
     let home = Home::new();
     let disk = SmallDisk::mount(home.path().join("store"));
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     client.create_tenant("first").await.expect("there is room");
 
     disk.fill();
@@ -97,7 +97,7 @@ async fn a_full_disk_stops_changes_and_nothing_else() {
     create_until_refused(&client, "b").await;
     daemon.kill();
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let known = tenants(&client).await;
     for name in ["tenants/first", "tenants/second"] {
         assert!(known.contains(&name.to_owned()), "{name} is missing: {known:?}");

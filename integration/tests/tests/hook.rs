@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
 use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home, furnished, program};
+use snic_integration::{Home, TestClient, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 
@@ -78,12 +78,12 @@ impl Hook<'_> {
     }
 }
 
-async fn binding(client: &Client) -> Option<VmBinding> {
+async fn binding(client: &TestClient) -> Option<VmBinding> {
     let request = v1::GetBindingRequest { name: format!("vmBindings/{UUID}") };
     client.machines().get_binding(request).await.ok().map(tonic::Response::into_inner)
 }
 
-async fn state(client: &Client) -> Option<State> {
+async fn state(client: &TestClient) -> Option<State> {
     binding(client).await.map(|binding| binding.state())
 }
 
@@ -194,7 +194,7 @@ async fn while_the_daemon_is_down_the_policy_decides() {
     hook.fine("release", "end", &xml);
     assert!(!beat().status.success(), "nobody hears it");
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     assert_eq!(state(&client).await, Some(State::Bound));
     assert!(beat().status.success());
     assert_eq!(state(&client).await, Some(State::Unbound));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
-use snic_integration::{Client, Home, furnished, program};
+use snic_integration::{Home, TestClient, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 /// How long libvirt and QEMU may take for anything.
@@ -145,12 +145,12 @@ fn configure(home: &Home, more: &str) {
     std::fs::write(path.join("hook.toml"), text).expect("the folder takes files");
 }
 
-async fn binding(client: &Client) -> Option<VmBinding> {
+async fn binding(client: &TestClient) -> Option<VmBinding> {
     let request = v1::GetBindingRequest { name: format!("vmBindings/{UUID}") };
     client.machines().get_binding(request).await.ok().map(tonic::Response::into_inner)
 }
 
-async fn wait_for(client: &Client, state: State) {
+async fn wait_for(client: &TestClient, state: State) {
     let until = Instant::now() + PATIENCE;
     loop {
         let now = binding(client).await.map(|binding| binding.state());

@@ -9,7 +9,7 @@ use snic_api::error::reason_of;
 use snic_api::v1::dag::State;
 use snic_api::v1::{ErrorReason, ListAuditEntriesRequest};
 use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home, program};
+use snic_integration::{Home, TestClient, program};
 use tonic::Code;
 
 /// A trace that an operator's script is in.
@@ -56,8 +56,8 @@ fn home() -> Home {
     home
 }
 
-async fn furnish(home: &Home) -> Client {
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+async fn furnish(home: &Home) -> TestClient {
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     client.register(&snic_bitstream::catalogue::builtin().expect("the catalogue")).await;
     for tenant in ["acme", "globex"] {
         client.create_tenant(tenant).await.expect("a tenant");
@@ -65,7 +65,7 @@ async fn furnish(home: &Home) -> Client {
     client
 }
 
-async fn until_ready(client: &Client, wanted: &str) {
+async fn until_ready(client: &TestClient, wanted: &str) {
     loop {
         let dags = client.list_dags().await;
         if dags.iter().any(|dag| dag.name == wanted && dag.state() == State::Ready) {
@@ -112,7 +112,7 @@ async fn maintenance_and_audit_survive_a_kill() {
     assert!(ends.contains(&"RECONFIGURING") && ends.contains(&"ACTIVE"), "{all:?}");
 
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     until_ready(&client, "tenants/acme/dags/web").await;
     client.create_dag(&name("acme/more"), &spec()).await.expect_err("still maintenance");
     let off = snicctl(&home, "operator/test", &["maintenance", "off"]);
@@ -256,7 +256,7 @@ async fn a_backup_of_a_running_daemon_becomes_another_one() {
     let again = restore(&second, &file, &[]);
     assert!(text(&again).contains("--replace"), "{}", text(&again));
     let daemon = second.start().await;
-    let client = Client::connect(&second.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&second.socket(), "operator/test").await.expect("it serves");
     until_ready(&client, "tenants/acme/dags/web").await;
     daemon.stop();
 }

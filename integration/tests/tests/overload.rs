@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use snic_api::v1;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
@@ -41,7 +41,7 @@ async fn backs_off(status: &Status) {
 async fn flood(tenant: &str, socket: &std::path::Path) {
     let identity = format!("tenant/{tenant}");
     let mut tasks = JoinSet::new();
-    let client = Client::connect(socket, &identity).await.expect("it serves");
+    let client = TestClient::connect(socket, &identity).await.expect("it serves");
     for number in 0..CHECKS + CREATES {
         let client = client.clone();
         let name = format!("d{number}");
@@ -78,7 +78,7 @@ async fn flood(tenant: &str, socket: &std::path::Path) {
             }
         });
     }
-    let client = Client::connect(socket, &identity).await.expect("it serves");
+    let client = TestClient::connect(socket, &identity).await.expect("it serves");
     for _ in 0..HELD_UPLOADS {
         let client = client.clone();
         tasks.spawn(async move {
@@ -135,7 +135,7 @@ impl Drop for Flooder {
 }
 
 /// The latencies of reads, ascending.
-async fn reads(client: &Client) -> Vec<Duration> {
+async fn reads(client: &TestClient) -> Vec<Duration> {
     let mut all = Vec::new();
     for _ in 0..READS {
         let begun = Instant::now();
@@ -156,15 +156,15 @@ async fn a_tenant_within_its_limits_does_not_notice_three_that_flood() {
     }
     let home = Home::new();
     let daemon = home.start().await;
-    let operator = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let operator = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
     operator.register(&catalogue).await;
     let tenants = ["one", "two", "three"];
     for tenant in tenants.into_iter().chain(["victim"]) {
         operator.create_tenant(tenant).await.expect("a tenant");
     }
-    let victim = Client::connect(&home.socket(), "tenant/victim").await.expect("it serves");
-    let hook = Client::connect(&home.socket(), "orchestrator/hook").await.expect("it serves");
+    let victim = TestClient::connect(&home.socket(), "tenant/victim").await.expect("it serves");
+    let hook = TestClient::connect(&home.socket(), "orchestrator/hook").await.expect("it serves");
     let alone = reads(&victim).await;
     let flooders = tenants.map(|tenant| Flooder::start(tenant, &home));
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -6,7 +6,7 @@ use snic_api::v1::bitstream::SignatureState;
 use snic_bitstream::catalogue;
 use snic_bitstream::signature::statement;
 use snic_domain::{Bitstream, Digest};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 
 fn pem(pair: &Ed25519KeyPair) -> String {
     let mut der = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00".to_vec();
@@ -39,7 +39,7 @@ async fn a_bitstream_needs_a_trusted_key_and_keeps_to_its_region() {
     let text = text.replace("allow_unsigned = true", &format!("provider = [{key:?}]"));
     std::fs::write(home.settings(), text).expect("settings");
     let _daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = catalogue::builtin().expect("the built-in catalogue");
     client.register_nt_types(&catalogue).await;
     let (bitstream, bytes) = image();

@@ -11,7 +11,7 @@ use snic_api::v1::dag::State;
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_card_soft::{CardFolder, Observation, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
-use snic_integration::{Client, DaemonProcess, Home};
+use snic_integration::{DaemonProcess, Home, TestClient};
 
 /// How long a DAG may take to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ impl Drop for Ending {
 struct Net {
     home: Home,
     daemon: Option<DaemonProcess>,
-    client: Client,
+    client: TestClient,
     guest: Host,
     server: Host,
     ports: Vec<String>,
@@ -119,8 +119,8 @@ fn dag() -> DagName {
     DagName { tenant, dag }
 }
 
-async fn client(home: &Home) -> Client {
-    Client::connect(&home.socket(), "operator/test").await.expect("it serves")
+async fn client(home: &Home) -> TestClient {
+    TestClient::connect(&home.socket(), "operator/test").await.expect("it serves")
 }
 
 impl Net {
@@ -195,7 +195,7 @@ fn observe(home: &Home, ports: &[String]) -> Observation {
     card.expect("it runs").observe().expect("it answers")
 }
 
-async fn ready(client: &Client) {
+async fn ready(client: &TestClient) {
     let until = Instant::now() + READY_MAX;
     loop {
         let dags = client.list_dags().await;

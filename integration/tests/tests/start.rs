@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use snic_api::v1;
-use snic_integration::{Client, Home, program};
+use snic_integration::{Home, TestClient, program};
 
 #[test]
 fn a_damaged_settings_file_is_refused_with_line_and_key() {
@@ -40,7 +40,7 @@ fn home_with_a_profile(driver: &str, count: &str) -> Home {
 }
 
 /// How many regions the card has, once it is open.
-async fn regions(client: &Client) -> usize {
+async fn regions(client: &TestClient) -> usize {
     loop {
         let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
         if let Ok(reply) = client.cards().list_regions(request).await {
@@ -55,7 +55,7 @@ async fn a_card_profile_of_the_operator_needs_no_other_build() {
     for driver in ["driver = \"sim\"", "driver = \"soft\""] {
         let home = home_with_a_profile(driver, "count = 3");
         let daemon = home.start().await;
-        let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
         let regions = tokio::time::timeout(Duration::from_secs(30), regions(&client)).await;
         assert_eq!(regions.expect("the card opens"), 5, "{driver}");
         daemon.stop();
@@ -88,7 +88,8 @@ async fn a_second_daemon_on_the_same_store_is_told_so_and_the_first_goes_on() {
     let (status, log) = home.run_to_end();
     assert!(!status.success());
     assert!(log.contains("in use by another process"), "{log}");
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("the first serves");
+    let client =
+        TestClient::connect(&home.socket(), "operator/test").await.expect("the first serves");
     client.create_tenant("acme").await.expect("the first works");
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
@@ -101,7 +102,7 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
     let text = text.split("[[cards]]").next().expect("there is a first part").to_owned();
     std::fs::write(home.settings(), format!("cards = []\n{text}")).expect("settings");
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     client.create_tenant("acme").await.expect("tenants need no card");
     let nt = v1::CreateNtTypeRequest {
         nt_type_id: "nat".into(),

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use snic_integration::{Client, Collector, Home, PARENT, TRACE, attribute, create_in_trace, hex};
+use snic_integration::{
+    Collector, Home, PARENT, TRACE, TestClient, attribute, create_in_trace, hex,
+};
 
 /// A port that was free a moment ago.
 fn free() -> SocketAddr {
@@ -68,7 +70,7 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
         "[telemetry]\notlp = \"http://{otlp}\"\nprometheus = \"{prometheus}\""
     ));
     let daemon = home.start().await;
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
     client.register(&catalogue).await;
     client.create_tenant("acme").await.expect("a tenant");

@@ -8,7 +8,7 @@ use snic_api::v1::dag::State;
 use snic_api::v1::{self, Dag};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use snic_integration_xrt::control::{self, Ask, Report};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::embedded::Embedded;
@@ -25,12 +25,12 @@ fn profile() -> CardProfile {
 /// How long DAGs may take until they are ready: a load is 5 ms of the card's time.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-async fn operator(socket: &std::path::Path) -> Client {
-    Client::connect(socket, "operator/test").await.expect("it serves")
+async fn operator(socket: &std::path::Path) -> TestClient {
+    TestClient::connect(socket, "operator/test").await.expect("it serves")
 }
 
 /// Waits until all of these are ready; gives every DAG.
-async fn ready(client: &Client) -> Vec<Dag> {
+async fn ready(client: &TestClient) -> Vec<Dag> {
     let until = Instant::now() + READY_MAX;
     loop {
         let dags = client.list_dags().await;
@@ -44,7 +44,7 @@ async fn ready(client: &Client) -> Vec<Dag> {
 }
 
 /// What the quickstart submits, one after the other.
-async fn submit_samples(client: &Client) -> Vec<Dag> {
+async fn submit_samples(client: &TestClient) -> Vec<Dag> {
     for tenant in &CATALOGUE.tenants {
         client.create_tenant(tenant.id.as_str()).await.expect("a new tenant");
     }

@@ -12,7 +12,7 @@ use snic_api::v1::dag::State;
 use snic_api::v1::{self, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use snic_integration_xrt::control::Ask;
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::emulation;
@@ -55,8 +55,8 @@ impl Rig {
         rig
     }
 
-    async fn client(&self) -> Client {
-        Client::connect(&self.home.socket(), "operator/test").await.expect("it serves")
+    async fn client(&self) -> TestClient {
+        TestClient::connect(&self.home.socket(), "operator/test").await.expect("it serves")
     }
 
     /// A DAG of one NT, acknowledged.
@@ -91,7 +91,7 @@ impl Rig {
     }
 
     /// Regions of which the daemon says something else than the card.
-    async fn regions_that_differ(&self, client: &Client) -> Vec<String> {
+    async fn regions_that_differ(&self, client: &TestClient) -> Vec<String> {
         let parent = "cards/card0".to_owned();
         let request = v1::ListRegionsRequest { parent, page_size: 32, ..Default::default() };
         let regions = client.cards().list_regions(request).await.expect("a list").into_inner();

@@ -1,7 +1,9 @@
 //! One trace from the client to the process that calls XRT.
 
 use snic_bitstream::catalogue;
-use snic_integration::{Client, Collector, Home, PARENT, TRACE, attribute, create_in_trace, hex};
+use snic_integration::{
+    Collector, Home, PARENT, TRACE, TestClient, attribute, create_in_trace, hex,
+};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::emulation;
 
@@ -25,7 +27,7 @@ async fn what_the_worker_does_is_below_the_steps_that_it_is_for() {
     std::fs::write(home.settings(), telemetry).expect("settings");
     let daemon = home.start().await;
     let snicd = daemon.id();
-    let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     client.register(&catalogue).await;
     client.create_tenant("acme").await.expect("a tenant");
     create_in_trace(&client).await;

@@ -13,7 +13,7 @@ use snic_tables::{DropCause, Table};
 
 use super::access::Access;
 use super::outside::After;
-use super::{NIL, Options, PacketCopy, Plane, Queue, bank_index, key};
+use super::{NIL, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key};
 use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
@@ -76,8 +76,8 @@ impl Plane {
         }
         let region = &mut self.regions[usize::from(number)];
         let leg = match self.options {
-            Options { credits: false, .. } => rest,
-            Options { credits: true, .. } => region.admit(self.now, rest),
+            PlaneOptions { credits: false, .. } => rest,
+            PlaneOptions { credits: true, .. } => region.admit(self.now, rest),
         };
         if leg == 0 { Entry::Wait } else { Entry::Granted(leg) }
     }

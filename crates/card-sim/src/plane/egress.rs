@@ -3,7 +3,7 @@
 use snic_tables::DropCause;
 
 use super::{Packet, Plane, bank_index};
-use crate::trace::{PacketOutcome, Record};
+use crate::trace::{PacketOutcome, PacketRecord};
 use crate::wheel::Event;
 
 impl Plane {
@@ -44,7 +44,7 @@ impl Plane {
 
     fn record(&mut self, at: u32, outcome: PacketOutcome) {
         let packet = &self.packets[at];
-        let record = Record {
+        let record = PacketRecord {
             source: packet.source,
             sequence: packet.sequence,
             uid: packet.uid,

@@ -53,7 +53,7 @@ const NIL: u32 = u32::MAX;
 
 /// Choices in how the data plane works that are not the card model's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct PlaneOptions {
     /// Whether packets need credits. Without, regions take whatever the scheduler sends, and
     /// packets wait at the NTs (as in SuperNIC's Figures 9, 12, 13 and 14).
     pub credits: bool,
@@ -98,7 +98,7 @@ const MEMORY_LATENCY_NANOS: u32 = 107;
 /// One channel of DDR4-2400: 2400 MT/s, 8 bytes each.
 const MEMORY_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(19_200_000_000).expect("not zero");
 
-impl Default for Options {
+impl Default for PlaneOptions {
     fn default() -> Self {
         Self {
             credits: true,
@@ -143,7 +143,7 @@ struct Timing {
 }
 
 impl Timing {
-    fn of(profile: &CardProfile, options: Options) -> Self {
+    fn of(profile: &CardProfile, options: PlaneOptions) -> Self {
         let pass = profile.scheduler_pass.get();
         let around = profile.core.get() - pass;
         let clock = Clock::new(profile.clock_hz);
@@ -249,7 +249,7 @@ pub(crate) struct Plane {
     pub(crate) trace: Trace,
     pub(crate) wheel: Wheel,
     timing: Timing,
-    options: Options,
+    options: PlaneOptions,
     credits_initial: u8,
     packets: Slab<Packet>,
     copies: Slab<PacketCopy>,
@@ -288,7 +288,7 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// An empty card at cycle `now`. The profile was checked.
-    pub(crate) fn new(profile: &CardProfile, options: Options, now: u64) -> Self {
+    pub(crate) fn new(profile: &CardProfile, options: PlaneOptions, now: u64) -> Self {
         let timing = Timing::of(profile, options);
         // Data path and crossbar move a beat a cycle; the ports may be slower.
         let port = |bps: u64| {

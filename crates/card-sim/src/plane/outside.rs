@@ -7,7 +7,7 @@ use snic_domain::Timestamp;
 use snic_tables::{DropCause, RowKey, Table};
 
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
-use crate::frames::{FrameId, Frames, Made, Passage, Passed};
+use crate::frames::{FrameId, Frames, MadeFrame, Passage, Passed};
 use crate::region::slots;
 use crate::traffic::Header;
 use crate::wheel::Event;
@@ -134,7 +134,7 @@ impl Plane {
 
     /// An NT made a frame while a copy was in it: a packet of the same DAG and table version, which goes
     /// on behind the NT or back.
-    fn add_made(&mut self, at: u32, made: Made) {
+    fn add_made(&mut self, at: u32, made: MadeFrame) {
         let from = self.copies[at];
         let parent = self.packets[from.packet];
         self.stats.packets_made += 1;

@@ -6,7 +6,7 @@
 mod crc;
 
 use snic_bitstream::build_test;
-use snic_card_sim::{Options, SimCard, Sizes, SourceId, TrafficSource};
+use snic_card_sim::{PlaneOptions, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, DagUid, Digest, NtType, NtTypeId,
     RegionKind, RegionProfile, SaveArea, Traffic,
@@ -70,11 +70,11 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        Self::with(profile(), 1, Options::default())
+        Self::with(profile(), 1, PlaneOptions::default())
     }
 
     pub fn without_credits() -> Self {
-        Self::with(profile(), 1, Options { credits: false, ..Options::default() })
+        Self::with(profile(), 1, PlaneOptions { credits: false, ..PlaneOptions::default() })
     }
 
     /// The same with other choices for what is programmed from now on.
@@ -83,7 +83,7 @@ impl Rig {
         self
     }
 
-    pub fn with(profile: CardProfile, seed: u64, options: Options) -> Self {
+    pub fn with(profile: CardProfile, seed: u64, options: PlaneOptions) -> Self {
         Self::on(SimCard::with_options(profile, seed, options).expect("valid profile"))
     }
 

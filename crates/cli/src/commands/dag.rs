@@ -14,7 +14,7 @@ use snic_api::v1::{
 use tonic::Status;
 
 use super::{Session, request_id, wait};
-use crate::args::{Change, DagCommand, FormArg};
+use crate::args::{ChangeOptions, DagCommand, FormArg};
 use snic_client::call;
 use snic_client::follow;
 use snic_client::lists::{PAGE_SIZE, pages};
@@ -109,7 +109,7 @@ impl Session {
         &mut self,
         client: &Client,
         operation: Operation,
-        change: Change,
+        change: ChangeOptions,
     ) -> Result<(), Failure> {
         if !change.validate_only {
             return self.finish(client, operation, change.wait).await;
@@ -153,7 +153,7 @@ async fn create(
     session: &mut Session,
     name: Option<String>,
     file: DagFile,
-    change: Change,
+    change: ChangeOptions,
 ) -> Result<(), Failure> {
     let name = session.file_name(name, &file)?;
     let (parent, id) = name.split_once("/dags/").unwrap_or((&name, ""));
@@ -174,7 +174,7 @@ async fn update(
     session: &mut Session,
     dag: Dag,
     paths: &[&str],
-    change: Change,
+    change: ChangeOptions,
 ) -> Result<(), Failure> {
     let paths = paths.iter().map(|path| (*path).to_owned()).collect();
     let request = UpdateDagRequest {

@@ -11,7 +11,7 @@ use super::authority::{Authority, CertificateSubject, Pair};
 
 /// Options of `snicd pki`.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct PkiOptions {
     /// Folder of the authority
     #[arg(long, global = true, default_value = "/etc/snic/pki")]
     folder: PathBuf,
@@ -88,7 +88,7 @@ fn day(time: SystemTime) -> String {
 /// # Errors
 /// There is no authority, or one where a new one is wanted; the name is not valid, or has what is
 /// asked for already; a file cannot be written.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &PkiOptions) -> Result<()> {
     let folder = std::path::absolute(&options.folder)?;
     match &options.command {
         Command::Init { trust_domain, days } => init(&folder, trust_domain, *days),

@@ -6,4 +6,4 @@ mod authority;
 mod command;
 
 pub use authority::{Authority, CertificateSubject, Pair};
-pub use command::{Options, run};
+pub use command::{PkiOptions, run};

@@ -9,7 +9,7 @@ use snic_controller::{
 };
 use snic_domain::Bandwidth;
 
-use super::InvalidPolicy;
+use super::InvalidPolicyFile;
 use super::source::{Source, Spanned};
 
 /// Range of a percentage.
@@ -34,7 +34,7 @@ struct Consolidation {
 }
 
 impl Consolidation {
-    fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicy> {
+    fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicyFile> {
         let after = source.number("consolidation.after_s", &self.after_s, 60, (0, 86_400))?;
         let small = |key: &str, value, default, range| {
             source.small(&format!("consolidation.{key}"), value, default, range)
@@ -61,7 +61,7 @@ struct Reconfiguration {
 pub(super) fn placement(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyFile> {
     let PlacementFile { reconfiguration: keys, consolidation } = source.keys()?;
     to.consolidation = consolidation.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
@@ -102,7 +102,7 @@ struct Epoch {
 pub(super) fn fairness(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<Option<usize>, InvalidPolicy> {
+) -> Result<Option<usize>, InvalidPolicyFile> {
     let keys = source.keys::<FairnessFile>()?;
     let default = Fairness::default();
     let schemes = [("static", Scheme::Static), ("drf", Scheme::Drf), ("full", Scheme::Full)];
@@ -165,7 +165,7 @@ struct Residency {
 pub(super) fn autoscaling(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<Option<usize>, InvalidPolicy> {
+) -> Result<Option<usize>, InvalidPolicyFile> {
     let keys = source.keys::<AutoscalingFile>()?;
     let default = Autoscaling::default();
     let period = source.number("monitor.period_ms", &keys.monitor.period_ms, 10, (1, 60_000))?;
@@ -201,7 +201,7 @@ fn check_hysteresis(
     policy: &Autoscaling,
     calm: &ScaleIn,
     out: &ScaleOut,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyFile> {
     let (calm_percent, near) = (policy.scale_in_percent, policy.pre_launch_percent);
     if !policy.pre_launch || calm_percent < near {
         return Ok(());
@@ -239,7 +239,7 @@ struct Credits {
 pub(super) fn scheduling(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyFile> {
     let SchedulingFile { instances, credits } = source.keys()?;
     let default = Scheduling::default();
     let steerings =
@@ -275,7 +275,7 @@ struct Promises {
 pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyFile> {
     let keys = source.keys::<AdmissionFile>()?.promises;
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, (1, 4_000_000))?;

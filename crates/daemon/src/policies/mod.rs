@@ -25,7 +25,7 @@ const SHIPPED: [(&str, &str); 5] = [
 
 /// Why a policy file was rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidPolicy {
+pub enum InvalidPolicyFile {
     /// It cannot be read.
     #[error("cannot read the policy file {path}: {source}")]
     Read {
@@ -100,7 +100,7 @@ impl Policies {
         }
     }
 
-    fn reject(&self, name: &str, error: &InvalidPolicy) -> String {
+    fn reject(&self, name: &str, error: &InvalidPolicyFile) -> String {
         tracing::error!(%error, "{name} rejected; what was accepted last stays in force");
         format!("{error}; what was accepted last stays in force")
     }
@@ -133,7 +133,7 @@ impl Policies {
 }
 
 /// Checks one file, beside others that are empty.
-fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicy> {
+fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicyFile> {
     let texts = SHIPPED.map(|(other, _)| match other == name {
         true => text.clone(),
         false => (other.to_owned(), String::new()),
@@ -143,13 +143,13 @@ fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicy> {
 
 fn parse_texts(
     texts: &[(String, String); SHIPPED.len()],
-) -> Result<ControllerSettings, InvalidPolicy> {
+) -> Result<ControllerSettings, InvalidPolicyFile> {
     parse(&texts.each_ref().map(|(path, text)| Source { path: path.clone(), text }))
 }
 
 /// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
 /// policies.
-pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicy> {
+pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicyFile> {
     let Some(folder) = folder else { return Ok(ControllerSettings::default()) };
     let mut texts = SHIPPED.map(|(name, _)| (name.to_owned(), String::new()));
     for (text, (name, shipped)) in texts.iter_mut().zip(SHIPPED) {
@@ -159,14 +159,14 @@ pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicy> 
 }
 
 /// A file's name for errors, and its text.
-fn read(path: &Path, name: &str, shipped: &str) -> Result<(String, String), InvalidPolicy> {
+fn read(path: &Path, name: &str, shipped: &str) -> Result<(String, String), InvalidPolicyFile> {
     let shown = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok((shown, text)),
         Err(source) if source.kind() == std::io::ErrorKind::NotFound && folder_exists(path) => {
             Ok((format!("policies/{name}"), shipped.to_owned()))
         }
-        Err(source) => Err(InvalidPolicy::Read { path: shown, source }),
+        Err(source) => Err(InvalidPolicyFile::Read { path: shown, source }),
     }
 }
 
@@ -174,7 +174,7 @@ fn folder_exists(file: &Path) -> bool {
     file.parent().is_some_and(Path::is_dir)
 }
 
-fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, InvalidPolicy> {
+fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, InvalidPolicyFile> {
     let [placement, fairness, autoscaling, admission, scheduling] = sources;
     let mut settings = ControllerSettings::default();
     files::placement(placement, &mut settings)?;
@@ -195,7 +195,11 @@ fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, In
          enabled = true; set enabled = false or choose another scheme",
         autoscaling.path
     );
-    Err(InvalidPolicy::Key { path: fairness.path.clone(), line: scheme_at.unwrap_or(1), message })
+    Err(InvalidPolicyFile::Key {
+        path: fairness.path.clone(),
+        line: scheme_at.unwrap_or(1),
+        message,
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use super::InvalidPolicy;
+use super::InvalidPolicyFile;
 
 /// An optional value with its position in the file.
 pub(super) type Spanned<T> = Option<toml::Spanned<T>>;
@@ -15,7 +15,7 @@ pub(super) struct Source<'a> {
 
 impl Source<'_> {
     /// The file's keys. Unknown keys and wrong types are errors.
-    pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicy> {
+    pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicyFile> {
         toml::from_str(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let message = error.message().replace('\n', "; ");
@@ -41,9 +41,9 @@ impl Source<'_> {
         }
     }
 
-    pub fn wrong(&self, at: usize, message: String) -> InvalidPolicy {
+    pub fn wrong(&self, at: usize, message: String) -> InvalidPolicyFile {
         let line = self.line(at);
-        InvalidPolicy::Key { path: self.path.clone(), line, message }
+        InvalidPolicyFile::Key { path: self.path.clone(), line, message }
     }
 
     /// The line number of a byte offset.
@@ -58,7 +58,7 @@ impl Source<'_> {
         value: &Spanned<u64>,
         default: u64,
         (min, max): (u64, u64),
-    ) -> Result<u64, InvalidPolicy> {
+    ) -> Result<u64, InvalidPolicyFile> {
         let Some(value) = value else { return Ok(default) };
         let number = *value.get_ref();
         if (min..=max).contains(&number) {
@@ -75,7 +75,7 @@ impl Source<'_> {
         value: &Spanned<u64>,
         default: u32,
         (min, max): (u32, u32),
-    ) -> Result<u32, InvalidPolicy> {
+    ) -> Result<u32, InvalidPolicyFile> {
         let number = self.number(key, value, default.into(), (min.into(), max.into()))?;
         Ok(u32::try_from(number).unwrap_or(max))
     }
@@ -87,7 +87,7 @@ impl Source<'_> {
         value: &Spanned<String>,
         default: T,
         words: &[(&str, T)],
-    ) -> Result<T, InvalidPolicy> {
+    ) -> Result<T, InvalidPolicyFile> {
         let Some(value) = value else { return Ok(default) };
         let given = value.get_ref();
         if let Some((_, meaning)) = words.iter().find(|(word, _)| word == given) {

@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// A connection with one identity.
 #[derive(Clone)]
-pub struct Client {
+pub struct QuickstartClient {
     channel: Channel,
 }
 
@@ -39,7 +39,7 @@ fn made<T>(result: Result<T, Status>) -> Result<bool, Status> {
     }
 }
 
-impl Client {
+impl QuickstartClient {
     /// Connects to `https://localhost:<port>` with the certificate of `pair`.
     pub async fn connect(port: u16, ca: &std::path::Path, pair: &Pair) -> Result<Self> {
         let read = |path: &std::path::Path| {

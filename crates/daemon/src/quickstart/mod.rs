@@ -24,7 +24,7 @@ use crate::secrets::write;
 use crate::serving;
 use crate::settings::{CardSettings, Listen, Settings, Signatures, Tls, Web};
 use crate::wiring::Daemon;
-use client::Client;
+use client::QuickstartClient;
 
 /// Seconds until a DAG must be ready. Loading all sixteen regions takes a tenth of a second.
 const READY_SECONDS: i64 = 60;
@@ -36,7 +36,7 @@ const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Options of `snicd quickstart`.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct QuickstartOptions {
     /// Folder for the store, certificates and contexts; created if missing
     /// [default: snic-quickstart in the user's data folder, with --net snic-quickstart-net]
     #[arg(long)]
@@ -82,7 +82,7 @@ macro_rules! say {
 }
 
 /// Runs the quick start until it is told to stop.
-pub async fn run(options: Options) -> Result<()> {
+pub async fn run(options: QuickstartOptions) -> Result<()> {
     let began = Instant::now();
     let dir = options.dir.clone().map_or_else(|| default_folder(options.net), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
@@ -208,9 +208,9 @@ async fn tour(
     identities: &Identities,
     catalogue: &Catalogue,
     daemon: &Daemon,
-    options: &Options,
+    options: &QuickstartOptions,
 ) -> Result<Vec<Dag>> {
-    let operator = Client::connect(port, &identities.ca, &identities.operator).await?;
+    let operator = QuickstartClient::connect(port, &identities.ca, &identities.operator).await?;
     register(&operator, catalogue).await?;
     let dags = submit(port, identities, catalogue, &operator).await?;
     say!("{}", report::heading("Regions").trim_end());
@@ -235,7 +235,7 @@ async fn tour(
 }
 
 /// The catalogue: NT types, tenants, bitstreams.
-async fn register(operator: &Client, catalogue: &Catalogue) -> Result<()> {
+async fn register(operator: &QuickstartClient, catalogue: &Catalogue) -> Result<()> {
     let mut new = 0;
     for nt in &catalogue.nt_types {
         new += usize::from(operator.create_nt_type(nt).await?);
@@ -264,13 +264,13 @@ async fn submit(
     port: u16,
     identities: &Identities,
     catalogue: &Catalogue,
-    operator: &Client,
+    operator: &QuickstartClient,
 ) -> Result<Vec<Dag>> {
     let progress = tokio::spawn(show_regions(operator.clone()));
     let mut dags = Vec::new();
     for sample in &catalogue.dags {
         let pair = &identities.tenants[&sample.name.tenant];
-        let tenant = Client::connect(port, &identities.ca, pair).await?;
+        let tenant = QuickstartClient::connect(port, &identities.ca, pair).await?;
         let submitted = Instant::now();
         let operation = tenant.create_dag(sample).await.with_context(|| sample.name.to_string())?;
         if let Some(operation) = &operation {
@@ -287,7 +287,7 @@ async fn submit(
 }
 
 /// Waits until a DAG is ready. After a restart this takes a moment.
-async fn ready(client: &Client, name: &str) -> Result<Dag> {
+async fn ready(client: &QuickstartClient, name: &str) -> Result<Dag> {
     let until = Instant::now() + Duration::from_secs(READY_SECONDS.unsigned_abs());
     loop {
         let request = v1::GetDagRequest { name: name.to_owned() };
@@ -302,7 +302,7 @@ async fn ready(client: &Client, name: &str) -> Result<Dag> {
 }
 
 /// Prints regions while they are reconfigured.
-async fn show_regions(operator: Client) -> Result<()> {
+async fn show_regions(operator: QuickstartClient) -> Result<()> {
     let request = v1::WatchRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
     let mut events = operator.cards().watch_regions(request).await?.into_inner();
     let mut began: BTreeMap<String, Instant> = BTreeMap::new();
@@ -327,7 +327,7 @@ async fn show_regions(operator: Client) -> Result<()> {
     Ok(())
 }
 
-async fn region_map(operator: &Client) -> Result<String> {
+async fn region_map(operator: &QuickstartClient) -> Result<String> {
     let name = "cards/card0".to_owned();
     let card = operator.cards().get_card(v1::GetCardRequest { name: name.clone() }).await?;
     let request = v1::ListRegionsRequest { parent: name, page_size: 32, ..Default::default() };

@@ -15,7 +15,7 @@ use snic_bitstream::catalogue::{Catalogue, SampleDag};
 use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
-use super::client::Client;
+use super::client::QuickstartClient;
 use super::{Identities, READY_SECONDS, ready};
 use crate::settings::{CardSettings, Driver, Settings, Soft};
 
@@ -77,7 +77,8 @@ impl Net {
         identities: &Identities,
         catalogue: &Catalogue,
     ) -> Result<String> {
-        let operator = Client::connect(port, &identities.ca, &identities.operator).await?;
+        let operator =
+            QuickstartClient::connect(port, &identities.ca, &identities.operator).await?;
         super::register(&operator, catalogue).await?;
         for host in [&GUEST, &NET] {
             host.set_up().await?;
@@ -85,7 +86,7 @@ impl Net {
         let name: DagName =
             DagName { tenant: "acme".parse()?, dag: "guarded".parse().context("a label")? };
         let pair = identities.tenants.get(&name.tenant).context("the catalogue has acme")?;
-        let tenant = Client::connect(port, &identities.ca, pair).await?;
+        let tenant = QuickstartClient::connect(port, &identities.ca, pair).await?;
         let mut spec = DagSpec::chain(&["firewall".parse()?], Bandwidth::from_gbps(10));
         for node in &mut spec.nodes {
             node.configuration = Some(NtConfiguration::new(RULES));

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use snic_card_sim::{Header, Sizes, TrafficSource};
 use snic_domain::{Bandwidth, DagUid, NtType};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, number};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
     BLUEFIELD2_JUMBO_BYTES, BLUEFIELD2_KERNEL_MBPS, BLUEFIELD2_LOADS_PERCENT,
     BLUEFIELD2_SMALL_BYTES, Parameters, TIME_US, WARM_UP_US,
@@ -75,7 +75,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
             outcome.table.rows.push([vec![name.into(), label.into()], cells.collect()].concat());
             series.push(Series::ours(format!("{name}, {label}"), points));
         }
-        let most_of_it = Bound::AtLeast(if mix == Mix::Jumbo { 99.0 } else { 50.0 });
+        let most_of_it = ExpectedBound::AtLeast(if mix == Mix::Jumbo { 99.0 } else { 50.0 });
         let expected = Expected::predicted(Origin::Published, most_of_it);
         outcome.check(
             format!("{name}, with offload: least of all loads"),
@@ -85,7 +85,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         );
     }
     let few = without.iter().filter(|share| **share < 1.0).count() as f64;
-    let majority = Expected::predicted(Origin::Published, Bound::AtLeast(50.0));
+    let majority = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(50.0));
     let what = "Without offload: loads and mixes with less than 1 % delivered";
     outcome.check(what, "%", majority, few / without.len() as f64 * 100.0);
     let columns = loads.iter().map(|load| format!("{load} % of line rate: % delivered"));

@@ -6,7 +6,9 @@ use snic_offloads::{
     Design, Measurement as Measured, Offload, PacketClass, Scheduler, Workload, units,
 };
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, Table, number};
+use crate::outcome::{
+    Axis, DataTable, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number,
+};
 use crate::parameters::{
     FLEXPIPE_AGAIN_PERCENT, FLEXPIPE_BYTES, FLEXPIPE_DELAYS, FLEXPIPE_FIFO_BYTES,
     FLEXPIPE_HOP_CYCLES, FLEXPIPE_LATENCY_GBPS, FLEXPIPE_LOADS_PERCENT, FLEXPIPE_MEASURED,
@@ -95,13 +97,14 @@ pub(super) fn table_1(parameters: &Parameters) -> Result<FigureOutcome> {
     let line = parameters.core().ingress;
     let pipe = design(parameters, Scheduler::StaticPipe);
     let served = run(parameters, &pipe, flows(&FLOWS, 1), line)?.served.gbps_f64();
-    let full = Expected::predicted(Origin::Published, Bound::AtLeast(0.97 * line.gbps_f64()));
+    let full =
+        Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.97 * line.gbps_f64()));
     outcome.check("Pipeline, performance ✓: all offloads at line rate", "Gbit/s", full, served);
     let rate = parameters.gbps(&FLEXPIPE_LATENCY_GBPS);
     let [_, fixed, flex] = designs(parameters);
     let mut rows = Vec::new();
-    let same = Bound::Between(0.98, 1.02);
-    for ((name, scheduler), bound) in [(fixed, same), (flex, Bound::AtMost(0.8))] {
+    let same = ExpectedBound::Between(0.98, 1.02);
+    for ((name, scheduler), bound) in [(fixed, same), (flex, ExpectedBound::AtMost(0.8))] {
         let measured = run(parameters, &design(parameters, scheduler), flows(&FLOWS, 1), rate)?;
         // The fourth needs two offloads, the first five.
         let (few, most) = (mean_of(&measured, 3), mean_of(&measured, 0));
@@ -110,7 +113,7 @@ pub(super) fn table_1(parameters: &Parameters) -> Result<FigureOutcome> {
         rows.push(vec![name.to_string(), number(most), number(few)]);
     }
     let head = ["Design", "Flow of five offloads (cycles)", "Flow of two offloads (cycles)"];
-    outcome.table = Table { columns: head.map(String::from).to_vec(), rows };
+    outcome.table = DataTable { columns: head.map(String::from).to_vec(), rows };
     outcome.note(
         "The table is of ticks. Of its three designs the pipeline has a model here, and of its ticks two \
          can be seen in a run: it keeps up with the line, and it is not flexible, for a packet passes all \
@@ -127,7 +130,7 @@ pub(super) fn table_2(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut rows = Vec::new();
     for (offload, (_, _, expected)) in design.offloads.iter().zip(TABLE_2) {
         let count = units(&design, offload);
-        let bound = Bound::Exact(expected);
+        let bound = ExpectedBound::Exact(expected);
         // Where the delay was chosen for it, it says nothing.
         let exact = match offload.delay_cycles {
             0 => Expected::predicted(Origin::Published, bound),
@@ -139,7 +142,7 @@ pub(super) fn table_2(parameters: &Parameters) -> Result<FigureOutcome> {
         let cells = cells.map(|cell| cell.to_string());
         rows.push([vec![offload.name.to_string()], cells.to_vec()].concat());
     }
-    outcome.table = Table { columns: head.map(String::from).to_vec(), rows };
+    outcome.table = DataTable { columns: head.map(String::from).to_vec(), rows };
     outcome.note(
         "Eq. 1 with the widths and clocks of the table. It does not print the delays; 21 cycles of the \
          firewall and 25 of SHA-3 are what its results leave.",
@@ -156,7 +159,7 @@ pub(super) fn figure_3(parameters: &Parameters) -> Result<FigureOutcome> {
             let design = design(parameters, scheduler);
             let served = run(parameters, &design, flows(&FLOWS, 1), gbps(rate))?.served;
             let saturated = name == "PANIC" && rate > 94.0;
-            let bound = Bound::Share(if saturated { 94.0 } else { rate }, 0.03);
+            let bound = ExpectedBound::Share(if saturated { 94.0 } else { rate }, 0.03);
             // The clock of PANIC's priority queues was chosen for where it saturates.
             let expected = match saturated {
                 true => Expected::fitted(Origin::Published, bound),
@@ -220,7 +223,7 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
     {
         let ours = ratios(&sizes(parameters), slower, flex);
         for (flow, (expected, ours)) in expected.into_iter().zip(ours).enumerate() {
-            let bound = Bound::Share(expected, 0.2);
+            let bound = ExpectedBound::Share(expected, 0.2);
             // What PANIC's units buffer was chosen for its ratios.
             let expected = match name {
                 "PANIC" => Expected::fitted(Origin::Published, bound),
@@ -234,7 +237,7 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
         let ours = spread(measured, clock);
         let cells = [(*name).to_string(), number(ours), number(paper)];
         outcome.table.rows.push(cells.to_vec());
-        let bound = Bound::Share(paper, 0.2);
+        let bound = ExpectedBound::Share(paper, 0.2);
         let expected = match *name {
             "PANIC" => Expected::fitted(Origin::Published, bound),
             _ => Expected::predicted(Origin::Published, bound),
@@ -301,10 +304,10 @@ pub(super) fn figure_5(parameters: &Parameters) -> Result<FigureOutcome> {
     }
     let most = loads.iter().copied().fold(0.0, f64::max);
     let knee = knee(parameters, rate(most), mixed)?;
-    let published = Expected::predicted(Origin::Published, Bound::Share(43.0, 0.05));
+    let published = Expected::predicted(Origin::Published, ExpectedBound::Share(43.0, 0.05));
     outcome.check("Most that can go round again at 70 % load", "%", published, knee);
     let [flex, panic] = at_half[..] else { anyhow::bail!("two designs at half load") };
-    let faster = Expected::predicted(Origin::Published, Bound::AtMost(1.0));
+    let faster = Expected::predicted(Origin::Published, ExpectedBound::AtMost(1.0));
     let what = format!("FlexPipe / PANIC at half load, {again} % going round");
     outcome.check(what, "", faster, flex / panic);
     outcome.plot = Some(Plot {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use snic_domain::{CardId, Mapping};
 
-use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table};
+use crate::outcome::{DataTable, Expected, ExpectedBound, FigureOutcome, Origin};
 use crate::parameters::{FIG10_REQUEST_GBPS, FIG14_BACKGROUND_GBPS, Parameters};
 use crate::testbed::{NtSequence, Setup, Testbed};
 
@@ -31,17 +31,18 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     };
     let before = loads(&testbed)?;
     let head = ["DAG", "NTs", "Skips"];
-    outcome.table = Table { columns: head.map(String::from).to_vec(), rows: Vec::new() };
+    outcome.table = DataTable { columns: head.map(String::from).to_vec(), rows: Vec::new() };
     for (name, nts) in LATER {
         let dag = testbed.chain(name, nts, parameters.gbps(&FIG10_REQUEST_GBPS))?;
         let instances: Vec<_> = dag.mapping.iter().flat_map(Mapping::instances).collect();
         let there = instances.iter().filter(|instance| instance.region == own).count();
-        let all = Expected::predicted(Origin::Published, Bound::Exact(instances.len() as f64));
+        let all =
+            Expected::predicted(Origin::Published, ExpectedBound::Exact(instances.len() as f64));
         outcome.check(format!("{name}: instances in DAG-D's region"), "", all, there as f64);
         let skips: Vec<&str> = DAG_D.iter().copied().filter(|nt| !nts.contains(nt)).collect();
         outcome.table.rows.push(vec![name.into(), nts.join(" → "), skips.join(", ")]);
     }
-    let none = Expected::predicted(Origin::Published, Bound::Exact(0.0));
+    let none = Expected::predicted(Origin::Published, ExpectedBound::Exact(0.0));
     let more = loads(&testbed)? - before;
     outcome.check("regions loaded for DAG-A, B and C", "loads", none, more as f64);
     outcome.note(

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, Node, NodeId, NtTypeId, PacketSizes};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{ENTRY_CYCLES, FIG9_NT_GBPS, FIG11_CYCLES, Parameters, REQUEST_GBPS};
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -22,13 +22,13 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         s2.push((at as f64, second));
         let third = with_instances(parameters, cycles)?;
         s3.push((at as f64, third));
-        let same = Expected::predicted(Origin::Shape, Bound::Exact(0.0));
+        let same = Expected::predicted(Origin::Shape, ExpectedBound::Exact(0.0));
         outcome.check(format!("S3 − S2, NTs of {d} cycles"), "cycles", same, third - second);
         names.push(format!("{cycles} cycles"));
-        let bar = |value| Expected::predicted(Origin::Plot, Bound::Share(value, 0.1));
+        let bar = |value| Expected::predicted(Origin::Plot, ExpectedBound::Share(value, 0.1));
         outcome.check(format!("S1, NTs of {d} cycles"), "cycles", bar(sequential), first);
         outcome.check(format!("S2, NTs of {d} cycles"), "cycles", bar(parallel), second);
-        let order = if d == 50 { Bound::AtMost(0.0) } else { Bound::AtLeast(0.0) };
+        let order = if d == 50 { ExpectedBound::AtMost(0.0) } else { ExpectedBound::AtLeast(0.0) };
         let what = format!("S2 − S1, NTs of {d} cycles: the order of the two");
         outcome.check(
             what,

@@ -4,10 +4,10 @@
 //! planner cuts a chain after every NT, and packets go back to the scheduler in between.
 
 use anyhow::{Context, Result};
-use snic_card_sim::{DagMeasurement, Options, Sizes, TrafficSource};
+use snic_card_sim::{DagMeasurement, PlaneOptions, Sizes, TrafficSource};
 use snic_domain::Bandwidth;
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     ASIC_HZ, FIG12_LOAD_GBPS, FIG12_REQUEST_GBPS, Parameters, TIME_US, WARM_UP_US,
 };
@@ -28,7 +28,7 @@ const ALONE: [f64; 4] = [103.0, 75.0, 127.0, 171.0];
 /// A DAG on a card of its own, and what is sent at it.
 struct Run {
     chains: Vec<NtSequence<'static>>,
-    options: Options,
+    options: PlaneOptions,
     nts: NtSequence<'static>,
     request: Bandwidth,
     load: Bandwidth,
@@ -65,7 +65,7 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
             measure(parameters, Run { chains, options, nts, request, load })
         };
         let (ours, theirs) = (mean(vec![nts])?, mean(singles())?);
-        let cycles = Expected::derived(Origin::Computed, Bound::Exact(alone));
+        let cycles = Expected::derived(Origin::Computed, ExpectedBound::Exact(alone));
         outcome.check(
             format!("{name}: the fastest packet"),
             "cycles",
@@ -74,17 +74,17 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
         );
         let less = (1.0 - ours.latency.mean / theirs.latency.mean) * 100.0;
         most = most.max(less);
-        let never_more = Expected::predicted(Origin::Published, Bound::AtLeast(0.0));
+        let never_more = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.0));
         outcome.check(format!("{name}: latency below PANIC's by"), "%", never_more, less);
         snic.push((at as f64, ours.latency_mean_nanos()));
         panic.push((at as f64, theirs.latency_mean_nanos()));
         asic.push((at as f64, ours.latency.mean * 1e9 / parameters.value(&ASIC_HZ)));
     }
     // "Up to" is a maximum: no DAG may gain more, and one has to come near.
-    let up_to = Expected::predicted(Origin::Published, Bound::Between(30.0, 40.0));
+    let up_to = Expected::predicted(Origin::Published, ExpectedBound::Between(30.0, 40.0));
     outcome.check("The most that any DAG gains", "%", up_to, most);
     let core = parameters.card.core.get() as f64 * 1e9 / parameters.value(&ASIC_HZ);
-    let projected = Expected::derived(Origin::Published, Bound::Margin(25.0, 0.5));
+    let projected = Expected::derived(Origin::Published, ExpectedBound::Margin(25.0, 0.5));
     outcome.check("sNIC's core as an ASIC", "ns", projected, core);
     outcome.plot = Some(Plot {
         x: "DAG of Fig. 10",
@@ -116,7 +116,7 @@ fn bottleneck(parameters: &Parameters, nts: NtSequence<'_>) -> Bandwidth {
 
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
-    let options = Options { rate_limits: false, ..parameters.without_credits() };
+    let options = PlaneOptions { rate_limits: false, ..parameters.without_credits() };
     let (mut snic, mut panic) = (Vec::new(), Vec::new());
     let served = |chains, nts, request| -> Result<f64> {
         let load = parameters.card.ingress;
@@ -128,18 +128,18 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
         // It says where the DAG is placed, one instance of each NT, and does not limit it.
         let request = bottleneck(parameters, nts);
         let (ours, theirs) = (served(vec![nts], nts, request)?, served(singles(), nts, request)?);
-        let same = Expected::predicted(Origin::Published, Bound::Share(1.0, 0.05));
+        let same = Expected::predicted(Origin::Published, ExpectedBound::Share(1.0, 0.05));
         outcome.check(format!("{name}: sNIC / PANIC"), "", same, ours / theirs);
         snic.push((at as f64, ours));
         panic.push((at as f64, theirs));
         dag_d = ours;
     }
-    let saturates = Expected::predicted(Origin::Published, Bound::Share(30.0, 0.05));
+    let saturates = Expected::predicted(Origin::Published, ExpectedBound::Share(30.0, 0.05));
     outcome.check("DAG-D saturates at what AES serves", "Gbit/s", saturates, dag_d);
     let (rest, aes) = DAG_D.split_at(5);
     let twice_aes = bottleneck(parameters, DAG_D) + bottleneck(parameters, DAG_D);
     let parallel = served(vec![rest, aes], DAG_D, twice_aes.min(parameters.card.ingress))?;
-    let twice = Expected::predicted(Origin::Published, Bound::Share(2.0, 0.05));
+    let twice = Expected::predicted(Origin::Published, ExpectedBound::Share(2.0, 0.05));
     outcome.check("DAG-D-parallel / DAG-D: two AES instances", "", twice, parallel / dag_d);
     snic.push((DAGS.len() as f64, parallel));
     let mut categories = names();

@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::{Autoscaling, ControllerSettings, DagView, Fairness};
 use snic_domain::{Area, DagUid, Mapping, NtType, RegionId};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     FIG14_BACKGROUND_GBPS, FIG14_EPOCH_MS, FIG14_LOADS_GBPS, FIG14_REQUEST_GBPS, FIG14_SETTLE_MS,
     Parameters, TIME_US, gbps,
@@ -36,14 +36,17 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
                 last = bench.served(parameters, load)?;
                 points.push((load, last.0 / bench.area));
                 if shares && load <= most {
-                    let follows = Expected::predicted(Origin::Published, Bound::Share(load, 0.05));
+                    let follows =
+                        Expected::predicted(Origin::Published, ExpectedBound::Share(load, 0.05));
                     outcome.check(format!("{name} at {load} Gbit/s"), "Gbit/s", follows, last.0);
                 }
             }
             if shares {
-                let saturates = Expected::predicted(Origin::Published, Bound::Share(most, 0.05));
+                let saturates =
+                    Expected::predicted(Origin::Published, ExpectedBound::Share(most, 0.05));
                 outcome.check(format!("{name} saturates"), "Gbit/s", saturates, last.0);
-                let kept = Expected::predicted(Origin::Published, Bound::Share(background, 0.05));
+                let kept =
+                    Expected::predicted(Origin::Published, ExpectedBound::Share(background, 0.05));
                 outcome.check(format!("DAG-D beside {name}"), "Gbit/s", kept, last.1);
             }
             let kind = if shares { "shared" } else { "unshared" };
@@ -51,7 +54,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         }
         let of = |at: usize| series[at].points[0].1;
         let gain = of(series.len() - 2) / of(series.len() - 1);
-        let more = Expected::predicted(Origin::Published, Bound::AtLeast(1.0));
+        let more = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(1.0));
         outcome.check(format!("{name}: throughput per area, shared / unshared"), "", more, gain);
     }
     outcome.plot = Some(Plot {

@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{CardId, RegionState};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG15_LOADS_GBPS, FIG15_MILLIS, FIG15_NT_GBPS, FIG15_REQUEST_GBPS, PACKET_BYTES,
     Parameters, gbps,
@@ -32,7 +32,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mean = |from: usize, to: usize| {
         seen.served[from..to].iter().map(|(_, gbps)| gbps).sum::<f64>() / (to - from) as f64
     };
-    let about = |gbps| Expected::predicted(Origin::Published, Bound::Share(gbps, 0.05));
+    let about = |gbps| Expected::predicted(Origin::Published, ExpectedBound::Share(gbps, 0.05));
     outcome.check("served, 1 to 20 ms", "Gbit/s", about(10.0), mean(1, 20));
     outcome.check("served, 21 to 30 ms", "Gbit/s", about(20.0), mean(21, 30));
     outcome.check("served, 31 to 35 ms", "Gbit/s", about(20.0), mean(31, 35));
@@ -40,10 +40,10 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     outcome.check("served, 71 to 90 ms", "Gbit/s", about(15.0), mean(71, 90));
     outcome.check("served, 91 to 120 ms", "Gbit/s", about(30.0), mean(91, 120));
     let first = seen.served.iter().find(|(_, gbps)| *gbps > 25.0);
-    let around = Expected::predicted(Origin::Published, Bound::Between(34.0, 37.0));
+    let around = Expected::predicted(Origin::Published, ExpectedBound::Between(34.0, 37.0));
     let first = first.map_or(f64::INFINITY, |(ms, _)| *ms);
     outcome.check("the third region serves", "ms", around, first);
-    let exact = |n| Expected::predicted(Origin::Published, Bound::Exact(n));
+    let exact = |n| Expected::predicted(Origin::Published, ExpectedBound::Exact(n));
     outcome.check("regions at 29 ms", "regions", exact(2.0), seen.regions[29].1);
     outcome.check("regions at 40 ms", "regions", exact(3.0), seen.regions[40].1);
     outcome.check("regions at 119 ms", "regions", exact(3.0), seen.regions[119].1);

@@ -19,11 +19,11 @@ use snic_card_sim::{Sizes, SourceId, TrafficSource};
 use snic_controller::{Autoscaling, ControllerSettings, DagView, Fairness, Scheme};
 use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series, number};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
-    DUMMY_CYCLES, Entry, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_NT_MBPS,
-    FIG16_RANGE_SECONDS, FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_RISE, FIG16_SECONDS,
-    FIG16_SETTLE_S, FIG17_IDLE_PERCENT, FIG17_MOST_PERCENT, PACKET_BYTES, Parameters,
+    DUMMY_CYCLES, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_NT_MBPS, FIG16_RANGE_SECONDS,
+    FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_RISE, FIG16_SECONDS, FIG16_SETTLE_S,
+    FIG17_IDLE_PERCENT, FIG17_MOST_PERCENT, PACKET_BYTES, ParameterEntry, Parameters,
 };
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -77,22 +77,22 @@ impl Run {
 pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let [fixed, drf, full] = runs(parameters)?;
-    let equal = Expected::predicted(Origin::Published, Bound::AtMost(EQUAL));
+    let equal = Expected::predicted(Origin::Published, ExpectedBound::AtMost(EQUAL));
     let [before, after] = full.halves();
     outcome.check("full: shares apart before the rise", "share", equal, full.apart(before));
     outcome.check("full: shares apart after the rise", "share", equal, full.apart(after));
-    let unequal = Expected::predicted(Origin::Published, Bound::AtLeast(2.0 * EQUAL));
+    let unequal = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(2.0 * EQUAL));
     let [before, after] = drf.halves();
     let apart = drf.apart(after.clone());
     outcome.check("DRF: shares apart after the rise", "share", unequal, apart);
     let rise = drf.share(0, after.clone()) - drf.share(0, before.clone());
-    let moves = Expected::predicted(Origin::Shape, Bound::AtLeast(EQUAL));
+    let moves = Expected::predicted(Origin::Shape, ExpectedBound::AtLeast(EQUAL));
     outcome.check("DRF: user 1's share rises with its load by", "share", moves, rise);
-    let stays = Expected::predicted(Origin::Shape, Bound::AtMost(EQUAL));
+    let stays = Expected::predicted(Origin::Shape, ExpectedBound::AtMost(EQUAL));
     let moved = (drf.share(1, after.clone()) - drf.share(1, before)).abs();
     outcome.check("DRF: user 2's share moves by", "share", stays, moved);
     let over = (fixed.share(1, after.clone()) - drf.share(1, after)).abs();
-    let overlap = Expected::predicted(Origin::Published, Bound::AtMost(EQUAL));
+    let overlap = Expected::predicted(Origin::Published, ExpectedBound::AtMost(EQUAL));
     outcome.check("static and DRF overlap for user 2, but for", "share", overlap, over);
     let mut series = Vec::new();
     for (run, (_, name)) in [&fixed, &drf, &full].into_iter().zip(SCHEMES) {
@@ -127,12 +127,12 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let runs = runs(parameters)?;
     let [fixed, drf, full] = [0, 1, 2].map(|at: usize| runs[at].throughput());
-    let more = Expected::predicted(Origin::Published, Bound::AtLeast(1.02));
+    let more = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(1.02));
     outcome.check("full over DRF", "times", more, full / drf);
-    let no_less = Expected::predicted(Origin::Published, Bound::AtLeast(1.0));
+    let no_less = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(1.0));
     outcome.check("DRF over static", "times", no_less, drf / fixed);
     outcome.check("full over static", "times", more, full / fixed);
-    let most = Expected::predicted(Origin::Published, Bound::Share(3.83, 0.1));
+    let most = Expected::predicted(Origin::Published, ExpectedBound::Share(3.83, 0.1));
     let what = "full over static at most: one user next to idle";
     outcome.check(what, "times", most, largest_gain(parameters)?);
     let series = runs.iter().zip(SCHEMES).map(|(run, (_, name))| {
@@ -165,7 +165,7 @@ fn largest_gain(parameters: &Parameters) -> Result<f64> {
 
 /// What else the loads might have been, and for how long each is run.
 fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
-    let points: [(&Entry, [&str; 2]); 4] = [
+    let points: [(&ParameterEntry, [&str; 2]); 4] = [
         (&FIG16_LOAD1_PERCENT, ["160", "180"]),
         (&FIG16_LOAD2_PERCENT, ["170", "200"]),
         (&FIG16_REQUEST_PERCENT, ["80", "90"]),
@@ -194,7 +194,7 @@ fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
             all += 1;
         }
     }
-    let most = Expected::predicted(Origin::Published, Bound::Exact(100.0));
+    let most = Expected::predicted(Origin::Published, ExpectedBound::Exact(100.0));
     let what = "full: of other loads, requests and rises, those with equal shares";
     outcome.check(what, "%", most, f64::from(equal as u32) / f64::from(all as u32) * 100.0);
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use snic_domain::{Area, NtType};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{FIG18_SIZES, Parameters};
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
@@ -34,11 +34,12 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let [one_large, _, two_large, two_small] = &series[..] else {
         anyhow::bail!("fig18.sizes needs two sizes")
     };
-    let published = |value| Expected::predicted(Origin::Published, Bound::Margin(value, 1.0));
+    let published =
+        |value| Expected::predicted(Origin::Published, ExpectedBound::Margin(value, 1.0));
     outcome.check("2×, the smallest two", "%", published(10.0), at(two_small, 2));
-    let full = Expected::derived(Origin::Computed, Bound::Exact(100.0));
+    let full = Expected::derived(Origin::Computed, ExpectedBound::Exact(100.0));
     outcome.check("1×, the largest: the region's measure", "%", full, at(one_large, 1));
-    let most = Expected::derived(Origin::Computed, Bound::Between(50.0, 100.0));
+    let most = Expected::derived(Origin::Computed, ExpectedBound::Between(50.0, 100.0));
     outcome.check(
         "2×, the largest two: between one NT and the region",
         "%",

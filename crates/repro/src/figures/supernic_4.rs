@@ -8,13 +8,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use snic_card_sim::{Options, Record, Sizes, TrafficSource};
+use snic_card_sim::{PacketRecord, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::Bandwidth;
 
 use super::supernic_9::{Scheme, schemes};
 use super::supernic_11::dag_a;
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{ENTRY_CYCLES, FIG4_PACKETS, FIG4_UNIT_CYCLES, PACKET_BYTES, Parameters};
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -30,8 +30,9 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     for (scheme, paper) in schemes().iter().zip([(4.0, 2.0), (3.0, 2.0), (3.0, 2.0)]) {
         let name = scheme.name;
         let alone = Bench::new(parameters, scheme)?.alone()?;
-        let units =
-            |units| Expected::predicted(Origin::Published, Bound::Between(units, units + PASSES));
+        let units = |units| {
+            Expected::predicted(Origin::Published, ExpectedBound::Between(units, units + PASSES))
+        };
         outcome.check(
             format!("{name}: a packet of DAG-a alone"),
             "units",
@@ -54,9 +55,9 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     }
     let [first, second, third] = ends[..] else { anyhow::bail!("three schemes") };
     let shape = |bound| Expected::predicted(Origin::Published, bound);
-    let sooner = shape(Bound::AtMost(0.0));
+    let sooner = shape(ExpectedBound::AtMost(0.0));
     outcome.check("S2: the last packet, after S1's", "units", sooner, second - first);
-    let less = shape(Bound::Between(0.5, 0.75));
+    let less = shape(ExpectedBound::Between(0.5, 0.75));
     outcome.check("S3: the last packet, of S2's time", "", less, third / second);
     let (x, y) = ("Time (units)", "Packets done");
     outcome.plot = Some(Plot { x, y, axis: Axis::Linear, series });
@@ -89,7 +90,7 @@ impl Bench {
             nts.push(nt(name, unit, rate)?);
         }
         let (options, clock_hz) = (parameters.without_credits(), card.clock_hz);
-        let options = Options { rate_limits: false, ..options };
+        let options = PlaneOptions { rate_limits: false, ..options };
         let chains = scheme.chains.clone();
         let mut testbed = Testbed::new(&Setup { card, options, nts, chains })?;
         let request = Bandwidth::from_bps((rate.get() as f64 * scheme.request) as u64);
@@ -127,7 +128,7 @@ impl Bench {
         }))
     }
 
-    fn send(&mut self, dags: &[usize], packets: u64) -> Result<Vec<Record>> {
+    fn send(&mut self, dags: &[usize], packets: u64) -> Result<Vec<PacketRecord>> {
         self.testbed.card.keep_trace(dags.len() * packets as usize);
         for at in dags {
             // As fast as the ports take them, in turn.

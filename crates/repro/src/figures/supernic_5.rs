@@ -7,7 +7,7 @@ use snic_card_sim::{Sizes, TrafficSource};
 use snic_controller::DagView;
 use snic_domain::{Bandwidth, CardId, DagSpec, NtTypeId};
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG5_EPOCHS, FIG5_LOADS_GBPS, FIG5_NT_GBPS, FIG5_TOO_MUCH_GBPS, FIG5_USER1_GBPS,
     FIG5_USER2_GBPS, PACKET_BYTES, Parameters, gbps,
@@ -39,7 +39,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         testbed.dag("one", "second", chain(&["nt3", "nt4"], each)?)?,
     ];
     let more = testbed.dag("two", "a", chain(&["nt2", "nt4"], too_much)?);
-    let exact = |n| Expected::predicted(Origin::Computed, Bound::Exact(n));
+    let exact = |n| Expected::predicted(Origin::Computed, ExpectedBound::Exact(n));
     let admitted = f64::from(more.is_ok());
     outcome.check(format!("{too_much} for user 2 admitted"), "DAGs", exact(0.0), admitted);
     if more.is_ok() {
@@ -50,7 +50,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let loads = testbed.controller.card_view(&CardId::new("card0")?).context("a card")?.loads;
     outcome.check("regions loaded for all chains", "regions", exact(REGIONS as f64), loads as f64);
     let seen = drive(&mut testbed, parameters, &one, &two)?;
-    let about = |gbps| Expected::predicted(Origin::Published, Bound::Share(gbps, 0.03));
+    let about = |gbps| Expected::predicted(Origin::Published, ExpectedBound::Share(gbps, 0.03));
     let mut end = 0;
     for (load, epochs) in phases(parameters) {
         end += epochs;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use snic_card_sim::{Sizes, TrafficSource};
 use snic_domain::CardProfile;
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     DUMMY_CYCLES, FIG7_BYTES, FIG7_CREDITS, FIG7_FULL_GBPS, Parameters, TIME_US, WARM_UP_US,
 };
@@ -65,7 +65,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
 /// What a point of the plot is worth. The credit's way back was fitted to one credit, and the pace of a
 /// region's port to the small packets with eight.
 fn point(bytes: u32, credits: u8, paper: f64) -> Expected {
-    let bound = Bound::Share(paper, 0.15);
+    let bound = ExpectedBound::Share(paper, 0.15);
     if credits == 1 && bytes <= 512 || credits == 8 && bytes <= 128 {
         return Expected::fitted(Origin::Plot, bound);
     }
@@ -101,17 +101,17 @@ fn check_shape(outcome: &mut FigureOutcome, full: f64, ours: &Grid) {
     let sizes: BTreeSet<u32> = ours.keys().map(|(bytes, _)| *bytes).collect();
     let credits: BTreeSet<u8> = ours.keys().map(|(_, credits)| *credits).collect();
     let (Some(largest), Some(most)) = (sizes.last(), credits.last()) else { return };
-    let enough = Expected::predicted(Origin::Published, Bound::AtLeast(full));
+    let enough = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(full));
     let what = format!("{most} credits, packets of {largest} B");
     outcome.check(what, "Gbit/s", enough, ours[&(*largest, *most)]);
     for (paper, knee) in CREDITS.into_iter().zip(KNEES).filter(|(n, _)| credits.contains(n)) {
         let reached = sizes.iter().find(|bytes| ours[&(**bytes, paper)] >= full);
         let bytes = reached.map_or(f64::INFINITY, |bytes| f64::from(*bytes));
         let what = format!("{paper} credits: smallest packets at {full} Gbit/s");
-        let exact = Expected::predicted(Origin::Plot, Bound::Exact(knee.into()));
+        let exact = Expected::predicted(Origin::Plot, ExpectedBound::Exact(knee.into()));
         outcome.check(what, "B", exact, bytes);
     }
-    let never_less = Expected::predicted(Origin::Shape, Bound::AtLeast(1.0));
+    let never_less = Expected::predicted(Origin::Shape, ExpectedBound::AtLeast(1.0));
     let least = |gains: Vec<f64>| gains.into_iter().fold(f64::INFINITY, f64::min);
     let steps =
         |values: Vec<f64>| values.windows(2).map(|pair| pair[1] / pair[0]).collect::<Vec<_>>();

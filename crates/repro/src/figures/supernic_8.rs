@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{FIG8_CYCLES, Parameters, REQUEST_GBPS};
 use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
@@ -26,9 +26,10 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         let alone = latency(parameters, chain, vec![chain])?;
         let halves = latency(parameters, chain, vec![head, tail])?;
         let panic = latency(parameters, chain, each)?;
-        let fitted = Expected::fitted(Origin::Plot, Bound::Exact(single));
+        let fitted = Expected::fitted(Origin::Plot, ExpectedBound::Exact(single));
         outcome.check(format!("Single chain, {count} NTs"), "ns", fitted, alone);
-        let passes = |n: usize| Expected::predicted(Origin::Plot, Bound::Exact(PASS * n as f64));
+        let passes =
+            |n: usize| Expected::predicted(Origin::Plot, ExpectedBound::Exact(PASS * n as f64));
         let what = format!("Half chains over single chain, {count} NTs");
         outcome.check(what, "ns", passes(1), halves - alone);
         let what = format!("PANIC over single chain, {count} NTs");

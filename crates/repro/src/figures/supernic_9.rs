@@ -1,11 +1,11 @@
 //! Fig. 9: throughput of two DAGs that share NTs, in the three ways of Fig. 4.
 
 use anyhow::{Context, Result};
-use snic_card_sim::{Options, Sizes, TrafficSource};
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
 use snic_domain::FormPreference;
 
 use super::supernic_11::dag_a;
-use crate::outcome::{Axis, Bound, Expected, FigureOutcome, Origin, Plot, Series};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
     ENTRY_CYCLES, FIG9_CYCLES, FIG9_NT_GBPS, FIG9_SHARE_PERCENT, Parameters, TIME_US, WARM_UP_US,
     gbps,
@@ -41,10 +41,10 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     }
     let [s1, s2, s3] = served[..] else { anyhow::bail!("three schemes") };
     let shape = |bound| Expected::predicted(Origin::Published, bound);
-    outcome.check("DAG-a: S2 / S1", "", shape(Bound::Share(1.0, 0.02)), s2.0 / s1.0);
-    outcome.check("DAG-b: S2 / S1", "", shape(Bound::Share(1.0, 0.02)), s2.1 / s1.1);
-    outcome.check("DAG-a: S3 / S1", "", shape(Bound::Between(1.05, 1.999)), s3.0 / s1.0);
-    let full = Bound::Share(64.0, 0.02);
+    outcome.check("DAG-a: S2 / S1", "", shape(ExpectedBound::Share(1.0, 0.02)), s2.0 / s1.0);
+    outcome.check("DAG-b: S2 / S1", "", shape(ExpectedBound::Share(1.0, 0.02)), s2.1 / s1.1);
+    outcome.check("DAG-a: S3 / S1", "", shape(ExpectedBound::Between(1.05, 1.999)), s3.0 / s1.0);
+    let full = ExpectedBound::Share(64.0, 0.02);
     let together = Expected::predicted(Origin::Computed, full);
     outcome.check("S1: both fill NT2 and NT4", "Gbit/s", together, s1.0 + s1.1);
     let bars = |of: fn(&(f64, f64)) -> f64| {
@@ -73,7 +73,7 @@ fn throughput(parameters: &Parameters, scheme: &Scheme) -> Result<(f64, f64)> {
     for name in ["nt1", "nt2", "nt3", "nt4"] {
         nts.push(nt(name, parameters.count(&FIG9_CYCLES), gbps(rate))?);
     }
-    let options = Options { rate_limits: false, ..parameters.without_credits() };
+    let options = PlaneOptions { rate_limits: false, ..parameters.without_credits() };
     let mut testbed = Testbed::new(&Setup { card, options, nts, chains: scheme.chains.clone() })?;
     let request = gbps((rate * scheme.request).min(wire / 2.0));
     let spec = dag_a(scheme.form, request)?;

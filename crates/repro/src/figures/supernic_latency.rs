@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table, number};
+use crate::outcome::{DataTable, Expected, ExpectedBound, FigureOutcome, Origin, number};
 use crate::parameters::{ASIC_HZ, PHY_MAC_NS, Parameters, REQUEST_GBPS};
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -17,21 +17,21 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let nanos = |cycles: u64| cycles as f64 * parameters.nanos_per_cycle();
     let asic = |cycles: u64| cycles as f64 * 1e9 / parameters.value(&ASIC_HZ);
     // The profile has both in cycles: that the data path spends them so is what is seen.
-    let exact = |value| Expected::derived(Origin::Published, Bound::Exact(value));
+    let exact = |value| Expected::derived(Origin::Published, ExpectedBound::Exact(value));
     outcome.check("core", "ns", exact(196.0), nanos(core));
     outcome.check("scheduler", "ns", exact(64.0), nanos(pass));
-    let about = |value| Expected::derived(Origin::Published, Bound::Margin(value, 0.5));
+    let about = |value| Expected::derived(Origin::Published, ExpectedBound::Margin(value, 0.5));
     outcome.check("core as an ASIC", "ns", about(25.0), asic(core));
     outcome.check("scheduler as an ASIC", "ns", about(8.0), asic(pass));
     let ports = nanos(core) + parameters.value(&PHY_MAC_NS);
-    let fitted = Expected::fitted(Origin::Published, Bound::Exact(1_300.0));
+    let fitted = Expected::fitted(Origin::Published, ExpectedBound::Exact(1_300.0));
     outcome.check("port to port, with PHY and MAC", "ns", fitted, ports);
     let head = ["Part", "Cycles", "FPGA (ns)", "ASIC (ns)"].map(String::from).to_vec();
     let row = |name: &str, cycles: u64| {
         vec![name.into(), cycles.to_string(), number(nanos(cycles)), number(asic(cycles))]
     };
     let rows = vec![row("core", core), row("scheduler", pass)];
-    outcome.table = Table { columns: head, rows };
+    outcome.table = DataTable { columns: head, rows };
     outcome.note(
         "Packets of 64 bytes on an empty card, through one NT of a cycle, and through two in two \
          regions: what they differ by, but for the NT, is a pass of the scheduler. PHY and MAC are no part \

@@ -6,7 +6,7 @@ use snic_controller::DagView;
 use snic_domain::{Bandwidth, DagSpec, FormPreference, Mapping, NtTypeId};
 
 use super::supernic_11::dag_a;
-use crate::outcome::{Bound, Expected, FigureOutcome, Origin, Table};
+use crate::outcome::{DataTable, Expected, ExpectedBound, FigureOutcome, Origin};
 use crate::parameters::{
     FIG9_CYCLES, FIG9_NT_GBPS, PACKET_BYTES, Parameters, REQUEST_GBPS, TABLE1_FORK_GBPS,
     TABLE1_GREEDY_TIMES, TABLE1_MODEST_GBPS, TIME_US, WARM_UP_US, gbps,
@@ -37,23 +37,28 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let y = |bound| Expected::predicted(Origin::Published, bound);
     let (shared, victim, tenants) = tenants(parameters)?;
-    outcome.check("Multi-tenancy: tenants in one region", "", y(Bound::Exact(2.0)), tenants);
+    outcome.check(
+        "Multi-tenancy: tenants in one region",
+        "",
+        y(ExpectedBound::Exact(2.0)),
+        tenants,
+    );
     let added = programmed(parameters)?;
     let what = "Programmable: share of load served by an NT that was added at run time";
-    outcome.check(what, "", y(Bound::Share(1.0, 0.02)), added);
-    let line = Bound::Share(parameters.card.ingress.gbps_f64(), 0.02);
+    outcome.check(what, "", y(ExpectedBound::Share(1.0, 0.02)), added);
+    let line = ExpectedBound::Share(parameters.card.ingress.gbps_f64(), 0.02);
     let what = "Hardware acceleration, network-oriented: three NTs at line rate";
     outcome.check(what, "Gbit/s", y(line), shared);
     let stages = forked(parameters)?;
     let what = "DAG support: branches side by side in the mapping that serves";
-    outcome.check(what, "", y(Bound::Exact(2.0)), stages);
+    outcome.check(what, "", y(ExpectedBound::Exact(2.0)), stages);
     let what = "Fairness: share of its load that a tenant gets beside one who sends ten times his";
-    outcome.check(what, "", y(Bound::Share(1.0, 0.02)), victim);
+    outcome.check(what, "", y(ExpectedBound::Share(1.0, 0.02)), victim);
     let ours = if outcome.outside() == 0 { "Y" } else { "see above" };
     let mut rows: Vec<Vec<String>> =
         ROWS.iter().map(|row| row.map(String::from).to_vec()).collect();
     rows.push([vec!["this program".into()], vec![ours.to_string(); 6]].concat());
-    outcome.table = Table { columns: COLUMNS.map(String::from).to_vec(), rows };
+    outcome.table = DataTable { columns: COLUMNS.map(String::from).to_vec(), rows };
     outcome.note(
         "The paper's table has Y, N and P (in part); its last row is shown here by one run for each \
          column, on the simulated card.",

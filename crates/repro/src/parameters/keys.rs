@@ -3,7 +3,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use snic_card_sim::{Options, RegionPace};
+use snic_card_sim::{PlaneOptions, RegionPace};
 use snic_domain::{Bandwidth, ByteSize, CardProfile, Cycles, NtType};
 
 /// A key, how its value is read and written, and what is allowed.
@@ -94,7 +94,7 @@ fn at_least_one(value: f64) -> u32 {
 }
 
 /// Of the data plane, beside what the profile says.
-pub(super) const PLANE: &[(Field<Options>, &str)] = &[
+pub(super) const PLANE: &[(Field<PlaneOptions>, &str)] = &[
     (
         Field {
             key: "descriptor_beats",
@@ -173,7 +173,7 @@ pub(super) const PLANE: &[(Field<Options>, &str)] = &[
     ),
 ];
 
-fn set_pace(options: &mut Options, packets: u32, cycles: u32) {
+fn set_pace(options: &mut PlaneOptions, packets: u32, cycles: u32) {
     let RegionPace { packets: p, cycles: c } = options.region_pace;
     options.region_pace = RegionPace {
         packets: NonZeroU32::new(packets).unwrap_or(p),

@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use keys::Field;
 use snic_bitstream::catalogue::{BUILTIN, Catalogue, builtin};
-use snic_card_sim::Options;
+use snic_card_sim::PlaneOptions;
 use snic_domain::{Bandwidth, CardModel, CardProfile, Cycles, NtType};
 use snic_offloads::Panic;
 
 pub(crate) use table::*;
-pub use table::{Entry, Source, TABLE};
+pub use table::{ParameterEntry, ParameterSource, TABLE};
 
 /// The card of the figures: as large as the SuperNIC paper's.
 const MODEL: &str = "sim-16";
@@ -91,7 +91,7 @@ pub struct Parameters {
     pub card: CardProfile,
     /// The provider's NTs and chains.
     pub catalogue: Catalogue,
-    options: Options,
+    options: PlaneOptions,
     values: BTreeMap<&'static str, Vec<f64>>,
     changed: Vec<String>,
 }
@@ -106,7 +106,7 @@ impl Parameters {
         // (4.3, 5.1): its experiments ask for more than ports could promise.
         let card = CardProfile { region_pass: None, ..card };
         let values = TABLE.iter().map(|entry| (entry.key, entry.default.to_vec())).collect();
-        let (options, changed) = (Options::default(), Vec::new());
+        let (options, changed) = (PlaneOptions::default(), Vec::new());
         Ok(Self { card, catalogue, options, values, changed })
     }
 
@@ -130,7 +130,11 @@ impl Parameters {
         Ok(())
     }
 
-    fn set_entry(&mut self, entry: &Entry, values: Vec<f64>) -> Result<(), InvalidParameter> {
+    fn set_entry(
+        &mut self,
+        entry: &ParameterEntry,
+        values: Vec<f64>,
+    ) -> Result<(), InvalidParameter> {
         let (low, high) = (*entry.range.start(), *entry.range.end());
         for &value in &values {
             within(entry.key, value, low, high)?;
@@ -183,43 +187,43 @@ impl Parameters {
     }
 
     /// All values of an entry.
-    pub(crate) fn all(&self, entry: &Entry) -> &[f64] {
+    pub(crate) fn all(&self, entry: &ParameterEntry) -> &[f64] {
         self.values.get(entry.key).map_or(entry.default, Vec::as_slice)
     }
 
     /// The value of an entry, the first where there are several.
-    pub(crate) fn value(&self, entry: &Entry) -> f64 {
+    pub(crate) fn value(&self, entry: &ParameterEntry) -> f64 {
         self.all(entry).first().copied().unwrap_or_default()
     }
 
     /// The same as a whole number.
-    pub(crate) fn count(&self, entry: &Entry) -> u64 {
+    pub(crate) fn count(&self, entry: &ParameterEntry) -> u64 {
         self.value(entry).round() as u64
     }
 
     /// A value in Gbit/s.
-    pub(crate) fn gbps(&self, entry: &Entry) -> Bandwidth {
+    pub(crate) fn gbps(&self, entry: &ParameterEntry) -> Bandwidth {
         gbps(self.value(entry))
     }
 
     /// A value in microseconds.
-    pub(crate) fn micros(&self, entry: &Entry) -> Duration {
+    pub(crate) fn micros(&self, entry: &ParameterEntry) -> Duration {
         Duration::from_secs_f64(self.value(entry) / 1e6)
     }
 
     /// A value in milliseconds.
-    pub(crate) fn millis(&self, entry: &Entry) -> Duration {
+    pub(crate) fn millis(&self, entry: &ParameterEntry) -> Duration {
         Duration::from_secs_f64(self.value(entry) / 1e3)
     }
 
     /// Choices for the data plane.
-    pub const fn options(&self) -> Options {
+    pub const fn options(&self) -> PlaneOptions {
         self.options
     }
 
     /// The same without credits, as the paper has it where it looks at NTs (5.3).
-    pub(crate) const fn without_credits(&self) -> Options {
-        Options { credits: false, ..self.options }
+    pub(crate) const fn without_credits(&self) -> PlaneOptions {
+        PlaneOptions { credits: false, ..self.options }
     }
 
     /// The catalogue's NTs.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// Where a parameter's value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ParameterSource {
     /// The paper says it: where.
     Paper(&'static str),
     /// It follows from what the paper says: how.
@@ -16,7 +16,7 @@ pub enum Source {
     Assumption(&'static str),
 }
 
-impl Source {
+impl ParameterSource {
     /// In words.
     pub fn text(self) -> String {
         match self {
@@ -30,7 +30,7 @@ impl Source {
 
 /// One parameter: a number, or several where a figure has one point for each.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ParameterEntry {
     /// Its key.
     pub key: &'static str,
     /// What it is unless set.
@@ -40,15 +40,15 @@ pub struct Entry {
     /// What is allowed.
     pub range: RangeInclusive<f64>,
     /// Where its value is from.
-    pub source: Source,
+    pub source: ParameterSource,
     /// What it is.
     pub what: &'static str,
 }
 
-impl Entry {
+impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&Entry; 6] = [
+        let by_name: [&ParameterEntry; 6] = [
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
             &FLEXPIPE_DELAYS,
@@ -62,17 +62,17 @@ impl Entry {
 
 macro_rules! table {
     ($($name:ident = $key:literal, $default:expr, $unit:literal, $range:expr, $source:ident($why:literal), $what:literal;)*) => {
-        $(pub(crate) static $name: Entry = Entry {
+        $(pub(crate) static $name: ParameterEntry = ParameterEntry {
             key: $key,
             default: &$default,
             unit: $unit,
             range: $range,
-            source: Source::$source($why),
+            source: ParameterSource::$source($why),
             what: $what,
         };)*
 
         /// All of them.
-        pub static TABLE: &[&Entry] = &[$(&$name),*];
+        pub static TABLE: &[&ParameterEntry] = &[$(&$name),*];
     };
 }
 

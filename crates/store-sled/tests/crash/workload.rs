@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use snic_domain::Digest;
 use snic_ports::store::{Batch, Store, StoreError};
-use snic_store_sled::{Options, Recovery, SledStore};
+use snic_store_sled::{Recovery, SledOptions, SledStore};
 
 const LANES: usize = 4;
 
@@ -26,7 +26,7 @@ const SUBMITTED: u64 = 5;
 const KEPT: u64 = 30;
 
 /// Snapshots so often that crashes meet them.
-const OPTIONS: Options = Options {
+const OPTIONS: SledOptions = SledOptions {
     cache_bytes: 16 << 20,
     snapshot_groups: 25,
     snapshot_interval: Duration::from_millis(40),

@@ -23,7 +23,7 @@ use anyhow::bail;
 
 use crate::workspace::Workspace;
 use list::Mutant;
-use run::{Copy, Verdict};
+use run::{Copy, MutantVerdict};
 
 /// The part of the mutants that must be killed, in percent.
 const GOAL_PERCENT: usize = 95;
@@ -71,9 +71,9 @@ pub fn run(workspace: &Workspace, selection: &Selection) -> anyhow::Result<bool>
             verdicts.push(verdict);
         }
     }
-    let count = |verdict: Verdict| verdicts.iter().filter(|other| **other == verdict).count();
-    let (killed, survived) = (count(Verdict::Killed), count(Verdict::Survived));
-    let invalid = count(Verdict::Invalid);
+    let count = |verdict: MutantVerdict| verdicts.iter().filter(|other| **other == verdict).count();
+    let (killed, survived) = (count(MutantVerdict::Killed), count(MutantVerdict::Survived));
+    let invalid = count(MutantVerdict::Invalid);
     println!("{killed} of {} killed, {survived} survived, {invalid} do not build", verdicts.len());
     Ok(invalid == 0 && is_enough(killed, verdicts.len()))
 }

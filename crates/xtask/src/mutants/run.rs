@@ -23,7 +23,7 @@ const LISTED: &str = "files.txt";
 
 /// What became of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MutantVerdict {
     /// The tests failed, or did not end in time.
     Killed,
     /// The tests passed.
@@ -32,7 +32,7 @@ pub enum Verdict {
     Invalid,
 }
 
-impl Verdict {
+impl MutantVerdict {
     /// One word for the report.
     pub const fn word(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Copy {
     ///
     /// # Errors
     /// The patch does not apply, a file cannot be written, or cargo cannot be started.
-    pub fn try_mutant(&self, mutant: &Mutant, deadline: Duration) -> anyhow::Result<Verdict> {
+    pub fn try_mutant(&self, mutant: &Mutant, deadline: Duration) -> anyhow::Result<MutantVerdict> {
         let path = self.root.join(&mutant.file);
         let text = fs::read_to_string(&path).with_context(|| mutant.file.clone())?;
         let mutated = mutant.apply(&text).with_context(|| mutant.name.clone())?;
@@ -100,11 +100,15 @@ impl Copy {
         verdict
     }
 
-    fn verdict(&self, tests: &[String], deadline: Duration) -> anyhow::Result<Verdict> {
+    fn verdict(&self, tests: &[String], deadline: Duration) -> anyhow::Result<MutantVerdict> {
         if !self.builds(tests)? {
-            return Ok(Verdict::Invalid);
+            return Ok(MutantVerdict::Invalid);
         }
-        Ok(if self.passes(tests, deadline)? { Verdict::Survived } else { Verdict::Killed })
+        Ok(if self.passes(tests, deadline)? {
+            MutantVerdict::Survived
+        } else {
+            MutantVerdict::Killed
+        })
     }
 
     fn builds(&self, tests: &[String]) -> anyhow::Result<bool> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use tempfile::TempDir;
 
 use crate::browser::{Browser, PROFILE};
@@ -91,7 +91,7 @@ async fn over_tls_an_operators_browser_sees_it_and_nobody_elses() {
         path("server.key"),
     ));
     let daemon = files.start().await;
-    let client = Client::connect(&files.socket(), "operator/test").await.expect("it serves");
+    let client = TestClient::connect(&files.socket(), "operator/test").await.expect("it serves");
     client.create_tenant("acme").await.expect("a tenant");
 
     let page = format!("https://localhost:{}", address.port());

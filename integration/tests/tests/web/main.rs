@@ -14,7 +14,7 @@ use browser::Browser;
 use picture::Picture;
 use serde_json::json;
 use snic_domain::{Bandwidth, DagName, DagSpec};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 
 /// Sizes and shades that the page is looked at in.
 const SCREENS: [(&str, u32, bool); 4] = [
@@ -37,7 +37,7 @@ const HEIGHTS: &str = "[...document.querySelectorAll('main > *, #dag > *')] \
 struct Rig {
     daemon: snic_integration::DaemonProcess,
     home: Home,
-    client: Client,
+    client: TestClient,
     url: String,
 }
 
@@ -57,7 +57,7 @@ impl Rig {
         let address = port.expect("a free port");
         home.write_settings(&format!("[web]\nlisten = \"{address}\"\ninsecure_plaintext = true\n"));
         let daemon = home.start().await;
-        let client = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
         let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
         client.register(&catalogue).await;
         for tenant in ["acme", "globex"] {
