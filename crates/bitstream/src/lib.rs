@@ -36,4 +36,4 @@ pub use parse::{
 };
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
 pub use test_image::{InvalidTestImage, build_test, build_test_on};
-pub use upload::{Checked, InvalidUpload, check_upload};
+pub use upload::{CheckedUpload, InvalidUpload, check_upload};

@@ -17,7 +17,7 @@ use crate::{BitFile, ChainRom, InvalidBitstream, InvalidRom, SlotRom, WrongCard,
 
 /// An upload that passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked<'a> {
+pub struct CheckedUpload<'a> {
     /// The file.
     pub file: BitFile<'a>,
     /// What it says it holds: the declared NTs.
@@ -196,7 +196,7 @@ pub fn check_upload<'a, 'n>(
     declared: &Bitstream,
     cards: &[CardProfile],
     nt: impl Fn(&NtTypeId) -> Option<&'n NtType>,
-) -> Result<Checked<'a>, InvalidUpload> {
+) -> Result<CheckedUpload<'a>, InvalidUpload> {
     check_bytes(bytes, declared)?;
     let chain = find_nts(declared, nt)?;
     let card = find_card(declared, cards)?;
@@ -207,7 +207,7 @@ pub fn check_upload<'a, 'n>(
     check_rom(&rom, &chain)?;
     let area = chain.iter().map(|nt| nt.area).sum();
     check_area(area, declared, card)?;
-    Ok(Checked { file, rom, area })
+    Ok(CheckedUpload { file, rom, area })
 }
 
 fn check_bytes(bytes: &[u8], declared: &Bitstream) -> Result<(), InvalidUpload> {

@@ -29,7 +29,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
-use crate::contexts::{Context, ContextsFile};
+use crate::contexts::{ClientContext, ContextsFile};
 use crate::failure::Failure;
 
 /// Time limit for establishing a connection.
@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// [`Failure`] if the context is not valid or its files cannot be read.
     pub fn new(
-        context: &Context,
+        context: &ClientContext,
         file: &ContextsFile,
         deadline: Duration,
     ) -> Result<Self, Failure> {
@@ -217,7 +217,7 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Checks the endpoint and the options that go with it.
-fn check_endpoint(context: &Context) -> Result<(), Failure> {
+fn check_endpoint(context: &ClientContext) -> Result<(), Failure> {
     let endpoint = context.endpoint.as_str();
     let is_tls = endpoint.starts_with("https://");
     if let Some(rest) = endpoint.strip_prefix("http://") {
@@ -263,7 +263,7 @@ fn is_loopback(authority: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn tls(context: &Context, file: &ContextsFile) -> Result<ClientTlsConfig, Failure> {
+fn tls(context: &ClientContext, file: &ContextsFile) -> Result<ClientTlsConfig, Failure> {
     let read = |path: &Path| {
         let path = file.resolve(path);
         fs::read(&path).map_err(|source| Failure::Read { path, source })
@@ -296,8 +296,8 @@ mod tests {
 
     use super::*;
 
-    fn context(endpoint: &str) -> Context {
-        Context { endpoint: endpoint.into(), ..Context::default() }
+    fn context(endpoint: &str) -> ClientContext {
+        ClientContext { endpoint: endpoint.into(), ..ClientContext::default() }
     }
 
     #[rstest]
@@ -320,15 +320,15 @@ mod tests {
 
     #[test]
     fn a_context_is_complete_or_refused() {
-        let whole = Context {
+        let whole = ClientContext {
             ca: Some("ca.pem".into()),
             certificate: Some("a.pem".into()),
             key: Some("a.key".into()),
             ..context("https://snic.example:7443")
         };
         assert!(check_endpoint(&whole).is_ok());
-        let without_key = Context { key: None, ..whole.clone() };
-        let with_identity = Context { identity: Some("operator/a".into()), ..whole };
+        let without_key = ClientContext { key: None, ..whole.clone() };
+        let with_identity = ClientContext { identity: Some("operator/a".into()), ..whole };
         for wrong in [without_key, with_identity] {
             assert_eq!(check_endpoint(&wrong).unwrap_err().exit_code(), 2);
         }

@@ -38,13 +38,13 @@ pub struct Contexts {
     pub current: Option<String>,
     /// The contexts by name.
     #[serde(default)]
-    pub contexts: BTreeMap<String, Context>,
+    pub contexts: BTreeMap<String, ClientContext>,
 }
 
 /// A server, and the user's identity there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Context {
+pub struct ClientContext {
     /// `https://host:port`, `unix:/path`, or `http://host:port` on loopback.
     pub endpoint: String,
     /// Tenant for names without a tenant.
@@ -177,7 +177,7 @@ impl ContextsFile {
     ///
     /// # Errors
     /// [`ContextsError::Unknown`], listing the known contexts.
-    pub fn get(&self, name: &str) -> Result<&Context, ContextsError> {
+    pub fn get(&self, name: &str) -> Result<&ClientContext, ContextsError> {
         self.contexts.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.contexts.keys().map(String::as_str).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -197,12 +197,12 @@ mod tests {
 
     use super::*;
 
-    fn acme() -> Context {
-        Context {
+    fn acme() -> ClientContext {
+        ClientContext {
             endpoint: "https://127.0.0.1:7443".into(),
             tenant: Some("acme".into()),
             ca: Some("pki/ca.pem".into()),
-            ..Context::default()
+            ..ClientContext::default()
         }
     }
 
@@ -307,7 +307,7 @@ mod tests {
         #[test]
         fn any_contexts_survive(names in prop::collection::btree_set(".{1,12}", 0..5), tenant in ".{0,9}") {
             let tenant = Some(tenant);
-            let contexts = names.into_iter().map(|name| (name, Context { tenant: tenant.clone(), ..acme() }));
+            let contexts = names.into_iter().map(|name| (name, ClientContext { tenant: tenant.clone(), ..acme() }));
             let contexts = Contexts { current: None, contexts: contexts.collect() };
             let text = toml::to_string(&contexts)?;
             prop_assert_eq!(toml::from_str::<Contexts>(&text)?, contexts);

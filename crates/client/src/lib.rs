@@ -17,6 +17,6 @@ pub mod output;
 mod watch;
 
 pub use connection::{Client, Repeat};
-pub use contexts::{Context, Contexts, ContextsError, ContextsFile};
+pub use contexts::{ClientContext, Contexts, ContextsError, ContextsFile};
 pub use failure::Failure;
 pub use watch::follow;

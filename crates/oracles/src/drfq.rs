@@ -56,7 +56,7 @@ type Times = SmallVec<[u128; 8]>;
 
 /// A served packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served<T> {
+pub struct ServedPacket<T> {
     /// Its flow.
     pub flow: FlowId,
     /// Its cost at each resource.
@@ -113,7 +113,7 @@ struct Waiting<T> {
     starts: Times,
     finishes: Times,
     key: u128,
-    packet: Served<T>,
+    packet: ServedPacket<T>,
 }
 
 struct Flow<T> {
@@ -262,7 +262,7 @@ impl<T> Drfq<T> {
         if waiting == 0 {
             self.heads.push(Reverse((key, flow.0)));
         }
-        let packet = Served { flow, costs: costs.into(), arrived: self.clock, item };
+        let packet = ServedPacket { flow, costs: costs.into(), arrived: self.clock, item };
         self.flow_mut(flow)?.queue.push_back(Waiting { starts, finishes, key, packet });
         self.waiting += 1;
         Ok(())
@@ -307,7 +307,7 @@ impl<T> Drfq<T> {
 
     /// The packet whose turn it is; `None` when nothing waits.
     #[expect(clippy::should_implement_trait, reason = "a scheduler is refilled between calls")]
-    pub fn next(&mut self) -> Option<Served<T>> {
+    pub fn next(&mut self) -> Option<ServedPacket<T>> {
         self.next_where(|_| true)
     }
 
@@ -318,8 +318,8 @@ impl<T> Drfq<T> {
     /// waits forever behind those that need one.
     pub fn next_where(
         &mut self,
-        mut can_start: impl FnMut(&Served<T>) -> bool,
-    ) -> Option<Served<T>> {
+        mut can_start: impl FnMut(&ServedPacket<T>) -> bool,
+    ) -> Option<ServedPacket<T>> {
         let mut refused = SmallVec::<[_; 16]>::new();
         let mut found = None;
         while let Some(head) = self.heads.pop() {
@@ -335,7 +335,7 @@ impl<T> Drfq<T> {
         self.serve(found?)
     }
 
-    fn serve(&mut self, flow: u32) -> Option<Served<T>> {
+    fn serve(&mut self, flow: u32) -> Option<ServedPacket<T>> {
         let queue = &mut self.flows[flow as usize].queue;
         let Waiting { starts, finishes, packet, .. } = queue.pop_front()?;
         if let Some(next) = queue.front() {

@@ -1,6 +1,6 @@
 //! What callers see, on the wire: the controller's views as messages.
 
-use snic_api::convert::dag::{self, Content, Reader};
+use snic_api::convert::dag::{self, Content, DagReader};
 use snic_api::convert::{bitstream, card, explanation, name, nt_type, rule, tenant, timestamp};
 use snic_api::v1;
 use snic_api::v1::chain_state::Place;
@@ -19,11 +19,11 @@ mod fairness;
 pub(crate) use fairness::{event, fairness};
 
 /// The reader, for conversions that depend on it.
-pub(crate) const fn reader(caller: &Caller) -> Reader<'_> {
+pub(crate) const fn reader(caller: &Caller) -> DagReader<'_> {
     match caller {
         // Orchestrators are told of bindings only; no method that reads DAGs is for them.
-        Caller::Operator(_) | Caller::Orchestrator(_) => Reader::Operator,
-        Caller::Tenant(tenant) => Reader::Tenant(tenant),
+        Caller::Operator(_) | Caller::Orchestrator(_) => DagReader::Operator,
+        Caller::Tenant(tenant) => DagReader::Tenant(tenant),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn rule(view: &RuleView) -> v1::Rule {
     }
 }
 
-pub(crate) fn dag(view: &DagView, reader: Reader<'_>) -> v1::Dag {
+pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
     v1::Dag {
         name: view.name.to_string(),
         uid: view.uid.raw(),
@@ -116,7 +116,7 @@ fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
     }
 }
 
-fn mapping(view: &DagView, reader: Reader<'_>) -> Option<v1::Mapping> {
+fn mapping(view: &DagView, reader: DagReader<'_>) -> Option<v1::Mapping> {
     let mapping = view.mapping.as_ref()?;
     let chains = view.explanation.iter().flat_map(|explanation| &explanation.chains);
     let loads = chains.flat_map(|chain| &chain.embeddings).map(|e| e.reconfigurations).sum();
@@ -129,7 +129,7 @@ fn mapping(view: &DagView, reader: Reader<'_>) -> Option<v1::Mapping> {
 }
 
 /// Why a DAG is mapped as it is; `None` while it is not mapped.
-pub(crate) fn explanation(view: &DagView, reader: Reader<'_>) -> Option<v1::Explanation> {
+pub(crate) fn explanation(view: &DagView, reader: DagReader<'_>) -> Option<v1::Explanation> {
     let why = view.explanation.as_ref()?;
     let card = view.mapping.as_ref().map(|mapping| &mapping.card);
     Some(v1::Explanation {
@@ -256,11 +256,11 @@ pub(crate) fn region(view: &RegionView) -> v1::Region {
         reconfigurations: view.loads,
         last_error: view.last_error.clone().unwrap_or_default(),
         last_error_time: error_at.map(timestamp),
-        states: view.states.iter().map(|state| chain_state(state, Reader::Operator)).collect(),
+        states: view.states.iter().map(|state| chain_state(state, DagReader::Operator)).collect(),
     }
 }
 
-fn chain_state(view: &StateView, reader: Reader<'_>) -> v1::ChainState {
+fn chain_state(view: &StateView, reader: DagReader<'_>) -> v1::ChainState {
     let (place, region) = match view.place {
         StatePlace::Region(region) => (Place::InRegion, Some(region)),
         StatePlace::Saving(region) => (Place::BeingSaved, Some(region)),

@@ -32,7 +32,7 @@ pub enum Ask {
 
 /// What a device says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct DeviceReport {
     /// Registers read, one call each.
     pub reads: u64,
     /// Registers written, one call each.
@@ -112,9 +112,9 @@ pub fn listen(path: &Path, shared: &Arc<Shared>, card: &SharedSimCard) -> io::Re
     Ok(())
 }
 
-fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> Report {
+fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> DeviceReport {
     let traffic = &shared.traffic;
-    Report {
+    DeviceReport {
         reads: traffic.reads.load(Ordering::Relaxed),
         writes: traffic.writes.load(Ordering::Relaxed),
         bytes_in: traffic.bytes_in.load(Ordering::Relaxed),
@@ -125,7 +125,7 @@ fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> Report
 }
 
 /// Asks a device.
-pub fn ask(path: &Path, ask: &Ask) -> io::Result<Report> {
+pub fn ask(path: &Path, ask: &Ask) -> io::Result<DeviceReport> {
     let mut connection = UnixStream::connect(path)?;
     connection.write_all(&postcard::to_stdvec(ask).map_err(io::Error::other)?)?;
     connection.shutdown(std::net::Shutdown::Write)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use snic_domain::CardProfile;
 use snic_integration::{Home, program};
 
-use crate::control::{Ask, Report, ask};
+use crate::control::{Ask, DeviceReport, ask};
 use crate::emulation::Emulation;
 use crate::serve::{DeviceFailure, Trap};
 
@@ -80,7 +80,7 @@ impl XrtCardProcess {
     ///
     /// # Panics
     /// Where it does not answer.
-    pub fn ask(&self, question: &Ask) -> Report {
+    pub fn ask(&self, question: &Ask) -> DeviceReport {
         ask(&self.control(), question).expect("the device answers")
     }
 

@@ -12,7 +12,7 @@ use snic_domain::{CardId, CardProfile, NtTypeId};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
-use snic_server::shell::{self, CardSlot, Opened, Running};
+use snic_server::shell::{self, CardSlot, OpenedCard, Running};
 use snic_server::{ServerSettings, TrustDomain, Upload, UploadCheck, UploadProblem};
 use tokio::sync::oneshot;
 
@@ -39,7 +39,7 @@ impl Embedded {
         settings.autoscaling.enabled = false;
         let controller = Controller::recover(settings, [], 7, shell::wall_clock());
         let (shared, offered) = (card.clone(), profile.clone());
-        let open = Box::new(move || -> Opened {
+        let open = Box::new(move || -> OpenedCard {
             let mut card = shared.clone();
             card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
             Ok((Box::new(card), offered.clone()))

@@ -9,7 +9,7 @@ use snic_api::v1::{self, Dag};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
 use snic_integration::{Home, TestClient};
-use snic_integration_xrt::control::{self, Ask, Report};
+use snic_integration_xrt::control::{self, Ask, DeviceReport};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::embedded::Embedded;
 use snic_integration_xrt::emulation;
@@ -122,7 +122,7 @@ async fn the_quickstarts_dags_come_to_the_same_through_xrt_number_by_number() {
 }
 
 /// What differs between two reports of a device.
-fn since(before: &Report, after: &Report) -> (u64, u64, u64) {
+fn since(before: &DeviceReport, after: &DeviceReport) -> (u64, u64, u64) {
     (
         after.loads - before.loads,
         after.table_words - before.table_words,

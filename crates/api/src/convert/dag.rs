@@ -191,14 +191,14 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
 
 /// The reader of a message: details of other tenants are left out for tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader<'a> {
+pub enum DagReader<'a> {
     /// Sees everything.
     Operator,
     /// Sees its own resources and the provider's.
     Tenant(&'a TenantId),
 }
 
-impl Reader<'_> {
+impl DagReader<'_> {
     /// The name of a bitstream; empty if the reader may not see it.
     pub fn bitstream(self, id: &BitstreamId) -> String {
         match self {
@@ -216,7 +216,7 @@ pub struct Content<'a> {
     /// The network tasks of its bitstreams, in packet order.
     pub nts: &'a BTreeMap<BitstreamId, Vec<NtTypeId>>,
     /// The reader.
-    pub reader: Reader<'a>,
+    pub reader: DagReader<'a>,
 }
 
 /// Converts the stages of a mapping.
@@ -250,7 +250,7 @@ fn slots(
     let slot = |(index, held): (usize, &NtTypeId)| {
         let place = instance.slots.iter().position(|slot| slot.index() == index);
         let node = place.and_then(|place| nodes.get(place));
-        let shown = node.is_some() || content.reader == Reader::Operator;
+        let shown = node.is_some() || content.reader == DagReader::Operator;
         v1::ChainSlot {
             used: node.is_some(),
             nt_type: if shown { name::of_nt_type(held) } else { String::new() },

@@ -7,7 +7,7 @@ use snic_domain::{
     CardId, ChainExplanation, Embedding, EmbeddingKind, Explanation, Rejection, Resource, Shortage,
 };
 
-use super::dag::{Reader, form_to_wire};
+use super::dag::{DagReader, form_to_wire};
 use super::name;
 use crate::v1;
 
@@ -57,7 +57,7 @@ const fn kind_text(kind: EmbeddingKind) -> &'static str {
 fn embedding_to_wire(
     embedding: &Embedding,
     card: Option<&CardId>,
-    reader: Reader<'_>,
+    reader: DagReader<'_>,
 ) -> v1::Embedding {
     let term = |name: &str, value: u64, unit: &str, more_is_better| v1::ScoreTerm {
         name: name.to_owned(),
@@ -71,7 +71,7 @@ fn embedding_to_wire(
         term("passes", embedding.passes.into(), "passes", false),
     ];
     // Of what is shared, the rest would tell what others loaded and reserve.
-    if embedding.kind != EmbeddingKind::Shared || reader == Reader::Operator {
+    if embedding.kind != EmbeddingKind::Shared || reader == DagReader::Operator {
         let unused = embedding.unused_permille.into();
         score_terms.push(term("unused_area", unused, "permille", false));
         score_terms.push(term("headroom", embedding.headroom.get(), "bit/s", true));
@@ -95,7 +95,7 @@ fn rejection_to_wire(rejection: &Rejection) -> v1::RejectedAlternative {
 fn chain_to_wire(
     chain: &ChainExplanation,
     card: Option<&CardId>,
-    reader: Reader<'_>,
+    reader: DagReader<'_>,
 ) -> v1::ChainExplanation {
     v1::ChainExplanation {
         nodes: chain.nodes.iter().map(ToString::to_string).collect(),
@@ -109,7 +109,7 @@ fn chain_to_wire(
 pub fn explanation_to_wire(
     explanation: &Explanation,
     card: Option<&CardId>,
-    reader: Reader<'_>,
+    reader: DagReader<'_>,
 ) -> v1::Explanation {
     let chain = |chain| chain_to_wire(chain, card, reader);
     v1::Explanation {
@@ -124,7 +124,7 @@ pub fn explanation_to_wire(
 }
 
 /// The explanation as lines of text.
-fn lines(explanation: &Explanation, card: Option<&CardId>, reader: Reader<'_>) -> Vec<String> {
+fn lines(explanation: &Explanation, card: Option<&CardId>, reader: DagReader<'_>) -> Vec<String> {
     let mut lines = vec![explanation.form.reason.clone()];
     for chain in &explanation.chains {
         let nodes = chain.nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -137,7 +137,7 @@ fn lines(explanation: &Explanation, card: Option<&CardId>, reader: Reader<'_>) -
     lines
 }
 
-fn embedding_line(embedding: &Embedding, card: Option<&CardId>, reader: Reader<'_>) -> String {
+fn embedding_line(embedding: &Embedding, card: Option<&CardId>, reader: DagReader<'_>) -> String {
     let region = card.map_or_else(
         || format!("region {}", embedding.region),
         |c| name::of_region(c, embedding.region),

@@ -10,7 +10,7 @@ use snic_domain::{
 };
 use tonic_types::StatusExt as _;
 
-use super::dag::{Content, Reader};
+use super::dag::{Content, DagReader};
 use super::mask::Mask;
 use super::tenant::TenantPatch;
 use super::*;
@@ -316,11 +316,11 @@ fn a_tenant_does_not_see_what_it_skips_nor_whose_it_is() {
     };
     let used = (true, "ntTypes/nat".to_owned(), "n".to_owned());
     let hidden = (false, String::new(), String::new());
-    let (bitstream, slots) = see(Reader::Tenant(&globex));
+    let (bitstream, slots) = see(DagReader::Tenant(&globex));
     assert_eq!((&*bitstream, slots), ("", vec![hidden.clone(), used.clone()]));
-    let (bitstream, slots) = see(Reader::Tenant(&acme));
+    let (bitstream, slots) = see(DagReader::Tenant(&acme));
     assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![hidden, used.clone()]));
-    let (bitstream, slots) = see(Reader::Operator);
+    let (bitstream, slots) = see(DagReader::Operator);
     let shown = (false, "ntTypes/acme.secret".to_owned(), String::new());
     assert_eq!((&*bitstream, slots), ("bitstreams/acme.x", vec![shown, used]));
 }
@@ -370,7 +370,7 @@ fn explained(kind: snic_domain::EmbeddingKind) -> snic_domain::Explanation {
 fn an_explanation_is_told_whole_to_operators() {
     let card = CardId::new("c0").expect("valid");
     let why = explained(snic_domain::EmbeddingKind::FreeRegion);
-    let wire = explanation::explanation_to_wire(&why, Some(&card), Reader::Operator);
+    let wire = explanation::explanation_to_wire(&why, Some(&card), DagReader::Operator);
     assert_eq!(wire.form(), v1::dag::Form::Parallel);
     assert_eq!((wire.sequential_latency_cycles, wire.parallel_latency_cycles), (100, Some(90)));
     let chosen = &wire.chains[0].chosen[0];
@@ -412,7 +412,7 @@ fn an_explanation_leaves_out_for_tenants_what_tells_of_others(
     #[case] terms: usize,
 ) {
     let tenant = tenant_id(tenant);
-    let wire = explanation::explanation_to_wire(&explained(kind), None, Reader::Tenant(&tenant));
+    let wire = explanation::explanation_to_wire(&explained(kind), None, DagReader::Tenant(&tenant));
     let chosen = &wire.chains[0].chosen[0];
     assert_eq!((&*chosen.bitstream, chosen.score_terms.len()), (bitstream, terms));
     let named = wire.lines.iter().any(|line| line.contains("acme"));

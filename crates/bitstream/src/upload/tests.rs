@@ -58,7 +58,7 @@ impl World {
         self.nts.iter_mut().find(|nt| nt.id.as_str() == id).expect("a known NT")
     }
 
-    fn check(&self) -> Result<Checked<'_>, InvalidUpload> {
+    fn check(&self) -> Result<CheckedUpload<'_>, InvalidUpload> {
         check_upload(&self.bytes, &self.declared, &self.catalogue.cards, |id| self.find(id))
     }
 

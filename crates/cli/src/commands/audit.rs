@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use prost_types::Timestamp;
 use snic_api::v1::{AuditEntry, ListAuditEntriesRequest};
 
-use super::Session;
+use super::CliSession;
 use crate::args::{AuditQuery, Moment};
 use snic_client::Client;
 use snic_client::Failure;
@@ -15,7 +15,7 @@ use snic_client::names;
 use snic_client::output::audit as views;
 
 /// Prints the latest entries, oldest first.
-pub async fn run(session: &mut Session, query: AuditQuery) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, query: AuditQuery) -> Result<(), Failure> {
     let client = session.client()?;
     let limit = query.limit;
     let tenant = query.of.map(|tenant| names::tenant(&tenant)).transpose()?;

@@ -16,7 +16,7 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest};
 use uuid::Uuid;
 
-use super::{Session, request_id};
+use super::{CliSession, request_id};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
 use snic_client::Failure;
 use snic_client::Repeat;
@@ -33,7 +33,7 @@ const ROLE_REGISTERS: ByteSize = ByteSize::from_bytes(4 << 20);
 /// Memory of a test role, in which bitstreams are staged.
 const ROLE_MEMORY: ByteSize = ByteSize::from_bytes(256 << 20);
 
-pub async fn run(session: &mut Session, command: BitstreamCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<(), Failure> {
     match command {
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Upload(new) => upload(session, new).await,
@@ -136,7 +136,7 @@ fn test_chain(
     snic_bitstream::build_test(card, &chain, size).map_err(|error| refused(error.to_string(), ""))
 }
 
-async fn upload(session: &mut Session, new: NewBitstream) -> Result<(), Failure> {
+async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failure> {
     let bytes = read(&new.file)?;
     let nts = new.nts.iter().map(|nt| names::nt_type(nt.trim())).collect::<Result<_, _>>()?;
     let kind = match new.kind {

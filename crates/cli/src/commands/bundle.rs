@@ -16,7 +16,7 @@ use snic_api::v1::{
     ListOperationsRequest, ListRulesRequest, ListTenantsRequest,
 };
 
-use super::Session;
+use super::CliSession;
 use super::system::PartialFile;
 use snic_client::Client;
 use snic_client::Failure;
@@ -94,7 +94,7 @@ macro_rules! list {
 }
 
 /// Collects and writes the bundle.
-pub async fn run(session: &mut Session, path: &Path) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, path: &Path) -> Result<(), Failure> {
     let client = session.client()?;
     let mut bundle = Bundle::new();
     server(&client, &mut bundle).await?;

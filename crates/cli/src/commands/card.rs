@@ -5,7 +5,7 @@ use snic_api::v1::{
     OptimizeCardRequest, UncordonCardRequest,
 };
 
-use super::{Session, floor_plan};
+use super::{CliSession, floor_plan};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -14,7 +14,7 @@ use snic_client::lists;
 use snic_client::names;
 use snic_client::output::{Format, Style, consolidation, text, views};
 
-pub async fn run(session: &mut Session, command: CardCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), Failure> {
     let command = match command {
         CardCommand::ImportFloorplan(sources) => return floor_plan::import(&sources),
         command => command,

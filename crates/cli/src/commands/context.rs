@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Session;
+use super::CliSession;
 use crate::args::{ContextCommand, ContextParts};
 use snic_client::Failure;
 use snic_client::output::Style;
 use snic_client::output::table::{properties, table};
-use snic_client::{Context, ContextsFile};
+use snic_client::{ClientContext, ContextsFile};
 
-pub fn run(session: &mut Session, command: ContextCommand) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession, command: ContextCommand) -> Result<(), Failure> {
     let mut file = ContextsFile::load()?;
     match command {
         ContextCommand::List => list(session, &file),
@@ -47,7 +47,7 @@ fn no_current() -> Failure {
 
 /// Sets the given parts and keeps the rest. The first context becomes the current one.
 fn set(
-    session: &Session,
+    session: &CliSession,
     file: &mut ContextsFile,
     name: &str,
     parts: ContextParts,
@@ -84,12 +84,12 @@ struct NamedContext<'a> {
     name: &'a str,
     current: bool,
     #[serde(flatten)]
-    context: &'a Context,
+    context: &'a ClientContext,
 }
 
 const PLAIN: Style = Style { is_colour: false, now: std::time::SystemTime::UNIX_EPOCH };
 
-fn list(session: &mut Session, file: &ContextsFile) -> Result<(), Failure> {
+fn list(session: &mut CliSession, file: &ContextsFile) -> Result<(), Failure> {
     let is_current = |name: &str| file.contexts.current.as_deref() == Some(name);
     let contexts = file.contexts.contexts.iter();
     let named: Vec<NamedContext> = contexts
@@ -109,14 +109,14 @@ fn list(session: &mut Session, file: &ContextsFile) -> Result<(), Failure> {
 }
 
 /// The identity of a context, or the file name of its certificate.
-fn identity(context: &Context) -> String {
+fn identity(context: &ClientContext) -> String {
     let certificate = context.certificate.as_deref().and_then(|path| path.file_name());
     let certificate = certificate.map(|name| name.to_string_lossy().into_owned());
     context.identity.clone().or(certificate).unwrap_or_default()
 }
 
 fn show(
-    session: &mut Session,
+    session: &mut CliSession,
     file: &ContextsFile,
     name: String,
     before: &str,

@@ -13,7 +13,7 @@ use snic_api::v1::{
 };
 use tonic::Status;
 
-use super::{Session, request_id, wait};
+use super::{CliSession, request_id, wait};
 use crate::args::{ChangeOptions, DagCommand, FormArg};
 use snic_client::call;
 use snic_client::follow;
@@ -23,7 +23,7 @@ use snic_client::output::{explain, views};
 use snic_client::{Client, Failure};
 use snic_dagfile::{self as dagfile, DagFile};
 
-pub async fn run(session: &mut Session, command: DagCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
     match command {
         DagCommand::Create { name, source, change } => {
             let file = read(&source.file)?;
@@ -82,7 +82,7 @@ impl From<FormArg> for Form {
     }
 }
 
-impl Session {
+impl CliSession {
     /// The full name of the DAG in a file; the command line takes precedence.
     fn file_name(&self, given: Option<String>, file: &DagFile) -> Result<String, Failure> {
         let Some(name) = given.or_else(|| file.name.clone()) else {
@@ -150,7 +150,7 @@ fn read(path: &Path) -> Result<DagFile, Failure> {
 }
 
 async fn create(
-    session: &mut Session,
+    session: &mut CliSession,
     name: Option<String>,
     file: DagFile,
     change: ChangeOptions,
@@ -171,7 +171,7 @@ async fn create(
 }
 
 async fn update(
-    session: &mut Session,
+    session: &mut CliSession,
     dag: Dag,
     paths: &[&str],
     change: ChangeOptions,
@@ -188,7 +188,7 @@ async fn update(
     session.changed(&client, operation, change).await
 }
 
-async fn list(session: &mut Session, is_all: bool) -> Result<(), Failure> {
+async fn list(session: &mut CliSession, is_all: bool) -> Result<(), Failure> {
     let parent = session.dags_parent(is_all)?;
     let client = session.client()?;
     let dags = pages(async |page_token| {
@@ -201,7 +201,7 @@ async fn list(session: &mut Session, is_all: bool) -> Result<(), Failure> {
 }
 
 async fn watch_dags(
-    session: &mut Session,
+    session: &mut CliSession,
     name: Option<String>,
     is_all: bool,
 ) -> Result<(), Failure> {

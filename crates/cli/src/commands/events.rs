@@ -2,7 +2,7 @@
 
 use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
 
-use super::Session;
+use super::CliSession;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
@@ -11,7 +11,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::output::fairness as views;
 
 /// The events that are kept, oldest first; with `go_on`, what happens from then on, too.
-pub async fn run(session: &mut Session, go_on: bool) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, go_on: bool) -> Result<(), Failure> {
     let client = session.client()?;
     if !go_on {
         let mut events = all(&client).await?;

@@ -2,7 +2,7 @@
 
 use snic_api::v1::{Fairness, GetFairnessRequest, ListFairnessRequest};
 
-use super::Session;
+use super::CliSession;
 use crate::args::FairnessCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -11,7 +11,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::fairness as views;
 
-pub async fn run(session: &mut Session, command: FairnessCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: FairnessCommand) -> Result<(), Failure> {
     let client = session.client()?;
     let FairnessCommand::Get { tenant } = command;
     let Some(tenant) = tenant else {

@@ -28,7 +28,7 @@ use snic_client::Client;
 use snic_client::Failure;
 use snic_client::names;
 use snic_client::output::Output;
-use snic_client::{Context, ContextsError, ContextsFile};
+use snic_client::{ClientContext, ContextsError, ContextsFile};
 
 /// Default timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Global options and the output, which every verb needs.
-pub struct Session {
+pub struct CliSession {
     global: Global,
     output: Output,
 }
@@ -47,7 +47,7 @@ pub struct Session {
 /// [`Failure`], whose exit code is the program's.
 pub async fn run(cli: Cli) -> Result<(), Failure> {
     let output = Output::standard(cli.global.output);
-    let mut session = Session { global: cli.global, output };
+    let mut session = CliSession { global: cli.global, output };
     let session = &mut session;
     match cli.command {
         Command::Dag(command) => dag::run(session, command).await,
@@ -101,7 +101,7 @@ fn manual(command: &[String]) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-impl Session {
+impl CliSession {
     /// The connection, from options, environment and contexts, in this order.
     fn client(&self) -> Result<Client, Failure> {
         let file = ContextsFile::load()?;
@@ -118,12 +118,12 @@ impl Session {
     }
 
     /// The context in use, with the options applied.
-    fn context(&self, file: &ContextsFile) -> Result<Context, Failure> {
+    fn context(&self, file: &ContextsFile) -> Result<ClientContext, Failure> {
         let named = self.global.context.clone().or_else(|| environment("SNICCTL_CONTEXT"));
         let endpoint = self.global.endpoint.clone().or_else(|| environment("SNICCTL_ENDPOINT"));
         let mut context = match named.or_else(|| file.contexts.current.clone()) {
             Some(name) => file.get(&name)?.clone(),
-            None if endpoint.is_some() => Context::default(),
+            None if endpoint.is_some() => ClientContext::default(),
             None => {
                 return Err(Failure::usage(
                     format!("no current context in {}", file.path.display()),

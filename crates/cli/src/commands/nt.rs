@@ -5,7 +5,7 @@ use snic_api::v1::{
     Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, ListNtTypesRequest, NtType,
 };
 
-use super::{Session, request_id};
+use super::{CliSession, request_id};
 use crate::args::{NewNt, NtCommand, TrafficArg};
 use snic_client::Failure;
 use snic_client::call;
@@ -13,7 +13,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{text, views};
 
-pub async fn run(session: &mut Session, command: NtCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Failure> {
     match command {
         NtCommand::Create(new) => {
             let nt_type_id = text::id(&names::nt_type(&new.name)?).to_owned();

@@ -5,7 +5,7 @@ use snic_api::v1::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
 
-use super::Session;
+use super::CliSession;
 use crate::args::OperationCommand;
 use snic_client::Failure;
 use snic_client::call;
@@ -13,7 +13,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::views;
 
-pub async fn run(session: &mut Session, command: OperationCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
         OperationCommand::List { running, target } => {

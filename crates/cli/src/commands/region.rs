@@ -5,7 +5,7 @@ use snic_api::v1::{
     UndrainRegionRequest, WatchRegionsRequest,
 };
 
-use super::{Session, card};
+use super::{CliSession, card};
 use crate::args::RegionCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -14,7 +14,7 @@ use snic_client::names;
 use snic_client::output::views;
 use snic_client::{call, lists};
 
-pub async fn run(session: &mut Session, command: RegionCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
         RegionCommand::List { card } => {

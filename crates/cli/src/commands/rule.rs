@@ -4,7 +4,7 @@ use snic_api::v1::{
     CreateRuleRequest, DeleteRuleRequest, GetRuleRequest, ListRulesRequest, PacketMatch, Rule,
 };
 
-use super::{Session, request_id};
+use super::{CliSession, request_id};
 use crate::args::{NewRule, RuleCommand};
 use snic_client::Failure;
 use snic_client::call;
@@ -12,7 +12,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{text, views};
 
-pub async fn run(session: &mut Session, command: RuleCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), Failure> {
     match command {
         RuleCommand::Create(new) => {
             let rule_id = text::id(&names::rule(&new.name)?).to_owned();

@@ -10,7 +10,7 @@ use snic_api::v1::{
     DownloadBackupRequest, GetMaintenanceRequest, Maintenance, SetMaintenanceRequest,
 };
 
-use super::Session;
+use super::CliSession;
 use crate::args::MaintenanceCommand;
 use snic_client::Failure;
 use snic_client::call;
@@ -20,7 +20,7 @@ use snic_client::output::{Style, text};
 const FILE_MODE: u32 = 0o600;
 
 pub async fn maintenance(
-    session: &mut Session,
+    session: &mut CliSession,
     command: MaintenanceCommand,
 ) -> Result<(), Failure> {
     let client = session.client()?;
@@ -49,7 +49,7 @@ fn line(state: &Maintenance, _: Style) -> String {
 }
 
 /// Writes the backup to a temporary file, and renames it once it is complete and synced.
-pub async fn backup(session: &mut Session, path: &Path) -> Result<(), Failure> {
+pub async fn backup(session: &mut CliSession, path: &Path) -> Result<(), Failure> {
     let client = session.client()?;
     let opened = client.system().download_backup(DownloadBackupRequest {}).await;
     let mut chunks = opened.map_err(|status| client.failure(status))?.into_inner();

@@ -6,7 +6,7 @@ use snic_api::v1::{
     UpdateTenantRequest,
 };
 
-use super::{Session, request_id};
+use super::{CliSession, request_id};
 use crate::args::{TenantCommand, TenantLimits};
 use snic_client::Failure;
 use snic_client::call;
@@ -14,7 +14,7 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{text, views};
 
-pub async fn run(session: &mut Session, command: TenantCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(), Failure> {
     match command {
         TenantCommand::Create { name, limits } => {
             let request = CreateTenantRequest {
@@ -61,7 +61,7 @@ fn no_tenant() -> Failure {
     Failure::usage("no tenant given", "add its id, or set the tenant of the context")
 }
 
-async fn list(session: &mut Session) -> Result<(), Failure> {
+async fn list(session: &mut CliSession) -> Result<(), Failure> {
     let client = session.client()?;
     let tenants = pages(async |page_token| {
         let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token };

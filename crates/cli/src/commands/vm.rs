@@ -8,7 +8,7 @@ use snic_api::v1::{
     UnbindVmRequest, WatchBindingsRequest,
 };
 
-use super::Session;
+use super::CliSession;
 use crate::args::{NewBinding, VmCommand};
 use snic_client::Failure;
 use snic_client::call;
@@ -20,7 +20,7 @@ use snic_client::output::vm_views as views;
 /// How long to wait for the server's reply beyond the time that the card has.
 const MARGIN: Duration = Duration::from_secs(10);
 
-pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Failure> {
     match command {
         VmCommand::Bind(new) => {
             let deadline = Duration::from(new.ready_within) + MARGIN;
@@ -74,14 +74,14 @@ pub async fn run(session: &mut Session, command: VmCommand) -> Result<(), Failur
 }
 
 /// The parent for lists: the tenant, or all tenants.
-fn parent(session: &Session, all_tenants: bool) -> Result<String, Failure> {
+fn parent(session: &CliSession, all_tenants: bool) -> Result<String, Failure> {
     match session.tenant()?.filter(|_| !all_tenants) {
         Some(tenant) => names::tenant(&tenant),
         None => Ok("tenants/-".to_owned()),
     }
 }
 
-fn request(session: &Session, new: NewBinding) -> Result<BindVmRequest, Failure> {
+fn request(session: &CliSession, new: NewBinding) -> Result<BindVmRequest, Failure> {
     let dags: Vec<String> =
         new.dag.iter().map(|dag| session.dag_name(dag)).collect::<Result<_, _>>()?;
     let template = new.template.map(|dag| session.dag_name(&dag)).transpose()?;

@@ -8,7 +8,7 @@ use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{Dag, Operation, Region, WaitOperationRequest};
 use tonic::Status;
 
-use super::Session;
+use super::CliSession;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
@@ -18,7 +18,7 @@ use snic_client::output::{text, views};
 /// How long the server waits in one request; the progress shown is never older.
 const STEP: Duration = Duration::from_secs(1);
 
-impl Session {
+impl CliSession {
     /// Prints a running operation, or waits for its end and prints the result.
     pub(super) async fn finish(
         &mut self,

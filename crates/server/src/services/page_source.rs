@@ -1,6 +1,6 @@
 //! The page for browsers, as a reader of the services with the rights of an operator.
 
-use snic_api::convert::dag::Reader;
+use snic_api::convert::dag::DagReader;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::dag_service_server::DagService as _;
@@ -68,7 +68,7 @@ fn everything(controller: &Controller, events_max: usize) -> Vec<ResourceView> {
 
 fn change(event: Event<'_, ResourceView>) -> PageChange {
     let resource = match event.view {
-        Some(ResourceView::Dag(view)) => PageResource::Dag(wire::dag(view, Reader::Operator)),
+        Some(ResourceView::Dag(view)) => PageResource::Dag(wire::dag(view, DagReader::Operator)),
         Some(ResourceView::Region(view)) => PageResource::Region(wire::region(view)),
         Some(ResourceView::Entry(entry)) => PageResource::Event(wire::event(entry)),
         // The page's topic has no bindings; only a bookmark has no view.

@@ -346,7 +346,7 @@ mod tests {
     use snic_ports::driver::Deadlines;
     use snic_ports::store::memory::MemoryStore;
 
-    use super::super::{CardSlot, Opened, card_thread};
+    use super::super::{CardSlot, OpenedCard, card_thread};
     use super::*;
 
     /// What a message may take that comes at once: a bound for a test that would fail.
@@ -357,7 +357,7 @@ mod tests {
         let catalogue = catalogue::builtin().expect("valid");
         let profile = catalogue.cards[0].clone();
         let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
-        let open = Box::new(move || -> Opened {
+        let open = Box::new(move || -> OpenedCard {
             let mut card = card.clone();
             card.poll(wall_clock()).map_err(|error| error.to_string())?;
             Ok((Box::new(card), profile.clone()))

@@ -45,10 +45,10 @@ use crate::share::{Flow, Level};
 const CHANGES_KEPT: usize = 4_096;
 
 /// What a card opener gives: the card and what it offers, or why it cannot be opened.
-pub type Opened = Result<(Box<dyn Card>, CardProfile), String>;
+pub type OpenedCard = Result<(Box<dyn Card>, CardProfile), String>;
 
 /// See [`CardSlot::open`].
-pub type Open = Box<dyn FnMut() -> Opened + Send>;
+pub type Open = Box<dyn FnMut() -> OpenedCard + Send>;
 
 /// See [`CardSlot::prepare_role`].
 pub type PrepareRole = Box<dyn FnMut(bool) -> Result<(), String> + Send>;

@@ -29,7 +29,7 @@ use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
-use snic_server::shell::{self, CardSlot, ControlPlane, Opened, Running};
+use snic_server::shell::{self, CardSlot, ControlPlane, OpenedCard, Running};
 use snic_server::{
     AuditLog, AuditSettings, Limits, PageKey, ServeError, ServerSettings, TlsReloader, TlsSettings,
     TrustDomain, Upload, UploadCheck, UploadProblem, WebSettings,
@@ -190,7 +190,7 @@ fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
     controller.declare_functions(card_id, functions);
-    let open = Box::new(move || -> Opened {
+    let open = Box::new(move || -> OpenedCard {
         let mut card = card.clone();
         card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile()))

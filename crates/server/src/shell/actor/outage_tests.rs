@@ -13,7 +13,7 @@ use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::{Fault, MemoryStore};
 use snic_ports::store::reopening::{Folder, ReopeningStore};
 
-use super::super::{CardSlot, ControlPlane, Opened, ShellError, start};
+use super::super::{CardSlot, ControlPlane, OpenedCard, ShellError, start};
 use super::*;
 use crate::share::{Flow, Level};
 
@@ -48,7 +48,7 @@ fn card() -> CardSlot {
     let catalogue = catalogue::builtin().expect("valid");
     let profile = catalogue.cards[0].clone();
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
-    let open = Box::new(move || -> Opened {
+    let open = Box::new(move || -> OpenedCard {
         let mut card = card.clone();
         card.poll(wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile.clone()))
