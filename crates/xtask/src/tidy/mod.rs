@@ -5,6 +5,8 @@ mod files;
 mod links;
 mod manifests;
 mod modules;
+mod names;
+mod ratio;
 mod sources;
 
 use crate::report::Tally;
@@ -21,6 +23,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("manifests", |workspace, _| manifests::check(workspace)),
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("modules of the controller", |workspace, tracked| modules::check(&workspace.root, tracked)),
+    ("names of public types", |workspace, tracked| names::check(&workspace.root, tracked)),
+    ("lines of tests", |workspace, tracked| ratio::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
     ("mutants still apply", |workspace, _| mutants::check(&workspace.root)),

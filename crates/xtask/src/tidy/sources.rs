@@ -72,7 +72,7 @@ fn unsafe_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
 }
 
 /// The number of lines before the test module. A `#[cfg(test)]` on anything else does not count.
-fn code_lines(text: &str) -> usize {
+pub(super) fn code_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let opens_tests = |index: &usize| {
         let mut after = lines[index + 1..].iter().skip_while(|line| line.starts_with("#["));
