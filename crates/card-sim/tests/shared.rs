@@ -75,7 +75,12 @@ fn a_session_brings_a_dag_up_while_its_traffic_already_comes() {
     let before = traffic.with(|card| (card.take_measurements(), card.accesses()));
     assert!(before.0.dropped(DropCause::StaleUid) > 0, "its DAG was not there yet");
     session.submit(
-        CardCommand::Program { ticket: Ticket(3), delta, configurations: Vec::new() },
+        CardCommand::Program {
+            ticket: Ticket(3),
+            delta,
+            configurations: Vec::new(),
+            rates_only: false,
+        },
         None,
     );
     session.submit(CardCommand::Sample { ticket: Ticket(4) }, None);

@@ -9,6 +9,9 @@
 //! What waits is the shell's own type: it also queues answers to reads, lines of the log and whatever
 //! else must not be told of a change that a crash could still undo.
 //!
+//! What reads counters or sets the loop's rates tells of no record, and waits for none: a loop that
+//! stood behind every batch would lose its edges to those who write much.
+//!
 //! A batch is durable when it and all before it are. A store may complete batches in any order and
 //! more than once. Once a batch has failed, what is durable beyond it is unknown, so nothing that
 //! waits for it or for a later batch ever leaves.
@@ -45,6 +48,8 @@ pub struct Outbox<W> {
     failed: Option<u64>,
     /// Each with the last batch that was handed out before it.
     waiting: VecDeque<(u64, W)>,
+    /// What waits for no batch.
+    at_once: VecDeque<W>,
 }
 
 impl<W> Default for Outbox<W> {
@@ -62,6 +67,7 @@ impl<W> Outbox<W> {
             early: BTreeSet::new(),
             failed: None,
             waiting: VecDeque::new(),
+            at_once: VecDeque::new(),
         }
     }
 
@@ -74,8 +80,12 @@ impl<W> Outbox<W> {
             self.submitted += 1;
             NumberedBatch { number: BatchNo(self.submitted), writes }
         });
-        let behind = self.submitted;
-        self.waiting.extend(effects.into_iter().map(|effect| (behind, waiter(effect))));
+        for effect in effects {
+            match needs_no_record(&effect) {
+                true => self.at_once.push_back(waiter(effect)),
+                false => self.waiting.push_back((self.submitted, waiter(effect))),
+            }
+        }
         batch
     }
 
@@ -111,8 +121,11 @@ impl<W> Outbox<W> {
         }
     }
 
-    /// The oldest of what waits, if nothing that it waits for is missing.
+    /// The oldest of what waits, if nothing that it waits for is missing; what waits for nothing first.
     pub fn pop_ready(&mut self) -> Option<W> {
+        if let Some(waiter) = self.at_once.pop_front() {
+            return Some(waiter);
+        }
         let (behind, _) = self.waiting.front()?;
         if *behind > self.durable {
             return None;
@@ -141,19 +154,25 @@ impl<W> Outbox<W> {
 
     /// How much waits.
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.at_once.len()
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.at_once.is_empty()
     }
+}
+
+/// Whether a crash could undo nothing of what an effect tells.
+const fn needs_no_record(effect: &Effect) -> bool {
+    matches!(effect, Effect::Card { command, .. } if command.needs_no_record())
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use snic_domain::Digest;
+    use snic_tables::CardCommand;
 
     use super::*;
 
@@ -214,6 +233,32 @@ mod tests {
         outbox.defer(4);
         assert_eq!(ready(&mut outbox), [0]);
         assert_eq!((outbox.len(), outbox.is_durable()), (4, false));
+    }
+
+    #[test]
+    fn samples_and_rates_wait_for_no_batch_and_rows_of_dags_do() {
+        let ticket = snic_tables::Ticket(1);
+        let program = |rates_only| CardCommand::Program {
+            ticket,
+            delta: Default::default(),
+            configurations: Vec::new(),
+            rates_only,
+        };
+        let commands = [program(false), CardCommand::Sample { ticket }, program(true)];
+        let card: snic_domain::CardId = "card0".parse().expect("a label");
+        let effects = commands.map(|command| Effect::Card { card: card.clone(), command });
+        let mut outbox = Outbox::new();
+        let before = store(&mut outbox, 0);
+        let mut number = 0;
+        let batch = outbox.submit(Tx::from_parts(Vec::new(), effects.into()), |_| {
+            number += 1;
+            number
+        });
+        assert_eq!(batch, None);
+        assert_eq!((outbox.len(), ready(&mut outbox)), (4, vec![2, 3]));
+        outbox.durable(before);
+        assert_eq!(ready(&mut outbox), [0, 1]);
+        assert!(outbox.is_empty());
     }
 
     #[test]

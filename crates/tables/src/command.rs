@@ -9,7 +9,6 @@ use snic_domain::{DagUid, Digest, RegionId};
 
 use crate::configuration::DagConfiguration;
 use crate::image::{TableDelta, TableImage};
-use crate::layout::Table;
 use crate::registers::{
     STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
     STATE_ERROR_RANGE, STATE_ERROR_REGION,
@@ -38,6 +37,8 @@ pub enum CardCommand {
         /// Configurations that rows of DAGs among them name and that the card does not hold; they are
         /// in force together with the rows.
         configurations: Vec<DagConfiguration>,
+        /// They are rates that the loop has set, and nothing follows from them: no record tells of them.
+        rates_only: bool,
     },
     /// Loads one region: waits until no packet is in it, decouples it, loads, couples it again.
     /// No table row may lead to the region any more.
@@ -75,14 +76,11 @@ pub enum CardCommand {
 }
 
 impl CardCommand {
-    /// Whether it only reads counters or sets rates: the loop does both without a record.
-    pub fn needs_no_record(&self) -> bool {
+    /// Whether it only reads counters or sets the loop's rates: it waits for no record.
+    pub const fn needs_no_record(&self) -> bool {
         match self {
             Self::Sample { .. } => true,
-            Self::Program { delta, configurations, .. } => {
-                configurations.is_empty()
-                    && delta.rows().all(|(row, _)| row.table == Table::RateLimiter)
-            }
+            Self::Program { rates_only, .. } => *rates_only,
             Self::ReadBack { .. }
             | Self::Load { .. }
             | Self::State { .. }

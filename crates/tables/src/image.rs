@@ -147,6 +147,11 @@ impl TableDelta {
         self.rows.is_empty()
     }
 
+    /// How many rows there are to write.
+    pub fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
     /// How many words there are to write.
     pub fn words(&self) -> usize {
         self.words.len()

@@ -216,10 +216,14 @@ impl Tables {
             return Due::Committed(follows);
         }
         let ticket = new_ticket();
+        // A rate that comes with a DAG's new promise is the DAG's, and has to be stored first.
+        let rates_only = follows == Committed::default()
+            && delta.rows().all(|(key, _)| key.table == Table::RateLimiter);
         let dags = follows.dags.iter().map(|(name, _)| name.clone()).collect();
         self.commit = Some(Commit { ticket, delta: delta.clone(), follows });
         let configurations = self.configurations_of(&delta);
-        Due::Commit { command: CardCommand::Program { ticket, delta, configurations }, dags }
+        let command = CardCommand::Program { ticket, delta, configurations, rates_only };
+        Due::Commit { command, dags }
     }
 
     /// The configurations that rows of a delta name and the card does not hold.

@@ -23,6 +23,7 @@ use crate::protocol::{Caller, ControlError};
 use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 
 pub(crate) use nts::NtUsers;
+use tenants::Numbers;
 pub(crate) use tenants::TenantPatch;
 use usage::OwnUsage;
 pub(crate) use usage::over_quota;
@@ -33,6 +34,7 @@ pub(crate) struct Registry {
     /// What uids of tenants are derived from.
     secret: u64,
     tenants: BTreeMap<TenantId, TenantRecord>,
+    numbers: Numbers,
     /// What each tenant uses; without an entry nothing.
     usage: BTreeMap<TenantId, OwnUsage>,
     nts: BTreeMap<NtTypeId, NtRecord>,
@@ -49,7 +51,8 @@ impl Registry {
         nts: Vec<NtRecord>,
         bitstreams: Vec<BitstreamRecord>,
     ) -> Self {
-        let mut registry = Self { secret, ..Self::default() };
+        let numbers = Numbers::restore(tenants.iter().map(|record| record.number));
+        let mut registry = Self { secret, numbers, ..Self::default() };
         for record in tenants {
             registry.tenants.insert(record.tenant.id.clone(), record);
         }

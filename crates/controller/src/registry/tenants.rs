@@ -12,6 +12,37 @@ use crate::protocol::{ControlError, TenantView};
 use crate::records::{Record, RecordKey, TenantRecord};
 use crate::tx::Tx;
 
+/// The numbers that tenants have on cards, from 1 on; the lowest free one is given out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// The highest one that was given out.
+    highest: u16,
+    /// Free ones below.
+    free: BTreeSet<u16>,
+}
+
+impl Numbers {
+    /// Those that are taken.
+    pub fn restore(taken: impl Iterator<Item = u16>) -> Self {
+        let taken: BTreeSet<u16> = taken.collect();
+        let highest = taken.last().copied().unwrap_or(0);
+        Self { highest, free: (1..highest).filter(|number| !taken.contains(number)).collect() }
+    }
+
+    /// Time O(log tenants); `None` where all are taken.
+    fn take(&mut self) -> Option<u16> {
+        if let Some(number) = self.free.pop_first() {
+            return Some(number);
+        }
+        self.highest = self.highest.checked_add(1)?;
+        Some(self.highest)
+    }
+
+    fn give_back(&mut self, number: u16) {
+        self.free.insert(number);
+    }
+}
+
 /// What an update of a tenant sets; the rest stays.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TenantPatch {
@@ -57,13 +88,11 @@ impl Registry {
         if self.tenants.contains_key(&tenant.id) {
             return Err(ControlError::exists(format!("tenants/{}", tenant.id)));
         }
-        let taken: BTreeSet<u16> = self.tenants.values().map(|record| record.number).collect();
-        let number =
-            (1..=u16::MAX).find(|n| !taken.contains(n)).ok_or_else(|| ControlError::Exhausted {
-                what: "tenants".into(),
-                limit: u16::MAX.into(),
-                hint: "delete one first".into(),
-            })?;
+        let number = self.numbers.take().ok_or_else(|| ControlError::Exhausted {
+            what: "tenants".into(),
+            limit: u16::MAX.into(),
+            hint: "delete one first".into(),
+        })?;
         let (created, updated) = (tx.now(), tx.now());
         let record = TenantRecord { tenant, number, generation: 1, created, updated };
         tx.put(Record::Tenant(record.clone()));
@@ -109,7 +138,9 @@ impl Registry {
 
     /// Removes a tenant that owns nothing any more.
     pub fn remove_tenant(&mut self, tx: &mut Tx, id: &TenantId) {
-        self.tenants.remove(id);
+        if let Some(record) = self.tenants.remove(id) {
+            self.numbers.give_back(record.number);
+        }
         tx.delete(RecordKey::Tenant(id.clone()));
     }
 }
@@ -120,4 +151,39 @@ fn check_weight(weight: u32) -> Result<(), ControlError> {
     }
     let rule = format!("weight {weight} is not allowed: 1 to {TENANT_WEIGHT_MAX}");
     Err(ControlError::invalid("tenant.weight", rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Numbers;
+
+    #[test]
+    fn every_number_is_given_out_once_and_then_none() {
+        let mut numbers = Numbers::default();
+        assert!((1..=u16::MAX).all(|number| numbers.take() == Some(number)));
+        assert_eq!(numbers.take(), None);
+        numbers.give_back(7);
+        assert_eq!((numbers.take(), numbers.take()), (Some(7), None));
+    }
+
+    proptest! {
+        /// The lowest that is free, looked for from scratch; also after a restart.
+        #[test]
+        fn the_lowest_free_number_is_given_out(acts in prop::collection::vec(0u16..12, 1..80)) {
+            let (mut numbers, mut taken) = (Numbers::default(), std::collections::BTreeSet::new());
+            for act in acts {
+                match act {
+                    0 => numbers = Numbers::restore(taken.iter().copied()),
+                    number if taken.remove(&number) => numbers.give_back(number),
+                    _ => {
+                        let free = (1..).find(|number| !taken.contains(number));
+                        prop_assert_eq!(numbers.take(), free);
+                        taken.extend(free);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -27,6 +27,9 @@
 //!  any state ──card lost, card restarted──► Lost: empty, and deaf until a ReadBack is submitted
 //! ```
 //!
+//! A step moves at most [`STEP_WORDS`] words of tables: rows are written and read back a piece at a
+//! time, and a `Sample` goes ahead of all that is under way, so that it never waits for a large commit.
+//!
 //! One `Program` and one `Load` run at a time, each kind in the order submitted, and side by side:
 //! a load takes milliseconds in which tables are still programmed. A `Load` waits for every
 //! `Program` submitted before it, because one of them may take away the rows that lead to its
@@ -135,6 +138,11 @@ pub struct Statistics {
     pub samples: u64,
 }
 
+/// Words of tables that one step writes and reads back, up to the end of a row. A write over PCIe takes
+/// about 0.1 µs and a read 1 µs: a sample of counters waits a millisecond at most. A DAG's rows are
+/// some 100 words.
+pub const STEP_WORDS: usize = 1_024;
+
 /// Which card this is: when either changes behind the session's back, what the controller
 /// believes about the card is wrong.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +157,8 @@ struct Context {
     deadlines: Deadlines,
     statistics: Statistics,
     now: Timestamp,
+    /// Words of tables that this step may still move.
+    words_left: usize,
     known: Option<Known>,
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
@@ -198,6 +208,7 @@ impl Session {
             deadlines,
             statistics,
             now,
+            words_left: 0,
             known: None,
             dag_rows: DAG_ROWS,
             drops: sample::Drops::new(),
@@ -247,6 +258,7 @@ impl Session {
             return reports;
         }
         self.context.now = now;
+        self.context.words_left = STEP_WORDS;
         if let Err(error) = self.run(card, &mut reports) {
             self.forget();
             let reason = match error {
@@ -265,6 +277,11 @@ impl Session {
             && self.load.is_none()
             && self.state.is_none()
             && self.read_back.is_none()
+    }
+
+    /// Whether the next step goes on with what this one left for it: no need to wait in between.
+    pub fn is_ready(&self) -> bool {
+        self.program.as_ref().is_some_and(Program::is_ready)
     }
 
     /// What was done since the session was made.
@@ -289,6 +306,9 @@ impl Session {
         }
         self.traces.turn(card, None);
         self.context.recognise(card)?;
+        while let Some(at) = self.first_sample() {
+            self.start(at, card, out)?;
+        }
         loop {
             let before = out.len();
             self.advance(card, out)?;
@@ -343,15 +363,24 @@ impl Session {
         card: &mut dyn Card,
         out: &mut Vec<CardReport>,
     ) -> Result<bool, CardError> {
-        let Some(Submitted { command, bytes }) =
-            self.first_ready().and_then(|at| self.queue.remove(at))
-        else {
-            return Ok(false);
-        };
+        match self.first_ready() {
+            Some(at) => self.start(at, card, out).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Starts the command at this place of the queue.
+    fn start(
+        &mut self,
+        at: usize,
+        card: &mut dyn Card,
+        out: &mut Vec<CardReport>,
+    ) -> Result<(), CardError> {
+        let Some(Submitted { command, bytes }) = self.queue.remove(at) else { return Ok(()) };
         let now = self.context.now;
         self.traces.turn(card, Some(command.ticket()));
         match command {
-            CardCommand::Program { ticket, delta, configurations } => {
+            CardCommand::Program { ticket, delta, configurations, .. } => {
                 let rows = delta.rows().filter(|(key, _)| key.table == Table::Dag);
                 let rows = rows.map(|(key, _)| usize::from(key.row) + 1).max().unwrap_or(0);
                 self.context.dag_rows = self.context.dag_rows.max(rows);
@@ -383,7 +412,21 @@ impl Session {
                 out.push(CardReport::Sampled { ticket, counters });
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Where in the queue a sample is that may go ahead of everything.
+    fn first_sample(&self) -> Option<usize> {
+        let waits_alone = |command: &CardCommand| {
+            matches!(command, CardCommand::ReadBack { .. } | CardCommand::LoadRole { .. })
+        };
+        if self.read_back.is_some() {
+            return None;
+        }
+        let ahead = self.queue.iter().take_while(|waiting| !waits_alone(&waiting.command));
+        ahead.enumerate().find_map(|(at, waiting)| {
+            matches!(waiting.command, CardCommand::Sample { .. }).then_some(at)
+        })
     }
 
     /// Where in the queue the first command is that may start; see the module's head for the order.
@@ -417,6 +460,11 @@ impl Session {
 }
 
 impl Context {
+    /// Words of tables were moved.
+    const fn spend(&mut self, words: usize) {
+        self.words_left = self.words_left.saturating_sub(words);
+    }
+
     /// Takes note of which card this is, or fails where it is no longer the one of the last time.
     fn recognise(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
         let boot_id = card.read(registers::BOOT_ID)?;

@@ -8,9 +8,11 @@
 //! 3. The configurations that rows of DAGs name and the card does not hold: it puts them in force with
 //!    the commit. One that it does not take ends the step before anything is changed.
 //! 4. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
+//!    Rows are written a piece at a time, and what is quick goes between two pieces. Where it ends
+//!    between two, nobody has noticed anything, and `ABORT` takes the rows back.
 //! 5. No commit under way again: only then has every packet of the old tables left, and only then
 //!    may a region that the old tables led to be loaded.
-//! 6. The rows, read back from the bank that packets use.
+//! 6. The rows, read back from the bank that packets use, a piece at a time as well.
 //!
 //! `ABORT` takes back what a refused commit left in the shadow bank. It is never written while a
 //! commit is under way: the packets of the old version still read the bank it would overwrite.
@@ -22,7 +24,7 @@ use snic_tables::registers::{
     CONFIGURE_START, CONFIGURE_STATUS, CONFIGURE_TAG, CONFIGURE_UID, TABLE_VERSION, active_row,
     shadow_row,
 };
-use snic_tables::{CardReport, DagConfiguration, ProgramFailure, TableDelta, Ticket};
+use snic_tables::{CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket};
 
 use super::{Context, release};
 use crate::card::{Card, CardError};
@@ -41,8 +43,14 @@ pub(super) struct Program {
 enum Stage {
     /// An earlier commit may be under way.
     Banks,
+    /// So many configurations are sent.
+    Configurations { active: u32, sent: usize },
+    /// So many rows are in the shadow bank.
+    Rows { active: u32, written: usize },
     /// This commit is under way.
     Packets { version: u32 },
+    /// Of so many rows it is known how many differ.
+    ReadBack { version: u32, read: usize, differ: usize },
 }
 
 type ProgramOutcome = Option<Result<u32, ProgramFailure>>;
@@ -57,29 +65,45 @@ impl Program {
         Self { ticket, delta, configurations, stage: Stage::Banks, since: now }
     }
 
+    /// Goes on as far as the card and the step's words allow.
     pub(super) fn advance(
         &mut self,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<Option<CardReport>, CardError> {
-        if matches!(self.stage, Stage::Banks)
-            && let Some(result) = self.write(card, context)?
-        {
-            return Ok(Some(self.report(result)));
+        loop {
+            let waited = !self.is_ready();
+            let outcome = match self.stage {
+                Stage::Banks => self.begin(card, context)?,
+                Stage::Packets { version } => self.conclude(version, card, context)?,
+                _ if context.words_left == 0 => return Ok(None),
+                Stage::Configurations { active, sent } => {
+                    self.send((active, sent), card, context)?
+                }
+                Stage::Rows { active, written } => self.write((active, written), card, context)?,
+                Stage::ReadBack { version, read, differ } => {
+                    self.compare(version, (read, differ), card, context)?
+                }
+            };
+            if let Some(result) = outcome {
+                return Ok(Some(CardReport::Programmed { ticket: self.ticket, result }));
+            }
+            if waited && !self.is_ready() {
+                return Ok(None);
+            }
         }
-        let Stage::Packets { version } = self.stage else { return Ok(None) };
-        Ok(self.conclude(version, card, context)?.map(|result| self.report(result)))
     }
 
-    const fn report(&self, result: Result<u32, ProgramFailure>) -> CardReport {
-        CardReport::Programmed { ticket: self.ticket, result }
+    /// Whether it waits for nothing but its turn.
+    pub(super) const fn is_ready(&self) -> bool {
+        !matches!(self.stage, Stage::Banks | Stage::Packets { .. })
     }
 
-    /// Steps 1 to 4.
-    fn write(
+    /// Steps 1 and 2.
+    fn begin(
         &mut self,
         card: &mut dyn Card,
-        context: &mut Context,
+        context: &Context,
     ) -> Result<ProgramOutcome, CardError> {
         if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
             return Ok(self.late(context));
@@ -91,17 +115,48 @@ impl Program {
         if self.delta.is_empty() {
             return Ok(Some(Ok(active)));
         }
-        for configuration in &self.configurations {
-            if let Err(failure) = configure(card, configuration)? {
-                return Ok(Some(Err(failure)));
-            }
-            context.statistics.configurations += 1;
+        self.stage = Stage::Configurations { active, sent: 0 };
+        Ok(None)
+    }
+
+    /// Step 3, for the next DAG.
+    fn send(
+        &mut self,
+        (active, sent): (u32, usize),
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
+        let Some(configuration) = self.configurations.get(sent) else {
+            self.stage = Stage::Rows { active, written: 0 };
+            return Ok(None);
+        };
+        context.spend(configuration.bytes().len() / 4);
+        if let Err(failure) = configure(card, configuration)? {
+            return Ok(Some(Err(failure)));
         }
-        for (key, words) in self.delta.rows() {
+        context.statistics.configurations += 1;
+        self.stage = Stage::Configurations { active, sent: sent + 1 };
+        Ok(None)
+    }
+
+    /// Step 4: the next rows, and with the last ones the commit.
+    fn write(
+        &mut self,
+        (active, mut written): (u32, usize),
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
+        for (key, words) in piece(&self.delta, written, context.words_left) {
+            context.spend(words.len());
             let at = shadow_row(key).expect("a delta has only rows that the tables have");
             card.write_block(at, words)?;
+            written += 1;
             context.statistics.rows_written += 1;
             context.statistics.words_written += words.len() as u64;
+        }
+        if written < self.delta.row_count() {
+            self.stage = Stage::Rows { active, written };
+            return Ok(None);
         }
         let version = active.wrapping_add(1);
         card.write(COMMIT, version)?;
@@ -111,9 +166,9 @@ impl Program {
         Ok(None)
     }
 
-    /// Steps 5 and 6.
+    /// Step 5.
     fn conclude(
-        &self,
+        &mut self,
         version: u32,
         card: &mut dyn Card,
         context: &mut Context,
@@ -130,40 +185,72 @@ impl Program {
         if status == COMMIT_BUSY {
             return Ok(self.late(context));
         }
-        let rows = self.rows_that_differ(card)?;
-        if rows > 0 {
-            card.write(ABORT, 1)?;
-            return Ok(Some(Err(ProgramFailure::ReadBack { rows })));
-        }
-        Ok(Some(Ok(version)))
+        self.stage = Stage::ReadBack { version, read: 0, differ: 0 };
+        Ok(None)
     }
 
-    /// Rows that lie one behind the other are read at once: over a bus an access costs more than a
-    /// word.
-    fn rows_that_differ(&self, card: &mut dyn Card) -> Result<usize, CardError> {
+    /// Step 6: the next rows.
+    fn compare(
+        &mut self,
+        version: u32,
+        (read, differ): (usize, usize),
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
         let place = |key| active_row(key).expect("a delta has only rows that the tables have");
-        let rows: Vec<_> = self.delta.rows().map(|(key, words)| (place(key), words)).collect();
-        let (mut differ, mut rest, mut read) = (0, &rows[..], Vec::new());
-        while let Some(&(first, _)) = rest.first() {
-            let (run, words) = leading_run(rest);
-            read.clear();
-            read.resize(words, 0);
-            card.read_block(first, &mut read)?;
-            let mut left = &read[..];
-            for (_, expected) in &rest[..run] {
-                let (found, behind) = left.split_at(expected.len());
-                differ += usize::from(found != *expected);
-                left = behind;
-            }
-            rest = &rest[run..];
+        let rows = piece(&self.delta, read, context.words_left);
+        let rows: Vec<_> = rows.map(|(key, words)| (place(key), words)).collect();
+        context.spend(rows.iter().map(|(_, words)| words.len()).sum());
+        let differ = differ + rows_that_differ(card, &rows)?;
+        let read = read + rows.len();
+        if read < self.delta.row_count() {
+            self.stage = Stage::ReadBack { version, read, differ };
+            return Ok(None);
         }
-        Ok(differ)
+        if differ > 0 {
+            card.write(ABORT, 1)?;
+            return Ok(Some(Err(ProgramFailure::ReadBack { rows: differ })));
+        }
+        Ok(Some(Ok(version)))
     }
 
     fn late(&self, context: &Context) -> ProgramOutcome {
         let limit = context.deadlines.commit;
         (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
     }
+}
+
+/// The rows from this one on that have so many words, the last of them with its words beyond.
+fn piece(
+    delta: &TableDelta,
+    from: usize,
+    words_max: usize,
+) -> impl Iterator<Item = (RowKey, &[u32])> {
+    let mut words = 0;
+    delta.rows().skip(from).take_while(move |(_, row)| {
+        let is_in = words < words_max;
+        words += row.len();
+        is_in
+    })
+}
+
+/// Rows that lie one behind the other are read at once: over a bus an access costs more than a word.
+fn rows_that_differ(card: &mut dyn Card, rows: &[(Address, &[u32])]) -> Result<usize, CardError> {
+    let (mut differ, mut rest, mut read) = (0, rows, Vec::new());
+    while let Some(&(first, _)) = rest.first() {
+        let (run, words) = leading_run(rest);
+        read.clear();
+        read.resize(words, 0);
+        card.read_block(first, &mut read)?;
+        let mut left = &read[..];
+        for (_, expected) in &rest[..run] {
+            let (found, behind) = left.split_at(expected.len());
+            differ += usize::from(found != *expected);
+            left = behind;
+        }
+        rest = &rest[run..];
+    }
+    Ok(differ)
 }
 
 /// Step 3 for one DAG.

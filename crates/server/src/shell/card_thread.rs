@@ -157,20 +157,31 @@ fn serve(
     (store, messages, inbox): (&dyn Store, &Inbox, &Receiver<Order>),
 ) -> End {
     loop {
-        let sleep = if session.is_idle() { POLL_IDLE } else { POLL_BUSY };
-        match inbox.recv_timeout(sleep) {
-            Ok((CardCommand::LoadRole { ticket, force }, _)) => match (slot.prepare_role)(force) {
-                Ok(()) => session.submit(CardCommand::LoadRole { ticket, force }, None),
-                Err(reason) => {
-                    report(messages, &slot.id, CardReport::RoleRefused { ticket, reason });
+        let sleep = match (session.is_ready(), session.is_idle()) {
+            (true, _) => Duration::ZERO,
+            (false, true) => POLL_IDLE,
+            (false, false) => POLL_BUSY,
+        };
+        let mut received = inbox.recv_timeout(sleep);
+        // All that waits, so that a step knows of the sample behind a commit.
+        loop {
+            match received {
+                Ok((CardCommand::LoadRole { ticket, force }, _)) => {
+                    match (slot.prepare_role)(force) {
+                        Ok(()) => session.submit(CardCommand::LoadRole { ticket, force }, None),
+                        Err(reason) => {
+                            report(messages, &slot.id, CardReport::RoleRefused { ticket, reason });
+                        }
+                    }
                 }
-            },
-            Ok((command, parent)) => {
-                parent.into_iter().for_each(|parent| session.trace(command.ticket(), parent));
-                submit(session, command, store);
+                Ok((command, parent)) => {
+                    parent.into_iter().for_each(|parent| session.trace(command.ticket(), parent));
+                    submit(session, command, store);
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return End::Stopped,
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return End::Stopped,
+            received = inbox.recv_timeout(Duration::ZERO);
         }
         let mut end = None;
         for said in session.step(card, clock.at(wall_clock())) {

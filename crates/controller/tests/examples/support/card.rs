@@ -143,7 +143,7 @@ impl TinyCard {
             CardCommand::ReadBack { ticket } => {
                 CardReport::ReadBack { ticket, snapshot: Box::new(self.snapshot()) }
             }
-            CardCommand::Program { ticket, delta, configurations } => {
+            CardCommand::Program { ticket, delta, configurations, .. } => {
                 let names = configurations.iter().map(|one| (one.uid.raw(), one.tag()));
                 let came: Vec<_> = names.collect();
                 self.check_configurations(&delta, &came);

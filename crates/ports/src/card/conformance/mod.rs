@@ -250,7 +250,10 @@ impl Rig {
     #[track_caller]
     fn program(&mut self, delta: TableDelta) -> u32 {
         let ticket = self.ticket();
-        match self.run(CardCommand::Program { ticket, delta, configurations: Vec::new() }, None) {
+        match self.run(
+            CardCommand::Program { ticket, delta, configurations: Vec::new(), rates_only: false },
+            None,
+        ) {
             CardReport::Programmed { result: Ok(version), .. } => version,
             other => panic!("rows were not programmed: {other:?}"),
         }

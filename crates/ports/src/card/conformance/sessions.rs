@@ -45,7 +45,10 @@ pub fn tables_are_programmed_while_a_region_is_loading(fixture: Fixture) {
     assert_eq!(rig.look(), [], "a load takes longer than a step");
     let ticket = rig.ticket();
     let delta = TableImage::default().delta_to(&target(5));
-    rig.session.submit(CardCommand::Program { ticket, delta, configurations: Vec::new() }, None);
+    rig.session.submit(
+        CardCommand::Program { ticket, delta, configurations: Vec::new(), rates_only: false },
+        None,
+    );
     let reports = rig.finish();
     assert!(
         matches!(

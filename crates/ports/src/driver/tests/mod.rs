@@ -2,6 +2,7 @@
 
 mod loading;
 mod losing;
+mod pieces;
 mod programming;
 mod reading;
 mod roles;
@@ -58,7 +59,12 @@ impl Bench {
 
     fn program(&mut self, ticket: u64, delta: TableDelta) {
         self.session.submit(
-            CardCommand::Program { ticket: Ticket(ticket), delta, configurations: Vec::new() },
+            CardCommand::Program {
+                ticket: Ticket(ticket),
+                delta,
+                configurations: Vec::new(),
+                rates_only: false,
+            },
             None,
         );
     }

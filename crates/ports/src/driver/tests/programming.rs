@@ -43,7 +43,8 @@ fn configuration() -> DagConfiguration {
 
 fn program_with_configuration(bench: &mut Bench) -> Vec<CardReport> {
     let (delta, configurations) = (one_row(3, 100), vec![configuration()]);
-    let command = CardCommand::Program { ticket: Ticket(1), delta, configurations };
+    let command =
+        CardCommand::Program { ticket: Ticket(1), delta, configurations, rates_only: false };
     bench.session.submit(command, None);
     bench.step()
 }

@@ -1,0 +1,149 @@
+//! Creates and deletes of one tenant beside the fairness loop: how many operations a second end, and how
+//! many edges the loop has, as more and more clients call at once. The daemon is a process of its own,
+//! with a simulated card; clients run at a low priority, as on other machines.
+//!
+//! `SNIC_CLIENTS=1,25,250` says how many; `SNIC_SECONDS` how long each.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
+use snic_integration::{Client, Home};
+use tonic::Code;
+
+/// Set for the process that calls: the daemon's socket and how many clients.
+const CALLER: &str = "SNIC_BENCH_CALLER";
+/// Clients on one connection, at most.
+const PER_CONNECTION: usize = 64;
+
+fn spec() -> DagSpec {
+    let nts = ["firewall", "aes"].map(|nt| NtTypeId::new(nt).expect("a label"));
+    DagSpec::chain(&nts, Bandwidth::from_mbps(1))
+}
+
+/// Creates and deletes DAGs until it is killed; prints how many calls ended well, every 100 ms.
+async fn call(socket: &Path, clients: usize) {
+    let done = Arc::new(AtomicU64::new(0));
+    let mut connection = None;
+    for number in 0..clients {
+        if number % PER_CONNECTION == 0 {
+            connection = Client::connect(socket, "tenant/acme").await;
+        }
+        let (client, done) = (connection.clone().expect("it serves"), Arc::clone(&done));
+        tokio::spawn(async move {
+            let dag = format!("d{number}").parse().expect("a label");
+            let name = DagName { tenant: "acme".parse().expect("a label"), dag };
+            loop {
+                for create in [true, false] {
+                    while let Err(status) = match create {
+                        true => client.create_dag(&name, &spec()).await.map(|_| ()),
+                        false => client.delete_dag(&name).await.map(|_| ()),
+                    } {
+                        if matches!(status.code(), Code::AlreadyExists | Code::NotFound) {
+                            break;
+                        }
+                        // It is told when to try again; a client of one's own backs off like this.
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    loop {
+        println!("{}", done.load(Ordering::Relaxed));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The sum of a metric's values.
+fn metric(prometheus: SocketAddr, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(prometheus).expect("the page is served");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    let of = text.lines().filter(|line| line.starts_with(name));
+    of.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn seconds() -> Duration {
+    let seconds = std::env::var("SNIC_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(10))
+}
+
+/// Operations and edges a second with so many clients.
+fn measure(home: &Home, prometheus: SocketAddr, clients: usize) -> BTreeMap<&'static str, f64> {
+    let own = std::env::current_exe().expect("a path");
+    let mut child = Command::new("nice")
+        .arg("-n10")
+        .arg(own)
+        .env(CALLER, format!("{clients} {}", home.socket().display()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let mut count = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).expect("it says how many");
+        line.trim().parse::<f64>().expect("a number")
+    };
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        count();
+    }
+    let names = ["snic_loop_epochs", "snic_loop_overruns", "snic_table_commits"];
+    let read = || names.map(|name| metric(prometheus, name));
+    let (begun, before, calls) = (Instant::now(), read(), count());
+    let mut last = calls;
+    while begun.elapsed() < seconds() {
+        last = count();
+    }
+    let (after, took) = (read(), begun.elapsed().as_secs_f64());
+    // It may have ended already.
+    let _ = child.kill();
+    let _ = child.wait();
+    let rate = |at: usize| (after[at] - before[at]) / took;
+    BTreeMap::from([
+        ("operations/s", (last - calls) / took),
+        ("edges/s", rate(0)),
+        ("samples skipped/s", rate(1)),
+        ("commits/s", rate(2)),
+    ])
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("tokio");
+    if let Ok(text) = std::env::var(CALLER) {
+        let (clients, socket) = text.split_once(' ').expect("two words");
+        return runtime.block_on(call(socket.as_ref(), clients.parse().expect("a number")));
+    }
+    let home = Home::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let prometheus = listener.local_addr().expect("it is bound");
+    drop(listener);
+    home.write_settings(&format!("[telemetry]\nprometheus = \"{prometheus}\""));
+    let daemon = runtime.block_on(async {
+        let daemon = home.start().await;
+        let operator = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        operator.register(&snic_bitstream::catalogue::builtin().expect("valid")).await;
+        operator.create_tenant("acme").await.expect("a tenant");
+        let name = DagName {
+            tenant: "acme".parse().expect("a label"),
+            dag: "stays".parse().expect("a label"),
+        };
+        operator.create_dag(&name, &spec()).await.expect("room");
+        daemon
+    });
+    let clients = std::env::var("SNIC_CLIENTS").unwrap_or_else(|_| "0,25,250".to_owned());
+    for clients in clients.split(',') {
+        let clients = clients.trim().parse().expect("a number of clients");
+        println!("{clients:4} clients: {:.1?}", measure(&home, prometheus, clients));
+    }
+    drop(daemon);
+}
