@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Client, Home};
+use snic_integration::{Home, TestClient};
 use tonic::Code;
 
 /// Set for the process that calls: the daemon's socket and how many clients.
@@ -33,7 +33,7 @@ async fn call(socket: &Path, clients: usize) {
     let mut connection = None;
     for number in 0..clients {
         if number % PER_CONNECTION == 0 {
-            connection = Client::connect(socket, "tenant/acme").await;
+            connection = TestClient::connect(socket, "tenant/acme").await;
         }
         let (client, done) = (connection.clone().expect("it serves"), Arc::clone(&done));
         tokio::spawn(async move {
@@ -130,7 +130,8 @@ fn main() {
     home.write_settings(&format!("[telemetry]\nprometheus = \"{prometheus}\""));
     let daemon = runtime.block_on(async {
         let daemon = home.start().await;
-        let operator = Client::connect(&home.socket(), "operator/test").await.expect("it serves");
+        let operator =
+            TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
         operator.register(&snic_bitstream::catalogue::builtin().expect("valid")).await;
         operator.create_tenant("acme").await.expect("a tenant");
         let name = DagName {
