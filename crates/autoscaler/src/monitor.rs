@@ -35,19 +35,18 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Takes a sample: the mean load of the last `span`. Says whether a period ended with it. A
-    /// sample of no time is none; one that is longer than a period ends it, however long it is.
+    /// Takes a sample: the mean load of the last `span`. Gives the period that ended with it, if
+    /// one did. A sample of no time is none; one that is longer than a period ends it, however long it is.
     #[inline]
-    pub fn observe(&mut self, load: Bandwidth, span: Duration, period: Duration) -> bool {
+    pub fn observe(&mut self, load: Bandwidth, span: Duration, period: Duration) -> Option<Period> {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         if nanos == 0 {
-            return false;
+            return None;
         }
         let bps = load.get();
         if self.running.is_none() && span >= period {
             // A whole period in one sample, as when the epoch is the longer: there is no mean to take.
-            self.end_period(Period { mean: load, least: load, most: load });
-            return true;
+            return self.end_period(Period { mean: load, least: load, most: load });
         }
         let mut running =
             self.running.take().unwrap_or(Running { least: bps, ..Running::default() });
@@ -58,19 +57,19 @@ impl Monitor {
         running.most = running.most.max(bps);
         if u128::from(running.nanos) < period.as_nanos() {
             self.running = Some(running);
-            return false;
+            return None;
         }
         let mean = running.bit_nanos / u128::from(running.nanos);
         self.end_period(Period {
             mean: Bandwidth::from_bps(u64::try_from(mean).unwrap_or(u64::MAX)),
             least: Bandwidth::from_bps(running.least),
             most: Bandwidth::from_bps(running.most),
-        });
-        true
+        })
     }
 
-    fn end_period(&mut self, period: Period) {
+    const fn end_period(&mut self, period: Period) -> Option<Period> {
         self.last = Some(period);
+        self.last
     }
 
     /// The last whole period.
@@ -100,21 +99,21 @@ mod tests {
     #[test]
     fn a_period_has_mean_least_and_most_by_time() {
         let mut monitor = Monitor::default();
-        assert!(!monitor.observe(gbps(1), 5 * MS, PERIOD));
-        assert!(!monitor.observe(gbps(4), 4 * MS, PERIOD));
+        assert_eq!(monitor.observe(gbps(1), 5 * MS, PERIOD), None);
+        assert_eq!(monitor.observe(gbps(4), 4 * MS, PERIOD), None);
         assert_eq!(monitor.last(), None);
-        assert!(monitor.observe(gbps(9), MS, PERIOD));
-        let last = monitor.last().expect("a whole period");
-        assert_eq!((last.mean, last.least, last.most), (gbps(3), gbps(1), gbps(9)));
+        let ended = Period { mean: gbps(3), least: gbps(1), most: gbps(9) };
+        assert_eq!(monitor.observe(gbps(9), MS, PERIOD), Some(ended));
+        assert_eq!(monitor.last(), Some(ended));
     }
 
     #[test]
     fn no_time_is_no_sample_and_a_long_one_is_one_period() {
         let mut monitor = Monitor::default();
-        assert!(!monitor.observe(gbps(9), Duration::ZERO, PERIOD));
-        assert!(monitor.observe(gbps(2), 100 * PERIOD, PERIOD));
+        assert_eq!(monitor.observe(gbps(9), Duration::ZERO, PERIOD), None);
+        assert!(monitor.observe(gbps(2), 100 * PERIOD, PERIOD).is_some());
         assert_eq!(monitor.last().map(|p| p.mean), Some(gbps(2)));
-        assert!(monitor.observe(Bandwidth::from_bps(u64::MAX), Duration::MAX, PERIOD));
+        assert!(monitor.observe(Bandwidth::from_bps(u64::MAX), Duration::MAX, PERIOD).is_some());
         assert_eq!(monitor.last().map(|p| p.mean > gbps(1_000)), Some(true), "no overflow");
         monitor.restart();
         assert_eq!(monitor.last(), None);
@@ -129,8 +128,7 @@ mod tests {
             let mut monitor = Monitor::default();
             for (load, nanos) in samples {
                 let load = Bandwidth::from_bps(load);
-                if monitor.observe(load, Duration::from_nanos(nanos), PERIOD) {
-                    let last = monitor.last().expect("one ended");
+                if let Some(last) = monitor.observe(load, Duration::from_nanos(nanos), PERIOD) {
                     prop_assert!(last.least <= last.mean && last.mean <= last.most, "{last:?}");
                 }
             }

@@ -36,7 +36,7 @@ fn after(policy: &Policy, chain: &DagCapacity, loads: &[u64]) -> Decision {
     let mut monitor = Monitor::default();
     let mut decision = Decision::Keep;
     for (i, load) in loads.iter().enumerate() {
-        assert!(monitor.observe(gbps(*load), PERIOD, PERIOD));
+        monitor.observe(gbps(*load), PERIOD, PERIOD).expect("a whole period");
         decision = decide(policy, PERIOD, chain, &mut monitor, at(1_000 + 10 * i as u64));
     }
     decision
@@ -64,7 +64,7 @@ fn drive(load_at: impl Fn(u64) -> u64) -> Seen {
         let load = gbps(load_at(ms));
         seen.served.push(load_at(ms).min(chain.capacity.get() / 1_000_000_000));
         let now = at(ms + 1);
-        let decision = if monitor.observe(load, PERIOD / 10, PERIOD) {
+        let decision = if monitor.observe(load, PERIOD / 10, PERIOD).is_some() {
             last = load;
             decide(&policy, PERIOD, &chain, &mut monitor, now)
         } else if is_near(&policy, &chain, last) {
@@ -144,7 +144,7 @@ fn overload_for_a_whole_period_scales_out() {
     assert_eq!(after(&policy, &DagCapacity { fair: gbps(20), ..two() }, &[27]), Decision::Keep);
     let mut monitor = Monitor::default();
     monitor.observe(gbps(90), PERIOD / 2, PERIOD);
-    assert!(monitor.observe(gbps(1), PERIOD / 2, PERIOD), "a burst inside of a period");
+    assert!(monitor.observe(gbps(1), PERIOD / 2, PERIOD).is_some(), "a burst inside of a period");
     assert_eq!(decide(&policy, PERIOD, &two(), &mut monitor, at(1_000)), Decision::Keep);
 }
 

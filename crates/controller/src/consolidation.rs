@@ -90,7 +90,8 @@ fn settled(core: &Core, id: &CardId) -> Vec<Settled> {
 /// Looks for a better arrangement of a card whose contents are known.
 fn arrangement(core: &Core, id: &CardId, reconfigurations: u32) -> Arrangement {
     let settled = settled(core, id);
-    let ConsolidationSettings { regions_min, passes_min, .. } = core.settings.consolidation;
+    let ConsolidationSettings { regions_min, passes_min, .. } =
+        core.policies.current().consolidation;
     let budget = Budget { reconfigurations, regions: regions_min, passes: passes_min };
     let ledger = core.cards.known(id).ledger();
     let found = optimize(ledger, core.registry.catalogue(), &residents(&settled), budget);
@@ -110,7 +111,7 @@ pub(crate) fn optimize_card(
         return Err(ControlError::precondition(card_name(id), text));
     }
     if dry_run {
-        let most = core.settings.consolidation.reconfigurations_max;
+        let most = core.policies.current().consolidation.reconfigurations_max;
         let Arrangement { found, .. } = arrangement(core, id, most);
         return Ok(Reply::Consolidation(Box::new(consolidation_view(core, id, &found))));
     }
@@ -123,7 +124,7 @@ pub(crate) fn optimize_card(
 
 /// Something was freed: in a while the rest may be put together.
 pub(crate) fn begin_later(core: &mut Core) {
-    core.passes.begin_later(core.now, core.settings.consolidation.after);
+    core.passes.begin_later(core.now, core.policies.current().consolidation.after);
 }
 
 /// Another policy: what was to come by the one before is forgotten.
@@ -148,7 +149,7 @@ fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
     }
     core.passes.forget_begin();
     for id in core.cards.ready() {
-        let most = core.settings.consolidation.reconfigurations_max;
+        let most = core.policies.current().consolidation.reconfigurations_max;
         let is_alone = core.passes.on(&id).is_none();
         let moves = if is_alone { moves(core, &id, most) } else { VecDeque::new() };
         // Without a gain there is no operation that says so.

@@ -44,6 +44,7 @@ mod operations;
 mod outbox;
 mod passes;
 mod placement;
+mod policies;
 mod protocol;
 mod quotas;
 mod reconcile;

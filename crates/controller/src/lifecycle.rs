@@ -86,7 +86,7 @@ pub(crate) fn create_dag(
     core.registry.charge_dag(&name.tenant, dag.spec());
     if core.dags.is_empty() {
         // Samples were far apart so far: none was missed.
-        core.sampled = core.now;
+        core.loops.begin_samples(core.now);
     }
     core.dags.add(tx, entry);
     scaling::admit(core, tx, &name, admission);

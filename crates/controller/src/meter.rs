@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_autoscaler::Monitor;
+use snic_autoscaler::{DagCapacity, Decision, Monitor, Policy, decide};
 use snic_domain::{Bandwidth, Timestamp};
 use snic_tables::{DagCounters, DropCause};
 
@@ -16,24 +16,24 @@ pub(crate) struct Meter {
     /// What went through since it was first sampled.
     traffic: DagTraffic,
     /// What it means to send, before rate limiting; unknown before the second sample.
-    pub load: Option<Bandwidth>,
+    load: Option<Bandwidth>,
     /// What came out.
-    pub served: Bandwidth,
-    pub monitor: Monitor,
+    served: Bandwidth,
+    monitor: Monitor,
     /// When what it holds last changed.
-    pub settled: Timestamp,
+    settled: Timestamp,
     /// What its token bucket lets in, once the loop has said so.
-    pub rate: Option<Bandwidth>,
+    rate: Option<Bandwidth>,
     /// No scale-out is tried before: there was no place.
-    pub not_before: Timestamp,
+    not_before: Timestamp,
     /// The last scale-out that found no place.
-    pub no_place: Option<NoPlace>,
+    no_place: Option<NoPlace>,
     /// When it was last logged that there is none.
-    pub no_place_told: Quiet,
+    no_place_told: Quiet,
     /// The scale-out under way.
-    pub scaling: Option<Scaling>,
+    scaling: Option<Scaling>,
     /// The number of an engine, and this DAG's number in it.
-    pub flow: (u64, u32),
+    flow: (u64, u32),
 }
 
 /// Of one kind of trouble at most one entry in this time is logged.
@@ -43,15 +43,36 @@ const TROUBLE_QUIET: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quiet(Option<Timestamp>);
 
+/// What to do about trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It is to be logged, and counts as logged now.
+    Log,
+    /// It was logged a while ago, which is enough.
+    Quiet,
+}
+
 impl Quiet {
-    /// Whether there was no entry for a while; then there is one now.
-    pub fn is_over(&mut self, now: Timestamp) -> bool {
-        let is_over = self.0.is_none_or(|told| now.since(told) >= TROUBLE_QUIET);
-        if is_over {
-            self.0 = Some(now);
+    /// There is trouble of this kind.
+    pub fn trouble(&mut self, now: Timestamp) -> Trouble {
+        if self.0.is_some_and(|logged| now.since(logged) < TROUBLE_QUIET) {
+            return Trouble::Quiet;
         }
-        is_over
+        self.0 = Some(now);
+        Trouble::Log
     }
+}
+
+/// What the autoscaler is told of a DAG at the end of a monitor period.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub policy: &'a Policy,
+    /// How long a monitor period is.
+    pub period: Duration,
+    /// How long what was decided stays.
+    pub residency: Duration,
+    pub capacity: &'a DagCapacity,
+    pub now: Timestamp,
 }
 
 /// A scale-out that found no place, and finds none until something changes.
@@ -135,6 +156,88 @@ impl Meter {
         (self.flow.0 == engine).then_some(self.flow.1 as usize)
     }
 
+    /// What the DAG means to send, before rate limiting; `None` before the second sample.
+    pub const fn load(&self) -> Option<Bandwidth> {
+        self.load
+    }
+
+    /// What came out in the last sample.
+    pub const fn served(&self) -> Bandwidth {
+        self.served
+    }
+
+    /// What its token bucket lets in where this much was promised, which is never less than that.
+    pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
+        self.rate.unwrap_or(promised).max(promised)
+    }
+
+    /// Its token bucket lets in this much from now on; `None`: what was promised.
+    pub const fn set_rate(&mut self, rate: Option<Bandwidth>) {
+        self.rate = rate;
+    }
+
+    /// It has this number in the engine with the first number.
+    pub const fn set_flow(&mut self, engine: u64, flow: u32) {
+        self.flow = (engine, flow);
+    }
+
+    /// Its load takes part in a monitor period for `span`; what the autoscaler decides if the period ended.
+    pub fn decide(&mut self, span: Duration, look: &Look<'_>) -> Option<Decision> {
+        self.monitor.observe(self.load?, span, look.period)?;
+        Some(decide(look.policy, look.residency, look.capacity, &mut self.monitor, look.now))
+    }
+
+    /// When what it holds last changed.
+    pub const fn settled(&self) -> Timestamp {
+        self.settled
+    }
+
+    /// It holds something else from now on.
+    pub const fn settle(&mut self, now: Timestamp) {
+        self.settled = now;
+    }
+
+    /// The scale-out under way has ended: it holds what that was for.
+    pub const fn scaled(&mut self, now: Timestamp) {
+        self.scaling = None;
+        self.settle(now);
+    }
+
+    /// Whether it is too early for another scale-out: the last one found no place.
+    pub fn must_wait(&self, now: Timestamp) -> bool {
+        self.not_before > now
+    }
+
+    /// A scale-out found no place, and the next one is not tried before.
+    pub fn retry_at(&mut self, not_before: Timestamp) {
+        self.not_before = not_before;
+    }
+
+    /// That there is no place is trouble; whether it is to be logged.
+    pub fn trouble(&mut self, now: Timestamp) -> Trouble {
+        self.no_place_told.trouble(now)
+    }
+
+    /// Whether a search is known to find no place: nothing has changed since it was tried with this or less.
+    pub fn has_no_place(&self, changes: (u64, u64), least: Bandwidth) -> bool {
+        self.no_place.is_some_and(|before| before.changes == changes && before.least <= least)
+    }
+
+    /// What a search came to that was tried with `least` or more.
+    pub fn searched(&mut self, no_place: Option<NoPlace>) {
+        self.no_place = no_place;
+    }
+
+    /// The scale-out under way.
+    pub const fn scaling(&self) -> Option<Scaling> {
+        self.scaling
+    }
+
+    /// A scale-out is under way.
+    pub const fn scale(&mut self, scaling: Scaling) {
+        self.scaling = Some(scaling);
+    }
+
     /// The counters begin again: the card was lost, or is another one.
     pub fn forget(&mut self) {
         self.before = None;
@@ -167,7 +270,7 @@ mod tests {
         let mut told = Quiet::default();
         let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
         assert_eq!(
-            [1, 2, 10, 11, 12].map(|s| told.is_over(at(s))),
+            [1, 2, 10, 11, 12].map(|s| told.trouble(at(s)) == Trouble::Log),
             [true, false, false, true, false]
         );
     }

@@ -59,7 +59,7 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         serving: entry.and_then(DagEntry::serves_meanwhile),
         withdrawn: entry.and_then(DagEntry::gives_way),
     };
-    let policy = core.settings.admission;
+    let policy = core.policies.current().admission;
     admission::decide(&card_plans(core, name), core.registry.catalogue(), policy, &candidate)
         .map_err(|rejection| match rejection {
             Rejection::OverLimit(limit) => {
@@ -109,7 +109,7 @@ fn card_plans<'a>(core: &'a Core, candidate: &DagName) -> Vec<CardPlan<'a>> {
 }
 
 fn why_no_card(core: &Core) -> String {
-    let reasons = core.absent.iter().map(|(id, why)| format!("card {id}: {why}"));
+    let reasons = core.cards.absent().map(|(id, why)| format!("card {id}: {why}"));
     let text = reasons.collect::<Vec<_>>().join("; ");
     if text.is_empty() { "the daemon has none in its settings".into() } else { text }
 }

@@ -232,7 +232,7 @@ fn restore_rules(core: &mut Core, records: Vec<RuleRecord>) -> Result<(), Invali
 }
 
 fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<(), InvalidRecord> {
-    let reconfigurations_max = core.settings.consolidation.reconfigurations_max;
+    let reconfigurations_max = core.policies.current().consolidation.reconfigurations_max;
     for record in records.iter().filter(|record| record.ended.is_none()) {
         let key = RecordKey::Operation(record.id.clone());
         let wrong = |reason| InvalidRecord::contradiction(&key, reason);

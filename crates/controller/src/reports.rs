@@ -23,7 +23,7 @@ use crate::tx::Tx;
 
 /// A card was opened: it is asked what it holds.
 pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: CardProfile) {
-    core.absent.remove(&id);
+    core.cards.opened(&id);
     match core.cards.get(&id).map(|card| card.identify(&profile)) {
         Some(Identity::Same) => {}
         Some(Identity::OtherSaveArea) => {
@@ -51,7 +51,7 @@ pub(crate) fn card_absent(core: &mut Core, tx: &mut Tx, id: CardId, reason: Stri
         roles::role_settled(core, tx, &id, Err(&reason));
         connection::lose(core, tx, &id, reason);
     } else {
-        core.absent.insert(id, reason);
+        core.cards.set_absent(id, reason);
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
     if !core.cards.contains(id) {
         return; // Its thread speaks before the card was opened.
     }
-    let (now, settings) = (core.now, core.settings);
+    let (now, settings) = (core.now, core.policies.current());
     match report {
         CardReport::ReadBack { ticket, snapshot } => adopt(core, tx, id, ticket, &snapshot),
         CardReport::Programmed { ticket, result } => {
@@ -120,14 +120,15 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
     card.adopt_pages();
     for &region in regions {
         if card.region(region).is_some_and(Region::is_loaded) {
-            card.put_region(region, &core.settings);
+            card.put_region(region, core.policies.current());
         }
     }
     let active = core.cards.known(id).tables().active();
     let mut names: Vec<DagName> = Vec::new();
     for entry in core.dags.on_card_mut(id) {
         entry.forget_rows();
-        entry.meter_mut().rate = rate_on(active, entry.uid());
+        let rate = rate_on(active, entry.uid());
+        entry.meter_mut().set_rate(rate);
         names.push(entry.name().clone());
     }
     for name in &names {
@@ -170,7 +171,7 @@ fn load_ended(core: &mut Core, tx: &mut Tx, id: &CardId, ended: LoadEnded) {
 fn region_changed(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     let card = core.cards.known_mut(id);
     if card.region(region).is_some_and(Region::is_loaded) {
-        card.put_region(region, &core.settings);
+        card.put_region(region, core.policies.current());
     } else {
         contents::keep_as_victim(core, tx, id, region);
     }

@@ -21,30 +21,24 @@ fn sample_interval(core: &Core) -> Duration {
     if core.dags.is_empty() {
         return IDLE;
     }
-    let settings = &core.settings;
+    let settings = core.policies.current();
     settings.fairness.epoch.min(settings.autoscaling.monitor_period)
 }
 
 /// When counters are to be read next.
 pub(crate) fn next_sample(core: &Core) -> Timestamp {
-    let looks = core.loops.iter().filter_map(|(_, card_loop)| card_loop.look_at());
-    looks.fold(core.sampled + sample_interval(core), Timestamp::min)
+    core.loops.next_sample(sample_interval(core))
 }
 
 /// Asks every card that answers for its counters. What was missed is missed.
 pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
     let interval = sample_interval(core);
-    let slack = core.settings.autoscaling.look_interval() / 2;
-    if core.now + slack < core.sampled + interval && !looks_due(core).is_empty() {
+    let slack = core.policies.current().autoscaling.look_interval() / 2;
+    if !core.loops.is_sample_due(core.now, interval, slack) && !looks_due(core).is_empty() {
         return ask_to_look(core, tx);
     }
-    let late = core.now.since(core.sampled).as_nanos() / interval.as_nanos().max(1);
-    let missed = if core.sampled == Timestamp::ZERO || core.dags.is_empty() {
-        0
-    } else {
-        u64::try_from(late.saturating_sub(1)).unwrap_or(u64::MAX)
-    };
-    core.sampled = core.now;
+    let missed = core.loops.sample(core.now, interval);
+    let missed = if core.dags.is_empty() { 0 } else { missed };
     apply_settings(core, tx);
     for id in core.cards.ready() {
         let ticket = core.ticket();
@@ -67,7 +61,7 @@ fn looks_due(core: &Core) -> Vec<CardId> {
 
 /// Asks the cards where loads are near their capacity, between two samples.
 fn ask_to_look(core: &mut Core, tx: &mut Tx) {
-    let next = core.now + core.settings.autoscaling.look_interval();
+    let next = core.now + core.policies.current().autoscaling.look_interval();
     for id in looks_due(core) {
         let ticket = core.ticket();
         if let Some(command) = core.loops.known_mut(&id).ask_to_look(ticket, next) {
@@ -109,7 +103,8 @@ pub(crate) fn sampled(
     scaling::scale(core, tx, id, span);
     keep_spare(core, tx, id);
     let card_loop = core.loops.known(id);
-    let is_edge = card_loop.is_edge(now, sample_interval(core), core.settings.fairness.epoch);
+    let is_edge =
+        card_loop.is_edge(now, sample_interval(core), core.policies.current().fairness.epoch);
     if is_edge {
         core.loops.known_mut(id).at_edge(now);
     }
@@ -127,7 +122,7 @@ fn compute(core: &mut Core, id: &CardId) {
         let on_card = OnCard { id, card: core.cards.known(id), registry: &core.registry };
         let named = on_card.topology(&core.dags);
         let Ticket(number) = core.ticket();
-        let fairness = core.settings.fairness;
+        let fairness = core.policies.current().fairness;
         core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);
     }
     look_elsewhere(core, id);
@@ -179,7 +174,7 @@ pub(crate) fn follow_at_once(core: &mut Core, id: &CardId) {
 /// nothing are loaded for it, and only while nobody waits for a load; the chain is there as a victim.
 /// Time O(chains × regions).
 fn keep_spare(core: &mut Core, tx: &mut Tx, id: &CardId) {
-    let policy = core.settings.autoscaling;
+    let policy = core.policies.current().autoscaling;
     if !(policy.enabled && policy.spare) {
         return;
     }
@@ -197,19 +192,19 @@ fn keep_spare(core: &mut Core, tx: &mut Tx, id: &CardId) {
 
 /// Notes policies; they take effect at the next edge of an epoch.
 pub(crate) fn settings_arrived(core: &mut Core, settings: ControllerSettings) {
-    core.next_settings = Some(settings);
+    core.policies.arrived(settings);
 }
 
 fn apply_settings(core: &mut Core, tx: &mut Tx) {
     // At an edge of every card's epoch: rates of one epoch are all of one policy.
-    let (interval, epoch) = (sample_interval(core), core.settings.fairness.epoch);
+    let (interval, epoch) = (sample_interval(core), core.policies.current().fairness.epoch);
     if !core.loops.iter().all(|(_, card_loop)| card_loop.is_edge(core.now, interval, epoch)) {
         return;
     }
-    let Some(settings) = core.next_settings.take().filter(|next| *next != core.settings) else {
+    let Some(before) = core.policies.take_effect() else {
         return; // They are as they were.
     };
-    let before = std::mem::replace(&mut core.settings, settings);
+    let settings = *core.policies.current();
     if before.consolidation != settings.consolidation {
         consolidation::begin_by_policy(core);
     }

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use snic_autoscaler::{
-    DagCapacity, Decision, Holder, decide, is_near, is_over, look as autoscaler_look, pick,
+    DagCapacity, Decision, Holder, is_near, is_over, look as autoscaler_look, pick,
 };
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
@@ -20,7 +20,7 @@ use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 use crate::admission::{Admission, Choice, Preemption};
 use crate::dags::DagEntry;
 use crate::epoch::{Flows, of_engine};
-use crate::meter::{NoPlace, Scaling};
+use crate::meter::{Look, NoPlace, Scaling, Trouble};
 use crate::placement;
 use crate::placement::Handover;
 use crate::protocol::{ControlError, LogKind};
@@ -67,7 +67,7 @@ const RETRY_PERIODS: u32 = 5;
 pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let card = core.cards.known(id);
     let longest = reconfiguration_max(card.profile());
-    let policy = core.settings.autoscaling;
+    let policy = core.policies.current().autoscaling;
     let (period, residency) = (policy.period(longest), policy.residency(longest));
     let Some(flows) = core.loops.known(id).flows() else {
         return; // Too much for an engine: all keep what they have.
@@ -80,17 +80,14 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
             continue; // It lost its place since the engine was made.
         };
         let meter = entry.meter_mut();
-        let Some(load) = meter.load else {
-            continue; // It is measured for the first time.
+        looks |= meter.load().is_some_and(|load| is_near(&policy, &chain, load));
+        let look = Look { policy: &policy, period, residency, capacity: &chain, now };
+        let Some(decision) = meter.decide(span, &look) else {
+            continue; // It is measured for the first time, or the period goes on.
         };
-        looks |= is_near(&policy, &chain, load);
-        if !meter.monitor.observe(load, span, period) {
-            continue;
-        }
-        let decision = decide(&policy, residency, &chain, &mut meter.monitor, now);
         let waits = match decision {
             Decision::Keep => true,
-            Decision::ScaleOut { .. } | Decision::PreLaunch { .. } => meter.not_before > now,
+            Decision::ScaleOut { .. } | Decision::PreLaunch { .. } => meter.must_wait(now),
             Decision::ScaleIn { .. } => false,
         };
         if !waits {
@@ -111,7 +108,7 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
 pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let card = core.cards.known(id);
     let longest = reconfiguration_max(card.profile());
-    let policy = core.settings.autoscaling;
+    let policy = core.policies.current().autoscaling;
     let (period, residency) = (policy.period(longest), policy.residency(longest));
     let (line, now) = (card.profile().ingress, core.now);
     let counted = core.loops.known_mut(id).by_row(card.counters());
@@ -124,8 +121,8 @@ pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
             continue; // It lost its place since the engine was made.
         };
         let meter = entry.meter();
-        let was_near = meter.load.is_some_and(|load| is_near(&policy, &chain, load));
-        if !was_near || meter.not_before > now || !entry.is_at_rest() {
+        let was_near = meter.load().is_some_and(|load| is_near(&policy, &chain, load));
+        if !was_near || meter.must_wait(now) || !entry.is_at_rest() {
             continue;
         }
         let counters = counted.get(usize::from(entry.uid().row())).copied().unwrap_or_default();
@@ -200,13 +197,12 @@ fn first_place(core: &mut Core, name: &DagName, sizes: &[Bandwidth]) -> Option<(
     let ledger = core.cards.known(card).ledger();
     let changes = (ledger.changes(), core.registry.catalogue().changes());
     let least = sizes.iter().copied().min()?;
-    let before = entry.meter().no_place;
-    if before.is_some_and(|before| before.changes == changes && before.least <= least) {
+    if entry.meter().has_no_place(changes, least) {
         return None;
     }
     let found = sizes.iter().find_map(|to| plan_for(core, name, *to).ok());
     let meter = core.dags.known_mut(name).meter_mut();
-    meter.no_place = found.is_none().then_some(NoPlace { changes, least });
+    meter.searched(found.is_none().then_some(NoPlace { changes, least }));
     found
 }
 
@@ -220,7 +216,7 @@ fn scale_out(
 ) -> Scaled {
     let Cause { kind, why } = cause;
     let entry = core.dags.known(name);
-    if entry.meter().not_before > core.now || !entry.is_at_rest() {
+    if entry.meter().must_wait(core.now) || !entry.is_at_rest() {
         return Scaled::NotNow;
     }
     // What it holds already brings nothing, wherever it is planned.
@@ -238,7 +234,7 @@ fn scale_out(
     }
     let placement = core.dags.known(name).desired().expect("it was just given a place");
     let (serial, loads) = (placement.serial, !core.cards.known(&card).is_loaded(placement));
-    core.dags.known_mut(name).meter_mut().scaling = Some(Scaling { serial, loads });
+    core.dags.known_mut(name).meter_mut().scale(Scaling { serial, loads });
     core.dags.store(tx, name);
     let text = format!("it is to hold {}: {why}", dag.bandwidth());
     tx.note(kind, About { regions, ..About::dag(&card, name) }, text);
@@ -249,7 +245,7 @@ fn scale_out(
 pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let now = core.now;
     let entry = core.dags.known_mut(name);
-    let (scaling, placement) = (entry.meter().scaling, entry.desired());
+    let (scaling, placement) = (entry.meter().scaling(), entry.desired());
     let placement = placement.expect("what is ready has a placement");
     let Some(scaling) = scaling.filter(|scaling| scaling.serial == placement.serial) else {
         return; // It was not scaled out, or something else was asked for since.
@@ -258,7 +254,7 @@ pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let (card, holds) = (placement.mapping.card.clone(), placement.holds());
     let regions = regions_of(placement);
     let chains: Vec<_> = placement.mapping.instances().map(|i| i.bitstream.clone()).collect();
-    (entry.meter_mut().scaling, entry.meter_mut().settled) = (None, now);
+    entry.meter_mut().scaled(now);
     let card_loop = core.loops.known_mut(&card);
     card_loop.note_scaled(chains);
     card_loop.count(|figures| {
@@ -310,7 +306,7 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
     let Cause { kind, why } = cause;
     core.dags.store(tx, name);
     let entry = core.dags.known_mut(name);
-    entry.meter_mut().settled = core.now;
+    entry.meter_mut().settle(core.now);
     let placement = entry.desired().expect("it was just given a place");
     let (kept, holds) = (regions_of(placement), placement.holds());
     let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
@@ -321,13 +317,13 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
 
 /// A scale-out found no place: who is above its fair share gives instances up for it.
 fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut Round) {
-    let given = core.settings.autoscaling.context_switch
+    let given = core.policies.current().autoscaling.context_switch
         && switch(core, tx, id, name, round) == Scaled::Begun;
     let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
     let now = core.now;
     let meter = core.dags.known_mut(name).meter_mut();
-    meter.not_before = now + wait;
-    if !given && meter.no_place_told.is_over(now) {
+    meter.retry_at(now + wait);
+    if !given && meter.trouble(now) == Trouble::Log {
         let text = "it is overloaded, and no region is free or above somebody's fair share; \
                     it shares what there is"
             .to_owned();
@@ -344,7 +340,7 @@ fn givers(core: &Core, id: &CardId) -> Vec<Holder<usize>> {
         let gives = fair_instances(&chain) < instances(chain.holds, chain.unit);
         (gives && entry.is_at_rest()).then(|| Holder {
             id: flow,
-            load: entry.meter().load.unwrap_or_default(),
+            load: entry.meter().load().unwrap_or_default(),
             holds: chain.holds,
             fair: chain.fair,
             settled: chain.settled,
@@ -363,7 +359,7 @@ fn switch(
 ) -> Scaled {
     let givers = round.givers.take().unwrap_or_else(|| givers(core, id));
     let longest = reconfiguration_max(core.cards.known(id).profile());
-    let residency = core.settings.autoscaling.residency(longest);
+    let residency = core.policies.current().autoscaling.residency(longest);
     let flows = core.loops.known(id).flows().expect("a DAG is scaled by what its engine came to");
     let names = flows.dags;
     let others = givers.iter().filter(|giver| names[giver.id].tenant != asking.tenant);
@@ -404,7 +400,7 @@ fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity
         holds: entry.desired()?.holds(),
         admitted: entry.spec().bandwidth,
         fair: flows.outcome.fair[flow],
-        settled: entry.meter().settled,
+        settled: entry.meter().settled(),
     })
 }
 

@@ -56,7 +56,7 @@ fn retarget(core: &mut Core, name: &DagName, serial: Option<u64>) {
     let entry = core.dags.known_mut(name);
     let uid = entry.uid();
     entry.set_target(new.as_ref().map(|p| p.serial));
-    let scaled = entry.meter().scaling.is_some_and(|s| entry.target() == Some(s.serial));
+    let scaled = entry.meter().scaling().is_some_and(|s| entry.target() == Some(s.serial));
     for placement in [&old, &new].into_iter().flatten() {
         let card_loop = core.loops.known_mut(&placement.mapping.card);
         card_loop.topology_changed();
@@ -133,7 +133,7 @@ fn columns(core: &Core, name: &DagName, placement: &Placement) -> DagColumns {
         tenant: core.registry.tenant(&name.tenant).map_or(0, |t| t.number),
         payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
         bucket: bucket_of(core, core.dags.known(name), placement),
-        steering: core.settings.scheduling.steering,
+        steering: core.policies.current().scheduling.steering,
         configuration: DagConfiguration::of(core.dags.known(name).uid(), &placement.spec),
     }
 }

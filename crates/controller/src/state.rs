@@ -3,9 +3,7 @@
 //! A machine changes by its own verbs only. What concerns several of them is put together by functions
 //! over [`Core`], one module a concern; who may use whom is checked (`cargo xtask tidy`).
 
-use std::collections::BTreeMap;
-
-use snic_domain::{CardId, Timestamp};
+use snic_domain::Timestamp;
 use snic_tables::Ticket;
 
 use crate::bindings::Bindings;
@@ -16,6 +14,7 @@ use crate::freed::Freed;
 use crate::maintenance::MaintenanceMode;
 use crate::operations::Operations;
 use crate::passes::Passes;
+use crate::policies::Policies;
 use crate::protocol::ControllerSettings;
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
@@ -36,21 +35,17 @@ impl Tickets {
 /// The machines of one daemon: all tenants, all cards.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub settings: ControllerSettings,
-    /// Policies that take effect at the next edge of an epoch.
-    pub next_settings: Option<ControllerSettings>,
+    pub policies: Policies,
     /// When the event came that is being handled.
     pub now: Timestamp,
     /// Drawn when the store was made: what must not be guessed is derived from it.
-    pub secret: u64,
+    secret: u64,
     pub maintenance: MaintenanceMode,
     pub registry: Registry,
     pub dags: Dags,
     pub cards: Cards,
     /// What keeps each card fair and elastic.
     pub loops: Loops,
-    /// Why cards that were never seen are not there.
-    pub absent: BTreeMap<CardId, String>,
     pub rules: Rules,
     pub bindings: Bindings,
     pub operations: Operations,
@@ -62,8 +57,6 @@ pub(crate) struct Core {
     pub freed: Freed,
     /// Bitstreams of which loads failed.
     pub suspects: Suspects,
-    /// When counters were last asked for.
-    pub sampled: Timestamp,
     pub tickets: Tickets,
 }
 
@@ -76,8 +69,7 @@ impl Core {
         now: Timestamp,
     ) -> Self {
         Self {
-            settings,
-            next_settings: None,
+            policies: Policies::new(settings),
             now,
             secret,
             maintenance: MaintenanceMode::default(),
@@ -85,7 +77,6 @@ impl Core {
             dags: Dags::default(),
             cards: Cards::default(),
             loops: Loops::default(),
-            absent: BTreeMap::new(),
             rules: Rules::default(),
             bindings: Bindings::default(),
             operations,
@@ -93,9 +84,13 @@ impl Core {
             refused: RefusedDags::default(),
             freed: Freed::default(),
             suspects: Suspects::default(),
-            sampled: Timestamp::ZERO,
             tickets: Tickets::default(),
         }
+    }
+
+    /// What must not be guessed is derived from it.
+    pub const fn secret(&self) -> u64 {
+        self.secret
     }
 
     /// Names one command to a card.

@@ -363,7 +363,7 @@ fn bind_function(
     let matches = Match { virtual_function: Some(function), ..Match::default() };
     let wanted = Rule { id: rule.clone(), priority: RULE_PRIORITY, matches, dag: dag.clone() };
     classification::install_rule(core, tx, wanted, Some(vm.clone()))?;
-    let scope = format!("{}/{card}", core.secret);
+    let scope = format!("{}/{card}", core.secret());
     let mac_address = MacAddress::of_function(&scope, function);
     let bound = BoundFunction { card, function, pci_address, mac_address, dag, rule };
     core.bindings.assign(vm, bound);

@@ -15,7 +15,7 @@ pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> Operat
     };
     let id = core.operations.begin(tx, work, core.now);
     if let Some(card) = optimized {
-        let most = core.settings.consolidation.reconfigurations_max;
+        let most = core.policies.current().consolidation.reconfigurations_max;
         core.passes.begin(&id, &card, most);
     }
     id

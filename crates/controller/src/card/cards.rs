@@ -12,45 +12,65 @@ const KNOWN: &str = "cards that are not known were refused, and none is forgotte
 
 /// The cards, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Cards(BTreeMap<CardId, CardMachine>);
+pub(crate) struct Cards {
+    seen: BTreeMap<CardId, CardMachine>,
+    /// Why cards that were never seen are not there.
+    absent: BTreeMap<CardId, String>,
+}
 
 impl Cards {
     /// A card that was never seen before.
     pub fn add(&mut self, id: CardId, card: CardMachine) {
-        let before = self.0.insert(id, card);
+        let before = self.seen.insert(id, card);
         assert!(before.is_none(), "a card is added once");
+    }
+
+    /// A card that was never seen could not be opened, for this reason.
+    pub fn set_absent(&mut self, id: CardId, reason: String) {
+        debug_assert!(!self.contains(&id), "a card that was seen is lost instead");
+        self.absent.insert(id, reason);
+    }
+
+    /// A card was opened, for the first time or again.
+    pub fn opened(&mut self, id: &CardId) {
+        self.absent.remove(id);
+    }
+
+    /// The cards that were never seen, and why not.
+    pub fn absent(&self) -> impl Iterator<Item = (&CardId, &str)> {
+        self.absent.iter().map(|(id, why)| (id, why.as_str()))
     }
 
     /// A card that a caller named, if there is one.
     pub fn get(&self, id: &CardId) -> Option<&CardMachine> {
-        self.0.get(id)
+        self.seen.get(id)
     }
 
     /// A card that a record named, if there is one.
     pub fn get_mut(&mut self, id: &CardId) -> Option<&mut CardMachine> {
-        self.0.get_mut(id)
+        self.seen.get_mut(id)
     }
 
     /// A card that is known to be there.
     pub fn known(&self, id: &CardId) -> &CardMachine {
-        self.0.get(id).expect(KNOWN)
+        self.seen.get(id).expect(KNOWN)
     }
 
     /// A card that is known to be there.
     pub fn known_mut(&mut self, id: &CardId) -> &mut CardMachine {
-        self.0.get_mut(id).expect(KNOWN)
+        self.seen.get_mut(id).expect(KNOWN)
     }
 
     pub fn contains(&self, id: &CardId) -> bool {
-        self.0.contains_key(id)
+        self.seen.contains_key(id)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&CardId, &CardMachine)> {
-        self.0.iter()
+        self.seen.iter()
     }
 
     pub fn ids(&self) -> impl Iterator<Item = &CardId> {
-        self.0.keys()
+        self.seen.keys()
     }
 
     /// The cards whose contents are known.
@@ -76,5 +96,64 @@ impl Cards {
             all.extend(with.map(|(region, _)| (id.clone(), region)));
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    fn id(text: &str) -> CardId {
+        CardId::new(text).expect("a label")
+    }
+
+    fn absent(cards: &Cards) -> Vec<(&str, &str)> {
+        cards.absent().map(|(id, why)| (id.as_str(), why)).collect()
+    }
+
+    #[test]
+    fn a_card_that_could_not_be_opened_is_absent_until_it_is() {
+        let mut cards = Cards::default();
+        cards.set_absent(id("card1"), "no such device".into());
+        cards.set_absent(id("card0"), "permission denied".into());
+        cards.set_absent(id("card1"), "it does not answer".into());
+        assert_eq!(
+            absent(&cards),
+            [("card0", "permission denied"), ("card1", "it does not answer")]
+        );
+        cards.opened(&id("card1"));
+        assert_eq!(absent(&cards), [("card0", "permission denied")]);
+        assert!(!cards.contains(&id("card0")), "it was never seen");
+    }
+
+    #[test]
+    fn regions_of_a_card_are_meant_one_by_one_or_together() {
+        let mut cards = Cards::default();
+        cards.add(id("card0"), CardMachine::new(id("card0"), fixtures::profile(3)));
+        let meant = |card: &str, region: Option<u8>| -> Vec<RegionId> {
+            cards.regions_meant(&id(card), region.map(RegionId)).collect()
+        };
+        assert_eq!(meant("card0", None).len(), 3);
+        assert_eq!(meant("card0", Some(2)), [RegionId(2)]);
+        assert_eq!(meant("card0", Some(3)), [], "it has no such region");
+        assert_eq!(meant("card1", None), [], "there is no such card");
+        assert_eq!(cards.ready(), [], "it has not said yet what it holds");
+        assert_eq!(cards.ids().collect::<Vec<_>>(), [&id("card0")]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a card is added once")]
+    fn a_card_is_not_added_over_another_one() {
+        let mut cards = Cards::default();
+        for _ in 0..2 {
+            cards.add(id("card0"), CardMachine::new(id("card0"), fixtures::profile(1)));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "cards that are not known were refused")]
+    fn a_card_that_nobody_added_is_not_known() {
+        Cards::default().known(&id("card0"));
     }
 }

@@ -115,7 +115,7 @@ impl Controller {
 
     /// Cards that were never seen, and why.
     pub fn absent_cards(&self) -> impl Iterator<Item = (&CardId, &str)> {
-        self.core.absent.iter().map(|(id, why)| (id, why.as_str()))
+        self.core.cards.absent()
     }
 
     /// One card.

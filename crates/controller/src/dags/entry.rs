@@ -337,7 +337,7 @@ impl DagEntry {
 
     /// What its token bucket lets in where so much was promised.
     pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
-        self.meter.rate.unwrap_or(promised).max(promised)
+        self.meter.rate(promised)
     }
 
     /// Whether the card, read back, serves the spec that is asked for now.

@@ -21,7 +21,7 @@ use super::engine::{Engine, EpochOutcome};
 use super::topology::{CardResource, Named};
 use super::view::FairnessPoint;
 use crate::dags::{DagEntry, Dags};
-use crate::meter::{Quiet, Sampled};
+use crate::meter::{Quiet, Sampled, Trouble};
 use crate::protocol::Fairness;
 use crate::rows::{self, Bucket};
 
@@ -163,7 +163,7 @@ impl Loop {
         let has_begun = self.sampled.is_some();
         let skipped = if has_begun { missed + u64::from(unanswered) } else { 0 };
         self.figures.overruns += skipped;
-        let overrun = (skipped > 0 && self.overrun_told.is_over(now)).then(|| {
+        let overrun = (skipped > 0 && self.overrun_told.trouble(now) == Trouble::Log).then(|| {
             let why = if unanswered { "the card has not answered" } else { "the daemon was busy" };
             format!("{skipped} samples were skipped: {why}")
         });
@@ -222,7 +222,7 @@ impl Loop {
     ) -> Option<String> {
         let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
         let faults = count(after).saturating_sub(count(before));
-        (faults > 0 && self.fault_told.is_over(now)).then(|| {
+        (faults > 0 && self.fault_told.trouble(now) == Trouble::Log).then(|| {
             format!(
                 "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
             )
@@ -267,7 +267,7 @@ impl Loop {
         }
         self.reuse(counted);
         self.figures.odd_counters += odd;
-        (odd > 0 && self.odd_told.is_over(now)).then(|| {
+        (odd > 0 && self.odd_told.trouble(now) == Trouble::Log).then(|| {
             format!(
                 "the counters of {odd} DAGs went backwards; their loads count as before until \
                  the counters rise again"
@@ -283,7 +283,7 @@ impl Loop {
     /// Takes over what is on the card now, under a number that no engine had.
     pub fn renew(&mut self, named: Named, fairness: Fairness, number: u64, dags: &mut Dags) {
         for (at, name) in (0..).zip(&named.dags) {
-            dags.known_mut(name).meter_mut().flow = (number, at);
+            dags.known_mut(name).meter_mut().set_flow(number, at);
         }
         // Limits far over what a card's tables hold: where they are passed all keep what they have.
         self.engine = Engine::new(named.topology, fairness).ok();
@@ -311,7 +311,7 @@ impl Loop {
         for entry in dags.iter() {
             if let Some(at) = entry.meter().flow_of(self.number) {
                 // Before its load is known a DAG counts as sending what it was promised.
-                self.loads[at] = entry.meter().load.unwrap_or(entry.spec().bandwidth);
+                self.loads[at] = entry.meter().load().unwrap_or(entry.spec().bandwidth);
             }
         }
         engine.step(&self.loads);
@@ -370,11 +370,11 @@ impl Loop {
             // Whole units of the register, so that what is read back says the same.
             let kbps = outcome.grants[at].kbps();
             let new = Bandwidth::from_bps(u64::from(kbps) * 1_000).max(promised);
-            let old = entry.meter().rate.unwrap_or(promised).max(promised);
+            let old = entry.meter().rate(promised);
             let part = old.get() / RATE_PART;
             let moved = new.get().abs_diff(old.get()) > part || (new == promised && old != new);
             if moved {
-                entry.meter_mut().rate = Some(new);
+                entry.meter_mut().set_rate(Some(new));
                 let weight = topology.tenants[flow.tenant as usize].weight.get();
                 let bucket = rows::bucket(Bucket { rate: new, promised, weight });
                 put(entry.uid().row(), &bucket);
@@ -448,37 +448,68 @@ pub(crate) fn of_engine(
 
 /// The loops of all cards.
 #[derive(Debug, Default)]
-pub(crate) struct Loops(BTreeMap<CardId, Loop>);
+pub(crate) struct Loops {
+    of: BTreeMap<CardId, Loop>,
+    /// When counters were last asked for; zero before the first time.
+    sampled: Timestamp,
+}
 
 impl Loops {
     /// A card has been added.
     pub fn add(&mut self, id: CardId) {
-        self.0.insert(id, Loop::default());
+        self.of.insert(id, Loop::default());
     }
 
     /// The loop of a card that a caller named, if there is one.
     pub fn get(&self, id: &CardId) -> Option<&Loop> {
-        self.0.get(id)
+        self.of.get(id)
     }
 
     /// The loop of a card that is known to be there.
     pub fn known(&self, id: &CardId) -> &Loop {
-        self.0.get(id).expect("each card has a loop")
+        self.of.get(id).expect("each card has a loop")
     }
 
     /// The loop of a card that is known to be there.
     pub fn known_mut(&mut self, id: &CardId) -> &mut Loop {
-        self.0.get_mut(id).expect("each card has a loop")
+        self.of.get_mut(id).expect("each card has a loop")
+    }
+
+    /// When counters are to be read next, if they are read once an `interval` and no card is to be looked
+    /// at earlier.
+    pub fn next_sample(&self, interval: Duration) -> Timestamp {
+        let looks = self.of.values().filter_map(Loop::look_at);
+        looks.fold(self.sampled + interval, Timestamp::min)
+    }
+
+    /// Whether the counters are to be read now; `slack` is how much earlier a sample may be.
+    pub fn is_sample_due(&self, now: Timestamp, interval: Duration, slack: Duration) -> bool {
+        now + slack >= self.sampled + interval
+    }
+
+    /// Samples begin, or go on after they were far apart: none was missed.
+    pub const fn begin_samples(&mut self, now: Timestamp) {
+        self.sampled = now;
+    }
+
+    /// The counters are asked for; gives how many samples were missed since the last time.
+    pub fn sample(&mut self, now: Timestamp, interval: Duration) -> u64 {
+        let before = std::mem::replace(&mut self.sampled, now);
+        if before == Timestamp::ZERO {
+            return 0;
+        }
+        let late = now.since(before).as_nanos() / interval.as_nanos().max(1);
+        u64::try_from(late.saturating_sub(1)).unwrap_or(u64::MAX)
     }
 
     /// All of them, by card.
     pub fn iter(&self) -> impl Iterator<Item = (&CardId, &Loop)> {
-        self.0.iter()
+        self.of.iter()
     }
 
     /// What all of them compute with has changed.
     pub fn all_changed(&mut self) {
-        self.0.values_mut().for_each(Loop::topology_changed);
+        self.of.values_mut().for_each(Loop::topology_changed);
     }
 }
 
@@ -490,6 +521,32 @@ mod tests {
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn samples_that_were_missed_are_counted_from_the_first_on() {
+        let mut loops = Loops::default();
+        assert_eq!(loops.sample(at(700), 10 * MS), 0, "nothing was asked for before");
+        assert_eq!(loops.sample(at(710), 10 * MS), 0);
+        assert_eq!(loops.sample(at(729), 10 * MS), 0, "late, but not by a whole interval");
+        assert_eq!(loops.sample(at(769), 10 * MS), 3);
+        loops.begin_samples(at(9_000));
+        assert_eq!(loops.sample(at(9_010), 10 * MS), 0, "they were far apart on purpose");
+        assert_eq!(loops.sample(at(9_011), Duration::ZERO), 999_999, "no interval is a nanosecond");
+    }
+
+    #[test]
+    fn the_next_sample_is_an_interval_away_or_when_a_card_is_looked_at() {
+        let mut loops = Loops::default();
+        let ids = ["a", "b"].map(|id| CardId::new(id).expect("a label"));
+        ids.iter().for_each(|id| loops.add(id.clone()));
+        loops.begin_samples(at(100));
+        assert_eq!(loops.next_sample(10 * MS), at(110));
+        loops.known_mut(&ids[1]).set_look_at(Some(at(104)));
+        loops.known_mut(&ids[0]).set_look_at(Some(at(200)));
+        assert_eq!(loops.next_sample(10 * MS), at(104));
+        let is_due = |ms| loops.is_sample_due(at(ms), 10 * MS, 2 * MS);
+        assert_eq!([107, 108, 110].map(is_due), [false, true, true]);
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl Loop {
         let (admitted, fair, counted) =
             (shape.admitted, *outcome.fair.get(flow)?, *self.loads.get(flow)?);
         // The load that was computed with: another one may have been measured since.
-        let load = entry.meter().load.map(|_| counted);
+        let load = entry.meter().load().map(|_| counted);
         let resource = |(k, cost): &(usize, Cost)| ResourceUse {
             resource: CardResource(*k),
             capacity: topology.capacities[*k],
@@ -309,8 +309,8 @@ impl Loop {
             dag: name.clone(),
             admitted,
             load,
-            served: entry.meter().served,
-            rate: entry.meter().rate.unwrap_or(admitted).max(admitted),
+            served: entry.meter().served(),
+            rate: entry.meter().rate(admitted),
             holds: entry.desired().map_or(Bandwidth::ZERO, |p| p.holds()),
             fair,
             target_millis: target_millis(load.unwrap_or(admitted), fair, *self.units.get(flow)?),
@@ -360,8 +360,8 @@ impl Loop {
             };
             let names = &self.dags[flows_of(engine, at)];
             for entry in names.iter().filter_map(|name| dags.get(name)) {
-                point.load += entry.meter().load.unwrap_or_default();
-                point.served += entry.meter().served;
+                point.load += entry.meter().load().unwrap_or_default();
+                point.served += entry.meter().served();
             }
             let history: &mut VecDeque<_> = self.history.entry(tenant.clone()).or_default();
             history.push_back(point);

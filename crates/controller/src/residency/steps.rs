@@ -109,7 +109,7 @@ impl Residency<'_> {
 
     /// A wrapper answered.
     pub fn step_ended(&mut self, ticket: Ticket, result: Result<StateDone, StateFailure>) {
-        let (now, settings) = (self.core.now, self.core.settings);
+        let (now, settings) = (self.core.now, *self.core.policies.current());
         let wait = result.is_err().then_some(|failures| settings.wait(failures));
         let Some(step) = self.card_mut().contexts_mut().ended(now, ticket, wait) else {
             return; // The card was lost or read back since.
@@ -174,7 +174,7 @@ impl Residency<'_> {
     }
 
     fn not_saved(&mut self, from: RegionId, offset: u32, failure: &StateFailure) {
-        let attempts_max = self.core.settings.load_attempts;
+        let attempts_max = self.core.policies.current().load_attempts;
         let contexts = self.card_mut().contexts_mut();
         let Some(context) = contexts.needed(offset).map(StateRecord::context) else {
             return; // Its DAG was deleted meanwhile.

@@ -41,6 +41,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("dags", &["meter", "protocol", "records", "tx"]), // each DAG has a meter
     ("operations", &["protocol", "records", "tx", "history", "tally"]),
     ("passes", &[]),
+    ("policies", &["protocol"]),
     ("refused", &["records", "tx"]),
     ("registry", &["protocol", "etag", "records", "tx"]),
     ("requests", &["protocol", "records", "tx", "history"]),
@@ -62,6 +63,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "maintenance",
             "operations",
             "passes",
+            "policies",
             "refused",
             "registry",
             "rules",
