@@ -65,7 +65,7 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         CardReport::ReadBack { ticket, snapshot } => adopt(core, tx, id, ticket, &snapshot),
         CardReport::Programmed { ticket, result } => {
             let card = core.cards.known_mut(id);
-            match card.commit_ended(now, ticket, result, &settings) {
+            match card.commit_ended(now, ticket, result, settings) {
                 Ended::Stale => {}
                 Ended::Committed(follows) => arrivals::programmed(core, tx, id, follows),
                 Ended::Failed => connection::read_back(core, tx, id),
@@ -73,7 +73,7 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         }
         CardReport::Loaded { ticket, result, .. } => {
             let card = core.cards.known_mut(id);
-            let ended = card.load_ended(now, ticket, result, &settings);
+            let ended = card.load_ended(now, ticket, result, settings);
             load_ended(core, tx, id, ended);
         }
         CardReport::State { ticket, result, .. } => {
