@@ -45,6 +45,9 @@ pub enum Resource {
     TableRows,
     /// Passes of the scheduler, in passes: what a cut costs.
     Passes,
+    /// Steps of a search for a placement, in steps. Their number is limited, so a search may end without
+    /// an answer.
+    SearchSteps,
 }
 
 impl fmt::Display for Resource {
@@ -60,6 +63,7 @@ impl fmt::Display for Resource {
             Self::Memory => "on-board memory",
             Self::TableRows => "table rows",
             Self::Passes => "scheduler passes",
+            Self::SearchSteps => "search steps",
         })
     }
 }
@@ -84,6 +88,7 @@ impl Resource {
             Self::Memory => "bytes",
             Self::TableRows => "rows",
             Self::Passes => "passes",
+            Self::SearchSteps => "steps",
         }
     }
 }
@@ -128,7 +133,10 @@ impl fmt::Display for Amount {
             Resource::Passes => {
                 write!(f, "{number} {}", if number == 1 { "pass" } else { "passes" })
             }
-            Resource::Regions | Resource::Bitstreams | Resource::TableRows => {
+            Resource::Regions
+            | Resource::Bitstreams
+            | Resource::TableRows
+            | Resource::SearchSteps => {
                 let unit = resource.unit();
                 let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
                 write!(f, "{number} {unit}")
@@ -216,16 +224,75 @@ const fn one() -> u32 {
     1
 }
 
-/// A rejected kind of embedding, with the first constraint that it violates or the first term of the
-/// score in which it is worse. In the second case `required` is its own value and `available` that of the
-/// chosen embedding.
+/// A kind of embedding that was not chosen, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
     /// The kind of embedding.
     #[serde(rename = "way")] // the name in stored records
     pub kind: EmbeddingKind,
-    /// The resource that was short, and by how much.
-    pub shortage: Shortage,
+    /// Why not.
+    #[serde(flatten)]
+    pub reason: RejectionReason,
+}
+
+/// Why a kind of embedding was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RejectionReason {
+    /// It is impossible: what is short, and by how much.
+    Shortage(Shortage),
+    /// It is possible, but costs more.
+    CostsMore(CostsMore),
+}
+
+impl fmt::Display for RejectionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shortage(shortage) => shortage.fmt(f),
+            Self::CostsMore(costs) => costs.fmt(f),
+        }
+    }
+}
+
+/// Two embeddings of a virtual chain, with the rest of its DAG as it was placed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostsMore {
+    /// The nodes of the chain.
+    pub nodes: Vec<NodeId>,
+    /// The least that the kind that was not chosen costs.
+    pub least: EmbeddingCost,
+    /// The cost of the chosen embedding.
+    pub chosen: EmbeddingCost,
+}
+
+impl fmt::Display for CostsMore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "possible, but costs more: at least {}; chosen: {}", self.least, self.chosen)
+    }
+}
+
+/// What an embedding of a virtual chain costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmbeddingCost {
+    /// Regions that are loaded for it.
+    pub regions: u32,
+    /// Loaded chains that these loads replace.
+    pub victims: u32,
+    /// Scheduler passes of the virtual chain, cuts included.
+    pub passes: u32,
+}
+
+impl fmt::Display for EmbeddingCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { regions, victims, passes } = *self;
+        let count = |n: u32, one: &str, more: &str| match n {
+            1 => format!("1 {one}"),
+            n => format!("{n} {more}"),
+        };
+        let regions = count(regions, "new region", "new regions");
+        let victims = count(victims, "cached chain replaced", "cached chains replaced");
+        write!(f, "{regions}, {victims}, {}", count(passes, "pass", "passes"))
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +317,18 @@ mod tests {
         assert_eq!(
             shortage(Resource::Memory, 1 << 30, 1 << 20, "x"),
             "on-board memory: 1 GiB needed, 1 MiB available (x)"
+        );
+    }
+
+    #[test]
+    fn what_costs_more_shows_both_costs() {
+        let least = EmbeddingCost { regions: 1, victims: 1, passes: 2 };
+        let chosen = EmbeddingCost { regions: 0, victims: 0, passes: 1 };
+        let costs = CostsMore { nodes: Vec::new(), least, chosen };
+        assert_eq!(
+            RejectionReason::CostsMore(costs).to_string(),
+            "possible, but costs more: at least 1 new region, 1 cached chain replaced, 2 passes; \
+             chosen: 0 new regions, 0 cached chains replaced, 1 pass"
         );
     }
 

@@ -29,8 +29,8 @@ pub use configuration::NtConfiguration;
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{
-    ChainExplanation, Embedding, EmbeddingKind, Explanation, FormChoice, Infeasible, Rejection,
-    Resource, Shortage,
+    ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,
+    Infeasible, Rejection, RejectionReason, Resource, Shortage,
 };
 pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{

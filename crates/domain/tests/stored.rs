@@ -12,8 +12,9 @@ use snic_domain::{
     CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName, DagSpec,
     DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
     FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtType, NtTypeId, PacketSizes,
-    PciAddress, Prefix, Quota, RegionId, RegionKind, RegionPass, RegionState, Rejection, Resource,
-    Shortage, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain, VirtualFunctions, VmId,
+    PciAddress, Prefix, Quota, RegionId, RegionKind, RegionPass, RegionState, Rejection,
+    RejectionReason, Resource, Shortage, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain,
+    VirtualFunctions, VmId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -116,6 +117,7 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::Memory, "memory", "bytes")]
 #[case(Resource::TableRows, "table-rows", "rows")]
 #[case(Resource::Passes, "passes", "passes")]
+#[case(Resource::SearchSteps, "search-steps", "steps")]
 fn shortages_name_their_resource(
     #[case] resource: Resource,
     #[case] name: &str,
@@ -141,8 +143,8 @@ fn explanations_keep_their_field_names() {
         unused_permille: 400,
         headroom: Bandwidth::from_bps(2_000),
     };
-    let rejection =
-        Rejection { kind: EmbeddingKind::Shared, shortage: shortage(Resource::Bitstreams) };
+    let reason = RejectionReason::Shortage(shortage(Resource::Bitstreams));
+    let rejection = Rejection { kind: EmbeddingKind::Shared, reason };
     let chain = ChainExplanation {
         nodes: vec![node("nat")],
         nts: vec![NtTypeId::new("nat").expect("an id")],

@@ -103,6 +103,11 @@ impl<'a> Search<'a, '_> {
             return false;
         }
         self.cover_steps -= 1;
+        let job = self.view.job;
+        if !job.effort.spend(job.ledger.region_count() * needs.needs.len()) {
+            self.cover_steps = 0;
+            return false;
+        }
         let loadable = self.view.loadable_now();
         let more = self.cover_most.saturating_sub(self.loads.len()) as u64;
         let regions = u64::from(loadable.count_ones()).min(more);

@@ -1,20 +1,26 @@
 //! Why a DAG is placed where it is: for every virtual chain, the embeddings that serve it with their
-//! scores, and for each other kind of embedding the first constraint that ruled it out, or the first term
-//! of the objective in which it is worse.
+//! scores, and for each other kind of embedding why it was not chosen: what it is short of, or what it
+//! costs more.
 //!
-//! All numbers are those of the ledger at the time of the plan, without what the DAG held before.
+//! All numbers are those of the ledger at the time of the plan, without what the DAG held before. Those of
+//! the kinds that were not chosen are of the whole chain beside what the rest of the DAG takes of loaded
+//! regions.
+
+use std::cmp::Reverse;
 
 use smallvec::SmallVec;
+use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{
-    ChainExplanation, Embedding, EmbeddingKind, Explanation, FormChoice, RegionId, Rejection,
-    Resource, Shortage,
+    ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,
+    RegionId, Rejection, RejectionReason, Resource, Shortage,
 };
 
 use crate::candidates::{area_of, bitstreams, classes, unused_permille};
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::NtKey;
+use crate::objective::Order;
 use crate::plan::Placed;
-use crate::search::ChainPart;
-use crate::view::{RegionPath, View, fresh_capacity, from_kbps};
+use crate::search::{ChainPart, PlannedLoad};
+use crate::view::{RegionPath, View, from_kbps};
 
 /// Explains `placed`. The view is as the search left it: without the plan's loads and bandwidths.
 pub(crate) fn explain<'a>(
@@ -97,19 +103,13 @@ fn embedding(
 
 /// The kinds of embedding that were not chosen, for one chain of the staging as a whole.
 fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejection> {
-    let chosen = placed
+    let kinds = placed
         .parts_of(chain)
-        .flat_map(|part| part.paths.iter().map(|path| kind_of(placed, part, path)))
-        .max()
-        .unwrap_or(EmbeddingKind::Shared);
-    let loads = placed
-        .parts_of(chain)
-        .flat_map(|part| &part.paths)
-        .filter(|path| placed.solution.loads.iter().any(|load| load.region == path.region))
-        .fold(0u32, |set, path| set | 1 << path.region)
-        .count_ones();
-    let keys: SmallVec<[NtKey; 8]> =
-        placed.chains[chain].iter().map(|n| view.job.keys[usize::from(*n)]).collect();
+        .flat_map(|part| part.paths.iter().map(|path| kind_of(placed, part, path)));
+    let chosen_kind = kinds.max().unwrap_or(EmbeddingKind::Shared);
+    let chosen = cost_of(placed, chain);
+    let keys: Keys = placed.chains[chain].iter().map(|n| view.job.keys[usize::from(*n)]).collect();
+    let beside = Alternatives { view: beside(view, placed, chain), keys, chosen };
     [
         EmbeddingKind::Shared,
         EmbeddingKind::FreeRegion,
@@ -117,19 +117,66 @@ fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejecti
         EmbeddingKind::Split,
     ]
     .into_iter()
-    .filter(|kind| *kind != chosen)
-    .map(|kind| {
-        let shortage = match kind {
-            EmbeddingKind::Shared => why_not_shared(view, &keys),
-            EmbeddingKind::FreeRegion | EmbeddingKind::VictimRegion => {
-                why_not_loaded(view, &keys, kind, loads)
-            }
-            EmbeddingKind::Split => why_not_split(&keys),
-        };
+    .filter(|kind| *kind != chosen_kind)
+    .filter_map(|kind| {
         let nodes = view.job.node_ids(&placed.chains[chain]);
-        Rejection { kind, shortage: Shortage { nodes, ..shortage } }
+        let reason = match beside.cost(kind) {
+            Err(shortage) => RejectionReason::Shortage(Shortage { nodes, ..shortage }),
+            Ok(cost) if view.job.order.is_less(chosen, cost) => {
+                RejectionReason::CostsMore(CostsMore { nodes, least: cost, chosen })
+            }
+            // It is no worse: the search ended before it was found.
+            Ok(_) => return None,
+        };
+        Some(Rejection { kind, reason })
     })
     .collect()
+}
+
+type Keys = SmallVec<[NtKey; 8]>;
+
+fn uses(part: &ChainPart, region: u8) -> bool {
+    part.paths.iter().any(|path| path.region == region)
+}
+
+/// The loads that serve a chain, perhaps together with others.
+fn loads_of<'p, 'a>(
+    placed: &'p Placed<'a>,
+    chain: usize,
+) -> impl Iterator<Item = &'p PlannedLoad<'a>> {
+    let serves =
+        move |load: &&PlannedLoad<'_>| placed.parts_of(chain).any(|part| uses(part, load.region));
+    placed.solution.loads.iter().filter(serves)
+}
+
+fn cost_of(placed: &Placed<'_>, chain: usize) -> EmbeddingCost {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    EmbeddingCost {
+        regions: count(loads_of(placed, chain).count()),
+        victims: count(loads_of(placed, chain).filter(|load| load.victim).count()),
+        passes: count(placed.parts_of(chain).count()),
+    }
+}
+
+/// The view with what the other chains take of loaded regions, and without what they replace.
+fn beside<'a>(view: &View<'a>, placed: &Placed<'a>, chain: usize) -> View<'a> {
+    let mut view = view.clone();
+    let parts = || placed.solution.parts.iter().filter(|part| part.chain != chain);
+    let mut loaded = 0u32;
+    for load in &placed.solution.loads {
+        loaded |= 1 << load.region;
+        if parts().any(|part| uses(part, load.region)) {
+            view.regions[usize::from(load.region)].chain = None;
+        }
+    }
+    for part in parts() {
+        let keys: Keys =
+            placed.nodes(part).iter().map(|node| view.job.keys[usize::from(*node)]).collect();
+        for path in part.paths.iter().filter(|path| loaded >> path.region & 1 == 0) {
+            view.take(path, &keys);
+        }
+    }
+    view
 }
 
 /// A shortage whose nodes the caller adds.
@@ -137,84 +184,157 @@ fn shortage(resource: Resource, required: u64, available: u64, detail: &str) -> 
     Shortage { resource, required, available, nodes: Vec::new(), detail: detail.to_owned() }
 }
 
-/// What all loaded chains together carry of a sequence, in kbit/s.
-fn shared_capacity(view: &View<'_>, keys: &[NtKey]) -> u64 {
-    let mut paths = Vec::new();
-    for region in 0..view.regions.len() {
-        view.paths(region, keys, 0, &mut paths);
-    }
-    paths.iter().fold(0, |sum: u64, path| sum.saturating_add(path.kbps))
-}
-
 fn bps(kbps: u64) -> u64 {
     from_kbps(kbps).get()
 }
 
-fn why_not_shared(view: &View<'_>, keys: &[NtKey]) -> Shortage {
-    let holding = view.regions.iter().filter_map(|r| r.chain).filter(|c| c.holds(keys)).count();
-    if holding == 0 {
-        let detail = "no loaded chain that the tenant may share contains this sequence of NTs";
-        return shortage(Resource::Bitstreams, 1, 0, detail);
-    }
-    let (needed, left) = (view.job.kbps, shared_capacity(view, keys));
-    if left < needed {
-        let detail = "bandwidth left on the loaded chains that contain the sequence";
-        return shortage(Resource::NtBandwidth, bps(needed), bps(left), detail);
-    }
-    let uses = view.job.keys.iter().filter(|key| keys.contains(key)).count() as u64;
-    let total = needed.saturating_mul(uses.div_ceil(keys.len() as u64).max(1));
-    if left < total {
-        let detail = "other parts of the DAG need the same NTs";
-        return shortage(Resource::NtBandwidth, bps(total), bps(left), detail);
-    }
-    let detail = "not enough on-board memory for the NTs of the shared chains";
-    shortage(Resource::Memory, view.memory.saturating_add(1), view.memory, detail)
+/// What other kinds of embedding of one chain would cost.
+struct Alternatives<'a> {
+    /// Without this chain.
+    view: View<'a>,
+    keys: Keys,
+    chosen: EmbeddingCost,
 }
 
-/// `loads` is the number of regions that the chosen embedding loads.
-fn why_not_loaded(view: &View<'_>, keys: &[NtKey], kind: EmbeddingKind, loads: u32) -> Shortage {
-    let chains: SmallVec<[&PhysicalChain; 8]> = bitstreams(view.job, keys).collect();
-    if chains.is_empty() {
-        let detail = "no prebuilt bitstream contains this sequence of NTs";
-        return shortage(Resource::Bitstreams, 1, 0, detail);
+impl Alternatives<'_> {
+    /// The least that a kind of embedding costs, or what it is short of.
+    fn cost(&self, kind: EmbeddingKind) -> Result<EmbeddingCost, Shortage> {
+        match kind {
+            EmbeddingKind::Shared => self.shared(),
+            EmbeddingKind::FreeRegion => self.loaded(false),
+            EmbeddingKind::VictimRegion => self.loaded(true),
+            EmbeddingKind::Split => self.split(),
+        }
     }
-    let victim = kind == EmbeddingKind::VictimRegion;
-    let fitting: u32 = classes(view)
-        .iter()
-        .filter(|class| class.victim == victim && chains.iter().any(|chain| class.takes(chain)))
-        .map(|class| class.regions.count_ones())
-        .sum();
-    let needed = loads.max(1);
-    if fitting < needed {
-        let kind = if victim { "victim" } else { "free" };
-        let detail = format!("{kind} regions that fit a bitstream with the sequence");
-        return shortage(Resource::Regions, needed.into(), fitting.into(), &detail);
+
+    /// What a region carries of the chain, in kbit/s.
+    fn capacity(&self, region: usize) -> u64 {
+        capacity(&self.view, region, &self.keys)
     }
-    let best = chains.iter().map(|chain| fresh_capacity(chain, keys)).max().unwrap_or(0);
-    let shared = shared_capacity(view, keys);
-    let left = shared.saturating_add(best.saturating_mul(fitting.into()));
-    if left < view.job.kbps {
-        let detail = "bandwidth of the sequence with all of these regions loaded";
-        return shortage(Resource::NtBandwidth, bps(view.job.kbps), bps(left), detail);
+
+    fn shared(&self) -> Result<EmbeddingCost, Shortage> {
+        let chains = self.view.regions.iter().filter_map(|region| region.chain);
+        if !chains.into_iter().any(|chain| chain.holds(&self.keys)) {
+            let detail = "no loaded chain that the tenant may share contains this sequence of NTs";
+            return Err(shortage(Resource::Bitstreams, 1, 0, detail));
+        }
+        let needed = self.view.job.kbps;
+        let left = (0..REGIONS_MAX).map(|region| self.capacity(region)).sum();
+        if left < needed {
+            let detail = "bandwidth left on the loaded chains that contain the sequence";
+            return Err(shortage(Resource::NtBandwidth, bps(needed), bps(left), detail));
+        }
+        self.memory(self.least_memory())?;
+        Ok(EmbeddingCost { regions: 0, victims: 0, passes: 1 })
     }
-    let new_regions = view.job.kbps.saturating_sub(shared).div_ceil(best.max(1)).max(1);
-    if new_regions > loads.into() {
-        let detail = "new regions that it takes, compared with the chosen embedding";
-        return shortage(Resource::Regions, new_regions, loads.into(), detail);
+
+    /// The least memory of one region that carries the whole chain by a single path, in bytes; none where
+    /// it takes several.
+    fn least_memory(&self) -> u64 {
+        let (view, kbps) = (&self.view, self.view.job.kbps);
+        let paths = (0..REGIONS_MAX).filter_map(|region| view.path(region, &self.keys, kbps));
+        paths.map(|path| view.memory_cost(path.region, &path.slots)).min().unwrap_or(0)
     }
-    if victim {
-        let detail = "loaded chains that it replaces, compared with none for a free region";
-        return shortage(Resource::Regions, new_regions, 0, detail);
+
+    fn memory(&self, needed: u64) -> Result<(), Shortage> {
+        let left = self.view.memory;
+        let detail = "memory left for the state of NTs, in whole pages";
+        if needed <= left { Ok(()) } else { Err(shortage(Resource::Memory, needed, left, detail)) }
     }
-    let detail = "other parts of the DAG need the same regions";
-    shortage(Resource::Regions, u64::from(fitting) + 1, fitting.into(), detail)
+
+    /// The fewest loads of free regions, or of victims, beside the chains that are loaded.
+    fn loaded(&self, victim: bool) -> Result<EmbeddingCost, Shortage> {
+        let Gains { any, regions, mut gains, memory } = self.gains(victim);
+        if !any {
+            let detail = "no prebuilt bitstream contains this sequence of NTs";
+            return Err(shortage(Resource::Bitstreams, 1, 0, detail));
+        }
+        if regions == 0 {
+            let kind = if victim { "victim" } else { "free" };
+            let detail = format!("{kind} regions that fit a bitstream with the sequence");
+            return Err(shortage(Resource::Regions, 1, 0, &detail));
+        }
+        let needed = self.view.job.kbps;
+        let shared = (0..REGIONS_MAX).map(|region| self.capacity(region)).sum::<u64>();
+        let most = shared.saturating_add(gains.iter().sum());
+        if most < needed {
+            let detail = "bandwidth of the sequence with all of these regions loaded";
+            return Err(shortage(Resource::NtBandwidth, bps(needed), bps(most), detail));
+        }
+        gains.sort_by_key(|gain| Reverse(*gain));
+        let (mut carried, mut loads) = (shared, 0);
+        while loads == 0 || carried < needed {
+            carried = carried.saturating_add(gains[loads]);
+            loads += 1;
+        }
+        if carried - gains[loads - 1] == 0 {
+            self.memory(memory)?;
+        }
+        let loads = u32::try_from(loads).unwrap_or(u32::MAX);
+        Ok(EmbeddingCost { regions: loads, victims: if victim { loads } else { 0 }, passes: 1 })
+    }
+
+    /// What loads of free regions, or of victims, would add.
+    fn gains(&self, victim: bool) -> Gains {
+        let (mut any, mut memory) = (false, u64::MAX);
+        let mut view = self.view.clone();
+        let loadable = view.loadable_now();
+        let mut most = [None::<u64>; REGIONS_MAX];
+        let classes = classes(&view);
+        for chain in bitstreams(view.job, &self.keys) {
+            any = true;
+            for class in classes.iter().filter(|c| c.victim == victim && c.takes(chain)) {
+                let regions = class.regions & loadable;
+                if regions == 0 {
+                    continue;
+                }
+                let first = regions.trailing_zeros() as u8;
+                let before = view.load(first, chain);
+                let capacity = capacity(&view, first.into(), &self.keys);
+                if let Some(path) = view.path(first.into(), &self.keys, 1) {
+                    memory = memory.min(view.memory_cost(first, &path.slots));
+                }
+                view.regions[usize::from(first)] = before;
+                let fitting = (0..REGIONS_MAX).filter(|region| regions >> region & 1 == 1);
+                fitting.for_each(|region| most[region] = most[region].max(Some(capacity)));
+            }
+        }
+        let gain = |(region, most): (usize, Option<u64>)| {
+            Some(most?.saturating_sub(self.capacity(region)))
+        };
+        let gains: Vec<u64> = most.into_iter().enumerate().filter_map(gain).collect();
+        Gains { any, regions: gains.len(), gains, memory }
+    }
+
+    /// One cut more costs a pass more. Where regions come first it spares none: else it were chosen.
+    fn split(&self) -> Result<EmbeddingCost, Shortage> {
+        if self.keys.len() < 2 {
+            let detail = "a chain of one NT cannot be cut";
+            return Err(shortage(Resource::Passes, 2, 1, detail));
+        }
+        let least = match self.view.job.order {
+            Order::Regions => self.chosen,
+            Order::Passes => EmbeddingCost { regions: 0, victims: 0, passes: 0 },
+        };
+        Ok(EmbeddingCost { passes: self.chosen.passes + 1, ..least })
+    }
 }
 
-/// A cut of a chain that is placed as a whole only costs: it never takes fewer regions.
-fn why_not_split(keys: &[NtKey]) -> Shortage {
-    let detail = match keys.len() {
-        1 => "a chain of one NT cannot be cut",
-        _ => "scheduler passes with one cut, compared with the chosen embedding",
-    };
-    shortage(Resource::Passes, 2, 1, detail)
+/// What loads of one kind would add to what a chain has.
+struct Gains {
+    /// Whether a bitstream contains the chain.
+    any: bool,
+    /// Regions that fit one.
+    regions: usize,
+    /// By region, in kbit/s.
+    gains: Vec<u64>,
+    /// The least memory of one load, in bytes.
+    memory: u64,
+}
+
+/// What a region carries of a sequence over all of its paths, in kbit/s.
+fn capacity(view: &View<'_>, region: usize, keys: &[NtKey]) -> u64 {
+    let mut paths = Vec::new();
+    view.paths(region, keys, 0, &mut paths);
+    paths.iter().fold(0, |sum: u64, path| sum.saturating_add(path.kbps))
 }

@@ -3,8 +3,9 @@
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
 
-use crate::candidates::{bitstreams, classes};
+use crate::candidates::{bitstreams, classes, fits_region};
 use crate::catalogue::NtKey;
+use crate::fewest::{FurtherRegions, further_regions};
 use crate::plan::{Job, Plan};
 use crate::search::Blocked;
 use crate::view::{View, fresh_capacity, from_kbps};
@@ -91,7 +92,10 @@ pub(crate) fn after_search(
         }
     }
     if shortages.is_empty() {
-        shortages.push(combined_shortage(view));
+        shortages.extend(regions_shortage(view, &[]));
+    }
+    if shortages.is_empty() {
+        shortages.push(search_shortage(view.job));
     }
     hardest_first(shortages)
 }
@@ -146,18 +150,35 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
         Resource::Regions => 3,
         Resource::Memory => 4,
         Resource::TableRows | Resource::Passes => 5,
+        Resource::SearchSteps => 6,
     });
     Infeasible { shortages }
 }
 
-/// Every NT fits by itself, but not all of them together.
-fn combined_shortage(view: &View<'_>) -> Shortage {
-    let available = u64::from(view.loadable_now().count_ones());
-    let detail = "each NT fits by itself, but the whole DAG needs more regions";
-    Shortage {
+/// Regions that are missing for the whole DAG, if more of them would do; `nodes` are those whose NTs have too
+/// little by themselves.
+fn regions_shortage(view: &View<'_>, nodes: &[NodeId]) -> Option<Shortage> {
+    let FurtherRegions { available, more, is_exact } = further_regions(view)?;
+    let what = "free or victim regions that fit a bitstream with NTs of the DAG";
+    let least = if is_exact { "" } else { "; it needs at least so many" };
+    (more > 0).then(|| Shortage {
         resource: Resource::Regions,
-        required: available + 1,
+        required: available + more,
         available,
+        nodes: nodes.to_vec(),
+        detail: format!("{what}{least}"),
+    })
+}
+
+/// The search ended without an answer.
+fn search_shortage(job: &Job<'_>) -> Shortage {
+    let made = job.effort.spent().into();
+    let detail = "the search for a placement ended without one; a DAG with fewer NTs or forks takes \
+                  fewer steps";
+    Shortage {
+        resource: Resource::SearchSteps,
+        required: made + 1,
+        available: made,
         nodes: Vec::new(),
         detail: detail.to_owned(),
     }
@@ -167,10 +188,19 @@ fn combined_shortage(view: &View<'_>) -> Shortage {
 /// are any, no mapping exists, because every mapping sends the whole bandwidth through each node.
 fn nt_shortages(view: &View<'_>) -> Vec<Shortage> {
     let keys = &view.job.keys;
-    (0..keys.len())
+    let mut shortages: Vec<Shortage> = (0..keys.len())
         .filter(|node| !keys[..*node].contains(&keys[*node]))
         .flat_map(|node| shortages_of_nt(view, node))
-        .collect()
+        .collect();
+    let short = |resource| shortages.iter().filter(move |s| s.resource == resource);
+    if short(Resource::Bitstreams).next().is_none() {
+        let nodes: Vec<NodeId> =
+            short(Resource::NtBandwidth).flat_map(|s| s.nodes.iter().cloned()).collect();
+        if !nodes.is_empty() {
+            shortages.extend(regions_shortage(view, &nodes));
+        }
+    }
+    shortages
 }
 
 /// The same for the NT of `node` and all other nodes of the same type.
@@ -203,12 +233,11 @@ fn shortages_of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
     let (required, available) = (from_kbps(demand).get(), from_kbps(left).get());
     let detail = format!("bandwidth left on the loaded instances of {}", node.nt);
     let mut shortages = vec![short(Resource::NtBandwidth, required, available, detail)];
-    if loads.any {
-        let needed = (demand - left).div_ceil(loads.best.max(1)).max(loads.regions + 1);
-        let detail = format!("free or victim regions that fit {}", node.nt);
-        shortages.push(short(Resource::Regions, needed, loads.regions, detail));
-    } else {
+    if !loads.any {
         let detail = format!("no bitstream that the tenant may load contains {}", node.nt);
+        shortages.push(short(Resource::Bitstreams, 1, 0, detail));
+    } else if !loads.fits {
+        let detail = format!("no bitstream that fits a region of the card contains {}", node.nt);
         shortages.push(short(Resource::Bitstreams, 1, 0, detail));
     }
     shortages
@@ -219,10 +248,8 @@ fn shortages_of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
 struct LoadGain {
     /// Whether any bitstream contains it.
     any: bool,
-    /// Most that one region can serve, in kbit/s.
-    best: u64,
-    /// Number of regions in which a load would serve more than the current content.
-    regions: u64,
+    /// Whether one of these fits a region of the card, whatever that holds now.
+    fits: bool,
     /// How much more all of them would serve together, in kbit/s.
     gain: u64,
 }
@@ -232,10 +259,11 @@ impl LoadGain {
         let mut loads = Self::default();
         let mut most = [0u64; REGIONS_MAX];
         let classes = classes(view);
+        let card = view.job.ledger.profile();
         for chain in bitstreams(view.job, &[key]) {
             loads.any = true;
+            loads.fits |= card.regions().any(|(_, region)| fits_region(region, chain));
             let capacity = fresh_capacity(chain, &[key]);
-            loads.best = loads.best.max(capacity);
             for class in classes.iter().filter(|class| class.takes(chain)) {
                 let fitting = (0..REGIONS_MAX).filter(|r| class.regions >> r & 1 == 1);
                 fitting.for_each(|region| most[region] = most[region].max(capacity));
@@ -243,7 +271,6 @@ impl LoadGain {
         }
         for (region, capacity) in most.into_iter().enumerate() {
             let gain = capacity.saturating_sub(view.left_of(region, key));
-            loads.regions += u64::from(gain > 0);
             loads.gain = loads.gain.saturating_add(gain);
         }
         loads

@@ -20,7 +20,7 @@ use crate::changes::ChangeCounter;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::reservation::SlotShare;
 use crate::work;
-use crate::{PlanCatalogue, Reservation, TableRows};
+use crate::{Objective, PlanCatalogue, Reservation, TableRows};
 
 /// Whether new chains may be placed in a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,6 +88,8 @@ pub struct Ledger {
     card: CardId,
     profile: CardProfile,
     rows_max: TableRows,
+    /// What plans on this card save first.
+    objective: Objective,
     regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
@@ -115,7 +117,21 @@ impl Ledger {
         let (totals, held, changes) =
             (Totals::default(), BTreeMap::new(), ChangeCounter::default());
         let restored = BTreeSet::new();
-        Self { card, profile, rows_max, regions, totals, held, restored, changes }
+        let objective = Objective::default();
+        Self { card, profile, rows_max, objective, regions, totals, held, restored, changes }
+    }
+
+    /// Says what plans on this card save first.
+    pub fn set_objective(&mut self, objective: Objective) {
+        if self.objective != objective {
+            self.objective = objective;
+            self.changes.increment();
+        }
+    }
+
+    /// What plans on this card save first.
+    pub const fn objective(&self) -> Objective {
+        self.objective
     }
 
     /// The card.
@@ -367,6 +383,16 @@ impl Ledger {
     /// Rows left in the tables.
     pub fn rows_residual(&self) -> TableRows {
         self.rows_max.zip(self.totals.rows, u32::saturating_sub)
+    }
+
+    /// Rows that the card has.
+    pub(crate) const fn rows_max(&self) -> TableRows {
+        self.rows_max
+    }
+
+    /// What is promised of the ports of all regions together, in cycles per second.
+    pub(crate) fn ports_taken(&self) -> u64 {
+        self.regions.iter().fold(0, |sum, entry| sum.saturating_add(entry.port))
     }
 
     /// Checks all invariants by recomputation: sums, users and tenants follow from the reservations, and no

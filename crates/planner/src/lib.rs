@@ -11,7 +11,8 @@
 //! The objective, in this order: admit the DAG; interrupt no other DAG; fewest new regions; fewest victims
 //! replaced among them; fewest scheduler passes; least unused area; most headroom on the tightest NT;
 //! ties by id. So a loaded chain is shared before a region is loaded (SuperNIC, 4.1), a free region is
-//! loaded before a victim is replaced, and a chain is cut if that saves a region.
+//! loaded before a victim is replaced, and a chain is cut if that saves a region. While table rows or ports
+//! run short, passes come before regions, and a region is loaded if that saves a cut: [`Objective`] says when.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -20,10 +21,13 @@ mod candidates;
 mod catalogue;
 mod changes;
 mod cover;
+mod effort;
 mod explain;
+mod fewest;
 mod form;
 mod infeasible;
 mod ledger;
+mod objective;
 mod optimize;
 mod plan;
 mod provision;
@@ -39,6 +43,7 @@ mod work;
 pub use batch::{PlanBatch, plan_batch};
 pub use catalogue::PlanCatalogue;
 pub use ledger::{Ledger, RegionCondition};
+pub use objective::Objective;
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
 pub use plan::{Plan, PlanRequest, RegionLoad, plan};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};

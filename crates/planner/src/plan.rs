@@ -9,7 +9,9 @@ use snic_domain::{
 
 use crate::candidates::{bitstreams, classes};
 use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
+use crate::effort::Effort;
 use crate::form::{Graph, Nodes, PassCost, Staging};
+use crate::objective::Order;
 use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
 use crate::work::{Passage, Work};
@@ -69,6 +71,10 @@ pub(crate) struct Job<'a> {
     ways: SmallVec<[Passage; 8]>,
     /// Memory is short: less memory is preferred to more headroom.
     pub(crate) is_thrifty: bool,
+    /// Which terms of a score are compared first.
+    pub(crate) order: Order,
+    /// Work that may still be done for it.
+    pub(crate) effort: Effort,
     /// Rows left in the tables, including those that the DAG holds.
     pub(crate) rows_left: TableRows,
     held: Option<&'a Reservation>,
@@ -114,6 +120,8 @@ impl<'a> Job<'a> {
             work,
             ways,
             is_thrifty,
+            order: ledger.order(),
+            effort: Effort::new(),
             rows_left,
             held,
         })

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! no NT is short                         loaded chains suffice: as many cuts as necessary
-//! otherwise                              the fewest loads, then the fewest cuts
+//! otherwise, or where passes come first  with loads
 //!   for cuts = fewest possible, …
 //!     for each chain, for each part of it  the longest part first
 //!       share: one region, widest first; else several, the fewest
 //!       load:  one more candidate, then share again, the new load included
-//!   fewer loads, if cuts make up for them
+//!   where regions come first             fewer loads, if cuts make up for them
 //! ```
 //!
 //! A load only makes a region shareable, so parts, branches and instances of a DAG use loads made for each
@@ -31,6 +31,7 @@ use crate::candidates::{Candidate, Class, area_of, candidates, classes, unused_p
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::cover::CoverResult;
 use crate::form::Staging;
+use crate::objective::Order;
 use crate::shares;
 use crate::view::{RegionPath, View};
 
@@ -65,15 +66,24 @@ pub(crate) struct PlannedLoad<'a> {
     pub(crate) unused: u32,
 }
 
-/// The objective, lower is better: new regions, replaced victims, passes, unused area, then headroom (more is
-/// better). No plan interrupts a DAG, because regions in use are never loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// The objective, lower is better: new regions, replaced victims and passes in the job's [`Order`], unused
+/// area, then headroom (more is better). No plan interrupts a DAG, because regions in use are never loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Score {
     pub(crate) loads: usize,
     pub(crate) victims: usize,
     pub(crate) passes: usize,
     pub(crate) unused: u32,
     pub(crate) headroom: std::cmp::Reverse<u64>,
+}
+
+impl Score {
+    pub(crate) fn is_less(&self, other: &Self, order: Order) -> bool {
+        let rank = |score: &Self| {
+            (order.rank(score.loads, score.victims, score.passes), score.unused, score.headroom)
+        };
+        rank(self) < rank(other)
+    }
 }
 
 /// A placement of every part.
@@ -89,7 +99,8 @@ pub(crate) struct Solution<'a> {
 pub(crate) struct Blocked {
     /// Least memory that a placement would have needed, in bytes.
     pub(crate) memory: Option<u64>,
-    /// Rows of a placement that was found but does not fit the tables.
+    /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
+    /// has the fewest cuts.
     pub(crate) rows: Option<crate::TableRows>,
 }
 
@@ -224,13 +235,14 @@ impl<'a, 'v> Search<'a, 'v> {
 
     /// Runs the search; returns the best solution that was found.
     pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
-        if !self.is_anything_short() {
+        let is_short = self.is_anything_short();
+        if !is_short && self.view.job.order == Order::Regions {
             self.search_loaded_chains();
             if self.best.is_some() {
                 return (self.best, self.blocked);
             }
         }
-        // A load is needed, or memory or rows do not suffice without one.
+        // A load is needed or may save cuts, or memory or rows do not suffice without one.
         let (fewest, most) = self.cuts();
         if fewest > most
             || self.cover(STEPS_TO_COVER, usize::MAX, &mut |_| true) == CoverResult::None
@@ -243,7 +255,12 @@ impl<'a, 'v> Search<'a, 'v> {
                 break;
             }
         }
-        self.with_fewer_loads();
+        match self.view.job.order {
+            Order::Regions => self.with_fewer_loads(),
+            Order::Passes if self.best.is_some() => {}
+            Order::Passes if is_short => self.with_fewer_loads(),
+            Order::Passes => self.search_loaded_chains(),
+        }
         self.drop_unused_loads();
         (self.best, self.blocked)
     }
@@ -362,6 +379,10 @@ impl<'a, 'v> Search<'a, 'v> {
         self.steps -= 1;
         let job = &self.chains[at.chain];
         let keys: SmallVec<[NtKey; 8]> = SmallVec::from_slice(&job.keys[at.start..at.end]);
+        if !self.view.job.effort.spend(self.view.job.ledger.region_count() * (1 + keys.len())) {
+            self.steps = 0;
+            return;
+        }
         self.share(at, &keys);
         // Try a load if sharing led to no solution, or to one with more than one load.
         if self.is_settled() || self.steps == 0 || !self.may_load {
@@ -485,7 +506,15 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     fn could_be_better(&self) -> bool {
-        self.best.as_ref().is_none_or(|best| self.bound() < best.score)
+        let order = self.view.job.order;
+        self.best.as_ref().is_none_or(|best| self.bound().is_less(&best.score, order))
+            && (self.blocked.rows.is_none() || self.has_rows())
+    }
+
+    /// Whether what is placed so far fits the tables.
+    fn has_rows(&self) -> bool {
+        let rows = self.rows(self.passes());
+        rows.beside(self.view.job.rows_left).iter().all(|(_, needed, left)| needed <= left)
     }
 
     /// Scheduler passes: each part of a branch is a stage of its own, in parallel with the other branches.
@@ -513,12 +542,13 @@ impl<'a, 'v> Search<'a, 'v> {
         debug_assert!(self.view.regions.len() == REGIONS_MAX, "one view for each region");
         let passes = self.passes();
         let score = Score { passes, ..self.bound() };
-        let rows = self.rows(passes);
-        if rows.beside(self.view.job.rows_left).iter().any(|(_, needed, left)| needed > left) {
-            self.blocked.rows = Some(rows);
+        if !self.has_rows() {
+            let rows = self.rows(passes);
+            self.blocked.rows.get_or_insert(rows);
             return;
         }
-        if self.best.as_ref().is_none_or(|best| score < best.score) {
+        let order = self.view.job.order;
+        if self.best.as_ref().is_none_or(|best| score.is_less(&best.score, order)) {
             if self.best.is_none() {
                 self.steps = self.steps.min(STEPS_TO_IMPROVE);
             }
@@ -547,7 +577,12 @@ mod tests {
             ("headroom", Score { headroom: more, ..best }),
         ];
         for (term, score) in worse {
-            assert!(best < score, "{term} of {score:?}");
+            assert!(best.is_less(&score, Order::Regions), "{term} of {score:?}");
+            assert!(!score.is_less(&best, Order::Regions), "{term} of {score:?}");
         }
+        let flat = Score { loads: 9, victims: 9, passes: 1, unused: 999, headroom: more };
+        assert!(flat.is_less(&best, Order::Passes) && !flat.is_less(&best, Order::Regions));
+        let fewer = Score { loads: 0, victims: 9, ..best };
+        assert!(fewer.is_less(&best, Order::Passes) && !best.is_less(&fewer, Order::Passes));
     }
 }

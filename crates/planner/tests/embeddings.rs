@@ -7,7 +7,7 @@ use snic_domain::{
     RegionProfile, Resource, Slot,
 };
 use snic_planner::{Ledger, RegionCondition, TableRows};
-use support::{World, chain, gbps, graph_with, known_region, lut, name, profile, show};
+use support::{World, chain, gbps, graph_with, known_region, lut, name, profile, show, why};
 
 fn kinds(plan: &snic_planner::Plan) -> Vec<EmbeddingKind> {
     plan.explanation.chains.iter().flat_map(|c| &c.embeddings).map(|e| e.kind).collect()
@@ -38,17 +38,14 @@ fn share_before_free_before_victim() {
         ("0:0*8", vec![EmbeddingKind::VictimRegion])
     );
     assert_eq!(fourth.loads[0].replaces.as_ref().map(|b| b.as_str()), Some("b"));
-    let rejected: Vec<(EmbeddingKind, Resource)> = fourth.explanation.chains[0]
-        .rejected
-        .iter()
-        .map(|r| (r.kind, r.shortage.resource))
-        .collect();
+    let rejected: Vec<_> =
+        fourth.explanation.chains[0].rejected.iter().map(|r| (r.kind, why(r))).collect();
     assert_eq!(
         rejected,
         [
-            (EmbeddingKind::Shared, Resource::NtBandwidth),
-            (EmbeddingKind::FreeRegion, Resource::Regions),
-            (EmbeddingKind::Split, Resource::Passes),
+            (EmbeddingKind::Shared, Ok((Resource::NtBandwidth, 8_000_000_000, 3_000_000_000))),
+            (EmbeddingKind::FreeRegion, Ok((Resource::Regions, 1, 0))),
+            (EmbeddingKind::Split, Ok((Resource::Passes, 2, 1))),
         ]
     );
 }
@@ -141,8 +138,8 @@ fn a_cut_is_preferred_to_a_new_region() {
     let embedding = &plan.explanation.chains[0].embeddings[0];
     assert_eq!((embedding.new_regions, embedding.passes, embedding.interruptions), (0, 2, 0));
     let free = &plan.explanation.chains[0].rejected[1];
-    assert_eq!((free.kind, free.shortage.resource), (EmbeddingKind::FreeRegion, Resource::Regions));
-    assert_eq!((free.shortage.required, free.shortage.available), (1, 0), "new regions");
+    let cost = Err([1, 0, 1]);
+    assert_eq!((free.kind, why(free)), (EmbeddingKind::FreeRegion, cost), "a region for a pass");
 }
 
 /// b -> a through a chain a -> b: one region, two passes.

@@ -3,7 +3,7 @@
 mod support;
 
 use snic_domain::{Bandwidth, Cycles, Dag, EmbeddingKind, Form, FormPreference, Resource};
-use support::{World, chain, gbps, graph, graph_with, show};
+use support::{World, chain, gbps, graph, graph_with, show, why};
 
 const D: &str = "nat firewall load-balancer kv-cache go-back-n aes";
 
@@ -34,11 +34,11 @@ fn a_b_and_c_share_ds_chain_without_reconfiguration() {
         assert_eq!((embedding.kind, embedding.reconfigurations), (EmbeddingKind::Shared, 0));
         assert_eq!(usize::from(embedding.skipped), 6 - nts.split_whitespace().count());
         let rejected = &plan.explanation.chains[0].rejected;
-        let why: Vec<_> = rejected.iter().map(|r| (r.kind, r.shortage.resource)).collect();
+        let why: Vec<_> = rejected.iter().map(|r| (r.kind, why(r))).collect();
         let expected = [
-            (EmbeddingKind::FreeRegion, Resource::Regions),
-            (EmbeddingKind::VictimRegion, Resource::Regions),
-            (EmbeddingKind::Split, Resource::Passes),
+            (EmbeddingKind::FreeRegion, Err([1, 0, 1])),
+            (EmbeddingKind::VictimRegion, Ok((Resource::Regions, 1, 0))),
+            (EmbeddingKind::Split, Err([0, 0, 2])),
         ];
         assert_eq!(why, expected, "a new region against none, no victim, a pass more");
     }
@@ -56,9 +56,8 @@ fn what_a_gets_beside_d_is_what_aes_has_left() {
     assert_eq!(more.loads.len(), 1);
     let rejected = &more.explanation.chains[0].rejected;
     assert_eq!(rejected[0].kind, EmbeddingKind::Shared);
-    let short = &rejected[0].shortage;
-    assert_eq!(short.resource, Resource::NtBandwidth);
-    assert_eq!((short.required, short.available), (16_000_000_000, 15_000_000_000));
+    let short = (Resource::NtBandwidth, 16_000_000_000, 15_000_000_000);
+    assert_eq!(why(&rejected[0]), Ok(short));
 
     let c = chain("nat firewall load-balancer kv-cache go-back-n", gbps(60));
     assert!(with_d(15).add("t1/c", &c).expect("shared").loads.is_empty());

@@ -175,8 +175,11 @@ fn random_worlds_reach_every_way() {
                             count("several instances".into());
                         }
                         for rejection in &chain.rejected {
-                            let resource = rejection.shortage.resource;
-                            count(format!("{:?} for {resource}", rejection.kind));
+                            let why = match support::why(rejection) {
+                                Ok((resource, ..)) => resource.to_string(),
+                                Err(_) => "its cost".into(),
+                            };
+                            count(format!("{:?} for {why}", rejection.kind));
                         }
                     }
                     count(format!("{:?}", plan.mapping.form));

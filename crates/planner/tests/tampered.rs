@@ -2,7 +2,7 @@
 
 mod support;
 
-use snic_domain::{Bandwidth, Cycles, EmbeddingKind, Form, RegionId, Slot};
+use snic_domain::{Bandwidth, Cycles, EmbeddingKind, Form, RegionId, RejectionReason, Slot};
 use snic_planner::{Plan, PlanRequest, RegionCondition};
 use support::{World, chain, gbps, graph, name, node_id, validate};
 
@@ -130,10 +130,14 @@ fn explanations_are_checked() {
         plan.explanation.chains[0].embeddings[0].kind = EmbeddingKind::VictimRegion
     });
     assert!(kind.contains("VictimRegion"), "{kind}");
-    let rejected = found(|_, plan| plan.explanation.chains[0].rejected.truncate(1));
+    let rejected = found(|_, plan| plan.explanation.chains[0].rejected.reverse());
     assert!(rejected.contains("were rejected"), "{rejected}");
     let enough = found(|_, plan| {
-        plan.explanation.chains[0].rejected[0].shortage.available = 1;
+        let RejectionReason::Shortage(short) = &mut plan.explanation.chains[0].rejected[0].reason
+        else {
+            panic!("nothing is loaded that could be shared")
+        };
+        short.available = 1;
     });
     assert!(enough.contains("no shortage"), "{enough}");
     let skipped = found(|_, plan| plan.explanation.chains[0].embeddings[0].skipped = 7);

@@ -156,10 +156,7 @@ pub(crate) fn explanation(why: &v1::Explanation) -> Value {
             "score": embedding.score_terms.iter().map(term).collect::<Vec<_>>(),
         })
     };
-    let rejected = |other: &v1::RejectedAlternative| {
-        let shortage = other.shortage.clone().unwrap_or_default();
-        json!({ "way": other.way().as_str_name(), "why": shortage.message })
-    };
+    let rejected = |other: &v1::RejectedAlternative| json!({ "way": other.way().as_str_name(), "why": other.message });
     let chain = |chain: &v1::ChainExplanation| {
         json!({
             "nodes": chain.nodes,

@@ -4,7 +4,8 @@
 //! what they share with others.
 
 use snic_domain::{
-    CardId, ChainExplanation, Embedding, EmbeddingKind, Explanation, Rejection, Resource, Shortage,
+    CardId, ChainExplanation, Embedding, EmbeddingCost, EmbeddingKind, Explanation, Rejection,
+    RejectionReason, Resource, Shortage,
 };
 
 use super::dag::{DagReader, form_to_wire};
@@ -25,6 +26,7 @@ pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
         Resource::Memory => Wire::Memory,
         Resource::TableRows => Wire::TableRows,
         Resource::Passes => Wire::Passes,
+        Resource::SearchSteps => Wire::SearchSteps,
     };
     v1::Shortage {
         resource: resource.into(),
@@ -86,9 +88,23 @@ fn embedding_to_wire(
 }
 
 fn rejection_to_wire(rejection: &Rejection) -> v1::RejectedAlternative {
+    let cost = |cost: &EmbeddingCost| v1::EmbeddingCost {
+        new_regions: cost.regions,
+        replaced_chains: cost.victims,
+        passes: cost.passes,
+    };
+    let (shortage, least, chosen) = match &rejection.reason {
+        RejectionReason::Shortage(shortage) => (Some(shortage_to_wire(shortage)), None, None),
+        RejectionReason::CostsMore(costs) => {
+            (None, Some(cost(&costs.least)), Some(cost(&costs.chosen)))
+        }
+    };
     v1::RejectedAlternative {
         way: kind_to_wire(rejection.kind).into(),
-        shortage: Some(shortage_to_wire(&rejection.shortage)),
+        shortage,
+        least_cost: least,
+        chosen_cost: chosen,
+        message: rejection.reason.to_string(),
     }
 }
 
@@ -130,9 +146,11 @@ fn lines(explanation: &Explanation, card: Option<&CardId>, reader: DagReader<'_>
         let nodes = chain.nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
         lines.push(nodes.join(" -> "));
         lines.extend(chain.embeddings.iter().map(|e| embedding_line(e, card, reader)));
-        lines.extend(chain.rejected.iter().map(|rejection| {
-            format!("  not {}: {}", kind_text(rejection.kind), rejection.shortage)
-        }));
+        lines.extend(
+            chain.rejected.iter().map(|rejection| {
+                format!("  not {}: {}", kind_text(rejection.kind), rejection.reason)
+            }),
+        );
     }
     lines
 }

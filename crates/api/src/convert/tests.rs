@@ -352,7 +352,7 @@ fn explained(kind: snic_domain::EmbeddingKind) -> snic_domain::Explanation {
         embeddings: vec![embedding],
         rejected: vec![snic_domain::Rejection {
             kind: snic_domain::EmbeddingKind::Shared,
-            shortage,
+            reason: snic_domain::RejectionReason::Shortage(shortage),
         }],
     };
     snic_domain::Explanation {

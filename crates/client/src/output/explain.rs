@@ -80,9 +80,11 @@ fn chosen(embedding: &Embedding) -> String {
 
 fn rejected(alternative: &RejectedAlternative) -> String {
     let way = way_words(alternative.way());
-    match &alternative.shortage {
-        Some(shortage) => format!("rejected: {way}: {}", shortage.message),
-        None => format!("rejected: {way}"),
+    // Daemons before this field say it in the shortage.
+    let shortage = alternative.shortage.as_ref().map_or("", |shortage| &shortage.message);
+    match (alternative.message.as_str(), shortage) {
+        ("", "") => format!("rejected: {way}"),
+        ("", message) | (message, _) => format!("rejected: {way}: {message}"),
     }
 }
 

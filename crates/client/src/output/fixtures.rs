@@ -360,10 +360,21 @@ pub fn explanation() -> Explanation {
             bandwidth_bps: 10 * GBPS,
             score_terms: vec![term("unused_area", 140, "permille", false)],
         }],
-        rejected: vec![RejectedAlternative {
-            way: EmbeddingWay::Shared.into(),
-            shortage: Some(shortage),
-        }],
+        rejected: vec![
+            RejectedAlternative {
+                way: EmbeddingWay::Shared.into(),
+                message: shortage.message.clone(),
+                shortage: Some(shortage),
+                ..RejectedAlternative::default()
+            },
+            RejectedAlternative {
+                way: EmbeddingWay::VictimRegion.into(),
+                message: "possible, but costs more: at least 1 new region, 1 cached chain \
+                          replaced, 1 pass; chosen: 1 new region, 0 cached chains replaced, 1 pass"
+                    .into(),
+                ..RejectedAlternative::default()
+            },
+        ],
     };
     Explanation {
         dag: Some(web()),

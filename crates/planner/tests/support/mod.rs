@@ -2,13 +2,17 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod brute;
 pub mod random;
 pub mod validate;
 
+use std::collections::BTreeSet;
+
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node, NodeId,
-    NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId, Traffic,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, CostsMore,
+    Cycles, Dag, DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node,
+    NodeId, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, Rejection, RejectionReason,
+    Resource, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
@@ -131,6 +135,16 @@ pub fn graph_with(
     .expect("a valid graph")
 }
 
+/// What a kind of embedding was short of, or its cost: regions, victims, passes.
+pub fn why(rejection: &Rejection) -> Result<(Resource, u64, u64), [u32; 3]> {
+    match &rejection.reason {
+        RejectionReason::Shortage(short) => Ok((short.resource, short.required, short.available)),
+        RejectionReason::CostsMore(CostsMore { least, .. }) => {
+            Err([least.regions, least.victims, least.passes])
+        }
+    }
+}
+
 /// A card with its catalogue, that carries plans out at once.
 #[derive(Clone)]
 pub struct World {
@@ -181,8 +195,20 @@ impl World {
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
             validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");
+            assert!(self.explains_all(dag, plan), "{:?}", plan.explanation);
         }
         result
+    }
+
+    /// Whether a plan says of every kind of embedding why it was not chosen. It must where a chain stands for
+    /// itself: there is no fork, no NT twice, and no memory to be shared with other regions.
+    fn explains_all(&self, dag: &Dag, plan: &Plan) -> bool {
+        let nts: BTreeSet<_> = dag.nodes().iter().map(|node| &node.nt).collect();
+        let memory = |id: &&NtTypeId| self.catalogue.nt(id).map_or(ByteSize::ZERO, |nt| nt.memory);
+        let is_plain = plan.explanation.form.parallel.is_none()
+            && nts.len() == dag.nodes().len()
+            && nts.iter().map(memory).sum::<ByteSize>() == ByteSize::ZERO;
+        !is_plain || plan.explanation.chains.iter().all(|chain| chain.rejected.len() == 3)
     }
 
     pub fn update(
@@ -195,6 +221,7 @@ impl World {
         let result = plan(&self.ledger, &self.catalogue, &request);
         if let Ok(plan) = &result {
             validate::plan(&self.ledger, &self.catalogue, &request, plan).expect("a valid plan");
+            assert!(validate::explains_all(dag, plan), "{:?}", plan.explanation);
         }
         result
     }

@@ -7,7 +7,7 @@ use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
     Area, Bandwidth, Bitstream, ByteSize, Dag, EmbeddingKind, Form, FormPreference, Instance,
-    NodeId, NtType, RegionId, Slot, TenantId,
+    NodeId, NtType, RegionId, RejectionReason, Slot, TenantId,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
@@ -302,10 +302,20 @@ fn explanation(
             .into_iter()
             .filter(|kind| *kind != latest)
             .collect();
-        ensure(rejected == others, || format!("{rejected:?} were rejected beside {latest:?}"))?;
+        // A kind that costs this chain no more is left out.
+        let mut left = others.iter();
+        ensure(rejected.iter().all(|kind| left.any(|other| other == kind)), || {
+            format!("{rejected:?} were rejected beside {latest:?}")
+        })?;
         for rejection in &told.rejected {
-            let short = &rejection.shortage;
-            ensure(short.required > short.available, || format!("{short} is no shortage"))?;
+            match &rejection.reason {
+                RejectionReason::Shortage(short) => {
+                    ensure(short.required > short.available, || format!("{short} is no shortage"))?
+                }
+                RejectionReason::CostsMore(costs) => {
+                    ensure(costs.least != costs.chosen, || format!("{costs} is no more"))?;
+                }
+            }
         }
     }
     ensure(loads as usize == plan.loads.len(), || format!("{loads} reconfigurations told"))

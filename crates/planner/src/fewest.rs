@@ -1,0 +1,172 @@
+//! How many regions more a DAG would need, for its refusal.
+//!
+//! If every node may be a part of its own, a DAG has a place exactly if some choice of loads leaves every
+//! NT the bandwidth of all nodes that run it (see `search`). So the number follows from sums: regions like
+//! those of the card are added, one by one, until some choice suffices. Ports, credits, memory and rows are
+//! not counted: with them it may take more, never fewer.
+
+use smallvec::SmallVec;
+use snic_domain::limits::REGIONS_MAX;
+
+use crate::candidates::{Class, bitstreams, classes, fits_region};
+use crate::catalogue::{NtKey, PhysicalChain};
+use crate::effort::Effort;
+use crate::view::{View, fresh_capacity};
+
+/// Beyond so many regions more, the exact number helps nobody.
+const MORE_MAX: u64 = 1_000;
+
+/// By NT of the DAG, in kbit/s; negative where it is short.
+type Sums = SmallVec<[i64; 8]>;
+
+/// Regions that a DAG has no place without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FurtherRegions {
+    /// Regions that can be loaded and fit a bitstream with an NT of the DAG.
+    pub(crate) available: u64,
+    /// How many more it needs, all like regions of the card.
+    pub(crate) more: u64,
+    /// Whether fewer do not suffice; else it may need more still.
+    pub(crate) is_exact: bool,
+}
+
+/// What a load would change of what a region serves.
+struct Offer {
+    change: Sums,
+    /// The class of regions that it is for; `None` is a further region.
+    class: Option<usize>,
+}
+
+struct Finder {
+    offers: Vec<Offer>,
+    /// Most that one load adds, by NT, and most NTs to which it adds.
+    best: Sums,
+    widest: u64,
+    effort: Effort,
+}
+
+/// The fewest regions more with which the sums suffice; `None` if no number of regions does, because no
+/// bitstream for the regions of the card contains one of the NTs.
+pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
+    let all = &view.job.keys;
+    let keys: SmallVec<[NtKey; 8]> =
+        (0..all.len()).filter(|i| !all[..*i].contains(&all[*i])).map(|i| all[i]).collect();
+    let slack: Sums = keys
+        .iter()
+        .map(|key| {
+            let nodes = all.iter().filter(|other| *other == key).count() as u64;
+            let left = (0..REGIONS_MAX).map(|region| view.left_of(region, *key)).sum::<u64>();
+            signed(left).saturating_sub(signed(view.job.kbps.saturating_mul(nodes)))
+        })
+        .collect();
+    let classes = classes(view);
+    let finder = Finder::new(view, &keys, &classes);
+    if slack.iter().zip(&finder.best).any(|(slack, best)| *slack < 0 && *best == 0) {
+        return None;
+    }
+    let regions: SmallVec<[u32; 4]> = (0..classes.len())
+        .map(|index| match finder.offers.iter().any(|offer| offer.class == Some(index)) {
+            true => classes[index].regions.count_ones(),
+            false => 0,
+        })
+        .collect();
+    let available = regions.iter().map(|count| u64::from(*count)).sum();
+    let mut more = finder.loads_min(&slack).saturating_sub(available);
+    let mut is_exact = true;
+    while more < MORE_MAX {
+        match finder.suffices(&slack, &regions, more, None) {
+            Some(true) => break,
+            Some(false) => more += 1,
+            None => {
+                is_exact = false;
+                break;
+            }
+        }
+    }
+    is_exact &= more < MORE_MAX;
+    Some(FurtherRegions { available, more, is_exact })
+}
+
+impl Finder {
+    fn new(view: &View<'_>, keys: &[NtKey], classes: &[Class]) -> Self {
+        let mut chains: Vec<&PhysicalChain> =
+            keys.iter().flat_map(|key| bitstreams(view.job, std::slice::from_ref(key))).collect();
+        chains.sort_by(|a, b| a.bitstream.id.cmp(&b.bitstream.id));
+        chains.dedup_by(|a, b| a.bitstream.id == b.bitstream.id);
+        let fresh = |chain: &PhysicalChain| -> Sums {
+            keys.iter().map(|key| signed(fresh_capacity(chain, &[*key]))).collect()
+        };
+        let mut offers = Vec::new();
+        for (index, class) in classes.iter().enumerate() {
+            let first = class.regions.trailing_zeros() as usize;
+            let now: Sums = keys.iter().map(|key| signed(view.left_of(first, *key))).collect();
+            for chain in chains.iter().filter(|chain| class.takes(chain)) {
+                let change = fresh(chain).iter().zip(&now).map(|(new, old)| new - old).collect();
+                offers.push(Offer { change, class: Some(index) });
+            }
+        }
+        let card = view.job.ledger.profile();
+        for chain in chains {
+            if card.regions().any(|(_, region)| fits_region(region, chain)) {
+                offers.push(Offer { change: fresh(chain), class: None });
+            }
+        }
+        let adds = |offer: &Offer| offer.change.iter().filter(|change| **change > 0).count() as u64;
+        let widest = offers.iter().map(adds).max().unwrap_or(0);
+        let best = |i: usize| offers.iter().map(|offer| offer.change[i]).max().unwrap_or(0).max(0);
+        Self { best: (0..keys.len()).map(best).collect(), widest, offers, effort: Effort::new() }
+    }
+
+    /// Loads without which nothing suffices.
+    fn loads_min(&self, slack: &[i64]) -> u64 {
+        let loads = |(slack, best): (&i64, &i64)| {
+            slack.min(&0).unsigned_abs().div_ceil(best.unsigned_abs().max(1))
+        };
+        let loads = slack.iter().zip(&self.best).map(loads);
+        let all = loads.clone().fold(0u64, u64::saturating_add);
+        loads.max().unwrap_or(0).max(all.div_ceil(self.widest.max(1)))
+    }
+
+    /// Whether loads into `regions` of each class and `more` further ones suffice; `None` if the effort is
+    /// spent. `last` is the NT and the offer of the load made just before: loads form sets, so those for
+    /// one NT are tried only in the order of the offers.
+    fn suffices(
+        &self,
+        slack: &[i64],
+        regions: &[u32],
+        more: u64,
+        last: Option<(usize, usize)>,
+    ) -> Option<bool> {
+        let Some(need) = slack.iter().position(|slack| *slack < 0) else { return Some(true) };
+        let left = regions.iter().map(|count| u64::from(*count)).sum::<u64>();
+        if self.loads_min(slack) > left.saturating_add(more) {
+            return Some(false);
+        }
+        if !self.effort.spend(self.offers.len() * slack.len()) {
+            return None;
+        }
+        let from = last.filter(|(before, _)| *before == need).map_or(0, |(_, index)| index);
+        for index in from..self.offers.len() {
+            let offer = &self.offers[index];
+            if offer.change[need] <= 0 {
+                continue;
+            }
+            let (mut regions, mut more) = (SmallVec::<[u32; 4]>::from_slice(regions), more);
+            match offer.class {
+                Some(class) if regions[class] > 0 => regions[class] -= 1,
+                None if more > 0 => more -= 1,
+                _ => continue,
+            }
+            let rest = slack.iter().zip(&offer.change).map(|(slack, change)| slack + change);
+            let rest: Sums = rest.collect();
+            if self.suffices(&rest, &regions, more, Some((need, index)))? {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+}
+
+fn signed(kbps: u64) -> i64 {
+    i64::try_from(kbps).unwrap_or(i64::MAX / 4)
+}
