@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
-use crate::protocol::AdmissionPolicy;
+use crate::protocol::{AdmissionPolicy, CardOrder};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
 
@@ -103,8 +103,8 @@ pub(crate) enum Rejection {
     NoPlace(Infeasible),
 }
 
-/// Decides about a candidate: the first card, by id, that has a place for it; else the first one that
-/// has one when burst capacity is taken back. Cards that are ready come before others.
+/// Decides about a candidate: the first card, in the order of the policy, that has a place for it; else the
+/// first one that has one when burst capacity is taken back. Cards that are ready come before others.
 ///
 /// Time: O(cards) plans; where none has a place, two more for each borrower, up to
 /// [`BORROWERS_TRIED_MAX`] on each card, and as many again for each one that might be spared, up to
@@ -112,7 +112,7 @@ pub(crate) enum Rejection {
 pub(crate) fn decide(
     cards: &[CardPlan<'_>],
     catalogue: &PlanCatalogue,
-    policy: AdmissionPolicy,
+    (policy, order): (AdmissionPolicy, CardOrder),
     candidate: &Candidate<'_>,
 ) -> Result<Admission, Rejection> {
     if candidate.dag.bandwidth() > policy.dag_bandwidth_max {
@@ -122,20 +122,50 @@ pub(crate) fn decide(
         candidate.serving.is_none_or(|serving| serving.mapping.card == *card.id)
     };
     let mut eligible: Vec<&CardPlan<'_>> = cards.iter().filter(is_eligible).collect();
-    eligible.sort_by_key(|card| !card.is_ready);
+    eligible.sort_by_cached_key(|card| (!card.is_ready, fill_rank(order, card.ledger)));
     let trials: Vec<Trial<'_>> =
         eligible.into_iter().map(|card| Trial { card, catalogue, policy, candidate }).collect();
-    let mut rejection = Rejection::NoCard;
-    for trial in &trials {
-        match Scratch::new(trial).place() {
-            Ok(choice) => return Ok(Admission { choice, preempt: Vec::new() }),
-            Err(refusal) if rejection == Rejection::NoCard => {
-                rejection = Rejection::NoPlace(refusal);
-            }
-            Err(_) => {}
+    let places = trials.iter().map(|trial| (trial.card.is_ready, Scratch::new(trial).place()));
+    match first_place(order, places) {
+        Ok(choice) => Ok(Admission { choice, preempt: Vec::new() }),
+        Err(refusal) => {
+            let rejection = refusal.map_or(Rejection::NoCard, Rejection::NoPlace);
+            trials.iter().find_map(Trial::with_preemption).ok_or(rejection)
         }
     }
-    trials.iter().find_map(Trial::with_preemption).ok_or(rejection)
+}
+
+/// Which card comes first, the lowest first; cards of one rank come by id.
+pub(crate) fn fill_rank(order: CardOrder, ledger: &Ledger) -> u64 {
+    match order {
+        CardOrder::Pack => u64::MAX - ledger.promised_ppb(),
+        CardOrder::Spread | CardOrder::Headroom => ledger.promised_ppb(),
+    }
+}
+
+/// The first place of cards in their order, or the one that takes least of its card; places on cards that are
+/// ready before others. Else what the first card lacks, if there is one.
+pub(crate) fn first_place(
+    order: CardOrder,
+    mut places: impl Iterator<Item = (bool, Result<Choice, Infeasible>)>,
+) -> Result<Choice, Option<Infeasible>> {
+    let mut refusal = None;
+    let mut placed = places.by_ref().filter_map(|(is_ready, place)| match place {
+        Ok(choice) => Some((is_ready, choice)),
+        Err(refused) => {
+            refusal.get_or_insert(refused);
+            None
+        }
+    });
+    let chosen = match order {
+        CardOrder::Pack | CardOrder::Spread => placed.next(),
+        CardOrder::Headroom => placed.min_by_key(|(is_ready, choice)| {
+            let Plan { loads, mapping, .. } = &choice.plan;
+            let replaced = loads.iter().filter(|load| load.replaces.is_some()).count();
+            (!is_ready, loads.len(), replaced, mapping.stages.len())
+        }),
+    };
+    chosen.map(|(_, choice)| choice).ok_or(refusal)
 }
 
 /// The candidate on one card.
@@ -329,7 +359,12 @@ mod tests {
 
         fn decide(&self, name: &DagName, dag: &Dag) -> Result<Admission, Rejection> {
             let candidate = Candidate { name, dag, serving: None, withdrawn: None };
-            decide(&[self.plan()], &catalogue(), AdmissionPolicy::default(), &candidate)
+            decide(
+                &[self.plan()],
+                &catalogue(),
+                (AdmissionPolicy::default(), CardOrder::default()),
+                &candidate,
+            )
         }
     }
 
@@ -383,18 +418,50 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_tried_by_id_and_those_that_do_not_answer_last() {
+    fn cards_that_do_not_answer_come_last() {
         let (first, second) = (Card::new("card0", 1), Card::new("card1", 1));
         let (name, dag) = (name("new"), dag("lb", gbps(1)));
         let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
-        let on = |cards: &[CardPlan<'_>]| {
-            decide(cards, &catalogue(), AdmissionPolicy::default(), &candidate)
-                .map(|admission| admission.choice.card)
+        for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
+            let on = |cards: &[CardPlan<'_>]| {
+                decide(cards, &catalogue(), (AdmissionPolicy::default(), order), &candidate)
+                    .map(|admission| admission.choice.card)
+            };
+            assert_eq!(on(&[first.plan(), second.plan()]), Ok(first.id.clone()), "by id");
+            let silent = CardPlan { is_ready: false, ..first.plan() };
+            assert_eq!(on(&[silent, second.plan()]), Ok(second.id.clone()));
+            let silent = CardPlan { is_ready: false, ..first.plan() };
+            assert_eq!(on(&[silent]), Ok(first.id.clone()), "better than none");
+            assert_eq!(on(&[]), Err(Rejection::NoCard));
+        }
+    }
+
+    /// Which of three cards sixty DAGs go to: of 8, 8 and 4 regions, the second with a chain that serves them.
+    #[test]
+    fn the_policy_says_which_card_comes_first() {
+        let counts = |order| {
+            let mut cards = [Card::new("card0", 8), Card::new("card1", 8), Card::new("card2", 4)];
+            cards[1].borrow(&name("first"), gbps(1), gbps(1));
+            let mut counts = [0; 3];
+            for number in 0..60 {
+                let (name, dag) = (name(&format!("d{number}")), dag("aes", gbps(1)));
+                let candidate =
+                    Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+                let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
+                let policy = (AdmissionPolicy::default(), order);
+                let chosen = decide(&plans, &catalogue(), policy, &candidate);
+                let Choice { card, plan } = chosen.expect("room for all").choice;
+                let at = cards.iter().position(|c| c.id == card).expect("one of them");
+                cards[at].book(&name, &plan);
+                counts[at] += 1;
+            }
+            counts
         };
-        assert_eq!(on(&[first.plan(), second.plan()]), Ok(first.id.clone()));
-        let silent = CardPlan { is_ready: false, ..first.plan() };
-        assert_eq!(on(&[silent, second.plan()]), Ok(second.id.clone()));
-        assert_eq!(on(&[]), Err(Rejection::NoCard));
+        assert_eq!(counts(CardOrder::Pack), [0, 60, 0], "on the one that is in use already");
+        assert_eq!(counts(CardOrder::Spread), [21, 19, 20], "the second had one");
+        let [first, second, third] = counts(CardOrder::Headroom);
+        assert_eq!(first + second + third, 60);
+        assert!(second >= 9, "what is loaded is used: {first}, {second}, {third}");
     }
 
     #[test]
@@ -405,7 +472,7 @@ mod tests {
             let (name, dag) = (name("new"), dag("lb", gbps(asked)));
             let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
-            decide(&[plan], &catalogue(), policy, &candidate).map(|_| ())
+            decide(&[plan], &catalogue(), (policy, CardOrder::default()), &candidate).map(|_| ())
         };
         assert_eq!(decide(0, 16), Err(Rejection::OverLimit(gbps(15))));
         assert_eq!(decide(5, 15), Ok(()));

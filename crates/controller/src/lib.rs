@@ -81,11 +81,11 @@ pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
     AdmissionPolicy, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller,
-    CardHealth, CardView, Change, Command, ConsolidationSettings, ConsolidationView, ControlError,
-    ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness,
-    FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord, OperationView,
-    OperationWork, RecommendationView, RegionUser, RegionView, Reply, Request, RuleView,
-    Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    CardHealth, CardOrder, CardView, Change, Command, ConsolidationSettings, ConsolidationView,
+    ControlError, ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event,
+    Fairness, FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord, OperationView,
+    OperationWork, PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request,
+    RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };
 pub use records::{
     InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,
@@ -93,7 +93,7 @@ pub use records::{
 };
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
-pub use snic_planner::Underfilled;
+pub use snic_planner::{Objective, Underfilled};
 pub use snic_tables::{
     CardCommand, CardCounters, CardReport, CreditReservation, DagCounters, DropCause, Steering,
     Ticket,

@@ -24,8 +24,8 @@ pub(crate) enum Handover {
     AtOnce,
 }
 
-/// The first card, by id, that can take the DAG, those that answer before those that do not;
-/// where none can, what the first one lacks.
+/// The first card, in the order of the policy, that can take the DAG, those that answer before those that do
+/// not; where none can, what the first one lacks.
 /// `previous` is what serves the DAG meanwhile.
 pub(crate) fn choose(
     core: &Core,
@@ -33,18 +33,19 @@ pub(crate) fn choose(
     dag: &Dag,
     previous: Option<&Placement>,
 ) -> Result<Choice, ControlError> {
-    let mut refusal = None;
     let fixed = previous.map(|p| &p.mapping.card);
-    let cards = core.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id));
-    let (answering, silent): (Vec<_>, Vec<_>) = cards.partition(|(_, card)| card.is_ready());
-    for (id, card) in answering.into_iter().chain(silent) {
+    let mut cards: Vec<_> =
+        core.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id)).collect();
+    let order = core.policies.current().placement.cards;
+    cards.sort_by_cached_key(|(_, card)| {
+        (!card.is_ready(), admission::fill_rank(order, card.ledger()))
+    });
+    let places = cards.into_iter().map(|(id, card)| {
         let request = PlanRequest { name, dag, previous: previous.map(|p| &p.mapping) };
-        match plan(card.ledger(), core.registry.catalogue(), &request) {
-            Ok(plan) => return Ok(Choice { card: id.clone(), plan }),
-            Err(refused) => refusal = refusal.or(Some(refused)),
-        }
-    }
-    Err(match refusal {
+        let place = plan(card.ledger(), core.registry.catalogue(), &request);
+        (card.is_ready(), place.map(|plan| Choice { card: id.clone(), plan }))
+    });
+    admission::first_place(order, places).map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
         None => ControlError::NoCard(why_no_card(core)),
     })
@@ -59,7 +60,8 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         serving: entry.and_then(DagEntry::serves_meanwhile),
         withdrawn: entry.and_then(DagEntry::gives_way),
     };
-    let policy = core.policies.current().admission;
+    let settings = core.policies.current();
+    let policy = (settings.admission, settings.placement.cards);
     admission::decide(&card_plans(core, name), core.registry.catalogue(), policy, &candidate)
         .map_err(|rejection| match rejection {
             Rejection::OverLimit(limit) => {

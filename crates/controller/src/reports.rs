@@ -38,7 +38,8 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
         }
         None => {
             tx.put(Record::Card(id.clone(), CardRecord { profile: profile.clone() }));
-            core.cards.add(id.clone(), CardMachine::new(id.clone(), profile));
+            let objective = core.settings.placement.objective;
+            core.cards.add(id.clone(), CardMachine::new(id.clone(), profile, objective));
             core.loops.add(id.clone());
         }
     }

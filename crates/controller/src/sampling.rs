@@ -208,6 +208,9 @@ fn apply_settings(core: &mut Core, tx: &mut Tx) {
     if before.consolidation != settings.consolidation {
         consolidation::begin_by_policy(core);
     }
+    if before.placement != settings.placement {
+        core.cards.set_objective(settings.placement.objective);
+    }
     if before.scheduling != settings.scheduling {
         serving::schedule_anew(core);
         contents::schedule_anew(core);

@@ -9,7 +9,7 @@ use crate::{Ledger, TableRows};
 const PORTS_SHORT_PERCENT: u64 = 50;
 /// How often a row beyond the first of a DAG counts: a card has about as many rows for chains as for DAGs, so
 /// what one DAG takes twice, another one goes without.
-const FURTHER_ROWS_WEIGHT: u64 = 8;
+const FURTHER_ROWS_WEIGHT: u64 = 16;
 
 /// What plans for a card save first, after admitting the DAG and interrupting no other one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub enum Objective {
     Passes,
     /// As [`Self::Regions`]; as [`Self::Passes`] while table rows or ports run short: while a greater part of
     /// the rows of a table is taken than of the regions (where every row beyond the first of a DAG counts
-    /// eight times), or of the ports of the regions in use (from half of them on).
+    /// sixteen times), or of the ports of the regions in use (from half of them on).
     #[default]
     Balanced,
 }
@@ -56,6 +56,13 @@ fn is_greater_part(a: u64, b: u64, c: u64, d: u64) -> bool {
 }
 
 impl Ledger {
+    /// How much of the card's ingress is promised, in thousand-millionths.
+    pub fn promised_ppb(&self) -> u64 {
+        let ingress = u128::from(self.profile().ingress.get().max(1));
+        let promised = self.profile().ingress.saturating_sub(self.ingress_residual());
+        u64::try_from(u128::from(promised.get()) * 1_000_000_000 / ingress).unwrap_or(u64::MAX)
+    }
+
     /// The order in which a plan on the card as it is compares its alternatives.
     pub(crate) fn order(&self) -> Order {
         match self.objective() {

@@ -5,8 +5,10 @@
 //!   which regions could be emptied together, the least used first? (by sums, see `vacate`)
 //!   the most promising option is tried, DAG by DAG, each moving once
 //! the option that frees most beyond its load is kept; rounds end when none frees a region
-//! then: DAGs that need fewer passes elsewhere move
+//! then: DAGs that need fewer passes elsewhere move; where passes come first, with loads into unused regions
 //! ```
+//!
+//! What frees regions costs passes. Where these come first ([`crate::Objective`]), nothing is freed for them.
 //!
 //! Every move is a [`Plan`] that fits beside what the DAG holds until the tables flip: the new instances
 //! are loaded and reserved first, one version flip moves the packets, and the old regions become victims.
@@ -20,7 +22,8 @@ use snic_domain::{Dag, DagName, Mapping, RegionId};
 use crate::candidates::fits_region;
 use crate::catalogue::PhysicalChain;
 use crate::ledger::RegionCondition;
-use crate::plan::plan_on;
+use crate::objective::Order;
+use crate::plan::{plan, plan_on};
 use crate::vacate::{EmptiableRegions, OccupiedRegions};
 use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation};
 
@@ -91,12 +94,14 @@ pub fn optimize(
     let before = state.in_use();
     state.free_regions(budget.reconfigurations);
     let gain = before.len().saturating_sub(state.in_use().len());
-    if gain < budget.regions.max(1) as usize {
+    let costs_passes = state.ledger.order() == Order::Passes && state.passes() > passes_before;
+    if gain < budget.regions.max(1) as usize || costs_passes {
         state.undo_to(0);
     }
     let mark = state.done.len();
     let passes = state.passes();
-    state.spare_passes();
+    let loads = state.done.iter().map(|step| step.plan.loads.len()).sum::<usize>();
+    state.spare_passes((budget.reconfigurations as usize).saturating_sub(loads));
     if passes.saturating_sub(state.passes()) < u64::from(budget.passes.max(1)) {
         state.undo_to(mark);
     }
@@ -180,6 +185,13 @@ impl<'a> Optimizer<'a> {
                 false => RegionCondition::Usable,
             };
             self.ledger.set_condition(region, condition);
+        }
+    }
+
+    /// Lets plans load unused regions again.
+    fn open_unused(&mut self) {
+        for region in &self.usable {
+            self.ledger.set_condition(*region, RegionCondition::Usable);
         }
     }
 
@@ -356,18 +368,33 @@ impl<'a> Optimizer<'a> {
         undone
     }
 
-    /// Moves DAGs that need fewer passes on the regions in use.
-    fn spare_passes(&mut self) {
-        self.close_unused();
+    /// Moves DAGs that need fewer passes on the regions in use; where passes come first, also with up to so
+    /// many loads into unused ones.
+    fn spare_passes(&mut self, mut loads: usize) {
         for resident in 0..self.residents.len() {
             let before = self.mappings[resident].stages.len();
-            let start = self.done.len();
-            if before < 2 || !self.relocate(resident, None) {
+            if before < 2 {
                 continue;
             }
+            let start = self.done.len();
+            self.close_unused();
             // A region that only it used is freed, too; the others keep their DAGs.
-            if self.mappings[resident].stages.len() >= before {
-                self.undo_to(start);
+            if self.relocate(resident, None) && self.mappings[resident].stages.len() < before {
+                continue;
+            }
+            self.undo_to(start);
+            if loads == 0 || self.ledger.order() == Order::Regions {
+                continue;
+            }
+            self.open_unused();
+            let Resident { name, dag, .. } = self.residents[resident];
+            let request = Request { name, dag, previous: Some(&self.mappings[resident]) };
+            let plan = plan(&self.ledger, self.catalogue, &request).ok();
+            let spares =
+                |plan: &Plan| plan.mapping.stages.len() < before && plan.loads.len() <= loads;
+            if let Some(plan) = plan.filter(spares) {
+                loads -= plan.loads.len();
+                self.make(resident, plan);
             }
         }
     }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snic_domain::{Dag, DagName, Mapping, RegionId};
-use snic_planner::{Budget, Consolidation, PlanRequest, Refused, Resident, optimize, recommend};
+use snic_planner::{
+    Budget, Consolidation, Objective, PlanRequest, Refused, Resident, optimize, recommend,
+};
 use support::random::{TENANTS, dags, worlds};
 use support::{World, chain, gbps, name, validate};
 
@@ -147,6 +149,7 @@ proptest! {
         loads in 0u32..3,
     ) {
         let mut world = world.build();
+        world.ledger.set_objective(Objective::Regions);
         let mut deployed = Deployed::new();
         for (i, (tenant, dag, _)) in random.iter().enumerate() {
             let (name, dag) = (name(&format!("{}/d{i}", TENANTS[*tenant])), dag.build());

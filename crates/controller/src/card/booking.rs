@@ -126,7 +126,11 @@ mod tests {
     use crate::fixtures::{catalogue, dag, gbps, name, profile};
 
     fn card() -> CardMachine {
-        CardMachine::new(CardId::new("card0").expect("a label"), profile(4))
+        CardMachine::new(
+            CardId::new("card0").expect("a label"),
+            profile(4),
+            snic_planner::Objective::default(),
+        )
     }
 
     fn planned(card: &CardMachine, of: &str, nt: &str, bandwidth: u64) -> Plan {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::{BitstreamId, CardId, RegionId};
+use snic_planner::Objective;
 
 use super::CardMachine;
 
@@ -39,6 +40,11 @@ impl Cards {
     /// The cards that were never seen, and why not.
     pub fn absent(&self) -> impl Iterator<Item = (&CardId, &str)> {
         self.absent.iter().map(|(id, why)| (id, why.as_str()))
+    }
+
+    /// Says what plans for all cards save first.
+    pub fn set_objective(&mut self, objective: Objective) {
+        self.seen.values_mut().for_each(|card| card.set_objective(objective));
     }
 
     /// A card that a caller named, if there is one.

@@ -23,7 +23,7 @@ use snic_domain::{
     BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, OperationId, RegionId, RegionState,
     Timestamp,
 };
-use snic_planner::Ledger;
+use snic_planner::{Ledger, Objective};
 use snic_tables::{
     CardCommand, CardCounters, CardSnapshot, ClassifierRow, ProgramFailure, RateLimiterRow, RowKey,
     Table, Ticket,
@@ -98,10 +98,12 @@ pub(crate) struct CardMachine {
 
 /// What is known of it.
 impl CardMachine {
-    pub fn new(id: CardId, profile: CardProfile) -> Self {
+    pub fn new(id: CardId, profile: CardProfile, objective: Objective) -> Self {
         let tables = Tables::default();
+        let mut ledger = Ledger::new(id.clone(), profile.clone());
+        ledger.set_objective(objective);
         Self {
-            ledger: Ledger::new(id.clone(), profile.clone()),
+            ledger,
             regions: Regions::new(profile.regions.len()),
             connection: ConnectionState::Absent("it was not opened yet".into()),
             rows: RowPool::new(),
@@ -131,6 +133,11 @@ impl CardMachine {
     /// Whether what it holds is known.
     pub const fn is_ready(&self) -> bool {
         matches!(self.connection, ConnectionState::Ready)
+    }
+
+    /// What plans for it save first.
+    pub fn set_objective(&mut self, objective: Objective) {
+        self.ledger.set_objective(objective);
     }
 
     /// What is reserved on it.

@@ -19,8 +19,8 @@ pub use event::Event;
 pub use log::{LogEntry, LogKind};
 pub use operation::{OperationRecord, OperationWork};
 pub use policy::{
-    AdmissionPolicy, ConsolidationSettings, ControllerSettings, EPOCH_MAX, EPOCH_MIN, Fairness,
-    Scheduling, Scheme,
+    AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, EPOCH_MAX, EPOCH_MIN,
+    Fairness, PlacementPolicy, Scheduling, Scheme,
 };
 pub use reply::Reply;
 pub use view::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 use snic_domain::Bandwidth;
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_fairness::fluid::Spare;
+use snic_planner::Objective;
 use snic_tables::{CreditReservation, Steering};
 
 /// Shortest epoch: below it the card has not answered the last one yet.
@@ -109,6 +110,29 @@ impl Default for ConsolidationSettings {
     }
 }
 
+/// Which card of a host a DAG goes to; cards that do not answer come last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CardOrder {
+    /// The one with the greatest part of its ingress promised that has a place: others stay empty for DAGs
+    /// that need much.
+    Pack,
+    /// The one with the least part of its ingress promised that has a place.
+    #[default]
+    Spread,
+    /// The one where it takes the fewest new regions, replaced chains and passes; among equal ones as
+    /// [`Self::Spread`]. Costs a plan for each card.
+    Headroom,
+}
+
+/// Where DAGs are placed (`policies/placement.toml`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlacementPolicy {
+    /// What plans save first.
+    pub objective: Objective,
+    /// Which card comes first.
+    pub cards: CardOrder,
+}
+
 /// How patient the controller is, and by which policies it shares and promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerSettings {
@@ -128,6 +152,8 @@ pub struct ControllerSettings {
     pub scheduling: Scheduling,
     /// What moving DAGs together may cost and must bring.
     pub consolidation: ConsolidationSettings,
+    /// Where DAGs are placed.
+    pub placement: PlacementPolicy,
 }
 
 impl Default for ControllerSettings {
@@ -141,6 +167,7 @@ impl Default for ControllerSettings {
             admission: AdmissionPolicy::default(),
             scheduling: Scheduling::default(),
             consolidation: ConsolidationSettings::default(),
+            placement: PlacementPolicy::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Several cards, and DAGs that are more than a chain.
 
-use snic_controller::{CardHealth, Command, ControlError};
+use snic_controller::{CardHealth, CardOrder, Command, ControlError};
 use snic_domain::{
     Bandwidth, CardId, DagSpec, DagState, Edge, Form, FormPreference, Match, Node, NodeId,
     RegionId, Rule, RuleId,
@@ -14,11 +14,34 @@ fn second() -> CardId {
     CardId::new("card1").expect("a label")
 }
 
+/// The first is filled first.
 fn two_cards() -> World {
     let mut world = World::new();
+    world.settings.placement.cards = CardOrder::Pack;
+    world.restart();
     world.add_card(second());
     world.settle();
     world
+}
+
+/// Sixty small DAGs on two cards: half of them each, as is the default; or all of them on the first.
+#[test]
+fn dags_are_spread_over_the_cards_of_a_host_or_packed() {
+    let counts = |order| {
+        let mut world = two_cards();
+        world.settings.placement.cards = order;
+        world.restart();
+        world.settle();
+        let chains = ["lb", "vpn", "pad"];
+        let names: Vec<String> = (0..60).map(|i| format!("acme/d{i}")).collect();
+        for (i, name) in names.iter().enumerate() {
+            world.deploy(name, chains[i % 3], 1);
+        }
+        let on = |card: CardId| names.iter().filter(|name| card_of(&world, name) == card).count();
+        [on(card_id()), on(second())]
+    };
+    assert_eq!(counts(CardOrder::Pack), [60, 0]);
+    assert_eq!(counts(CardOrder::default()), [30, 30]);
 }
 
 fn card_of(world: &World, name: &str) -> CardId {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use snic_controller::{
-    AdmissionPolicy, Autoscaling, ConsolidationSettings, ControllerSettings, CreditReservation,
-    Fairness, Scheduling, Scheme, Spare, Steering,
+    AdmissionPolicy, Autoscaling, CardOrder, ConsolidationSettings, ControllerSettings,
+    CreditReservation, Fairness, Objective, PlacementPolicy, Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -20,8 +20,22 @@ const PERIODS: (u32, u32) = (1, 100_000);
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PlacementFile {
+    objective: ObjectiveKeys,
+    cards: CardKeys,
     reconfiguration: Reconfiguration,
     consolidation: Consolidation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ObjectiveKeys {
+    first: Spanned<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CardKeys {
+    order: Spanned<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +76,27 @@ pub(super) fn placement(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyFile> {
-    let PlacementFile { reconfiguration: keys, consolidation } = source.keys()?;
+    let PlacementFile { reconfiguration: keys, consolidation, objective, cards } = source.keys()?;
+    let default = PlacementPolicy::default();
+    let objectives = [
+        ("regions", Objective::Regions),
+        ("passes", Objective::Passes),
+        ("balanced", Objective::Balanced),
+    ];
+    let orders = [
+        ("pack", CardOrder::Pack),
+        ("spread", CardOrder::Spread),
+        ("headroom", CardOrder::Headroom),
+    ];
+    to.placement = PlacementPolicy {
+        objective: source.word(
+            "objective.first",
+            &objective.first,
+            default.objective,
+            &objectives,
+        )?,
+        cards: source.word("cards.order", &cards.order, default.cards, &orders)?,
+    };
     to.consolidation = consolidation.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
     let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, (1, 60_000))?;

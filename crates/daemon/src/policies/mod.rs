@@ -302,6 +302,32 @@ mod tests {
     }
 
     #[test]
+    fn words_of_placement_are_checked() {
+        let cases = [
+            (
+                "placement.toml",
+                "[objective]\nfirst = \"latency\"",
+                "placement.toml:2: objective.first = \"latency\" is not allowed: \"regions\", \
+                 \"passes\", \"balanced\"",
+            ),
+            (
+                "placement.toml",
+                "[cards]\norder = \"random\"",
+                "placement.toml:2: cards.order = \"random\" is not allowed: \"pack\", \"spread\", \
+                 \"headroom\"",
+            ),
+        ];
+        for (file, text, says) in cases {
+            let error = error(file, text);
+            assert!(error.starts_with(says), "{error}");
+        }
+        let text = "[objective]\nfirst = \"passes\"\n[cards]\norder = \"pack\"";
+        let placement = with(&[("placement.toml", text)]).expect("both are known").placement;
+        assert_eq!(placement.objective, snic_controller::Objective::Passes);
+        assert_eq!(placement.cards, snic_controller::CardOrder::Pack);
+    }
+
+    #[test]
     fn policies_that_contradict_each_other_are_refused_with_both_places() {
         let fixed = ("fairness.toml", "[sharing]\nscheme = \"static\"");
         let refused =

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, Dag, EmbeddingKind, Form, FormPreference, Instance,
-    NodeId, NtType, RegionId, RejectionReason, Slot, TenantId,
+    Area, Bandwidth, Bitstream, ByteSize, ChainExplanation, Dag, EmbeddingKind, Form,
+    FormPreference, Instance, NodeId, NtType, RegionId, RejectionReason, Slot, TenantId,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
@@ -296,27 +296,30 @@ fn explanation(
                 })?;
             }
         }
-        let latest = told.embeddings.iter().map(|e| e.kind).max().unwrap_or(Shared);
-        let rejected: Vec<EmbeddingKind> = told.rejected.iter().map(|r| r.kind).collect();
-        let others: Vec<EmbeddingKind> = [Shared, FreeRegion, VictimRegion, Split]
-            .into_iter()
-            .filter(|kind| *kind != latest)
-            .collect();
-        // A kind that costs this chain no more is left out.
-        let mut left = others.iter();
-        ensure(rejected.iter().all(|kind| left.any(|other| other == kind)), || {
-            format!("{rejected:?} were rejected beside {latest:?}")
-        })?;
-        for rejection in &told.rejected {
-            match &rejection.reason {
-                RejectionReason::Shortage(short) => {
-                    ensure(short.required > short.available, || format!("{short} is no shortage"))?
-                }
-                RejectionReason::CostsMore(costs) => {
-                    ensure(costs.least != costs.chosen, || format!("{costs} is no more"))?;
-                }
+        rejections(told)?;
+    }
+    ensure(loads as usize == plan.loads.len(), || format!("{loads} reconfigurations told"))
+}
+
+/// The kinds that were not chosen, in order, each with a reason that holds by its own numbers. A kind that costs
+/// this chain no more is left out.
+fn rejections(told: &ChainExplanation) -> Checked {
+    let latest = told.embeddings.iter().map(|e| e.kind).max().unwrap_or(Shared);
+    let rejected: Vec<EmbeddingKind> = told.rejected.iter().map(|r| r.kind).collect();
+    let mut others =
+        [Shared, FreeRegion, VictimRegion, Split].into_iter().filter(|kind| *kind != latest);
+    ensure(rejected.iter().all(|kind| others.any(|other| other == *kind)), || {
+        format!("{rejected:?} were rejected beside {latest:?}")
+    })?;
+    for rejection in &told.rejected {
+        match &rejection.reason {
+            RejectionReason::Shortage(short) => {
+                ensure(short.required > short.available, || format!("{short} is no shortage"))?;
+            }
+            RejectionReason::CostsMore(costs) => {
+                ensure(costs.least != costs.chosen, || format!("{costs} is no more"))?;
             }
         }
     }
-    ensure(loads as usize == plan.loads.len(), || format!("{loads} reconfigurations told"))
+    Ok(())
 }
