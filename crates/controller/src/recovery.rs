@@ -103,7 +103,7 @@ pub(crate) fn recover(
     let mut core = Core::new(settings, Operations::new(meta, meta_stored), secret, now);
     core.registry = Registry::restore(secret, sorted.tenants, sorted.nts, sorted.bitstreams);
     for (id, record) in sorted.cards {
-        let objective = core.settings.placement.objective;
+        let objective = core.policies.current().placement.objective;
         core.cards.add(id.clone(), CardMachine::new(id.clone(), record.profile, objective));
         core.loops.add(id);
     }

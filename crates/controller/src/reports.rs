@@ -38,7 +38,7 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
         }
         None => {
             tx.put(Record::Card(id.clone(), CardRecord { profile: profile.clone() }));
-            let objective = core.settings.placement.objective;
+            let objective = core.policies.current().placement.objective;
             core.cards.add(id.clone(), CardMachine::new(id.clone(), profile, objective));
             core.loops.add(id.clone());
         }

@@ -388,7 +388,7 @@ impl<'a> Optimizer<'a> {
             }
             self.open_unused();
             let Resident { name, dag, .. } = self.residents[resident];
-            let request = Request { name, dag, previous: Some(&self.mappings[resident]) };
+            let request = PlanRequest { name, dag, previous: Some(&self.mappings[resident]) };
             let plan = plan(&self.ledger, self.catalogue, &request).ok();
             let spares =
                 |plan: &Plan| plan.mapping.stages.len() < before && plan.loads.len() <= loads;

@@ -136,7 +136,10 @@ mod tests {
     #[test]
     fn regions_of_a_card_are_meant_one_by_one_or_together() {
         let mut cards = Cards::default();
-        cards.add(id("card0"), CardMachine::new(id("card0"), fixtures::profile(3)));
+        cards.add(
+            id("card0"),
+            CardMachine::new(id("card0"), fixtures::profile(3), Objective::default()),
+        );
         let meant = |card: &str, region: Option<u8>| -> Vec<RegionId> {
             cards.regions_meant(&id(card), region.map(RegionId)).collect()
         };
@@ -153,7 +156,10 @@ mod tests {
     fn a_card_is_not_added_over_another_one() {
         let mut cards = Cards::default();
         for _ in 0..2 {
-            cards.add(id("card0"), CardMachine::new(id("card0"), fixtures::profile(1)));
+            cards.add(
+                id("card0"),
+                CardMachine::new(id("card0"), fixtures::profile(1), Objective::default()),
+            );
         }
     }
 
