@@ -256,6 +256,7 @@ fn cancel_operation(
             vm_bindings::remove_dag(core, tx, &name);
         }
         OperationWork::UpdateDag(name) if record.started.is_none() => {
+            lifecycle::check_revert(core, &name)?;
             lifecycle::revert_update(core, tx, &name)
                 .map_err(|NothingServes| ControlError::precondition(&resource, too_late))?;
             work::end(core, tx, id, Err(ControlError::Cancelled));

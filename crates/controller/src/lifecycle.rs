@@ -194,6 +194,13 @@ pub(crate) fn supersede(core: &mut Core, tx: &mut Tx, name: &DagName) {
     }
 }
 
+/// Checks that what serves a DAG is within its tenant's quota: others may have since what an update gave
+/// up. Where nothing serves there is nothing to check.
+pub(crate) fn check_revert(core: &Core, name: &DagName) -> Result<(), ControlError> {
+    let serving = core.dags.known(name).previous();
+    serving.map_or(Ok(()), |serving| check_quota(core, name, &serving.spec))
+}
+
 /// Takes an update back that has not started: what serves is what is wanted again.
 ///
 /// # Errors

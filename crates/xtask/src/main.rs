@@ -61,6 +61,13 @@ enum Task {
         /// Seconds after which a run of tests counts as hanging
         #[arg(long, default_value_t = 300)]
         deadline: u64,
+        /// Try them in this tree, which must be as committed, and not in a copy: nothing is built
+        /// twice; what an interrupted run left is taken back by `git checkout`
+        #[arg(long)]
+        here: bool,
+        /// Do not run the tests without a mutant first: they passed a moment ago
+        #[arg(long)]
+        no_baseline: bool,
     },
     /// Run the benchmarks and print their medians
     Bench {
@@ -92,9 +99,10 @@ fn run(task: Task) -> anyhow::Result<bool> {
             print!("{}", arrows::draw(&Workspace::load()?.members));
             Ok(true)
         }
-        Task::Mutants { words, list, deadline } => {
+        Task::Mutants { words, list, deadline, here, no_baseline } => {
             let deadline = Duration::from_secs(deadline);
-            mutants::run(&Workspace::load()?, &Selection { words, list, deadline })
+            let selection = Selection { words, deadline, list, here, baseline: !no_baseline };
+            mutants::run(&Workspace::load()?, &selection)
         }
         Task::Package => package::run(&Workspace::load()?),
         Task::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, TargetKind};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Target, TargetKind};
 
 /// The workspace as the checks see it.
 #[derive(Debug)]
@@ -31,6 +31,9 @@ pub struct Member {
     pub edges: Vec<DependencyEdge>,
     /// Its benchmark targets.
     pub benches: Vec<String>,
+    /// Its programs of tests, each as the arguments by which `cargo test` runs it alone; the library's
+    /// own first.
+    pub test_programs: Vec<Vec<String>>,
 }
 
 /// A dependency of a member on a member.
@@ -105,8 +108,24 @@ fn member(package: &cargo_metadata::Package, root: &Path) -> Member {
         .filter(|target| target.kind.contains(&TargetKind::Bench))
         .map(|target| target.name.clone())
         .collect();
+    let test_programs = test_programs(&package.targets);
     let role = role(manifest.parent().unwrap_or(Path::new("")));
-    Member { name: package.name.to_string(), role, manifest, edges, benches }
+    Member { name: package.name.to_string(), role, manifest, edges, benches, test_programs }
+}
+
+fn test_programs(targets: &[Target]) -> Vec<Vec<String>> {
+    let mut programs: Vec<Vec<String>> = targets
+        .iter()
+        .filter(|target| target.test)
+        .filter_map(|target| match target.kind.first()? {
+            TargetKind::Lib => Some(vec!["--lib".to_owned()]),
+            TargetKind::Test => Some(vec!["--test".to_owned(), target.name.clone()]),
+            TargetKind::Bin => Some(vec!["--bin".to_owned(), target.name.clone()]),
+            _ => None,
+        })
+        .collect();
+    programs.sort_by_key(|program| program[0] != "--lib");
+    programs
 }
 
 fn from_root(path: &Path, root: &Path) -> PathBuf {
@@ -144,6 +163,7 @@ pub(crate) mod tests {
             manifest: PathBuf::from(format!("crates/{role}/Cargo.toml")),
             edges: targets.iter().map(edge).collect(),
             benches: Vec::new(),
+            test_programs: Vec::new(),
         }
     }
 
@@ -176,6 +196,7 @@ pub(crate) mod tests {
         let workspace = golden();
         let domain = &workspace.members[1];
         assert_eq!(domain.benches, ["ids"]);
+        assert_eq!(domain.test_programs, [["--lib"]], "benchmarks are none");
         assert_eq!(domain.manifest, Path::new("crates/domain/Cargo.toml"));
         assert_eq!(workspace.target, Path::new("/src/snic/target"));
         let serde = workspace.packages.iter().find(|package| package.id == "serde 1.0.229");

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use snic_controller::{Command, ControlError, Effect, LogKind, Reply};
+use snic_controller::{
+    AdmissionPolicy, Command, ControlError, ControllerSettings, Effect, LogKind, Reply,
+};
 use snic_domain::{
     Bandwidth, BindingSpec, BindingTarget, DagName, DagSpec, Match, OperationId, Quota, RegionId,
     Resource, Rule, RuleId, VmId,
 };
 
-use crate::elastic::{deployed, holds, kinds, period, periods};
+use crate::elastic::{deployed, holds, kinds, period, periods, settings};
 use crate::support::things::{
     bitstream, cancel, card_id, create, dag, delete, delete_bitstream, delete_nt, delete_tenant,
     drain, nt, reset, spec, tenant, tenant_id, undrain, update,
@@ -85,6 +87,40 @@ fn who_borrows_what_is_of_no_use_keeps_it() {
     assert_eq!(holds(&world, "acme/web"), before);
     world.deploy("beta/web", "aes", 30);
     assert_eq!(holds(&world, "acme/web"), 10);
+}
+
+/// A DAG's own burst capacity is no way to a place for its update: it serves until the update does.
+#[test]
+fn who_asks_gives_nothing_back_itself() {
+    let mut world = all_borrowed();
+    let told = kinds(&world);
+    let (before, rows) = (world.view("acme/web"), world.card().dag_rows());
+    let refused = world.ask(update("acme/web", spec("lb", 5))).expect_err("no region is free");
+    assert!(matches!(refused, ControlError::Refused(_)), "{refused:?}");
+    assert_eq!((kinds(&world), world.card().dag_rows()), (told, rows));
+    let after = world.view("acme/web");
+    assert_eq!((after.mapping, after.state), (before.mapping, before.state));
+    assert_eq!(holds(&world, "acme/web"), 40);
+}
+
+#[test]
+fn an_update_counts_once_against_what_may_be_guaranteed() {
+    let mut world = World::new();
+    let admission = AdmissionPolicy { ingress_percent: 20, ..AdmissionPolicy::default() };
+    settings(&mut world, ControllerSettings { admission, ..crate::support::settings() });
+    world.deploy("acme/web", "lb", 15);
+    world.deploy("beta/vpn", "vpn", 2);
+    // Of 20 Gbit/s the other DAG has 2: what this one had before its update does not count.
+    let refused = world.ask(update("acme/web", spec("lb", 19))).expect_err("over a fifth");
+    let ControlError::Refused(refusal) = &refused else { panic!("{refused:?}") };
+    let shortage = &refusal.shortages[0];
+    assert_eq!(shortage.resource, Resource::IngressBandwidth);
+    let gbps = |gbps: u64| Bandwidth::from_gbps(gbps).get();
+    assert_eq!((shortage.required, shortage.available), (gbps(19), gbps(18)), "{refused}");
+    world.ask(update("acme/web", spec("lb", 18))).expect("exactly a fifth together");
+    world.settle();
+    assert_eq!(world.view("acme/web").spec.bandwidth, Bandwidth::from_gbps(18));
+    world.ask(create("acme/more", spec("vpn", 1))).expect_err("all is guaranteed");
 }
 
 #[test]

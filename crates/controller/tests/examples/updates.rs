@@ -1,11 +1,13 @@
 //! Updates: the old place serves until the new one does.
 
-use snic_controller::{ControlError, DagView};
-use snic_domain::{Bandwidth, ConditionStatus, ConditionType, DagState, RegionId, RegionState};
+use snic_controller::{Command, ControlError, DagView};
+use snic_domain::{
+    Bandwidth, ConditionStatus, ConditionType, DagState, Quota, RegionId, RegionState,
+};
 use snic_tables::{CardCommand, DagRow, LoadFailure, RateLimiterRow};
 
-use crate::support::things::{cancel, create, dag, delete, digest, spec, update};
-use crate::support::{World, operation, operation_id, precondition};
+use crate::support::things::{cancel, create, dag, delete, digest, spec, tenant_id, update};
+use crate::support::{World, operation, operation_id, over_quota, precondition};
 
 /// The first stage row that the card has for a DAG.
 fn first_stage(world: &mut World, view: &DagView) -> Option<u16> {
@@ -221,6 +223,27 @@ fn an_update_waits_and_is_taken_back_before_it_starts() {
     world.restart();
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+/// Another DAG may have what an update has given up.
+#[test]
+fn an_update_is_not_taken_back_beyond_the_quota() {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat", 5);
+    let quota = Quota { bandwidth_max: Bandwidth::from_gbps(6), ..Quota::default() };
+    let (id, weight, etag) = (tenant_id("acme"), None, None);
+    let lower = Command::UpdateTenant { id, weight, quota: Some(quota), etag };
+    world.ask(lower).expect("what it has is within it");
+    // Another load keeps the port busy, so that the update cannot start.
+    world.ask(create("beta/web", spec("vpn", 1))).expect("there is room");
+    let id = operation_id(world.ask(update("acme/web", spec("lb", 1))));
+    world.ask(create("acme/more", spec("nat", 5))).expect("six in all");
+    let (quota, limit, asked) = over_quota(world.ask(cancel(&id)));
+    assert_eq!((&*quota, &*limit, &*asked), ("bandwidth_max_bps", "6 Gbit/s", "10 Gbit/s"));
+    assert_eq!(world.ended(&id), None);
+    world.ask(delete("acme/more")).expect("it exists");
+    world.ask(cancel(&id)).expect("it is within the quota again");
+    assert_eq!(world.tenant("acme").usage.bandwidth, Bandwidth::from_gbps(5));
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! A failing seed prints itself; `SNIC_SEED=17 cargo test -p snic-controller --test simulation`
 //! replays it alone, and `SNIC_SEEDS=100000` runs more of them.
 
+mod book;
+mod callers;
 mod churn;
 mod fluid;
 mod loads;
@@ -16,14 +18,18 @@ mod residency;
 mod scenario;
 mod states;
 mod switching;
+mod weights;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use book::Seen;
 use scenario::run;
 
 /// Seeds of a normal run.
 const SEEDS: u64 = 2_000;
+
+const HELD_FOR_NO_PANIC: &str = "a lock that is held for no panic";
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -31,22 +37,24 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
-/// Runs seeds on two threads; panics with the first one that failed.
-fn run_seeds(seeds: std::ops::Range<u64>) {
+/// Runs seeds on two threads; panics with the first one that failed. Gives what they came to.
+fn run_seeds(seeds: std::ops::Range<u64>) -> Seen {
     let failed = std::sync::Mutex::new(Vec::new());
+    let seen = std::sync::Mutex::new(Seen::default());
     std::thread::scope(|scope| {
         for worker in 0..2 {
-            let (seeds, failed) = (seeds.clone(), &failed);
+            let (seeds, failed, seen) = (seeds.clone(), &failed, &seen);
             scope.spawn(move || {
                 for seed in seeds.filter(|seed| seed % 2 == worker) {
-                    if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
-                        failed.lock().expect("not poisoned: it is held for no panic").push(seed);
+                    match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+                        Ok((_, of_seed)) => seen.lock().expect(HELD_FOR_NO_PANIC).add(of_seed),
+                        Err(_) => failed.lock().expect(HELD_FOR_NO_PANIC).push(seed),
                     }
                 }
             });
         }
     });
-    let mut failed = failed.into_inner().expect("not poisoned: it is held for no panic");
+    let mut failed = failed.into_inner().expect(HELD_FOR_NO_PANIC);
     failed.sort_unstable();
     assert!(
         failed.is_empty(),
@@ -55,13 +63,20 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
         failed[0],
         failed[0]
     );
+    seen.into_inner().expect(HELD_FOR_NO_PANIC)
 }
 
 #[test]
 fn every_seed_keeps_every_promise() {
     match number("SNIC_SEED") {
-        Some(seed) => println!("seed {seed}:\n{}", run(seed)),
-        None => run_seeds(0..number("SNIC_SEEDS").unwrap_or(SEEDS)),
+        Some(seed) => println!("seed {seed}:\n{}", run(seed).0),
+        None => {
+            let seen = run_seeds(0..number("SNIC_SEEDS").unwrap_or(SEEDS));
+            println!("{seen:?}");
+            let Seen { absent, over, within, shares } = seen;
+            let all = [absent, over, within, shares];
+            assert!(all.iter().all(|count| *count > 0), "nothing was judged of one: {seen:?}");
+        }
     }
 }
 

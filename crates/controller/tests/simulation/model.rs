@@ -41,10 +41,20 @@ pub struct Model {
 impl Model {
     /// A request is on its way.
     pub fn ask(&mut self, wish: Wish) -> CallId {
-        self.next_call += 1;
-        let call = CallId(self.next_call);
-        self.open.insert(call, wish);
+        let call = self.next_call();
+        self.asked(call, wish);
         call
+    }
+
+    /// A number for a request.
+    pub const fn next_call(&mut self) -> CallId {
+        self.next_call += 1;
+        CallId(self.next_call)
+    }
+
+    /// A request with such a number is on its way.
+    pub fn asked(&mut self, call: CallId, wish: Wish) {
+        self.open.insert(call, wish);
     }
 
     /// A request was answered: what it promised is the only outcome left, until more is asked.

@@ -7,17 +7,20 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
-    Autoscaling, Caller, Command, ControllerSettings, CreditReservation, Event, Fairness, Request,
-    Scheduling, Scheme, Steering,
+    Autoscaling, CallId, Caller, Command, ControllerSettings, CreditReservation, Event, Fairness,
+    OperationWork, Request, Scheduling, Scheme, Steering,
 };
 use snic_domain::{
-    Bandwidth, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Node, NodeId, NtTypeId,
-    Quota, RegionId, Tenant, TenantId,
+    Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Match, Node,
+    NodeId, NtTypeId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
 };
 
+use crate::book::{Book, Seen};
+use crate::callers::{check_lists, may_change, operator, random_caller};
 use crate::machines::{CALLS, Machines};
 use crate::model::{Model, Wish};
-use crate::world::{CATALOGUE, World, card_id};
+use crate::weights::Weights;
+use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 
 /// Steps of chaos in a run.
 const STEPS: u32 = 160;
@@ -29,23 +32,46 @@ const QUIET_MAX: Duration = Duration::from_secs(30);
 /// And what was lent is given back.
 const CALM_MIN: Duration = Duration::from_millis(200);
 
-fn tenant(number: u32) -> TenantId {
-    TenantId::new(&format!("t{number}")).expect("a label")
+/// Calls about neither DAGs nor machines are numbered from here.
+const OTHER_CALLS: u64 = 1 << 33;
+
+fn random_tenant(world: &mut World) -> TenantId {
+    tenant(world.rng.random_range(0..TENANTS))
+}
+
+/// Large, or so small that it is met.
+fn random_quota(world: &mut World) -> Quota {
+    let mut either = |small: std::ops::RangeInclusive<u64>, large: u64| {
+        if world.rng.random_bool(0.5) { world.rng.random_range(small) } else { large }
+    };
+    Quota {
+        dags_max: either(1..=4, 64) as u32,
+        bandwidth_max: Bandwidth::from_gbps(either(4..=30, 1_000)),
+        memory_max: ByteSize::from_mib(either(2..=9, 4_096)),
+        rules_max: either(1..=6, 256) as u32,
+        machines_max: either(1..=2, 256) as u32,
+        operations_max: either(1..=3, 256) as u32,
+        ..Quota::default()
+    }
 }
 
 fn random_name(world: &mut World) -> DagName {
-    let tenant = tenant(world.rng.random_range(0..3));
+    let tenant = random_tenant(world);
     let dag = DagId::new(&format!("d{}", world.rng.random_range(0..4))).expect("a label");
     DagName { tenant, dag }
 }
 
-/// A chain, or a diamond.
-fn random_spec(world: &mut World) -> DagSpec {
+/// A chain, or a diamond; now and then with an NT that somebody shares with nobody.
+fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let bandwidth = Bandwidth::from_mbps(world.rng.random_range(1..=120) * 100);
     let nts: Vec<NtTypeId> = CATALOGUE.nts.iter().map(|nt| nt.id.clone()).collect();
     let length = world.rng.random_range(1..=4);
-    let chosen: Vec<NtTypeId> =
+    let mut chosen: Vec<NtTypeId> =
         (0..length).map(|_| nts.choose(&mut world.rng).expect("there are NTs").clone()).collect();
+    if world.chance(8) {
+        let owner = if world.chance(70) { of.clone() } else { random_tenant(world) };
+        chosen[0] = NtTypeId::new(&format!("{owner}.own")).expect("an owner and a label");
+    }
     if length < 4 || world.chance(50) {
         return DagSpec::chain(&chosen, bandwidth);
     }
@@ -63,12 +89,21 @@ struct Run {
     world: World,
     model: Model,
     machines: Machines,
+    book: Book,
+    weights: Weights,
+    other_calls: u64,
 }
 
-/// Runs a seed; gives its story.
-pub fn run(seed: u64) -> String {
-    let mut run =
-        Run { world: World::new(seed), model: Model::default(), machines: Machines::default() };
+/// Runs a seed; gives its story, and how often it came to what it is about.
+pub fn run(seed: u64) -> (String, Seen) {
+    let mut run = Run {
+        world: World::new(seed),
+        model: Model::default(),
+        machines: Machines::default(),
+        book: Book::default(),
+        weights: Weights::default(),
+        other_calls: OTHER_CALLS,
+    };
     run.set_up();
     for _ in 0..STEPS {
         run.step();
@@ -76,18 +111,24 @@ pub fn run(seed: u64) -> String {
     run.calm_down();
     run.check_quiet();
     run.check_restart();
-    run.world.log
+    (run.world.log, run.book.seen)
 }
 
 impl Run {
     fn set_up(&mut self) {
-        let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
-        let tenants =
-            (0..3).map(|n| Command::CreateTenant(Tenant { id: tenant(n), weight: 1, quota }));
+        for id in (0..TENANTS).map(tenant) {
+            let weight = self.world.rng.random_range(1..=8);
+            let quota = random_quota(&mut self.world);
+            self.order(Command::CreateTenant(Tenant { id: id.clone(), weight, quota }));
+            self.weights.set(&self.world.controller, &id, weight);
+        }
         let nts = CATALOGUE.nts.iter().cloned().map(Command::CreateNtType);
         let bitstreams = CATALOGUE.bitstreams.iter().cloned().map(Command::CreateBitstream);
-        for command in tenants.chain(nts).chain(bitstreams).collect::<Vec<_>>() {
-            self.send(snic_controller::CallId(0), command);
+        nts.chain(bitstreams).for_each(|command| self.order(command));
+        for (nt, bitstream) in CATALOGUE.own.iter().cloned() {
+            let owner = Caller::Tenant(nt.id.owner().expect("a tenant's own"));
+            self.send(CallId(0), owner.clone(), Command::CreateNtType(nt));
+            self.send(CallId(0), owner, Command::CreateBitstream(bitstream));
         }
         self.world.commit(usize::MAX);
         for (_, result) in std::mem::take(&mut self.world.replies) {
@@ -95,16 +136,32 @@ impl Run {
         }
     }
 
-    fn send(&mut self, call: snic_controller::CallId, command: Command) {
-        let caller = Caller::Operator("simulation".into());
+    fn send(&mut self, call: CallId, caller: Caller, command: Command) {
+        if call != CallId(0) {
+            self.book.asks(&self.world.controller, call, &caller, &command);
+        }
         let request = Box::new(Request { caller, request_id: None, command });
         self.world.handle(Event::Request { call, request });
     }
 
+    /// An operator asks for something of which the answer does not matter.
+    fn order(&mut self, command: Command) {
+        self.send(CallId(0), operator(), command);
+    }
+
+    /// The next call that the model need not hear of.
+    fn other_call(&mut self) -> CallId {
+        self.other_calls += 1;
+        CallId(self.other_calls)
+    }
+
     fn step(&mut self) {
         match self.world.rng.random_range(0..100) {
-            0..22 => self.request(),
-            22..25 => self.operate_regions(),
+            0..20 => self.request(),
+            20 => self.change_tenant(),
+            21 => self.operation(),
+            22 => self.rule(),
+            23..25 => self.operate_regions(),
             25..27 => self.crash(),
             27..29 => self.change_faults(),
             30..33 => self.change_policies(),
@@ -130,6 +187,12 @@ impl Run {
         self.world.keep_traffic();
         self.check_mappings();
         self.machines.check(&self.world);
+        let is_kept = self.book.check(&self.world.controller);
+        is_kept.unwrap_or_else(|broken| panic!("{broken}\n{}", self.world.log));
+        self.book.seen.shares += self.weights.check(&self.world.controller);
+        if self.world.chance(6) {
+            check_lists(&self.world.controller);
+        }
         self.world.card.check().expect("the card's invariants");
     }
 
@@ -140,7 +203,7 @@ impl Run {
             let command = Command::DeleteDag { name: name.clone(), etag: None };
             (Wish::Remove(name.clone()), command)
         } else {
-            let spec = random_spec(&mut self.world);
+            let spec = random_spec(&mut self.world, &name.tenant);
             let wish = Wish::Put(name.clone(), spec.clone());
             let name = name.clone();
             let command = if exists {
@@ -150,16 +213,79 @@ impl Run {
             };
             (wish, command)
         };
-        let call = self.model.ask(wish);
-        self.world.note(format_args!("{call:?} for {name}, exists: {exists}"));
-        self.send(call, command);
+        let caller = random_caller(&mut self.world, &name);
+        let call = match may_change(&caller, &name.tenant) {
+            true => self.model.ask(wish),
+            false => self.other_call(),
+        };
+        self.world.note(format_args!("{call:?} for {name}, exists: {exists}, by {caller:?}"));
+        self.send(call, caller, command);
+    }
+
+    /// Somebody cancels an operation, or has it forgotten.
+    fn operation(&mut self) {
+        let all: Vec<_> = self.world.controller.operations(&operator()).collect();
+        let Some(view) = all.choose(&mut self.world.rng) else { return };
+        let id = view.record.id.clone();
+        let (OperationWork::CreateDag(name)
+        | OperationWork::UpdateDag(name)
+        | OperationWork::DeleteDag(name, _)) = &view.record.work
+        else {
+            return;
+        };
+        let caller = random_caller(&mut self.world, name);
+        if self.world.chance(20) {
+            let call = self.other_call();
+            return self.send(call, caller, Command::DeleteOperation { id });
+        }
+        let call = self.model.next_call();
+        self.world.note(format_args!("{call:?} cancels {:?}, by {caller:?}", view.record));
+        self.send(call, caller, Command::CancelOperation { id });
+        let after = self.world.controller.dag_view(name).map(|dag| dag.spec);
+        self.model.asked(
+            call,
+            match after {
+                Some(spec) => Wish::Put(name.clone(), spec),
+                None => Wish::Remove(name.clone()),
+            },
+        );
+    }
+
+    fn change_tenant(&mut self) {
+        let id = random_tenant(&mut self.world);
+        let weight = self.world.chance(50).then(|| self.world.rng.random_range(1..=8));
+        let quota = self.world.chance(70).then(|| random_quota(&mut self.world));
+        self.book.keeps(&self.world.controller, &id);
+        let command = Command::UpdateTenant { id: id.clone(), weight, quota, etag: None };
+        self.world.note(format_args!("{command:?}"));
+        self.order(command);
+        if let Some(weight) = weight {
+            self.weights.set(&self.world.controller, &id, weight);
+        }
+    }
+
+    /// Operators have rules beside those of machines.
+    fn rule(&mut self) {
+        let number = self.world.rng.random_range(0..4);
+        let id = RuleId::new(&format!("r{number}")).expect("a label");
+        let dags: Vec<DagName> = self.actual().into_keys().collect();
+        let command = match dags.choose(&mut self.world.rng) {
+            Some(dag) if self.world.controller.rule_view(&id).is_none() => {
+                let matches = Match { vni: Some(number), ..Match::default() };
+                Command::CreateRule(Rule { id, priority: 3, matches, dag: dag.clone() })
+            }
+            _ => Command::DeleteRule { id, etag: None },
+        };
+        self.world.note(format_args!("{command:?}"));
+        let call = self.other_call();
+        self.send(call, operator(), command);
     }
 
     fn machine(&mut self) {
         let dags: Vec<DagName> = self.actual().into_keys().collect();
         let (call, command) = self.machines.act(&mut self.world, &dags);
         self.world.note(format_args!("{command:?}"));
-        self.send(call, command);
+        self.send(call, Caller::Orchestrator("simulation".into()), command);
     }
 
     fn operate_regions(&mut self) {
@@ -174,7 +300,7 @@ impl Run {
             _ => Command::ResetRegion { card, region },
         };
         self.world.note(format_args!("{command:?}"));
-        self.send(snic_controller::CallId(0), command);
+        self.order(command);
     }
 
     fn change_policies(&mut self) {
@@ -220,8 +346,10 @@ impl Run {
     fn crash(&mut self) {
         self.model.crashed();
         self.machines.crashed();
+        self.book.crashed();
         self.world.replies.clear();
         self.world.crash();
+        self.weights.crashed(&self.world.controller);
         self.model.check(&self.actual());
     }
 
@@ -234,6 +362,7 @@ impl Run {
 
     fn take_replies(&mut self) {
         for (call, result) in std::mem::take(&mut self.world.replies) {
+            self.book.answered(call, &result);
             if call.0 < CALLS {
                 self.model.answered(call, &result);
             } else {
@@ -259,9 +388,8 @@ impl Run {
             }
         }
         for ((region, slot), sum) in reserved {
-            let content = CATALOGUE.bitstreams.iter().find(|b| b.id == contents[&region]);
-            let nt = &content.expect("a known bitstream").nts[slot.index()];
-            let nt = CATALOGUE.nts.iter().find(|t| t.id == *nt).expect("a known NT");
+            let nt = &CATALOGUE.bitstream(&contents[&region]).nts[slot.index()];
+            let nt = CATALOGUE.nt(nt);
             assert!(sum <= nt.bandwidth_max, "{} in region {region}: {sum}", nt.id);
         }
     }
@@ -322,9 +450,8 @@ impl Run {
         }
         Machines::check_quiet(&self.world);
         crate::states::check_quiet(&self.world);
-        for operation in self.world.controller.operations(&Caller::Operator("x".into())) {
-            let drain =
-                matches!(operation.record.work, snic_controller::OperationWork::DrainRegion(..));
+        for operation in self.world.controller.operations(&operator()) {
+            let drain = matches!(operation.record.work, OperationWork::DrainRegion(..));
             assert!(operation.is_done() || drain, "{:?} has not ended", operation.record);
         }
     }

@@ -20,6 +20,8 @@ pub struct States {
     pub restored: u64,
     /// All DAGs that ever were.
     pub seen: BTreeSet<DagUid>,
+    /// The region of which the card was asked to save something, and has not answered.
+    saving: Option<RegionId>,
 }
 
 impl States {
@@ -32,8 +34,22 @@ impl States {
         }
     }
 
+    /// The card has answered, or what it was asked counts no more.
+    pub const fn answered(&mut self) {
+        self.saving = None;
+    }
+
+    /// A load does not overtake what saves its region's state.
+    pub fn loads(&self, region: RegionId, log: &str) {
+        let saves = self.saving == Some(region);
+        assert!(!saves, "region {region} is loaded, and its save has not been answered\n{log}");
+    }
+
     /// Nothing is asked of a context while rows lead its DAG to what keeps it.
-    pub fn asked(&self, tables: &TableImage, region: RegionId, order: &StateOrder) {
+    pub fn asked(&mut self, tables: &TableImage, region: RegionId, order: &StateOrder) {
+        if matches!(order, StateOrder::Save { .. }) {
+            self.saving = Some(region);
+        }
         let uid = match order {
             StateOrder::Save { uid, .. }
             | StateOrder::Restore { uid, .. }
@@ -67,12 +83,10 @@ fn leads(tables: &TableImage, uid: DagUid, region: RegionId) -> bool {
 
 /// Slots of a bitstream that keep state: their numbers, and where their state begins.
 fn slots(bitstream: &snic_domain::BitstreamId) -> Vec<(usize, usize)> {
-    let found = CATALOGUE.bitstreams.iter().find(|b| b.id == *bitstream);
     let mut begin = 0;
     let mut slots = Vec::new();
-    for (slot, nt) in found.expect("a known bitstream").nts.iter().enumerate() {
-        let nt = CATALOGUE.nts.iter().find(|known| known.id == *nt).expect("a known NT");
-        let bytes = nt.state.get() as usize;
+    for (slot, nt) in CATALOGUE.bitstream(bitstream).nts.iter().enumerate() {
+        let bytes = CATALOGUE.nt(nt).state.get() as usize;
         if bytes > 0 {
             slots.push((slot, begin));
         }

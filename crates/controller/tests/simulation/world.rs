@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::callers::check_entry;
 use crate::loads::Loads;
 use crate::residency::{Residency, contents};
 use crate::states::States;
@@ -20,7 +21,7 @@ use snic_controller::{
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
     DagUid, Digest, NtType, NtTypeId, PciAddress, RegionId, RegionKind, RegionProfile, SaveArea,
-    Timestamp, Traffic, VirtualFunctions,
+    TenantId, Timestamp, Traffic, VirtualFunctions,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{DropCause, InstanceRow, Table, TableImage};
@@ -50,12 +51,33 @@ const FUNCTIONS: VirtualFunctions = VirtualFunctions {
     stride: 1,
 };
 
+/// Tenants that there are.
+pub const TENANTS: u32 = 3;
+
+pub fn tenant(number: u32) -> TenantId {
+    TenantId::new(&format!("t{number}")).expect("a label")
+}
+
 /// What the simulation does not change from seed to seed; made once.
 pub struct Catalogue {
     pub profile: CardProfile,
     pub nts: Vec<NtType>,
     pub bitstreams: Vec<Bitstream>,
+    /// One of each tenant's own, which it shares with nobody.
+    pub own: Vec<(NtType, Bitstream)>,
     images: BTreeMap<Digest, Arc<[u8]>>,
+}
+
+impl Catalogue {
+    pub fn nt(&self, id: &NtTypeId) -> &NtType {
+        let all = self.nts.iter().chain(self.own.iter().map(|(nt, _)| nt));
+        all.into_iter().find(|nt| nt.id == *id).expect("a known NT")
+    }
+
+    pub fn bitstream(&self, id: &BitstreamId) -> &Bitstream {
+        let all = self.bitstreams.iter().chain(self.own.iter().map(|(_, bitstream)| bitstream));
+        all.into_iter().find(|bitstream| bitstream.id == *id).expect("a known bitstream")
+    }
 }
 
 pub static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(catalogue);
@@ -110,28 +132,41 @@ fn catalogue() -> Catalogue {
         })
         .collect();
     let mut images = BTreeMap::new();
-    let bitstreams = CHAINS.iter().map(|chain| {
-        let parts: Vec<&NtType> = chain
-            .iter()
-            .map(|name| nts.iter().find(|nt| nt.id.as_str() == *name).expect("in NTS"))
-            .collect();
+    let mut build = |id: &str, parts: &[&NtType], shareable| {
         let size = ByteSize::from_bytes(8_192);
-        let bytes = build_test(&profile, &parts, size).expect("a chain that fits");
+        let bytes = build_test(&profile, parts, size).expect("a chain that fits");
         let digest = Digest::of(&bytes);
         images.insert(digest, Arc::from(bytes));
         Bitstream {
-            id: BitstreamId::new(&chain.join("-")).expect("labels joined are a label"),
+            id: BitstreamId::new(id).expect("a label"),
             digest,
             size,
             nts: parts.iter().map(|nt| nt.id.clone()).collect(),
             region_kind: RegionKind::KnownNt,
             card_model: profile.model.clone(),
-            shareable: true,
+            shareable,
             signed_by: None,
         }
+    };
+    let bitstreams = CHAINS.iter().map(|chain| {
+        let named = |name: &&str| nts.iter().find(|nt| nt.id.as_str() == *name).expect("in NTS");
+        let parts: Vec<&NtType> = chain.iter().map(named).collect();
+        build(&chain.join("-"), &parts, true)
     });
     let bitstreams = bitstreams.collect();
-    Catalogue { profile, nts, bitstreams, images }
+    let own = (0..TENANTS).map(|number| {
+        let id = format!("{}.own", tenant(number));
+        let nt = NtType {
+            id: NtTypeId::new(&id).expect("an owner and a label"),
+            shareable: false,
+            memory: ByteSize::ZERO,
+            ..nts[0].clone()
+        };
+        let bitstream = build(&id, &[&nt], false);
+        (nt, bitstream)
+    });
+    let own = own.collect();
+    Catalogue { profile, nts, bitstreams, own, images }
 }
 
 /// What waits in the outbox.
@@ -287,6 +322,7 @@ impl World {
                 Waiting::Card(command) => self.submit(command),
                 Waiting::Reply(call, result) => self.replies.push((call, *result)),
                 Waiting::Logged(entry, about) => {
+                    check_entry(&entry);
                     self.states.heard(&entry, about);
                     self.note(format_args!("{:?}: {}", entry.kind, entry.text));
                 }
@@ -319,6 +355,7 @@ impl World {
             }
             CardCommand::Load { region, .. } => {
                 self.note(format_args!("-> load {region}"));
+                self.states.loads(*region, &self.log);
                 self.check_unrouted(*region);
             }
             CardCommand::State { region, order, .. } => {
@@ -375,12 +412,14 @@ impl World {
                         self.note(format_args!("<- loaded {region}: {result:?}"));
                     }
                     CardReport::State { region, result, .. } => {
+                        self.states.answered();
                         self.note(format_args!("<- state in {region}: {result:?}"));
                     }
                     CardReport::Programmed { result, .. } => {
                         self.note(format_args!("<- programmed: {result:?}"));
                     }
                     CardReport::ReadBack { snapshot, .. } => {
+                        self.states.answered();
                         self.tables = snapshot.tables.clone();
                         let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
                         self.note(format_args!("<- read back {regions:?}"));
@@ -447,6 +486,7 @@ impl World {
             return;
         }
         self.card.reopen();
+        self.states.answered();
         self.open = true;
         let profile = Box::new(self.profile.clone());
         self.handle(Event::CardAppeared { card: card_id(), profile });

@@ -26,7 +26,7 @@ pub struct Mutant {
     pub from: String,
     /// What stands there instead.
     pub to: String,
-    /// Arguments of `cargo test` for the tests that should notice.
+    /// Arguments of `cargo test` for the tests that should notice; for whole packages `-p NAME` alone.
     pub tests: Vec<String>,
 }
 
@@ -79,7 +79,10 @@ pub fn load(root: &Path) -> anyhow::Result<Vec<Mutant>> {
 /// The mutants of one file: `tests` for all of them, and a `[[mutant]]` each.
 fn parse(text: &str) -> anyhow::Result<Vec<Mutant>> {
     let table: Table = text.parse()?;
-    let common = words(table.get("tests")).context("`tests`: expected a list of strings")?;
+    let common = match table.get("tests") {
+        None => Vec::new(),
+        tests => words(tests).context("`tests`: expected a list of strings")?,
+    };
     let known = ["tests", "mutant"];
     if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
         bail!("unknown key `{key}`; allowed: {}", known.join(", "));
@@ -103,6 +106,9 @@ fn mutant(entry: &Value, common: &[String]) -> anyhow::Result<Mutant> {
         None => common.to_vec(),
         own => words(own).with_context(|| format!("{name}: `tests`: expected strings"))?,
     };
+    if tests.is_empty() {
+        bail!("{name}: no `tests`, neither its own nor of its file");
+    }
     Ok(Mutant {
         name: name.to_owned(),
         breaks: text("breaks")?,

@@ -15,6 +15,7 @@ use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
     Timestamp,
 };
+use snic_tables::StateOrder;
 
 use card::TinyCard;
 use things::{bitstreams, card_id, create, dag, functions, nts, profile, spec, tenant, tenant_id};
@@ -165,7 +166,10 @@ impl World {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Card { card, command } => self.asked.push_back((card, command)),
+            Effect::Card { card, command } => {
+                self.check_overtakes_no_save(&card, &command);
+                self.asked.push_back((card, command));
+            }
             Effect::Reply { call, result } => {
                 let before = self.answers.insert(call.0, result);
                 assert!(before.is_none(), "{call:?} was answered twice");
@@ -180,6 +184,20 @@ impl World {
             }
             Effect::DropBlob(digest) => self.dropped.push(digest),
         }
+    }
+
+    /// A region is loaded when the card has answered to what saves it: a save may fail, and then what is
+    /// kept there is needed yet.
+    fn check_overtakes_no_save(&self, card: &CardId, command: &CardCommand) {
+        let CardCommand::Load { region, .. } = command else { return };
+        let saves = |asked: &CardCommand| match asked {
+            CardCommand::State { region: from, order: StateOrder::Save { .. }, .. } => {
+                from == region
+            }
+            _ => false,
+        };
+        let overtakes = self.asked.iter().any(|(of, asked)| of == card && saves(asked));
+        assert!(!overtakes, "region {region} is loaded before it is saved: {:?}", self.asked);
     }
 
     /// Makes a batch durable, unless the daemon dies first.
