@@ -3,6 +3,7 @@
 //! All steps use one profile and one set of features, so that nothing is built twice except for clippy
 //! and rustdoc.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -157,28 +158,29 @@ fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
 /// It runs the programs of the step before: `cargo test -p …` would build them again, with fewer features.
 fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = since_epoch.as_nanos() as u32;
+    try_seed(test_programs(workspace)?, since_epoch.as_nanos() as u32, &mut std::io::stdout())
+}
+
+/// Runs test programs with a seed; failures are told and not counted.
+fn try_seed(programs: Vec<TestProgram>, seed: u32, out: &mut impl Write) -> anyhow::Result<Tally> {
     let mut transcript = Transcript::default();
     let mut all_passed = true;
-    for program in test_programs(workspace)? {
+    for TestProgram { path, target, mut command } in programs {
         // As cargo says it, for the transcript.
-        let line = format!("     Running {} ({})", program.target, program.path.display());
-        println!("{line}");
+        let line = format!("     Running {target} ({})", path.display());
+        writeln!(out, "{line}")?;
         transcript.line(&line);
-        let mut command = Command::new(&program.path);
-        command.current_dir(&program.folder).env("PROPTEST_RNG_SEED", seed.to_string());
-        let status = command::streamed(&mut command, &mut std::io::stdout(), |line| {
-            transcript.line(line);
-        })?;
+        command.env("PROPTEST_RNG_SEED", seed.to_string());
+        let status = command::streamed(&mut command, out, |line| transcript.line(line))?;
         all_passed &= status.success();
     }
     let summary = transcript.finish(all_passed);
-    println!("fresh seed {seed}: {}", words(&summary.total));
+    writeln!(out, "fresh seed {seed}: {}", words(&summary.total))?;
     for failure in &summary.failures {
-        println!("found with a fresh seed, not counted: {failure}");
+        writeln!(out, "found with a fresh seed, not counted: {failure}")?;
     }
     if summary.total.failed > 0 {
-        println!("repeat one with: PROPTEST_RNG_SEED={seed} cargo test -p PACKAGE");
+        writeln!(out, "repeat one with: PROPTEST_RNG_SEED={seed} cargo test -p PACKAGE")?;
     }
     Ok(Tally { failed: 0, ..summary.total })
 }
@@ -186,10 +188,10 @@ fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
 /// A built test program.
 struct TestProgram {
     path: PathBuf,
-    /// Where tests of its package run.
-    folder: PathBuf,
     /// The target's name.
     target: String,
+    /// Runs it where tests of its package run.
+    command: Command,
 }
 
 /// The test programs of the crates in [`FRESHLY_SEEDED`].
@@ -215,7 +217,9 @@ fn test_programs(workspace: &Workspace) -> anyhow::Result<Vec<TestProgram>> {
             && is_pure(folder)
         {
             let target = artifact.target.name;
-            programs.push(TestProgram { path: path.into(), folder: folder.into(), target });
+            let mut command = Command::new(&path);
+            command.current_dir(folder);
+            programs.push(TestProgram { path: path.into(), target, command });
         }
     }
     if programs.is_empty() {
@@ -267,6 +271,33 @@ mod tests {
         assert_eq!(ran, ALL);
         assert_eq!(report.total().failed, 2);
         assert!(!report.closing().contains("skipped"));
+    }
+
+    /// A test program that is a script.
+    fn script(name: &str, text: &str) -> TestProgram {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        TestProgram { path: Path::new("/programs").join(name), target: name.to_owned(), command }
+    }
+
+    #[test]
+    fn what_a_fresh_seed_finds_is_told_with_the_seed_and_fails_nothing() {
+        let result = |word: &str, counts: &str| {
+            format!("echo \"test result: {word}. {counts}; 0 ignored; 0 measured; 0 filtered out\"")
+        };
+        let passes = script("passes", &result("ok", "2 passed; 0 failed"));
+        let fails = format!(
+            "test \"$PROPTEST_RNG_SEED\" = 77 || exit 0\n{}\nexit 101",
+            result("FAILED", "1 passed; 1 failed")
+        );
+        let fails = script("fails", &fails);
+        let mut out = Vec::new();
+        let tally = try_seed(vec![passes, fails], 77, &mut out).expect("both can be run");
+        assert_eq!((tally.passed, tally.failed), (3, 0), "it does not fail the run");
+        let out = String::from_utf8(out).expect("text");
+        assert!(out.contains("fresh seed 77: 3 passed, 1 failed\n"), "{out}");
+        assert!(out.contains("found with a fresh seed, not counted: fails: 1 failed\n"), "{out}");
+        assert!(out.contains("PROPTEST_RNG_SEED=77 cargo test"), "{out}");
     }
 
     #[test]
