@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use snic_domain::{DagUid, Timestamp};
+use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_tables::{DagRow, DropCause};
 
 /// Names a frame; chosen by who holds its bytes, and used again after it left.
@@ -29,8 +29,8 @@ pub struct Passage {
     pub frame: FrameId,
     /// Its length.
     pub bytes: u32,
-    /// The NT's code.
-    pub code: u32,
+    /// The NT type's number, as the region's row has it.
+    pub nt: NtNumber,
     /// Whose packet it is.
     pub uid: DagUid,
     /// The card's time.

@@ -85,7 +85,13 @@ fn a_session_brings_a_dag_up_while_its_traffic_already_comes() {
     );
     session.submit(CardCommand::Sample { ticket: Ticket(4) }, None);
     let reports = run(&mut session, &mut card, &mut now);
-    assert!(matches!(reports[0], CardReport::Programmed { result: Ok(1), .. }), "{reports:?}");
+    assert!(
+        matches!(
+            reports[..],
+            [CardReport::Sampled { .. }, CardReport::Programmed { result: Ok(1), .. }]
+        ),
+        "a sample goes first: {reports:?}"
+    );
     let accesses = traffic.with(|card| card.accesses());
     assert_eq!(accesses.table_words - before.1.table_words, words, "only rows that differ");
     traffic.with(|card| {

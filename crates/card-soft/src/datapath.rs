@@ -85,7 +85,7 @@ impl Datapath {
 
 impl Frames for Datapath {
     fn pass(&mut self, passage: &Passage) -> Passed {
-        let key = (passage.uid.raw(), passage.code);
+        let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
         let Some((packet, way)) = &mut self.places[passage.frame.0 as usize] else {
             return Passed::On { bytes: passage.bytes };

@@ -1,4 +1,4 @@
-//! The NTs of the DAGs: which code is which type, their configurations and what they keep.
+//! The NTs of the DAGs: which number is which type, their configurations and what they keep.
 //!
 //! What an NT keeps for a DAG is in the card's memory, by DAG and NT, as SuperNIC keeps it in on-board
 //! memory behind a page table: all instances of an NT see the same tables, and a region can be loaded
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
-use snic_domain::{DagUid, Timestamp};
+use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_nts::{
     Context, Counters, Direction, DropReason, Emitted, NtInstance, Packet, Pool, Verdict,
 };
@@ -25,8 +25,8 @@ use snic_tables::configuration::{NtEntry, entries};
 
 use crate::protocol::TaskObservation;
 
-/// An NT of a DAG: the DAG's UID and the NT's code.
-pub(crate) type TaskKey = (u32, u32);
+/// An NT of a DAG: the DAG's UID and the NT type's number.
+pub(crate) type TaskKey = (u32, NtNumber);
 
 /// How long what a DAG's NTs keep is put by while the DAG has no row: a drain takes its rows away until
 /// what its regions keep has been moved.
@@ -166,10 +166,10 @@ impl Tasks {
     fn configure(&mut self, now: Timestamp, uid: u32, bytes: &[u8]) {
         // The model has looked at the bytes already.
         let entries = entries(bytes).unwrap_or_default();
-        self.tasks.retain(|(of, code), _| *of != uid || entries.iter().any(|e| e.code == *code));
+        self.tasks.retain(|(of, nt), _| *of != uid || entries.iter().any(|e| e.number == *nt));
         for entry in entries {
             let seed = rand::RngCore::next_u64(&mut self.random);
-            let task = self.tasks.entry((uid, entry.code)).or_insert_with(|| Task {
+            let task = self.tasks.entry((uid, entry.number)).or_insert_with(|| Task {
                 name: entry.nt_type.to_owned(),
                 instance: snic_nts::create(entry.nt_type, seed).ok(),
                 dropped: 0,
@@ -266,11 +266,12 @@ mod tests {
         for (node, (_, json)) in spec.nodes.iter_mut().zip(nts) {
             node.configuration = Some(NtConfiguration::new(json));
         }
-        DagConfiguration::of(of, &spec).expect("it has some")
+        DagConfiguration::of(of, &spec, |nt| number(nt.as_str())).expect("it has some")
     }
 
-    fn code(nt: &str) -> u32 {
-        NtTypeId::new(nt).expect("a label").code().0
+    /// As long as no two have names of one length.
+    fn number(nt: &str) -> NtNumber {
+        NtNumber(nt.len() as u32)
     }
 
     /// UDP from port 1000 to port 2000.
@@ -311,7 +312,7 @@ mod tests {
 
         fn send(&mut self, of: DagUid, nt: &str) -> Option<Verdict> {
             let mut packet = self.pool.copy_of(&FRAME).expect("a buffer");
-            self.tasks.process((of.raw(), code(nt)), &mut packet, self.now)
+            self.tasks.process((of.raw(), number(nt)), &mut packet, self.now)
         }
     }
 

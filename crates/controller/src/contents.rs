@@ -20,7 +20,8 @@ pub(crate) fn set_content(
             .bitstream(id)
             .expect("only a bitstream that exists is chosen, and it is kept in use")
     });
-    let environment = Environment { catalogue: registry.catalogue(), settings: policies.current() };
+    let (catalogue, numbers) = (registry.catalogue(), registry.nt_numbers());
+    let environment = Environment { catalogue, numbers, settings: policies.current() };
     cards.known_mut(id).set_content(tx, region, content, environment);
 }
 
@@ -47,13 +48,13 @@ pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: 
 
 /// How packets are scheduled has changed: the rows of all loaded regions say so.
 pub(crate) fn schedule_anew(core: &mut Core) {
-    let Core { cards, policies, .. } = core;
+    let Core { cards, registry, policies, .. } = core;
     let ids: Vec<CardId> = cards.ids().cloned().collect();
     for id in ids {
         let card = cards.known_mut(&id);
         for region in card.region_ids() {
             if card.region(region).is_some_and(Region::is_loaded) {
-                card.put_region(region, policies.current());
+                card.put_region(region, policies.current(), registry.nt_numbers());
             }
         }
     }

@@ -40,6 +40,7 @@ mod lifecycle;
 mod log;
 mod maintenance;
 mod meter;
+mod nt_numbers;
 mod operations;
 mod outbox;
 mod passes;

@@ -121,7 +121,7 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
     card.adopt_pages();
     for &region in regions {
         if card.region(region).is_some_and(Region::is_loaded) {
-            card.put_region(region, core.policies.current());
+            card.put_region(region, core.policies.current(), core.registry.nt_numbers());
         }
     }
     let active = core.cards.known(id).tables().active();
@@ -172,7 +172,7 @@ fn load_ended(core: &mut Core, tx: &mut Tx, id: &CardId, ended: LoadEnded) {
 fn region_changed(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     let card = core.cards.known_mut(id);
     if card.region(region).is_some_and(Region::is_loaded) {
-        card.put_region(region, core.policies.current());
+        card.put_region(region, core.policies.current(), core.registry.nt_numbers());
     } else {
         contents::keep_as_victim(core, tx, id, region);
     }

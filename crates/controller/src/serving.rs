@@ -100,7 +100,7 @@ fn move_pages(
 pub(crate) fn page_needs(core: &Core, name: &DagName, placement: &Placement) -> BTreeSet<PageNeed> {
     let tenant = core.registry.tenant(&name.tenant).map_or(0, |record| record.number);
     let nts = placement.spec.nodes.iter().filter_map(|node| core.registry.nt(&node.nt));
-    PageNeed::of(tenant, nts)
+    PageNeed::of(tenant, nts, core.registry.nt_numbers())
 }
 
 /// A tenant's weight has changed: the buckets of its DAGs say so.
@@ -128,13 +128,14 @@ pub(crate) fn schedule_anew(core: &mut Core) {
 
 fn columns(core: &Core, name: &DagName, placement: &Placement) -> DagColumns {
     let reads_payload = |nt| core.registry.nt(nt).is_some_and(|nt| nt.traffic == Traffic::Payload);
+    let (uid, numbers) = (core.dags.known(name).uid(), core.registry.nt_numbers());
     DagColumns {
-        uid: core.dags.known(name).uid(),
+        uid,
         tenant: core.registry.tenant(&name.tenant).map_or(0, |t| t.number),
         payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
         bucket: bucket_of(core, core.dags.known(name), placement),
         steering: core.policies.current().scheduling.steering,
-        configuration: DagConfiguration::of(core.dags.known(name).uid(), &placement.spec),
+        configuration: DagConfiguration::of(uid, &placement.spec, |nt| numbers.of(nt)),
     }
 }
 

@@ -164,19 +164,26 @@ owned_id!(NtTypeId);
 owned_id!(BitstreamId);
 
 impl NtTypeId {
-    /// The number by which a region's wrapper reports this NT: the first four bytes of the SHA-256
-    /// digest of the id, so that a bitstream can carry it without knowing any catalogue. The
-    /// catalogue refuses a second id with the same code.
+    /// What stands in a bitstream for this NT: the first four bytes of the SHA-256 digest of the id, so
+    /// that a bitstream can carry it without knowing any catalogue. Two ids may have the same one: what
+    /// cards keep apart they keep apart by [`NtNumber`].
     pub fn code(&self) -> NtCode {
         let d = sha2::Sha256::digest(self.0.as_bytes());
         NtCode(u32::from_be_bytes([d[0], d[1], d[2], d[3]]))
     }
 }
 
-/// An NT's number on the card: see [`NtTypeId::code`]. Zero marks an empty slot.
+/// What stands in a bitstream for an NT: see [`NtTypeId::code`]. Zero marks an empty slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NtCode(pub u32);
+
+/// An NT type's number on the cards of a daemon: no two types have the same one. Zero is none's.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NtNumber(pub u32);
 
 /// A DAG with its tenant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

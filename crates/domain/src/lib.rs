@@ -35,7 +35,7 @@ pub use explanation::{
 pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
-    NtCode, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
+    NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use nt::{Bitstream, NtType, RegionKind, Traffic};

@@ -1,6 +1,6 @@
 //! The configurations of a DAG's NTs on their way to a card.
 //!
-//! One piece for a DAG: for each NT its code, the NT type's name and the JSON object, each with its length
+//! One piece for a DAG: for each NT its number, the NT type's name and the JSON object, each with its length
 //! in front, all words little endian. Its tag is the first word of its SHA-256 and stands in the DAG's row,
 //! so that tables that were read back say which configurations the card holds.
 
@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use snic_domain::limits::{DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX};
-use snic_domain::{DagSpec, DagUid, Digest};
+use snic_domain::{DagSpec, DagUid, Digest, NtNumber, NtTypeId};
 
-/// Bytes in front of an NT's name: its code, and two lengths.
+/// Bytes in front of an NT's name: its number, and two lengths.
 const HEAD_BYTES: usize = 12;
 /// Longest piece: the longest configurations, and a head and a name for each.
 const BYTES_MAX: usize = DAG_CONFIGURATION_BYTES_MAX + DAG_NODES_MAX * (HEAD_BYTES + 256);
@@ -26,8 +26,8 @@ pub struct DagConfiguration {
 /// The configuration of one NT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NtEntry<'a> {
-    /// The NT's code.
-    pub code: u32,
+    /// The NT type's number.
+    pub number: NtNumber,
     /// The NT type.
     pub nt_type: &'a str,
     /// The JSON object.
@@ -41,13 +41,13 @@ pub struct InvalidConfigurations(&'static str);
 
 impl DagConfiguration {
     /// Those of a DAG's nodes; `None` where none has one.
-    pub fn of(uid: DagUid, spec: &DagSpec) -> Option<Self> {
+    pub fn of(uid: DagUid, spec: &DagSpec, number: impl Fn(&NtTypeId) -> NtNumber) -> Option<Self> {
         let mut bytes = Vec::new();
         for node in &spec.nodes {
             let Some(configuration) = &node.configuration else { continue };
             let (name, json) = (node.nt.as_str(), configuration.expose());
             // Both are far shorter than 4 GiB: `Dag::new` has checked them.
-            let words = [node.nt.code().0, name.len() as u32, json.len() as u32];
+            let words = [number(&node.nt).0, name.len() as u32, json.len() as u32];
             words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
             bytes.extend(name.as_bytes());
             bytes.extend(json.as_bytes());
@@ -87,7 +87,11 @@ pub fn entries(bytes: &[u8]) -> Result<Vec<NtEntry<'_>>, InvalidConfigurations> 
         let (name, rest) = rest.split_at_checked(word(1) as usize).ok_or(cut)?;
         let (json, rest) = rest.split_at_checked(word(2) as usize).ok_or(cut)?;
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| InvalidConfigurations("no text"));
-        entries.push(NtEntry { code: word(0), nt_type: text(name)?, json: text(json)? });
+        entries.push(NtEntry {
+            number: NtNumber(word(0)),
+            nt_type: text(name)?,
+            json: text(json)?,
+        });
         left = rest;
     }
     Ok(entries)
@@ -104,7 +108,7 @@ impl fmt::Debug for DagConfiguration {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_domain::{Bandwidth, NtConfiguration, NtTypeId};
+    use snic_domain::{Bandwidth, NtConfiguration};
 
     use super::*;
 
@@ -123,15 +127,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_is_none() {
-        assert_eq!(DagConfiguration::of(uid(), &spec(&[None, None, None])), None);
-        let both = DagConfiguration::of(uid(), &spec(&[None, Some("{}"), Some("{\"k\":\"é\"}")]));
+        let number = |nt: &NtTypeId| NtNumber(nt.as_str().len() as u32);
+        assert_eq!(DagConfiguration::of(uid(), &spec(&[None, None, None]), number), None);
+        let both = spec(&[None, Some("{}"), Some("{\"k\":\"é\"}")]);
+        let both = DagConfiguration::of(uid(), &both, number);
         let both = both.expect("two have one");
         let read = entries(both.bytes()).expect("as written");
-        let read: Vec<_> = read.iter().map(|e| (e.code, e.nt_type, e.json)).collect();
-        let code = |nt: &str| NtTypeId::new(nt).expect("a label").code().0;
-        let filter = (code("acme.filter"), "acme.filter", "{\"k\":\"é\"}");
-        assert_eq!(read, [(code("firewall"), "firewall", "{}"), filter]);
-        let other = DagConfiguration::of(uid(), &spec(&[None, Some("{ }"), None])).expect("one");
+        let read: Vec<_> = read.iter().map(|e| (e.number.0, e.nt_type, e.json)).collect();
+        let filter = (11, "acme.filter", "{\"k\":\"é\"}");
+        assert_eq!(read, [(8, "firewall", "{}"), filter]);
+        let other = spec(&[None, Some("{ }"), None]);
+        let other = DagConfiguration::of(uid(), &other, number).expect("one");
         assert_ne!(both.tag(), other.tag());
         assert!(!format!("{both:?}").contains("{\"k"), "{both:?}");
         for cut in 1..both.bytes().len() {

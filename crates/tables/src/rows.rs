@@ -277,7 +277,7 @@ impl RowCodec for InstanceRow {
 }
 
 /// Word 0: valid, kind (bit 8). Word 1: first word of the bitstream's
-/// digest. Words 4 to 11: NT codes by slot, zero where there is none.
+/// digest. Words 4 to 11: numbers of NT types by slot, zero where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionRow {
     /// Whether it is a region for user NTs.
@@ -285,7 +285,7 @@ pub struct RegionRow {
     /// First word of the digest of the bitstream that the rows were written for: a region that
     /// holds another one takes no packets.
     pub bitstream_tag: u32,
-    /// NT codes by slot.
+    /// Numbers of the NT types by slot ([`snic_domain::NtNumber`]).
     pub nts: [u32; CHAIN_SLOTS_MAX],
 }
 
@@ -379,13 +379,13 @@ impl RowCodec for RateLimiterRow {
     }
 }
 
-/// Word 0: valid, rwx (bits 16 to 18), tenant (low half). Word 1: NT code. Word 2: virtual and
+/// Word 0: valid, rwx (bits 16 to 18), tenant (low half). Word 1: NT type. Word 2: virtual and
 /// physical page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRow {
     /// The tenant's number, as in the DAG row.
     pub tenant: u16,
-    /// The NT's code.
+    /// The NT type's number ([`snic_domain::NtNumber`]).
     pub nt: u32,
     /// Page in the NT's own space.
     pub virtual_page: u16,

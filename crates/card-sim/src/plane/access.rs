@@ -7,9 +7,10 @@
 //! waits for those before it (one memory serves all NTs, at its bandwidth), and the packet goes on when
 //! the answer is back. Until then it keeps the NT's credit.
 
+use snic_domain::NtNumber;
 use snic_domain::limits::PAGE_SIZE;
 
-use super::{Plane, bank_index};
+use super::{PacketCopy, Plane, bank_index};
 use crate::decoded::Decoded;
 
 /// Reading is allowed: bit 0 of a page row's rights.
@@ -72,6 +73,7 @@ impl Plane {
         let copy = &self.copies[at];
         let slot = copy.rest.trailing_zeros() as usize;
         let nt = self.regions[usize::from(copy.region)].nts[slot].as_ref();
+        let number = self.number(copy, slot).unwrap_or_default().0;
         let Some(code) = nt.map(|nt| nt.code) else { return Access::None };
         let Some(access) = self.accesses.get(&code) else { return Access::None };
         let packet = &self.packets[copy.packet];
@@ -80,7 +82,7 @@ impl Plane {
         let tenant = rows.dags[usize::from(packet.uid.row())].map(|row| row.tenant);
         let page = access.page(packet.source, packet.sequence);
         let physical =
-            tenant.and_then(|tenant| translate(rows, (tenant, code, page), access.rights()));
+            tenant.and_then(|tenant| translate(rows, (tenant, number, page), access.rights()));
         // A page that the card does not have is none.
         let inside = physical.is_some_and(|page| u64::from(page) < self.memory_pages);
         if !inside {
@@ -88,6 +90,15 @@ impl Plane {
         }
         let bits = u64::from(self.timing.beat_bytes) * 8;
         Access::Answered(self.memory.serve(self.now, bits).end + self.timing.memory)
+    }
+}
+
+impl Plane {
+    /// Which NT type the scheduler takes a slot for: the region's row says so, in the packet's tables.
+    pub(super) fn number(&self, copy: &PacketCopy, slot: usize) -> Option<NtNumber> {
+        let bank = self.packets[copy.packet].bank.map_or(self.banks.active(), bank_index);
+        let row = self.banks.rows(bank).regions[usize::from(copy.region)]?;
+        Some(NtNumber(row.nts[slot])).filter(|number| number.0 != 0)
     }
 }
 

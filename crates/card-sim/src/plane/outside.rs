@@ -73,11 +73,10 @@ impl Plane {
         let copy = self.copies[at];
         let packet = &self.packets[copy.packet];
         let slot = copy.rest.trailing_zeros();
-        let nt = &self.regions[usize::from(copy.region)].nts[slot as usize];
-        let (Some(frame), Some(nt), Some(frames)) = (packet.frame(), nt, &mut self.frames) else {
-            return After::GoesOn;
-        };
-        let passage = Passage { frame, bytes: packet.bytes, code: nt.code, uid: packet.uid, now };
+        let Some(frame) = packet.frame() else { return After::GoesOn };
+        let nt = self.number(&copy, slot as usize);
+        let (Some(nt), Some(frames)) = (nt, &mut self.frames) else { return After::GoesOn };
+        let passage = Passage { frame, bytes: packet.bytes, nt, uid: packet.uid, now };
         let passed = frames.pass(&passage);
         while let Some(made) = self.frames.as_mut().and_then(|frames| frames.made()) {
             self.add_made(at, made);

@@ -8,6 +8,7 @@ use snic_planner::{PlanCatalogue, RegionCondition};
 use snic_tables::{CreditRow, LoadFailure, RegionRow, Ticket};
 
 use super::{CardMachine, LoadEnded, ObservedContent, Region};
+use crate::nt_numbers::NtNumbers;
 use crate::protocol::ControllerSettings;
 use crate::records::{InvalidRecord, Record, RecordKey, RegionRecord};
 use crate::tx::Tx;
@@ -17,6 +18,8 @@ use crate::tx::Tx;
 pub(crate) struct Environment<'a> {
     /// What there is to load.
     pub catalogue: &'a PlanCatalogue,
+    /// What NT types are called on cards.
+    pub numbers: &'a NtNumbers,
     /// How packets are scheduled.
     pub settings: &'a ControllerSettings,
 }
@@ -66,7 +69,7 @@ impl CardMachine {
         content: Option<&Bitstream>,
         environment: Environment<'_>,
     ) {
-        let Environment { catalogue, settings } = environment;
+        let Environment { catalogue, numbers, settings } = environment;
         let desired = content.map(|bitstream| &bitstream.id);
         if self.region(region).and_then(Region::bitstream) == desired {
             return;
@@ -76,17 +79,22 @@ impl CardMachine {
         self.regions.set_desired(region, content, tx.now());
         self.tables.clear_region(region);
         if self.region(region).is_some_and(Region::is_loaded) {
-            self.put_region(region, settings);
+            self.put_region(region, settings, numbers);
         }
         self.store_region(tx, region);
     }
 
     /// Writes the rows of a region that was loaded.
-    pub fn put_region(&mut self, region: RegionId, settings: &ControllerSettings) {
+    pub fn put_region(
+        &mut self,
+        region: RegionId,
+        settings: &ControllerSettings,
+        numbers: &NtNumbers,
+    ) {
         let content = self.ledger.content(region).expect("a region that is loaded has a content");
         let mut nts = [0; CHAIN_SLOTS_MAX];
         for (slot, nt) in content.nts.iter().enumerate().take(nts.len()) {
-            nts[slot] = nt.code().0;
+            nts[slot] = numbers.of(nt).0;
         }
         let row = RegionRow {
             user_nt: content.region_kind == RegionKind::UserNt,

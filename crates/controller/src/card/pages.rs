@@ -18,11 +18,12 @@ use snic_domain::{CardProfile, DagName, NtType};
 use snic_tables::{PageRow, RowKey, Table, TableImage};
 
 use super::tables::Tables;
+use crate::nt_numbers::NtNumbers;
 
 /// What NTs may do with their pages: read and write; none runs what is in its memory.
 const READ_WRITE: u8 = 0b011;
 
-/// Whose space: the tenant's number, the NT's code.
+/// Whose space: the tenant's number, the NT type's number.
 pub(crate) type SpaceKey = (u16, u32);
 
 /// A space that a DAG needs, and how many pages it has.
@@ -34,10 +35,14 @@ pub(crate) struct PageNeed {
 
 impl PageNeed {
     /// What the NTs of the tenant with this number need.
-    pub fn of<'a>(tenant: u16, nts: impl Iterator<Item = &'a NtType>) -> BTreeSet<Self> {
+    pub fn of<'a>(
+        tenant: u16,
+        nts: impl Iterator<Item = &'a NtType>,
+        numbers: &NtNumbers,
+    ) -> BTreeSet<Self> {
         let need = |nt: &NtType| {
             let pages = u16::try_from(nt.memory.get().div_ceil(PAGE_SIZE.get()));
-            Self { space: (tenant, nt.id.code().0), pages: pages.unwrap_or(u16::MAX) }
+            Self { space: (tenant, numbers.of(&nt.id).0), pages: pages.unwrap_or(u16::MAX) }
         };
         nts.map(need).filter(|need| need.pages > 0).collect()
     }

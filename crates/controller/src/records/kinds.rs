@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Digest,
-    Mapping, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId, Timestamp,
-    VmId,
+    Mapping, NtNumber, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId,
+    Timestamp, VmId,
 };
 
 /// What there is one of in a store.
@@ -51,6 +51,10 @@ pub struct TenantRecord {
 pub struct NtRecord {
     /// The NT type.
     pub nt: NtType,
+    /// Its number on cards. Without one it is from a store that has no two types with one code: it is
+    /// its code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<NtNumber>,
     /// When it was registered.
     pub created: Timestamp,
 }

@@ -16,9 +16,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use snic_domain::{BitstreamId, NtTypeId, TenantId};
+use snic_domain::{BitstreamId, NtNumber, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
 
+use crate::nt_numbers::NtNumbers;
 use crate::protocol::{Caller, ControlError};
 use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 
@@ -38,6 +39,7 @@ pub(crate) struct Registry {
     /// What each tenant uses; without an entry nothing.
     usage: BTreeMap<TenantId, OwnUsage>,
     nts: BTreeMap<NtTypeId, NtRecord>,
+    nt_numbers: NtNumbers,
     bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
     catalogue: PlanCatalogue,
@@ -58,6 +60,8 @@ impl Registry {
         }
         for record in nts {
             registry.charge_nt(&record.nt.id);
+            let number = record.number.unwrap_or(NtNumber(record.nt.id.code().0));
+            registry.nt_numbers.restore(&record.nt.id, number);
             registry.catalogue.insert_nt(record.nt.clone());
             registry.nts.insert(record.nt.id.clone(), record);
         }
@@ -69,6 +73,11 @@ impl Registry {
             registry.bitstreams.insert(record.bitstream.id.clone(), record);
         }
         registry
+    }
+
+    /// The numbers that NT types have on cards.
+    pub const fn nt_numbers(&self) -> &NtNumbers {
+        &self.nt_numbers
     }
 
     /// What there is to plan with.

@@ -47,15 +47,15 @@ impl Registry {
         if self.nts.contains_key(&nt.id) {
             return Err(ControlError::exists(format!("ntTypes/{}", nt.id)));
         }
-        let code = nt.id.code();
-        if code.0 == 0 || self.nts.keys().any(|other| other.code() == code) {
-            let rule = format!("its code {:#010x} is taken; choose another id", code.0);
-            return Err(ControlError::invalid("nt_type_id", rule));
+        if nt.id.code().0 == 0 {
+            let rule = "its code is zero, which bitstreams cannot name; choose another id";
+            return Err(ControlError::invalid("nt_type_id", rule.to_owned()));
         }
         if let Some(owner) = nt.id.owner() {
             self.check_nt_quota(&owner)?;
         }
-        let record = NtRecord { nt, created: tx.now() };
+        let number = Some(self.nt_numbers.give(&nt.id));
+        let record = NtRecord { nt, number, created: tx.now() };
         self.charge_nt(&record.nt.id);
         tx.put(Record::NtType(record.clone()));
         self.catalogue.insert_nt(record.nt.clone());
@@ -105,6 +105,7 @@ impl Registry {
     /// Removes an NT type that nothing uses.
     pub fn remove_nt(&mut self, tx: &mut Tx, id: &NtTypeId) {
         self.nts.remove(id);
+        self.nt_numbers.take_back(id);
         self.discharge_nt(id);
         self.catalogue.remove_nt(id);
         tx.delete(RecordKey::NtType(id.clone()));

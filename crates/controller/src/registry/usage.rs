@@ -246,6 +246,7 @@ impl Registry {
                 "what tenants use is not what their DAGs, NT types and bitstreams sum up to".into(),
             );
         }
+        self.nt_numbers.check(self.nts.keys())?;
         match self.nts.keys().find(|id| self.catalogue.nt(id).is_none()) {
             Some(id) => Err(format!("NT type {id} is not planned with")),
             None => Ok(()),

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_controller::{Event, LogKind, Reply};
-use snic_domain::{ByteSize, CardProfile, DagState};
-use snic_tables::{PageRow, Table};
+use snic_controller::{Command, Event, LogKind, Reply};
+use snic_domain::{Bitstream, ByteSize, CardProfile, DagState};
+use snic_tables::{PageRow, RegionRow, Table};
 
 use crate::support::card::TinyCard;
-use crate::support::things::{card_id, create, delete, profile, spec};
+use crate::support::things::{bitstream, card_id, create, delete, nt, nt_id, profile, spec};
 use crate::support::{World, operator};
 
 /// A card with this many pages of 2 MiB, each what one of the examples' NTs needs.
@@ -86,6 +86,31 @@ fn a_daemon_that_starts_again_finds_the_pages_as_they_were() {
     world.add_card(card_id());
     world.settle();
     assert_eq!(pages(&mut world).len(), before.len(), "there again after a power failure");
+}
+
+#[test]
+fn nts_of_one_tenant_whose_codes_are_equal_have_pages_of_their_own() {
+    // Two of 2^32 whose digests begin alike, found by trying.
+    let nts = ["acme.f14420", "g8360"];
+    assert_eq!(nt_id(nts[0]).code(), nt_id(nts[1]).code());
+    let mut world = World::new();
+    for id in nts {
+        world.ask(Command::CreateNtType(nt(id, 40))).expect("nobody is in its way");
+    }
+    let image = Bitstream { shareable: false, ..bitstream("acme.both", &nts) };
+    world.ask(Command::CreateBitstream(image)).expect("a bitstream");
+    world.deploy("acme/web", &nts.join(" "), 5);
+    let before = pages(&mut world);
+    let owners: BTreeSet<_> = before.iter().map(|(owner, ..)| *owner).collect();
+    assert_eq!((before.len(), owners.len()), (2, 2), "{before:?}");
+    let row: RegionRow = (0..8).find_map(|row| world.card().tables.get(row)).expect("loaded");
+    let own: BTreeSet<u32> = owners.iter().map(|(_, nt)| *nt).collect();
+    assert_eq!(own, row.nts[..2].iter().copied().collect(), "the card is told which is which");
+    // The numbers are stored.
+    let words = world.card().words_written;
+    world.restart();
+    world.settle();
+    assert_eq!((pages(&mut world), world.card().words_written), (before, words));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod limits;
 mod listening;
 mod logging;
 mod matrix;
+mod neighbours;
 mod operator;
 mod orchestration;
 mod overload;

@@ -145,7 +145,8 @@ pub fn a_configuration_is_taken_whole_or_refused(fixture: Fixture) {
     let mut spec = DagSpec::chain(&nt, Bandwidth::from_gbps(1));
     spec.nodes[0].configuration = Some(NtConfiguration::new("{}"));
     let uid = DagUid::new(3, 1).expect("it fits");
-    let configuration = DagConfiguration::of(uid, &spec).expect("it has one");
+    let configuration =
+        DagConfiguration::of(uid, &spec, |_| snic_domain::NtNumber(1)).expect("it has one");
     let bytes = configuration.bytes();
     assert_eq!(rig.read(CONFIGURE_STATUS), CONFIGURE_IDLE);
     let (whole, tag) = (bytes.len() as u32, configuration.tag());

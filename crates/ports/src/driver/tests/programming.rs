@@ -38,7 +38,8 @@ fn configuration() -> DagConfiguration {
     let nt = ["nat".parse().expect("a label")];
     let mut spec = DagSpec::chain(&nt, Bandwidth::from_gbps(1));
     spec.nodes[0].configuration = Some(NtConfiguration::new("{}"));
-    DagConfiguration::of(DagUid::new(3, 1).expect("it fits"), &spec).expect("it has one")
+    let uid = DagUid::new(3, 1).expect("it fits");
+    DagConfiguration::of(uid, &spec, |_| snic_domain::NtNumber(1)).expect("it has one")
 }
 
 fn program_with_configuration(bench: &mut Bench) -> Vec<CardReport> {
