@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Caller, Command, ControllerSettings};
-use snic_domain::{Quota, Tenant, TenantId};
+use snic_domain::{Quota, RegionId, Tenant, TenantId};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::{Fault, MemoryStore};
 use snic_ports::store::reopening::{Folder, ReopeningStore};
 
-use super::super::{CardSlot, ControlPlane, OpenedCard, ShellError, start};
+use super::super::{CardSlot, ControlPlane, OpenedCard, Running, ShellError, start};
 use super::*;
 use crate::share::{Flow, Level};
 
@@ -93,20 +93,66 @@ fn refused(answer: Result<Reply, ShellError>) -> bool {
     }
 }
 
-#[tokio::test]
-async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
-    let disk = Arc::new(Disk::default());
-    let store = OnDisk(Arc::clone(&disk)).open().expect("a store in memory");
+/// A control plane whose store is on this disk.
+fn begin(disk: &Arc<Disk>) -> (ControlPlane, Running) {
+    let store = OnDisk(Arc::clone(disk)).open().expect("a store in memory");
     let pause = Duration::from_millis(1);
-    let folder = Box::new(OnDisk(Arc::clone(&disk)));
+    let folder = Box::new(OnDisk(Arc::clone(disk)));
     let store = ReopeningStore::start(folder, store, None, pause).expect("a thread");
     let controller = Controller::recover(ControllerSettings::default(), [], 7, wall_clock());
     let controller = controller.expect("an empty store");
-    let (plane, running) = start(controller, Arc::new(store), vec![card()]).expect("threads");
+    start(controller, Arc::new(store), vec![card()]).expect("threads")
+}
+
+impl Disk {
+    /// What is on its way to it does not arrive, and nothing after it.
+    fn fill(&self) {
+        self.full.store(true, Ordering::SeqCst);
+        self.store.lock().set_faults([Fault::BeforeDurable]);
+    }
+}
+
+#[tokio::test]
+async fn events_wait_until_what_they_tell_of_is_stored() {
+    let disk = Arc::new(Disk::default());
+    let (plane, running) = begin(&disk);
+    let known = async {
+        while epochs(&plane).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, known).await.expect("the card is read back");
+    let mut changes = plane.changes();
+    disk.fill();
+    let command =
+        Command::DrainRegion { card: "card0".parse().expect("a label"), region: RegionId(0) };
+    let drain = Request { caller: Caller::Operator("ada".into()), request_id: None, command };
+    assert!(refused(plane.request(drain).await), "it may be stored yet");
+    let is_told = |change: &Change| matches!(change, Change::Region(_, RegionId(0)));
+    // What goes on meanwhile would carry it out.
+    let seen = epochs(&plane).await;
+    let more = async {
+        while epochs(&plane).await < seen + 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, more).await.expect("the loop goes on");
+    while let Ok(change) = changes.try_recv() {
+        assert!(!is_told(&change), "{change:?} is told, and a crash would undo it");
+    }
+    disk.full.store(false, Ordering::SeqCst);
+    let told = async { while !is_told(&changes.recv().await.expect("it goes on")) {} };
+    tokio::time::timeout(PATIENCE, told).await.expect("it is told once it is stored");
+    tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
+}
+
+#[tokio::test]
+async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
+    let disk = Arc::new(Disk::default());
+    let (plane, running) = begin(&disk);
     plane.request(tenant("before")).await.expect("there is room");
 
-    disk.full.store(true, Ordering::SeqCst);
-    disk.store.lock().set_faults([Fault::BeforeDurable]);
+    disk.fill();
     assert!(refused(plane.request(tenant("during")).await), "it may be stored yet");
     assert!(!refused(plane.request(tenant("never")).await), "it was not carried out");
     assert!(tenants(&plane).await.contains(&"before".to_owned()));
