@@ -61,7 +61,7 @@ pub enum InvalidPacketSizes {
         index: usize,
     },
     /// The same size is given twice.
-    #[error("packets of {bytes} bytes are there twice; give each size once, with its whole weight")]
+    #[error("duplicate packet size {bytes} bytes; give each size once, with its total weight")]
     Twice {
         /// The size.
         bytes: u32,
