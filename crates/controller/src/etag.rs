@@ -35,3 +35,50 @@ pub(crate) fn uuid(text: &str) -> String {
     let (c, c_low) = (c >> 16, c & 0xFFFF);
     format!("{a:08x}-{b:04x}-{b_low:04x}-{c:04x}-{c_low:04x}{d:08x}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn an_etag_changes_with_each_part_and_with_nothing_else() {
+        let of = |uid: &str, generation: u64| etag(&[&uid, &generation]);
+        assert_eq!(of("a", 1), of("a", 1));
+        let all = BTreeSet::from([of("a", 1), of("a", 2), of("b", 1), of("a", 11), etag(&[&"a"])]);
+        assert_eq!(all.len(), 5);
+        let is_hex =
+            |etag: &String| etag.len() == 16 && etag.bytes().all(|b| b.is_ascii_hexdigit());
+        assert!(all.iter().all(is_hex), "{all:?}");
+    }
+
+    #[test]
+    fn who_read_another_state_is_told_the_one_of_now() {
+        assert_eq!(check_etag("dags/web", None, "new".into()), Ok(()), "it did not read it");
+        assert_eq!(check_etag("dags/web", Some("new"), "new".into()), Ok(()));
+        let error = check_etag("dags/web", Some("old"), "new".into()).expect_err("it changed");
+        assert_eq!(
+            error.to_string(),
+            "dags/web has changed since it was read: its etag is new; read it again"
+        );
+        assert!(check_etag("dags/web", Some(""), "new".into()).is_err(), "empty is not absent");
+    }
+
+    /// RFC 9562, 5.8: version 8 in the 13th digit, variant 10 in the two high bits of the 17th.
+    #[test]
+    fn a_uid_is_a_uuid_of_version_8() {
+        let mut all = BTreeSet::new();
+        for number in 0..200 {
+            let uid = uuid(&format!("7/acme/{number}"));
+            let parts: Vec<usize> = uid.split('-').map(str::len).collect();
+            assert_eq!(parts, [8, 4, 4, 4, 12], "{uid}");
+            assert_eq!(&uid[14..15], "8", "{uid}");
+            assert!(["8", "9", "a", "b"].contains(&&uid[19..20]), "{uid}");
+            assert!(uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()), "{uid}");
+            all.insert(uid);
+        }
+        assert_eq!(all.len(), 200);
+        assert_eq!(uuid("7/acme/0"), uuid("7/acme/0"), "the same after a restart");
+    }
+}

@@ -98,6 +98,8 @@ impl<O: Ord + Clone, K: Ord + Clone> History<O, K> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(seconds: u64) -> Timestamp {
@@ -136,5 +138,64 @@ mod tests {
         assert_eq!(history.retire(&1), ['d']);
         assert_eq!(history.names().count(), 0);
         history.check().expect("consistent");
+    }
+
+    /// A thing that ended, as the model remembers it.
+    #[derive(Debug, Clone, PartialEq)]
+    struct Ended {
+        owner: u8,
+        at: Timestamp,
+        name: u16,
+    }
+
+    proptest! {
+        /// Against a list: an owner keeps its newest, all that is older than the time goes, and nobody's
+        /// things push out another's.
+        #[test]
+        fn it_is_a_list_with_a_limit_for_each_owner(
+            steps in prop::collection::vec((0u8..3, 0u64..20, 0u8..8), 0..60),
+        ) {
+            const LIMIT: usize = 4;
+            let mut history = History::new(|_: &u8| LIMIT);
+            let mut model: Vec<Ended> = Vec::new();
+            let mut surplus: Vec<u16> = Vec::new();
+            for (name, (owner, second, what)) in (0u16..).zip(steps) {
+                match what {
+                    0 => {
+                        let mut gone = history.retire(&owner);
+                        gone.sort_unstable();
+                        let mut expected: Vec<u16> =
+                            model.iter().filter(|e| e.owner == owner).map(|e| e.name).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(gone, expected);
+                        model.retain(|ended| ended.owner != owner);
+                    }
+                    1 if !model.is_empty() => {
+                        let ended = model.remove(usize::from(name) % model.len());
+                        history.remove(ended.at, &ended.name);
+                    }
+                    _ => {
+                        history.note(owner, at(second), name);
+                        model.push(Ended { owner, at: at(second), name });
+                        model.sort_by_key(|ended| (ended.at, ended.name));
+                        if model.iter().filter(|ended| ended.owner == owner).count() > LIMIT {
+                            let oldest = model.iter().position(|ended| ended.owner == owner);
+                            surplus.push(model.remove(oldest.expect("it has some")).name);
+                        }
+                    }
+                }
+                prop_assert_eq!(history.check(), Ok(()));
+                let names: Vec<(u8, u16)> = history.names().map(|(o, n)| (*o, *n)).collect();
+                let expected: Vec<(u8, u16)> = model.iter().map(|e| (e.owner, e.name)).collect();
+                prop_assert_eq!(names, expected);
+            }
+            let now = at(10) + OPERATION_KEPT;
+            let mut gone: Vec<u16> = std::iter::from_fn(|| history.forget(now)).collect();
+            gone.sort_unstable();
+            let old = model.iter().filter(|ended| ended.at <= at(10)).map(|ended| ended.name);
+            let mut expected: Vec<u16> = surplus.into_iter().chain(old).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(gone, expected);
+        }
     }
 }

@@ -21,6 +21,9 @@ use crate::registry::Registry;
 use crate::rules::Rules;
 use crate::suspects::Suspects;
 
+#[cfg(test)]
+mod tests;
+
 /// Names commands to cards: by it an answer is known to be one to the command that is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets(u64);

@@ -35,3 +35,49 @@ impl Tally {
         *self == again
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tenant(number: u8) -> TenantId {
+        TenantId::new(&format!("t{number}")).expect("a label")
+    }
+
+    proptest! {
+        /// Whatever comes and goes: each tenant's count is how many of its things are there.
+        #[test]
+        fn each_tenant_is_counted_alone(steps in prop::collection::vec((0u8..4, any::<bool>()), 0..80)) {
+            let (mut tally, mut there) = (Tally::default(), Vec::<u8>::new());
+            for (number, adds) in steps {
+                let at = there.iter().position(|of| *of == number);
+                match (adds, at) {
+                    (true, _) => {
+                        tally.add(&tenant(number));
+                        there.push(number);
+                    }
+                    (false, Some(at)) => {
+                        tally.remove(&tenant(number));
+                        there.swap_remove(at);
+                    }
+                    (false, None) => {}
+                }
+                for number in 0..4 {
+                    let count = there.iter().filter(|of| **of == number).count();
+                    prop_assert_eq!(tally.of(&tenant(number)) as usize, count);
+                }
+                let all: Vec<TenantId> = there.iter().map(|number| tenant(*number)).collect();
+                prop_assert!(tally.counts(all.iter()));
+                prop_assert!(!tally.counts(all.iter().chain([&tenant(9)])), "one more");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "it was counted in")]
+    fn what_was_not_counted_in_is_not_counted_out() {
+        Tally::default().remove(&tenant(0));
+    }
+}

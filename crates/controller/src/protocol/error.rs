@@ -98,8 +98,8 @@ pub enum ControlError {
         /// Whether the change was carried out, and takes effect once it can be stored.
         may_apply: bool,
     },
-    /// Nothing new is taken in.
-    #[error("the server is under maintenance and takes in nothing new{}", because(.reason))]
+    /// New DAGs and VM bindings are rejected.
+    #[error("the server is in maintenance mode: new DAGs and VM bindings are rejected{}", because(.reason))]
     Maintenance {
         /// Why; may be empty.
         reason: String,
@@ -119,7 +119,7 @@ const fn pending_text(may_apply: &bool) -> &'static str {
 
 /// A reason behind what it is for.
 fn because(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
 impl ControlError {
@@ -170,5 +170,132 @@ impl From<InvalidDag> for ControlError {
 impl From<Infeasible> for ControlError {
     fn from(refusal: Infeasible) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use snic_domain::{Resource, Shortage};
+
+    use super::*;
+
+    /// One of each kind, with the text that the caller reads.
+    fn all() -> Vec<(ControlError, &'static str)> {
+        let resource = || "tenants/acme/dags/web".to_owned();
+        let shortage = Shortage {
+            resource: Resource::TableRows,
+            required: 3,
+            available: 1,
+            nodes: Vec::new(),
+            detail: "no run of free rows is long enough".into(),
+        };
+        vec![
+            (
+                ControlError::invalid("dag.nodes", "at least one is needed"),
+                "dag.nodes: at least one is needed",
+            ),
+            (ControlError::not_found(resource()), "tenants/acme/dags/web does not exist"),
+            (
+                ControlError::exists(resource()),
+                "tenants/acme/dags/web exists already; choose another id, or update it",
+            ),
+            (
+                ControlError::EtagMismatch { resource: resource(), etag: "0f".into() },
+                "tenants/acme/dags/web has changed since it was read: its etag is 0f; read it again",
+            ),
+            (
+                ControlError::precondition(
+                    resource(),
+                    "it is being deleted; wait until it is gone",
+                ),
+                "tenants/acme/dags/web: it is being deleted; wait until it is gone",
+            ),
+            (
+                ControlError::Quota {
+                    tenant: "tenants/acme".into(),
+                    quota: "dags_max".into(),
+                    limit: "4".into(),
+                    asked: "5".into(),
+                },
+                "tenants/acme may have 4 (dags_max); this would make it 5",
+            ),
+            (Infeasible { shortages: vec![shortage] }.into(), ""),
+            (
+                ControlError::NoCard("card card0: no such device".into()),
+                "no card: card card0: no such device",
+            ),
+            (ControlError::Cancelled, "cancelled before it started"),
+            (
+                ControlError::Superseded { resource: resource() },
+                "superseded by a later change of tenants/acme/dags/web",
+            ),
+            (
+                ControlError::RequestIdReused { id: "r1".into() },
+                "request id r1 was used for another request; use a new one for each request",
+            ),
+            (
+                ControlError::Exhausted {
+                    what: "DAGs of this daemon".into(),
+                    limit: 1_024,
+                    hint: "delete one first".into(),
+                },
+                "DAGs of this daemon: at most 1024; delete one first",
+            ),
+            (
+                ControlError::StoreUnavailable { may_apply: false },
+                "the store cannot be written now, so nothing was changed; try again later",
+            ),
+            (
+                ControlError::Maintenance { reason: "new racks".into() },
+                "the server is in maintenance mode: new DAGs and VM bindings are rejected (new racks)",
+            ),
+        ]
+    }
+
+    #[test]
+    fn each_says_what_is_wrong_and_what_to_do() {
+        for (error, text) in all() {
+            let said = error.to_string();
+            match text {
+                "" => assert!(said.contains("no run of free rows is long enough"), "{said}"),
+                text => assert_eq!(said, text),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_that_is_absent_leaves_no_trace() {
+        let said = ControlError::Maintenance { reason: String::new() }.to_string();
+        assert!(said.ends_with("are rejected"), "{said}");
+        assert_eq!(ControlError::Invalid(Vec::new()).to_string(), ": ");
+    }
+
+    #[test]
+    fn a_change_that_may_yet_happen_is_not_said_to_have_failed() {
+        let said = ControlError::StoreUnavailable { may_apply: true }.to_string();
+        assert!(
+            said.contains("may take effect") && said.contains("repeat it with its request id"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn kinds_are_counted_apart() {
+        let kinds: BTreeSet<&str> = all().iter().map(|(error, _)| error.kind()).collect();
+        assert_eq!(kinds.len(), all().len());
+        let is_word = |kind: &&str| kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        assert!(kinds.iter().all(is_word), "a label of a metric: {kinds:?}");
+    }
+
+    /// They are stored with operations: what was written must be read again.
+    #[test]
+    fn each_is_read_back_as_it_was_stored() {
+        for (error, _) in all() {
+            let json = serde_json::to_string(&error).expect("it is data");
+            let again: ControlError = serde_json::from_str(&json).expect("what was written");
+            assert_eq!(again, error, "{json}");
+        }
     }
 }

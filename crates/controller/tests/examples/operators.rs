@@ -111,7 +111,7 @@ fn maintenance_takes_in_nothing_new_serves_what_is_there_and_survives_a_restart(
             let create = Command::CreateDag { name, spec, validate_only };
             let error = world.ask(create).expect_err("maintenance");
             assert_eq!(error, ControlError::Maintenance { reason: "new firmware".into() });
-            assert!(error.to_string().ends_with("nothing new: new firmware"), "{error}");
+            assert!(error.to_string().ends_with("are rejected (new firmware)"), "{error}");
         }
     };
     refused(&mut world);
