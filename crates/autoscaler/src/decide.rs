@@ -1,4 +1,4 @@
-//! One DAG, one moment: more instances, fewer, or as it is.
+//! The decision for one DAG: scale out, scale in, or keep.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,45 +7,45 @@ use snic_domain::{Bandwidth, Timestamp};
 
 use crate::{Monitor, Policy};
 
-/// How much the load must be over the capacity, as a part of that, before it counts as overload, and a
-/// target over what is held, before it counts as another: below it is the noise of rounding and of packets on either side of a sample.
+/// The load must exceed the capacity by 1/50 of it to count as overload, and a target must exceed what is held
+/// by as much to count as a change: smaller differences are rounding, and packets on either side of a sample.
 const OVERLOAD_PART: u64 = 50;
 
-/// What is known of a DAG besides its load.
+/// The capacity of a DAG, beside which its load is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DagCapacity {
-    /// What its instances could serve of it now, the traffic of others being what it is.
+    /// What its instances can serve now, given the traffic of others.
     pub capacity: Bandwidth,
     /// What one more instance adds: the least maximum of its NTs.
     pub unit: Bandwidth,
     /// What is held for it now.
     pub holds: Bandwidth,
-    /// What it was promised; it never holds less.
+    /// Its guaranteed rate; it never holds less.
     pub admitted: Bandwidth,
-    /// What it may have by its fair share.
+    /// Its fair share.
     pub fair: Bandwidth,
     /// When what it holds last changed.
     pub settled: Timestamp,
 }
 
-/// Why something was decided: the numbers it was decided by.
+/// The reason for a decision, with its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Over the capacity for a whole period.
+    /// The load exceeded the capacity for a whole period.
     Overloaded {
         /// The least load of the period.
         load: Bandwidth,
-        /// What there was.
+        /// The capacity then.
         capacity: Bandwidth,
     },
-    /// Over the capacity since the last period ended.
+    /// The load has exceeded the capacity since the last period ended.
     Exceeding {
         /// The load since then.
         load: Bandwidth,
-        /// What there is.
+        /// The capacity now.
         capacity: Bandwidth,
     },
-    /// One instance fewer would have done for so many whole periods.
+    /// The load stayed below the scale-in threshold for this many whole periods.
     Calm {
         /// The largest load of the last period.
         load: Bandwidth,
@@ -71,32 +71,32 @@ impl fmt::Display for Why {
             ),
             Self::Calm { load, holds, periods } => write!(
                 f,
-                "for {periods} whole periods one instance fewer would have done: its load was at most {load} and it holds {holds}"
+                "for {periods} whole periods one instance fewer would have been enough: its load was at most {load} and it holds {holds}"
             ),
         }
     }
 }
 
-/// What is to be done about one DAG.
+/// What to do about one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing.
     Keep,
-    /// It is to hold this much, with whatever region that takes.
+    /// Let it hold this much, in any regions.
     ScaleOut {
         /// How much.
         to: Bandwidth,
         /// Why.
         why: Why,
     },
-    /// It is to hold this much, if that takes free regions only.
+    /// Let it hold this much, in free regions only.
     PreLaunch {
         /// How much.
         to: Bandwidth,
         /// Why.
         why: Why,
     },
-    /// It is to hold this much only; what was loaded for it stays as a victim.
+    /// Let it hold only this much; the regions that it leaves stay cached.
     ScaleIn {
         /// How much.
         to: Bandwidth,

@@ -6,16 +6,16 @@
 //! ```text
 //!   counters ─► Monitor: whole periods ─► decide ─► Keep
 //!                                           │        ScaleOut  load is over what there is
-//!        capacity, fair share, what was ────┤        ScaleIn   one instance fewer would do
+//!        capacity, fair share, what was ────┤        ScaleIn   one instance fewer is enough
 //!        promised                           │
 //!   counters ─► load since the last ───► look ────► PreLaunch load is over it, and a region is free
 //!                period, where it is near
 //! ```
 //!
-//! Two things keep it calm. Whoever has a region is moved by *whole* monitor periods only: one packet burst
-//! takes nothing from anybody. And what was decided stays for the residency time: a region is never switched
-//! back and forth. Below what a DAG was promised nothing is ever scaled in. Only free regions are loaded
-//! earlier, and only for a load that is there: a trend is no load.
+//! Two rules prevent oscillation. A region is taken from a DAG only after *whole* monitor periods: one burst of
+//! packets takes nothing from anybody. And a decision stays for the residency time, so that a region is never
+//! switched back and forth. No DAG is scaled in below its guaranteed rate. Only free regions are loaded before a
+//! period ends, and only for a load that has been measured, not for a trend.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -1,38 +1,36 @@
-//! How eager the autoscaler is.
+//! The policy of the autoscaler: thresholds, periods and cooldown.
 
 use std::time::Duration;
 
-/// Longest monitor period: above it a burst is over before anybody looks.
+/// Longest monitor period: with a longer one, bursts would end before the autoscaler sees them.
 pub const PERIOD_MAX: Duration = Duration::from_secs(60);
 
-/// Looks at a load that is near its capacity in a monitor period.
+/// How often a load near its capacity is checked within one monitor period.
 const LOOKS: u32 = 10;
 
-/// How eager the autoscaler is; `policies/autoscaling.toml` says it in words.
+/// The policy of the autoscaler, as in `policies/autoscaling.toml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether anything is scaled at all.
+    /// Whether DAGs are scaled at all.
     pub enabled: bool,
-    /// How long a chain must be overloaded before it gets another instance. A reconfiguration
-    /// takes time itself: see [`Policy::period`].
+    /// How long a chain must be overloaded before it gets another instance. Where a reconfiguration takes
+    /// longer than this, that counts instead: see [`Policy::period`].
     pub monitor_period: Duration,
-    /// From which part of its capacity on a chain's load is looked at more often, so that a free region
-    /// is loaded for it as soon as it is over the capacity, in percent, 1 to 100.
+    /// Load, in percent of the capacity (1 to 100), from which on a chain is checked more often than once a
+    /// monitor period, so that a free region is loaded as soon as the load exceeds the capacity.
     pub pre_launch_percent: u32,
-    /// Up to which part of the capacity of one instance fewer a chain counts as calm, in percent,
-    /// 1 to 100.
+    /// Scale-in threshold, in percent (1 to 100) of the capacity without one of the instances.
     pub scale_in_percent: u32,
-    /// For how many whole periods in a row a chain must be calm; at least 1.
+    /// How many monitor periods in a row the load must stay below the scale-in threshold; at least 1.
     pub scale_in_periods: u32,
-    /// How many periods what was decided stays; at least 1.
+    /// Cooldown: monitor periods that must pass after a decision before the next one; at least 1.
     pub residency_periods: u32,
-    /// Whether free regions are loaded for a load that is over the capacity before that has lasted for a
-    /// whole period.
+    /// Whether free regions are loaded at once for a load that exceeds the capacity, before a whole period has
+    /// passed.
     pub pre_launch: bool,
-    /// Whether a chain that was scaled out keeps one region more loaded than it uses, where one is
-    /// free.
+    /// Whether a chain that was scaled out keeps one spare region loaded, where one is free.
     pub spare: bool,
-    /// Whether a DAG below its fair share gets a region from one above its own.
+    /// Whether a DAG below its fair share may take a region from one above its fair share.
     pub context_switch: bool,
 }
 
@@ -52,13 +50,13 @@ impl Default for Policy {
     }
 }
 
-/// A policy that cannot be followed.
+/// Why a policy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPolicy {
-    /// A period of zero, or one that is too long.
+    /// The monitor period is zero or too long.
     #[error("a monitor period of {0:?} is not allowed: over zero, at most {PERIOD_MAX:?}")]
     Period(Duration),
-    /// A part that is no part.
+    /// A percentage outside of its range.
     #[error("{key} = {percent} is not allowed: 1 to 100")]
     Percent {
         /// Which key.

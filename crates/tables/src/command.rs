@@ -24,13 +24,13 @@ pub enum CardCommand {
     /// Ends what an earlier daemon left half done (an open shadow write is discarded, a load that
     /// runs is waited for) and reads back everything.
     ReadBack {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
     },
     /// Writes rows to the shadow bank, swaps the banks, waits for the packets under way, and reads
     /// the rows back.
     Program {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
         /// The rows.
         delta: TableDelta,
@@ -43,7 +43,7 @@ pub enum CardCommand {
     /// Loads one region: waits until no packet is in it, decouples it, loads, couples it again.
     /// No table row may lead to the region any more.
     Load {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
         /// Which region.
         region: RegionId,
@@ -53,7 +53,7 @@ pub enum CardCommand {
     /// Has a region's wrapper do something with the state that its chain keeps for one DAG. No
     /// table row may lead packets of that DAG to the region.
     State {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
         /// Which region.
         region: RegionId,
@@ -62,13 +62,13 @@ pub enum CardCommand {
     },
     /// Reads the counters.
     Sample {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
     },
     /// Closes the card and opens it again with the role that is set for it. Every region is empty
     /// afterwards, and all tables are, where the role is another one or the load is forced.
     LoadRole {
-        /// Its name in the report.
+        /// Identifies the command in its report.
         ticket: Ticket,
         /// Also where the card holds that role already.
         force: bool,
@@ -88,7 +88,7 @@ impl CardCommand {
         }
     }
 
-    /// Its name in the report.
+    /// Identifies the command in its report.
     pub const fn ticket(&self) -> Ticket {
         match self {
             Self::ReadBack { ticket }
@@ -106,14 +106,14 @@ impl CardCommand {
 pub enum StateOrder {
     /// Copy it to the save area. The context stays in the region.
     Save {
-        /// Whose.
+        /// The DAG whose context it is.
         uid: DagUid,
         /// Where to.
         slot: SaveSlot,
     },
     /// Copy it back.
     Restore {
-        /// Whose.
+        /// The DAG whose context it is.
         uid: DagUid,
         /// Where from.
         slot: SaveSlot,
@@ -122,7 +122,7 @@ pub enum StateOrder {
     },
     /// Empty it: the DAG begins again there.
     Clear {
-        /// Whose.
+        /// The DAG whose context it is.
         uid: DagUid,
     },
     /// Write zeros over a part of the save area, whatever the region holds.
@@ -157,21 +157,21 @@ pub struct StateDone {
 pub enum CardReport {
     /// The answer to [`CardCommand::ReadBack`].
     ReadBack {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// What the card holds.
         snapshot: Box<CardSnapshot>,
     },
     /// The answer to [`CardCommand::Program`].
     Programmed {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// The version that is active now, or why it is not.
         result: Result<u32, ProgramFailure>,
     },
     /// The answer to [`CardCommand::Load`].
     Loaded {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// Which region.
         region: RegionId,
@@ -180,16 +180,16 @@ pub enum CardReport {
     },
     /// The answer to [`CardCommand::State`].
     State {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// Which region.
         region: RegionId,
-        /// What came of it.
+        /// The result.
         result: Result<StateDone, StateFailure>,
     },
     /// The answer to [`CardCommand::Sample`].
     Sampled {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// The counters.
         counters: Box<CardCounters>,
@@ -197,12 +197,12 @@ pub enum CardReport {
     /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions: it is closed
     /// and opened again. Ends all commands under way, as [`CardReport::Lost`] does.
     Released {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
     },
     /// The answer to [`CardCommand::LoadRole`] where the role is not loaded.
     RoleRefused {
-        /// Which command.
+        /// The command that this answers.
         ticket: Ticket,
         /// Why, and what to do.
         reason: String,
@@ -210,7 +210,7 @@ pub enum CardReport {
     /// The card does not answer (any more): everything about it is unknown until the next
     /// [`CardCommand::ReadBack`] is answered. Ends all commands under way.
     Lost {
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
 }
@@ -225,10 +225,10 @@ pub enum ProgramFailure {
         active: u32,
     },
     /// Packets under way did not finish in time.
-    #[error("packets of the old table version are still under way after {0:?}")]
+    #[error("packets of the old table version are still in flight after {0:?}")]
     DrainTimeout(Duration),
     /// The card did not take the configurations of a DAG's NTs.
-    #[error("the card did not take a configuration: {0}")]
+    #[error("the card rejected a configuration: {0}")]
     Configuration(&'static str),
     /// The rows read back are not those written.
     #[error("{rows} rows read back differ from what was written")]
@@ -250,7 +250,7 @@ pub enum LoadFailure {
         waited: Duration,
     },
     /// The store has no such bytes.
-    #[error("the bitstream's bytes are not to be had: {0}")]
+    #[error("the bitstream's bytes are missing from the store: {0}")]
     NoBytes(String),
     /// The configuration controller refused, with its code.
     #[error("the configuration controller reports error {code}")]
@@ -268,25 +268,25 @@ pub enum LoadFailure {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateFailure {
     /// The wrapper refused, with its code.
-    #[error("the region's wrapper refuses: {}", refusal(*code))]
+    #[error("the region's wrapper rejected the request: {}", refusal(*code))]
     Refused {
         /// One of the `STATE_ERROR_…` values.
         code: u32,
     },
     /// It did not end in time, and was ended.
-    #[error("the region's wrapper was not done within {0:?}")]
+    #[error("the region's wrapper did not finish within {0:?}")]
     Timeout(Duration),
 }
 
 /// A wrapper's code in words.
 fn refusal(code: u32) -> String {
     match code {
-        STATE_ERROR_RANGE => "the place is not in the save area, or too small".to_owned(),
+        STATE_ERROR_RANGE => "the slot is outside of the save area, or too small".to_owned(),
         STATE_ERROR_REGION => "the region holds no chain that keeps state".to_owned(),
-        STATE_ERROR_FOREIGN => "what is saved there is of another DAG or bitstream".to_owned(),
-        STATE_ERROR_DAMAGED => "what is saved there is damaged or gone".to_owned(),
-        STATE_ERROR_BUSY => "it is busy".to_owned(),
-        STATE_ERROR_ENDED => "it was ended".to_owned(),
+        STATE_ERROR_FOREIGN => "the saved context belongs to another DAG or bitstream".to_owned(),
+        STATE_ERROR_DAMAGED => "the saved context is damaged or missing".to_owned(),
+        STATE_ERROR_BUSY => "the wrapper is busy".to_owned(),
+        STATE_ERROR_ENDED => "the request was aborted".to_owned(),
         code => format!("code {code}"),
     }
 }

@@ -36,7 +36,7 @@ pub struct NtEntry<'a> {
 
 /// Bytes that are no configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the configurations of a DAG: {0}")]
+#[error("invalid configurations of a DAG: {0}")]
 pub struct InvalidConfigurations(&'static str);
 
 impl DagConfiguration {

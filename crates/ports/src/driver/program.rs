@@ -43,13 +43,13 @@ pub(super) struct Program {
 enum Stage {
     /// An earlier commit may be under way.
     Banks,
-    /// So many configurations are sent.
+    /// This many configurations have been sent.
     Configurations { active: u32, sent: usize },
-    /// So many rows are in the shadow bank.
+    /// This many rows are in the shadow bank.
     Rows { active: u32, written: usize },
     /// This commit is under way.
     Packets { version: u32 },
-    /// Of so many rows it is known how many differ.
+    /// This many rows have been compared.
     ReadBack { version: u32, read: usize, differ: usize },
 }
 
@@ -220,7 +220,7 @@ impl Program {
     }
 }
 
-/// The rows from this one on that have so many words, the last of them with its words beyond.
+/// The rows from this one on that fill this many words; the last one may reach beyond.
 fn piece(
     delta: &TableDelta,
     from: usize,

@@ -63,7 +63,7 @@ impl ReadBack {
             return if waited < limit {
                 Ok(None)
             } else {
-                let what = "packets of an old table version are still under way after";
+                let what = "packets of an old table version are still in flight after";
                 Err(CardError::Lost(format!("{what} {limit:?}")))
             };
         }

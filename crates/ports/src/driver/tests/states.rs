@@ -74,7 +74,7 @@ fn a_refusal_says_why() {
         panic!("nothing was saved there")
     };
     assert_eq!(*failure, StateFailure::Refused { code: STATE_ERROR_DAMAGED });
-    assert!(failure.to_string().contains("damaged or gone"), "{failure}");
+    assert!(failure.to_string().contains("damaged or missing"), "{failure}");
 }
 
 #[test]
