@@ -7,10 +7,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snic_domain::Digest;
 
+use super::reopening::Folder;
 use super::snapshot::Snapshot;
 use super::{Batch, Store, StoreError, check_limits};
 
@@ -183,6 +185,48 @@ impl Store for MemoryStore {
     }
 }
 
+/// A disk that can be full, with a store in memory on it. Clones are the same disk: one is the
+/// [`Folder`] of a store that reopens, another is in the hands of who tests it.
+#[derive(Debug, Clone, Default)]
+pub struct FullableDisk {
+    full: Arc<AtomicBool>,
+    store: Arc<Mutex<Arc<MemoryStore>>>,
+}
+
+impl FullableDisk {
+    /// The store that was opened last.
+    pub fn store(&self) -> Arc<MemoryStore> {
+        Arc::clone(&self.store.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The disk is full from now on: the next write fails like this, and what comes after it until there
+    /// is room again.
+    pub fn fill(&self, fault: Fault) {
+        self.full.store(true, Ordering::SeqCst);
+        self.store().set_faults([fault]);
+    }
+
+    /// There is room again.
+    pub fn free(&self) {
+        self.full.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Folder for FullableDisk {
+    fn can_write(&self) -> Result<(), StoreError> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Err(StoreError::io("probe", std::io::ErrorKind::StorageFull.into())),
+            false => Ok(()),
+        }
+    }
+
+    fn open(&self) -> Result<Box<dyn Store>, StoreError> {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        *store = Arc::new(MemoryStore::from_state(store.state()));
+        Ok(Box::new(Arc::clone(&store)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::conformance::StoreUnderTest;
@@ -190,20 +234,20 @@ mod tests {
 
     /// Reopening is a crash: only the state survives.
     struct InMemory {
-        current: std::sync::Arc<MemoryStore>,
+        current: Arc<MemoryStore>,
         folder: tempfile::TempDir,
     }
 
     impl InMemory {
         fn new() -> Self {
-            let current = std::sync::Arc::new(MemoryStore::new());
+            let current = Arc::new(MemoryStore::new());
             Self { current, folder: tempfile::tempdir().unwrap() }
         }
     }
 
     impl StoreUnderTest for InMemory {
-        fn open(&mut self) -> std::sync::Arc<dyn Store> {
-            self.current = std::sync::Arc::new(MemoryStore::from_state(self.current.state()));
+        fn open(&mut self) -> Arc<dyn Store> {
+            self.current = Arc::new(MemoryStore::from_state(self.current.state()));
             self.current.clone()
         }
 

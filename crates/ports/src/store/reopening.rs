@@ -1,4 +1,4 @@
-//! A store that outlives failed writes: what could not be written is kept, in order, and handed over again
+//! A store that outlives failed writes: what could not be written is kept, in order, and submitted again
 //! once the store can be opened again.
 //!
 //! ```text
@@ -38,7 +38,7 @@ pub trait Folder: Send + Sync {
     fn open(&self) -> Result<Box<dyn Store>, StoreError>;
 }
 
-/// A batch that was handed over and not acknowledged.
+/// A batch that was submitted and not acknowledged.
 struct Kept {
     batches: Vec<Batch>,
     done: Done,
@@ -189,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// Closes the store, opens it again, and hands over what was kept.
+    /// Closes the store, opens it again, and submits what was kept.
     fn reopen(self: &Arc<Self>) {
         let _order = locked(&self.order);
         let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
@@ -298,44 +298,19 @@ impl Store for ReopeningStore {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, channel};
 
-    use super::super::memory::{Fault, MemoryStore};
+    use super::super::memory::{Fault, FullableDisk};
     use super::*;
 
     /// Nothing below takes this long unless it never happens.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A folder on a disk that can be full.
-    #[derive(Default)]
-    struct Disk {
-        full: AtomicBool,
-        store: Mutex<Arc<MemoryStore>>,
-    }
-
-    struct OnDisk(Arc<Disk>);
-
-    impl Folder for OnDisk {
-        fn can_write(&self) -> Result<(), StoreError> {
-            match self.0.full.load(Ordering::SeqCst) {
-                true => Err(StoreError::io("probe", std::io::ErrorKind::StorageFull.into())),
-                false => Ok(()),
-            }
-        }
-
-        fn open(&self) -> Result<Box<dyn Store>, StoreError> {
-            let mut store = locked(&self.0.store);
-            *store = Arc::new(MemoryStore::from_state(store.state()));
-            Ok(Box::new(Arc::clone(&store)))
-        }
-    }
-
-    fn start() -> (ReopeningStore, Arc<Disk>) {
-        let disk = Arc::new(Disk::default());
-        let store = OnDisk(Arc::clone(&disk)).open().expect("a store in memory");
+    fn start() -> (ReopeningStore, FullableDisk) {
+        let disk = FullableDisk::default();
+        let store = disk.open().expect("a store in memory");
         let pause = Duration::from_millis(1);
-        let store = ReopeningStore::start(Box::new(OnDisk(Arc::clone(&disk))), store, None, pause);
+        let store = ReopeningStore::start(Box::new(disk.clone()), store, None, pause);
         (store.expect("a thread"), disk)
     }
 
@@ -351,18 +326,13 @@ mod tests {
         Some(String::from_utf8(bytes).expect("text"))
     }
 
-    fn fail(disk: &Disk, fault: Fault) {
-        disk.full.store(true, Ordering::SeqCst);
-        locked(&disk.store).set_faults([fault]);
-    }
-
     #[test]
     fn what_failed_is_durable_once_the_disk_has_room_again() {
         for fault in [Fault::BeforeDurable, Fault::AfterDurable] {
             let (store, disk) = start();
             let first = submit(&store, "a", "1");
             first.recv_timeout(PATIENCE).expect("answered").expect("durable");
-            fail(&disk, fault);
+            disk.fill(fault);
             let waiting = submit(&store, "a", "2");
             let behind = submit(&store, "a", "3");
             assert!(store.unavailable().expect("it failed").contains("could not"), "{fault:?}");
@@ -370,7 +340,7 @@ mod tests {
             assert!(store.put_blob(Digest::of(b"x"), b"x").is_err());
             assert!(store.apply(Batch::new().put("b", "1")).is_err(), "and does not wait");
             assert!(waiting.try_recv().is_err() && behind.try_recv().is_err());
-            disk.full.store(false, Ordering::SeqCst);
+            disk.free();
             waiting.recv_timeout(PATIENCE).expect("answered").expect("durable");
             behind.recv_timeout(PATIENCE).expect("answered").expect("durable");
             assert_eq!((store.unavailable(), value(&store, "a")), (None, Some("3".into())));
@@ -390,7 +360,7 @@ mod tests {
     #[test]
     fn closing_tells_those_who_still_wait() {
         let (store, disk) = start();
-        fail(&disk, Fault::BeforeDurable);
+        disk.fill(Fault::BeforeDurable);
         let waiting = submit(&store, "a", "1");
         drop(store);
         assert!(waiting.recv_timeout(PATIENCE).expect("answered").is_err());

@@ -1,16 +1,13 @@
 //! While the store cannot be written: changes are refused, reads and the loop go on, and all of it heals
 //! without a restart.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{Quota, RegionId, Tenant, TenantId};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
-use snic_ports::store::memory::{Fault, MemoryStore};
+use snic_ports::store::memory::{Fault, FullableDisk};
 use snic_ports::store::reopening::{Folder, ReopeningStore};
 
 use super::super::{CardSlot, ControlPlane, OpenedCard, Running, ShellError, start};
@@ -19,30 +16,6 @@ use crate::share::{Flow, Level};
 
 /// Nothing below takes this long unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A disk that can be full.
-#[derive(Default)]
-struct Disk {
-    full: AtomicBool,
-    store: Mutex<Arc<MemoryStore>>,
-}
-
-struct OnDisk(Arc<Disk>);
-
-impl Folder for OnDisk {
-    fn can_write(&self) -> Result<(), StoreError> {
-        match self.0.full.load(Ordering::SeqCst) {
-            true => Err(StoreError::io("probe", std::io::ErrorKind::StorageFull.into())),
-            false => Ok(()),
-        }
-    }
-
-    fn open(&self) -> Result<Box<dyn Store>, StoreError> {
-        let mut store = self.0.store.lock();
-        *store = Arc::new(MemoryStore::from_state(store.state()));
-        Ok(Box::new(Arc::clone(&store)))
-    }
-}
 
 fn card() -> CardSlot {
     let catalogue = catalogue::builtin().expect("valid");
@@ -94,27 +67,19 @@ fn refused(answer: Result<Reply, ShellError>) -> bool {
 }
 
 /// A control plane whose store is on this disk.
-fn begin(disk: &Arc<Disk>) -> (ControlPlane, Running) {
-    let store = OnDisk(Arc::clone(disk)).open().expect("a store in memory");
+fn begin(disk: &FullableDisk) -> (ControlPlane, Running) {
+    let store = disk.open().expect("a store in memory");
     let pause = Duration::from_millis(1);
-    let folder = Box::new(OnDisk(Arc::clone(disk)));
+    let folder = Box::new(disk.clone());
     let store = ReopeningStore::start(folder, store, None, pause).expect("a thread");
     let controller = Controller::recover(ControllerSettings::default(), [], 7, wall_clock());
     let controller = controller.expect("an empty store");
     start(controller, Arc::new(store), vec![card()]).expect("threads")
 }
 
-impl Disk {
-    /// What is on its way to it does not arrive, and nothing after it.
-    fn fill(&self) {
-        self.full.store(true, Ordering::SeqCst);
-        self.store.lock().set_faults([Fault::BeforeDurable]);
-    }
-}
-
 #[tokio::test]
 async fn events_wait_until_what_they_tell_of_is_stored() {
-    let disk = Arc::new(Disk::default());
+    let disk = FullableDisk::default();
     let (plane, running) = begin(&disk);
     let known = async {
         while epochs(&plane).await == 0 {
@@ -123,7 +88,7 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
     };
     tokio::time::timeout(PATIENCE, known).await.expect("the card is read back");
     let mut changes = plane.changes();
-    disk.fill();
+    disk.fill(Fault::BeforeDurable);
     let command =
         Command::DrainRegion { card: "card0".parse().expect("a label"), region: RegionId(0) };
     let drain = Request { caller: Caller::Operator("ada".into()), request_id: None, command };
@@ -140,7 +105,7 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
     while let Ok(change) = changes.try_recv() {
         assert!(!is_told(&change), "{change:?} is told, and a crash would undo it");
     }
-    disk.full.store(false, Ordering::SeqCst);
+    disk.free();
     let told = async { while !is_told(&changes.recv().await.expect("it goes on")) {} };
     tokio::time::timeout(PATIENCE, told).await.expect("it is told once it is stored");
     tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
@@ -148,11 +113,11 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
 
 #[tokio::test]
 async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
-    let disk = Arc::new(Disk::default());
+    let disk = FullableDisk::default();
     let (plane, running) = begin(&disk);
     plane.request(tenant("before")).await.expect("there is room");
 
-    disk.fill();
+    disk.fill(Fault::BeforeDurable);
     assert!(refused(plane.request(tenant("during")).await), "it may be stored yet");
     assert!(!refused(plane.request(tenant("never")).await), "it was not carried out");
     assert!(tenants(&plane).await.contains(&"before".to_owned()));
@@ -163,9 +128,9 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
         }
     };
     tokio::time::timeout(PATIENCE, more).await.expect("the loop goes on");
-    assert_eq!(disk.store.lock().scan("tenants/").expect("it can be read").len(), 1);
+    assert_eq!(disk.store().scan("tenants/").expect("it can be read").len(), 1);
 
-    disk.full.store(false, Ordering::SeqCst);
+    disk.free();
     let heals = async {
         while plane.request(tenant("after")).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -174,5 +139,5 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     tokio::time::timeout(PATIENCE, heals).await.expect("changes are taken again");
     assert_eq!(tenants(&plane).await, ["after", "before", "during"]);
     tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
-    assert_eq!(disk.store.lock().scan("tenants/").expect("it can be read").len(), 3);
+    assert_eq!(disk.store().scan("tenants/").expect("it can be read").len(), 3);
 }
