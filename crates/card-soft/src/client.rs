@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use snic_domain::{CardModel, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
-use snic_ports::remote::{Deadlined, Writes, receive, send, to_words};
+use snic_ports::remote::{Deadlined, RemoteRegisters, Run, Writes, receive, send};
 use snic_tables::registers::{self, Address};
 
 use crate::SoftCardSettings;
@@ -151,12 +151,6 @@ impl SoftCard {
         }
     }
 
-    fn lose(&mut self, reason: String) -> CardError {
-        self.writes.clear();
-        self.lost = Some(reason.clone());
-        CardError::Lost(reason)
-    }
-
     fn done(&mut self, request: &ControlRequest, payload: &[u8]) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
             (ControlReply::Done, payload) => Ok(payload),
@@ -164,23 +158,26 @@ impl SoftCard {
             (other, _) => Err(self.lose(format!("the card's process answered {other:?}"))),
         }
     }
-
-    /// Sends the writes that wait.
-    fn flush(&mut self) -> Result<(), CardError> {
-        if self.writes.is_empty() {
-            return Ok(());
-        }
-        let (runs, payload) = self.writes.take();
-        self.done(&ControlRequest::Write { runs }, &payload).map(|_| ())
-    }
 }
 
-fn check(at: Address, words: usize) -> Result<(), CardError> {
-    (at..)
-        .step_by(4)
-        .take(words)
-        .find(|at| !registers::is_register(*at))
-        .map_or(Ok(()), |at| Err(CardError::NoRegister(at)))
+impl RemoteRegisters for SoftCard {
+    fn writes(&mut self) -> &mut Writes {
+        &mut self.writes
+    }
+
+    fn send_writes(&mut self, runs: Vec<Run>, payload: &[u8]) -> Result<(), CardError> {
+        self.done(&ControlRequest::Write { runs }, payload).map(|_| ())
+    }
+
+    fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError> {
+        self.done(&ControlRequest::Read { at, words }, &[])
+    }
+
+    fn lose(&mut self, reason: String) -> CardError {
+        self.writes.clear();
+        self.lost = Some(reason.clone());
+        CardError::Lost(reason)
+    }
 }
 
 impl Registers for SoftCard {
@@ -195,23 +192,11 @@ impl Registers for SoftCard {
     }
 
     fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
-        check(at, words.len())?;
-        self.flush()?;
-        // The map has fewer registers than 32 bits count.
-        let bytes = self.done(&ControlRequest::Read { at, words: words.len() as u32 }, &[])?;
-        let read = to_words(&bytes);
-        if read.len() != words.len() {
-            let what = format!("{} words were read, not {}", read.len(), words.len());
-            return Err(self.lose(what));
-        }
-        words.copy_from_slice(&read);
-        Ok(())
+        self.read_words(at, words)
     }
 
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
-        check(at, words.len())?;
-        self.writes.push(at, words);
-        if self.writes.is_full() { self.flush() } else { Ok(()) }
+        self.write_words(at, words)
     }
 }
 

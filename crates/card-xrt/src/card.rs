@@ -13,15 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use snic_domain::{CardModel, Digest, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
-use snic_ports::remote::Writes;
-use snic_tables::registers::{self, Address};
+use snic_ports::remote::{RemoteRegisters, Run, Writes};
+use snic_tables::registers::Address;
 use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{
-    Asked, CardSelector, Finding, TracedWork, WorkerReply, WorkerRequest, to_words,
-};
+use crate::protocol::{Asked, CardSelector, Finding, TracedWork, WorkerReply, WorkerRequest};
 
 /// How often it is looked whether an idle worker is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -174,26 +172,11 @@ impl XrtCard {
         }
     }
 
-    fn lose(&mut self, reason: String) -> CardError {
-        self.worker = None;
-        self.writes.clear();
-        CardError::Lost(reason)
-    }
-
     fn done(&mut self, request: WorkerRequest, payload: &[u8]) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
             (WorkerReply::Done, payload) => Ok(payload),
             (other, _) => Err(self.lose(format!("the XRT worker answered {other:?}"))),
         }
-    }
-
-    /// Sends the writes that wait.
-    fn flush(&mut self) -> Result<(), CardError> {
-        if self.writes.is_empty() {
-            return Ok(());
-        }
-        let (runs, payload) = self.writes.take();
-        self.done(WorkerRequest::Write { runs }, &payload).map(|_| ())
     }
 }
 
@@ -227,12 +210,24 @@ fn open_log(folder: &Path) -> std::io::Result<File> {
     Ok(log)
 }
 
-fn check(at: Address, words: usize) -> Result<(), CardError> {
-    (at..)
-        .step_by(4)
-        .take(words)
-        .find(|at| !registers::is_register(*at))
-        .map_or(Ok(()), |at| Err(CardError::NoRegister(at)))
+impl RemoteRegisters for XrtCard {
+    fn writes(&mut self) -> &mut Writes {
+        &mut self.writes
+    }
+
+    fn send_writes(&mut self, runs: Vec<Run>, payload: &[u8]) -> Result<(), CardError> {
+        self.done(WorkerRequest::Write { runs }, payload).map(|_| ())
+    }
+
+    fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError> {
+        self.done(WorkerRequest::Read { at, words }, &[])
+    }
+
+    fn lose(&mut self, reason: String) -> CardError {
+        self.worker = None;
+        self.writes.clear();
+        CardError::Lost(reason)
+    }
 }
 
 impl Registers for XrtCard {
@@ -247,23 +242,11 @@ impl Registers for XrtCard {
     }
 
     fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
-        check(at, words.len())?;
-        self.flush()?;
-        // The map has fewer registers than 32 bits count.
-        let bytes = self.done(WorkerRequest::Read { at, words: words.len() as u32 }, &[])?;
-        let read = to_words(&bytes);
-        if read.len() != words.len() {
-            let what = format!("{} words were read, not {}", read.len(), words.len());
-            return Err(self.lose(what));
-        }
-        words.copy_from_slice(&read);
-        Ok(())
+        self.read_words(at, words)
     }
 
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
-        check(at, words.len())?;
-        self.writes.push(at, words);
-        if self.writes.is_full() { self.flush() } else { Ok(()) }
+        self.write_words(at, words)
     }
 }
 

@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use snic_tables::registers::Address;
+use snic_tables::registers::{self, Address};
+
+use crate::card::CardError;
 
 /// Bytes of a message at most: the longest lists the runs of a whole bank of rows.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -138,6 +140,75 @@ impl Writes {
     }
 }
 
+/// A card whose registers another process has: writes wait here and travel together, in their order, before
+/// the next read.
+pub trait RemoteRegisters {
+    /// The writes that wait.
+    fn writes(&mut self) -> &mut Writes;
+
+    /// Has the process write these runs, with their words as they travel.
+    ///
+    /// # Errors
+    /// [`CardError::Lost`], or what the process says.
+    fn send_writes(&mut self, runs: Vec<Run>, payload: &[u8]) -> Result<(), CardError>;
+
+    /// Has the process read consecutive registers; gives their words as they travel.
+    ///
+    /// # Errors
+    /// [`CardError::Lost`], or what the process says.
+    fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError>;
+
+    /// The process did what it must not: it counts as lost from now on.
+    fn lose(&mut self, reason: String) -> CardError;
+
+    /// Sends the writes that wait.
+    ///
+    /// # Errors
+    /// Those of [`RemoteRegisters::send_writes`].
+    fn flush(&mut self) -> Result<(), CardError> {
+        if self.writes().is_empty() {
+            return Ok(());
+        }
+        let (runs, payload) = self.writes().take();
+        self.send_writes(runs, &payload)
+    }
+
+    /// Reads consecutive registers, behind all writes before.
+    ///
+    /// # Errors
+    /// [`CardError::NoRegister`] without asking the process, and those of [`RemoteRegisters::receive_words`].
+    fn read_words(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
+        check_registers(at, words.len())?;
+        self.flush()?;
+        // The map has fewer registers than 32 bits count.
+        let read = to_words(&self.receive_words(at, words.len() as u32)?);
+        if read.len() != words.len() {
+            return Err(self.lose(format!("{} words were read, not {}", read.len(), words.len())));
+        }
+        words.copy_from_slice(&read);
+        Ok(())
+    }
+
+    /// Writes consecutive registers, now or with the next access.
+    ///
+    /// # Errors
+    /// [`CardError::NoRegister`] without asking the process, and those of [`RemoteRegisters::flush`].
+    fn write_words(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
+        check_registers(at, words.len())?;
+        self.writes().push(at, words);
+        if self.writes().is_full() { self.flush() } else { Ok(()) }
+    }
+}
+
+/// Whether all of these are registers of the map.
+fn check_registers(at: Address, words: usize) -> Result<(), CardError> {
+    let mut addresses = (at..).step_by(4).take(words);
+    match addresses.find(|at| !registers::is_register(*at)) {
+        Some(at) => Err(CardError::NoRegister(at)),
+        None => Ok(()),
+    }
+}
+
 /// A socket whose reads and writes end at a time, with [`io::ErrorKind::TimedOut`].
 #[derive(Debug)]
 pub struct Deadlined {
@@ -217,5 +288,66 @@ mod tests {
     fn a_frame_longer_than_any_may_be_is_refused() {
         let payload = vec![0; PAYLOAD_BYTES_MAX + 1];
         assert!(send(&mut Vec::new(), &0_u8, &payload).is_err());
+    }
+
+    /// A process that notes what it is asked for, and reads each register as its address.
+    #[derive(Default)]
+    struct Noted {
+        writes: Writes,
+        asked: Vec<String>,
+        words_short: usize,
+    }
+
+    impl RemoteRegisters for Noted {
+        fn writes(&mut self) -> &mut Writes {
+            &mut self.writes
+        }
+
+        fn send_writes(&mut self, runs: Vec<Run>, payload: &[u8]) -> Result<(), CardError> {
+            self.asked.push(format!("write {} runs, {} bytes", runs.len(), payload.len()));
+            Ok(())
+        }
+
+        fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError> {
+            self.asked.push(format!("read {words}"));
+            let addresses: Vec<u32> = (at..).step_by(4).take(words as usize).collect();
+            Ok(to_bytes(&addresses[self.words_short..]))
+        }
+
+        fn lose(&mut self, reason: String) -> CardError {
+            CardError::Lost(reason)
+        }
+    }
+
+    #[test]
+    fn writes_travel_together_before_the_next_read() {
+        let mut card = Noted::default();
+        let (first, second) = (registers::SHADOW_BANK, registers::ACTIVE_BANK);
+        card.write_words(first, &[1, 2]).expect("registers");
+        card.write_words(first + 8, &[3]).expect("the next ones");
+        card.write_words(second, &[4]).expect("others");
+        assert!(card.asked.is_empty(), "{:?}", card.asked);
+        let mut words = [0; 2];
+        card.read_words(first, &mut words).expect("registers");
+        assert_eq!(words, [first, first + 4]);
+        card.read_words(first, &mut words).expect("registers");
+        assert_eq!(card.asked, ["write 2 runs, 16 bytes", "read 2", "read 2"]);
+    }
+
+    #[test]
+    fn what_is_no_register_is_refused_here_and_an_answer_of_another_length_loses_the_card() {
+        let mut card = Noted { words_short: 1, ..Noted::default() };
+        let beyond = Address::MAX & !3;
+        let refused = [card.write_words(beyond, &[1]), card.read_words(beyond, &mut [0])];
+        for refused in refused {
+            assert!(
+                matches!(refused, Err(CardError::NoRegister(at)) if at == beyond),
+                "{refused:?}"
+            );
+        }
+        assert!(card.asked.is_empty(), "{:?}", card.asked);
+        let lost =
+            card.read_words(registers::SHADOW_BANK, &mut [0; 3]).expect_err("a word is missing");
+        assert_eq!(lost.to_string(), "the card is lost: 2 words were read, not 3");
     }
 }
