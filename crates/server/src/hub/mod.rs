@@ -209,8 +209,11 @@ pub(crate) struct RevisionExpired;
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
-    /// The revision of the last change.
+    /// The revision of the last change, or the last one that was told.
     latest: AtomicU64,
+    /// What a revision is that is told: the time in microseconds, so that it says nothing of when others
+    /// changed something.
+    clock: fn() -> u64,
     /// Tenants that were deleted: their watches end.
     deleted: broadcast::Sender<TenantId>,
 }
@@ -232,7 +235,7 @@ impl Hub {
     pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
         let known = plane.read((Level::Watches, Flow::Server), KnownResources::of).await?;
-        let hub = Arc::new(Self::new(known, now(), kept));
+        let hub = Arc::new(Self { clock: now, ..Self::new(known, now(), kept) });
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
     }
@@ -240,7 +243,7 @@ impl Hub {
     fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
         let ring = Ring::new(known, floor, kept);
         let deleted = broadcast::Sender::new(DELETED_KEPT);
-        Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor), deleted }
+        Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor), clock: || 0, deleted }
     }
 
     async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<Change>>) {
@@ -287,8 +290,23 @@ impl Hub {
     }
 
     /// The revision of the last change. State read from the control plane afterwards is at least as new.
-    pub fn revision(&self) -> u64 {
+    fn revision(&self) -> u64 {
         self.latest.load(Ordering::Acquire)
+    }
+
+    /// A revision for a caller: of now, and not of the last change, which may be another tenant's. State
+    /// read from the control plane afterwards is at least as new.
+    pub fn revision_now(&self) -> u64 {
+        let _ring = self.ring.lock();
+        self.advance()
+    }
+
+    /// No change has this revision or will have it. Only while the ring is locked: a change that is being
+    /// numbered would be taken for a seen one.
+    fn advance(&self) -> u64 {
+        let revision = self.revision().max((self.clock)());
+        self.latest.store(revision, Ordering::Release);
+        revision
     }
 
     /// Follows a topic from a revision on.
@@ -308,7 +326,7 @@ impl Hub {
     pub fn follow_from_now(self: &Arc<Self>, topic: Topic) -> Follower {
         let mut ring = self.ring.lock();
         let latest = ring.subscribe(&topic);
-        Follower { hub: Arc::clone(self), topic, seen: self.revision(), latest }
+        Follower { hub: Arc::clone(self), topic, seen: self.advance(), latest }
     }
 
     /// The state of a changed resource, read at most once per change.
@@ -368,7 +386,7 @@ impl Follower {
         // Until `seen` is set: a change that comes in between would be taken for a seen one.
         let ring = self.hub.ring.lock();
         let next = ring.after(&self.topic, self.seen, limit)?;
-        self.seen = next.last().map_or_else(|| self.hub.revision(), |change| change.revision);
+        self.seen = next.last().map_or_else(|| self.hub.advance(), |change| change.revision);
         Ok(next)
     }
 

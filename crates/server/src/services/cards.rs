@@ -90,7 +90,7 @@ impl CardService for Services {
         let query = Query::of("ListRegions").with("parent", &request.parent);
         let page = page(query, request.page_size, &request.page_token)?;
         let after = page.after().and_then(|key| name::region("page_token", key).ok());
-        let revision = self.0.hub.revision();
+        let revision = self.0.hub.revision_now();
         let page = self
             .page(
                 &caller,

@@ -70,7 +70,7 @@ impl DagService for Services {
         let page = page(query, request.page_size, &request.page_token)?;
         let after = page.after().and_then(|key| name::dag("page_token", key).ok());
         // Before the state is read, so that a watch from here misses no change.
-        let revision = self.0.hub.revision();
+        let revision = self.0.hub.revision_now();
         let page = self
             .page(
                 &caller,
