@@ -92,6 +92,7 @@ pub use records::{
     InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,
     StateRecord,
 };
+pub use recovery::{SetAside, is_set_aside};
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::{Objective, Underfilled};

@@ -14,8 +14,8 @@ use crate::operations::Operations;
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
-    PendingErase, Phase, Record, RecordKey, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
-    ResidentContext, RuleRecord, SCHEMA, StateRecord, TenantRecord,
+    PendingErase, Phase, Record, RecordKey, RecordWrite, RefusedRecord, RegionRecord, RequestKey,
+    RequestRecord, ResidentContext, RuleRecord, SCHEMA, StateRecord, TenantRecord,
 };
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
@@ -76,6 +76,78 @@ impl Sorted {
     }
 }
 
+/// Before the key of a record that was set aside.
+const QUARANTINE: &str = "quarantine/";
+/// Records that are set aside at most in one start: beyond, the store as a whole is not to be trusted.
+const SET_ASIDE_MAX: usize = 32;
+/// Kinds of records without which the rest stands. Tenants, cards and regions, what was given out and
+/// the head of the store are not among them: who is served would change.
+const EXPENDABLE: [&str; 12] = [
+    "nt-types/",
+    "bitstreams/",
+    "dags/",
+    "explanations/",
+    "guests/",
+    "departed/",
+    "states/",
+    "rules/",
+    "bindings/",
+    "operations/",
+    "requests/",
+    "refused/",
+];
+
+/// A record that cannot be read, or contradicts the others, and was left out.
+#[derive(Debug)]
+pub struct SetAside {
+    /// Its key.
+    pub key: String,
+    /// Its value, as it is.
+    pub value: Vec<u8>,
+    /// What is wrong with it.
+    pub reason: InvalidRecord,
+}
+
+impl SetAside {
+    /// Moves it out of the way, and keeps it: what the store is to be told.
+    pub fn writes(&self) -> [RecordWrite; 2] {
+        let kept = format!("{QUARANTINE}{}", self.key);
+        [(kept, Some(self.value.clone())), (self.key.clone(), None)]
+    }
+}
+
+/// Whether a key is of a record that was set aside, now or at an earlier start.
+pub fn is_set_aside(key: &str) -> bool {
+    key.starts_with(QUARANTINE)
+}
+
+/// As [`recover`], without the records that it fails for, if the rest stands without them. Time
+/// O(records · log records) for each of at most [`SET_ASIDE_MAX`].
+pub(crate) fn recover_rest(
+    settings: ControllerSettings,
+    mut records: Vec<(String, Vec<u8>)>,
+    secret: u64,
+    now: Timestamp,
+) -> Result<(Recovered, Vec<SetAside>), InvalidRecord> {
+    let mut set_aside = Vec::new();
+    loop {
+        let reason = match recover(settings, records.iter().cloned(), secret, now) {
+            Ok(recovered) => return Ok((recovered, set_aside)),
+            Err(reason) => reason,
+        };
+        let is_expendable = |key: &str| EXPENDABLE.iter().any(|kind| key.starts_with(kind));
+        let key = reason.key().filter(|key| is_expendable(key));
+        let at = key.and_then(|key| records.iter().position(|(other, _)| other == key));
+        match at.filter(|_| set_aside.len() < SET_ASIDE_MAX) {
+            Some(at) => {
+                let (key, value) = records.remove(at);
+                set_aside.push(SetAside { key, value, reason });
+            }
+            None => return Err(reason),
+        }
+    }
+}
+
 /// What a store has.
 pub(crate) struct Recovered {
     pub core: Core,
@@ -92,7 +164,9 @@ pub(crate) fn recover(
 ) -> Result<Recovered, InvalidRecord> {
     let mut sorted = Sorted::default();
     for (key, value) in records {
-        sorted.add(Record::parse(&key, &value)?);
+        if !key.starts_with(QUARANTINE) {
+            sorted.add(Record::parse(&key, &value)?);
+        }
     }
     let meta_stored = sorted.meta.is_some();
     let meta = sorted.meta.take().unwrap_or(Meta { schema: SCHEMA, secret, operations: 0 });

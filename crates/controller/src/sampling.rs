@@ -216,10 +216,7 @@ fn apply_settings(core: &mut Core, tx: &mut Tx) {
         contents::schedule_anew(core);
     }
     core.loops.all_changed();
-    let fairness = settings.fairness;
-    let text = format!(
-        "other policies are in force: scheme {:?}, epoch {:?}, monitor period {:?}, {}",
-        fairness.scheme, fairness.epoch, settings.autoscaling.monitor_period, settings.scheduling
-    );
+    let text =
+        format!("other policies are in force: {}", settings.changes_since(&before).join("; "));
     tx.note(LogKind::PoliciesApplied, About::default(), text);
 }

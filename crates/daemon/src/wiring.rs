@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::Controller;
+use snic_controller::{Controller, SetAside, is_set_aside};
 use snic_domain::{CardId, CardProfile};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
-use snic_ports::store::Store;
+use snic_ports::store::{Batch, Store, Write};
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
 use snic_store_sled::{SledOptions, steady};
@@ -26,6 +26,22 @@ use crate::{serving, soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Moves records that could not be used out of the way, so that nothing writes over them.
+fn keep_aside(store: &dyn Store, set_aside: &[SetAside]) -> Result<()> {
+    for record in set_aside {
+        tracing::error!(
+            record = record.key,
+            reason = %record.reason,
+            "a record of the store cannot be used: it is kept under quarantine/, and the daemon goes \
+             on without it"
+        );
+        let writes = record.writes().into_iter().map(|(key, value)| Write { key, value });
+        let batch = Batch { writes: writes.collect() };
+        store.apply(batch).context("set a record aside")?;
+    }
+    Ok(())
+}
 
 /// A running control plane with its simulated cards.
 pub struct Daemon {
@@ -46,8 +62,11 @@ impl Daemon {
         let policies = Policies::new(settings);
         let (policy, refused) = policies.read();
         let records = store.scan("").context("read the store")?;
-        let mut controller = Controller::recover(policy, records, secret()?, shell::wall_clock())
-            .context("recover the state from the store")?;
+        let is_whole = is_whole && !records.iter().any(|(key, _)| is_set_aside(key));
+        let recovered = Controller::recover_rest(policy, records, secret()?, shell::wall_clock());
+        let (mut controller, set_aside) = recovered.context("recover the state from the store")?;
+        let is_whole = is_whole && set_aside.is_empty();
+        keep_aside(store.as_ref(), &set_aside)?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
                 controller.declare_functions(card.id.clone(), functions);

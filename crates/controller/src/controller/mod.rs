@@ -9,7 +9,7 @@ use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
 use crate::records::{InvalidRecord, RequestKey};
-use crate::recovery::Recovered;
+use crate::recovery::{Recovered, SetAside};
 use crate::requests::{Fingerprint, Requests};
 use crate::state::Core;
 use crate::tx::{About, Tx};
@@ -45,6 +45,22 @@ impl Controller {
     ) -> Result<Self, InvalidRecord> {
         let Recovered { core, requests } = recovery::recover(settings, records, secret, now)?;
         Ok(Self { core, requests, log: Log::default() })
+    }
+
+    /// As [`Controller::recover`]; but records that cannot be read, or contradict others, are left out and
+    /// given back where the rest stands without them, 32 at most: DAGs, rules, bindings and the like.
+    ///
+    /// # Errors
+    /// The store's head, a tenant, a card or a region cannot be read, or more than 32 others.
+    pub fn recover_rest(
+        settings: ControllerSettings,
+        records: Vec<(String, Vec<u8>)>,
+        secret: u64,
+        now: Timestamp,
+    ) -> Result<(Self, Vec<SetAside>), InvalidRecord> {
+        let (recovered, set_aside) = recovery::recover_rest(settings, records, secret, now)?;
+        let Recovered { core, requests } = recovered;
+        Ok((Self { core, requests, log: Log::default() }, set_aside))
     }
 
     /// Takes an event; says what it leads to, for an [`crate::Outbox`]. `now` never goes backwards.

@@ -1,5 +1,6 @@
 //! What operators tune while the daemon runs: `policies/*.toml` say it in words.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -172,7 +173,41 @@ impl Default for ControllerSettings {
     }
 }
 
+/// The values of a settings' text, by their path.
+fn values(settings: &ControllerSettings) -> BTreeMap<String, String> {
+    let (mut values, mut path) = (BTreeMap::new(), Vec::new());
+    for line in format!("{settings:#?}").lines() {
+        let line = line.trim().trim_end_matches(',');
+        if let Some((name, value)) = line.split_once(": ")
+            && !value.ends_with(['{', '(', '['])
+        {
+            path.push(name);
+            values.insert(path[1..].join("."), value.to_owned());
+            path.pop();
+        } else if line.ends_with(['{', '(', '[']) {
+            path.push(line.split_once(": ").map_or("", |(name, _)| name));
+        } else if line.starts_with(['}', ')', ']']) {
+            path.pop();
+        } else {
+            values.insert(path[1..].join("."), line.to_owned());
+        }
+    }
+    values
+}
+
 impl ControllerSettings {
+    /// What is other than before, for people: `fairness.epoch: 40ms, was 20ms`.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<String> {
+        let (before, now) = (values(before), values(self));
+        let none = "none".to_owned();
+        let paths: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let of =
+            |values: &BTreeMap<String, String>, path| values.get(path).unwrap_or(&none).clone();
+        let both = paths.into_iter().map(|path| (path, of(&now, path), of(&before, path)));
+        let changed = both.filter(|(_, now, before)| now != before);
+        changed.map(|(path, now, before)| format!("{path}: {now}, was {before}")).collect()
+    }
+
     /// How long to wait after the `failures`th failure in a row.
     pub(crate) fn wait(&self, failures: u32) -> Duration {
         let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));

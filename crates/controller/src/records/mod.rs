@@ -209,6 +209,14 @@ pub enum InvalidRecord {
 }
 
 impl InvalidRecord {
+    /// Which record it is.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Unreadable { key, .. } | Self::Contradiction { key, .. } => Some(key),
+            Self::Schema { .. } => None,
+        }
+    }
+
     /// The record under `key` contradicts others, or its own key.
     pub(crate) fn contradiction(key: impl ToString, reason: impl Into<String>) -> Self {
         Self::Contradiction { key: key.to_string(), reason: reason.into() }

@@ -1,9 +1,10 @@
 //! Starting again: from any point of a history, and from stores that were damaged.
 
-use snic_controller::{Command, ControlError, InvalidRecord, Reply, Request};
+use snic_controller::{Command, ControlError, Controller, InvalidRecord, Reply, Request, SetAside};
 use snic_domain::{DagState, Match, Rule, RuleId};
 use snic_tables::Table;
 
+use crate::support;
 use crate::support::things::{
     bitstream, card_id, create, dag, delete, delete_bitstream, delete_nt, delete_tenant, drain, nt,
     spec, tenant, undrain, update,
@@ -51,6 +52,51 @@ fn history() -> Vec<Step> {
         Step::Ask(delete_tenant("gamma", true)),
         Step::Settle,
     ]
+}
+
+#[test]
+fn a_record_that_cannot_be_read_costs_what_it_says_and_nothing_else() {
+    let mut world = World::new();
+    for name in ["acme/web", "acme/api", "beta/web"] {
+        world.deploy(name, "lb", 1);
+    }
+    let matches = Match { vni: Some(9), ..Match::default() };
+    let id = RuleId::new("first").expect("a label");
+    let rule = Rule { id, priority: 3, matches, dag: dag("acme/web") };
+    world.ask(Command::CreateRule(rule)).expect("a rule");
+    world.settle();
+    let records: Vec<_> = world.durable.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let damaged = |broken: &str| -> Vec<(String, Vec<u8>)> {
+        let value = |key: &str, value: &[u8]| match key == broken {
+            true => b"\0not JSON".to_vec(),
+            false => value.to_vec(),
+        };
+        records.iter().map(|(key, v)| (key.clone(), value(key, v))).collect()
+    };
+    let start = |records| Controller::recover_rest(support::settings(), records, 7, world.now);
+    let (controller, set_aside) = start(damaged("dags/acme/web")).expect("the rest stands");
+    controller.check().expect("and is whole");
+    let keys: Vec<&str> = set_aside.iter().map(|record| record.key.as_str()).collect();
+    assert!(keys.starts_with(&["dags/acme/web"]) && keys.contains(&"rules/first"), "{keys:?}");
+    assert_eq!(set_aside[0].value, b"\0not JSON", "as it was");
+    let left: Vec<String> = controller.dags(None).iter().map(|d| d.name.to_string()).collect();
+    assert_eq!(left, ["tenants/acme/dags/api", "tenants/beta/dags/web"]);
+    // What is set aside stays so: the next start finds nothing wrong.
+    let mut store: std::collections::BTreeMap<_, _> =
+        damaged("dags/acme/web").into_iter().collect();
+    for (key, value) in set_aside.iter().flat_map(SetAside::writes) {
+        match value {
+            Some(value) => drop(store.insert(key, value)),
+            None => drop(store.remove(&key)),
+        }
+    }
+    let (_, again) = start(store.into_iter().collect()).expect("it starts");
+    assert!(again.is_empty(), "{again:?}");
+    // Who is served does not change silently.
+    for broken in ["meta", "tenants/acme", "cards/card0"] {
+        let error = start(damaged(broken)).map(|_| ()).expect_err(broken);
+        assert_eq!(error.key(), Some(broken));
+    }
 }
 
 /// Asks until there is an answer: the daemon may die over it once.

@@ -58,7 +58,9 @@ fn a_policy_takes_effect_at_the_edge_of_an_epoch_on_all_rows_and_is_told() {
     assert_eq!(world.card().loads.len(), loads, "nothing is loaded for it");
     let told = world.controller.log_before(&operator(), None).next().expect("it is told").clone();
     assert_eq!(told.kind, LogKind::PoliciesApplied);
-    assert!(told.text.ends_with("steering least-loaded, reservation prefix"), "{}", told.text);
+    let changes = "scheduling.reservation: Prefix, was Chain; \
+                   scheduling.steering: LeastLoaded, was RoundRobin";
+    assert_eq!(told.text, format!("other policies are in force: {changes}"));
 
     world.deploy("acme/late", "lb", 5);
     assert_eq!(on_the_card(&mut world), Some(BY_LOAD), "what comes later follows");
