@@ -364,14 +364,19 @@ impl Ledger {
         credits
     }
 
-    /// Bandwidth left at the ingress.
-    pub fn ingress_residual(&self) -> Bandwidth {
-        self.profile.ingress.saturating_sub(self.totals.ingress)
+    /// What promises take of the ingress.
+    pub const fn ingress_reserved(&self) -> Bandwidth {
+        self.totals.ingress
     }
 
-    /// Bandwidth left at the egress.
+    /// Bandwidth left at the ingress for promises.
+    pub fn ingress_residual(&self) -> Bandwidth {
+        work::line_max(&self.profile, self.profile.ingress).saturating_sub(self.totals.ingress)
+    }
+
+    /// Bandwidth left at the egress for promises.
     pub fn egress_residual(&self) -> Bandwidth {
-        self.profile.egress.saturating_sub(self.totals.egress)
+        work::line_max(&self.profile, self.profile.egress).saturating_sub(self.totals.egress)
     }
 
     /// What is left of the on-board memory: of the card's whole pages, or of the page table's rows

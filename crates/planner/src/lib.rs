@@ -49,3 +49,4 @@ pub use plan::{Plan, PlanRequest, RegionLoad, plan};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};
 pub use refusal::{ContentMismatch, Overbooked};
 pub use reservation::{Reservation, TableRows};
+pub use work::BitCost;

@@ -14,19 +14,33 @@
 //! Amounts are rounded down to thousandths of a credit and to cycles per second. So the parts of a DAG that fit
 //! together fit one after the other, too.
 
-use snic_domain::{Bandwidth, CardProfile, Dag, NtType, PacketSizes, RegionPass, Traffic};
+use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, RegionPass, Traffic};
 
 use crate::PlanCatalogue;
 
+/// Part of a port that promises may take, in thousandths: of the ingress, the egress, and each region's. A port
+/// that is full for ever never gets over a burst: what came early once makes all wait that come after it.
+const PORT_PERMILLE: u64 = 960;
 /// Part of a slot's credits that promises may take, in thousandths of a credit for each credit: what is left
 /// is for packets that wait before an NT.
 const CREDIT_PERMILLE: u64 = 800;
 /// Times the credits that promises take are programmed: packets do not come evenly.
 const CREDITS_MARGIN: u64 = 2;
 
-/// What the port of a region has, in cycles per second.
+/// What promises may take of the port of a region, in cycles per second.
 pub(crate) fn port_max(profile: &CardProfile) -> u64 {
-    if profile.region_pass.is_some() { profile.clock_hz } else { u64::MAX }
+    if profile.region_pass.is_some() { promised(profile.clock_hz) } else { u64::MAX }
+}
+
+/// What promises may take of the ingress or the egress.
+pub(crate) fn line_max(profile: &CardProfile, port: Bandwidth) -> Bandwidth {
+    let promised = Bandwidth::from_bps(promised(port.get()));
+    if profile.region_pass.is_some() { promised } else { port }
+}
+
+/// The part of a port's capacity that may be promised.
+fn promised(capacity: u64) -> u64 {
+    ratio(capacity, PORT_PERMILLE, 1_000)
 }
 
 /// Thousandths of a credit that promises may take of one slot.
@@ -79,6 +93,40 @@ pub(crate) struct Work {
     egress_bits: u64,
 }
 
+/// What one bit of a DAG takes of a card's ports, in 2^-20 bits, rounded up: more than one where its packets waste
+/// part of a beat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BitCost {
+    /// Of the ingress.
+    pub ingress: u32,
+    /// Of the egress.
+    pub egress: u32,
+    /// Of the port of a region, for each pass, as part of [`BitCost::port_capacity`]; none where only bandwidth
+    /// is counted.
+    pub port: u32,
+}
+
+impl BitCost {
+    /// Of a DAG on a card with this profile. NTs that the catalogue does not know count as reading headers only.
+    pub fn of(profile: &CardProfile, spec: &DagSpec, catalogue: &PlanCatalogue) -> Self {
+        let work = Work::of_spec(profile, spec, catalogue);
+        let cost =
+            |up: u64, down: u64| u32::try_from(ratio_up(up, 1 << 20, down)).unwrap_or(u32::MAX);
+        let port = work.pass.map_or(0, |pass| {
+            let bits = pass.parts.saturating_mul(u64::from(profile.width_bits));
+            cost(bits, work.bits.saturating_mul(pass.parts_of_cycle))
+        });
+        let (ingress, egress) =
+            (cost(work.ingress_bits, work.bits), cost(work.egress_bits, work.bits));
+        Self { ingress, egress, port }
+    }
+
+    /// What the port of a region passes in full beats, in bits per second.
+    pub fn port_capacity(profile: &CardProfile) -> u64 {
+        profile.clock_hz.saturating_mul(profile.width_bits.into())
+    }
+}
+
 /// The costs of passes through regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PassWork {
@@ -95,10 +143,7 @@ struct PassWork {
 impl Work {
     /// The costs of a DAG's packets; NTs that the catalogue does not know count as reading headers only.
     pub(crate) fn of(profile: &CardProfile, dag: &Dag, catalogue: &PlanCatalogue) -> Self {
-        let reads_payload = |nt: &NtType| nt.traffic == Traffic::Payload;
-        let payload =
-            dag.nodes().iter().any(|node| catalogue.nt(&node.nt).is_some_and(reads_payload));
-        Self::with(profile, &dag.spec().packet_sizes, payload)
+        Self::of_spec(profile, dag.spec(), catalogue)
     }
 
     fn with(profile: &CardProfile, sizes: &PacketSizes, payload: bool) -> Self {
@@ -130,6 +175,14 @@ impl Work {
         let ingress_bits = if counts { line(profile.ingress) } else { bits };
         let egress_bits = if counts { line(profile.egress) } else { bits };
         Self { packets, bits, clock_hz, pass, ingress_bits, egress_bits }
+    }
+
+    /// The same for a DAG as it was stored.
+    fn of_spec(profile: &CardProfile, spec: &DagSpec, catalogue: &PlanCatalogue) -> Self {
+        let reads_payload = |nt: &NtType| nt.traffic == Traffic::Payload;
+        let payload =
+            spec.nodes.iter().any(|node| catalogue.nt(&node.nt).is_some_and(reads_payload));
+        Self::with(profile, &spec.packet_sizes, payload)
     }
 
     /// The same where only bandwidth is counted.
@@ -264,6 +317,23 @@ mod tests {
         assert_eq!(programmed, [8, 8, 9, 41, 127]);
         let none = CardProfile { region_pass: None, ..card };
         assert_eq!(credits_of(&none, 50_000), 8, "as the card starts");
+    }
+
+    #[test]
+    fn one_bit_costs_what_many_do() {
+        let (card, catalogue) = (profile(), PlanCatalogue::default());
+        let cost = |bytes| {
+            let mut spec = DagSpec::chain(&[], gbps(10));
+            spec.packet_sizes = PacketSizes::only(bytes);
+            BitCost::of(&card, &spec, &catalogue)
+        };
+        let one = 1 << 20;
+        // 2.5 cycles of 512 bits for a packet of 512.
+        assert_eq!(cost(64), BitCost { ingress: one, egress: one, port: one * 5 / 2 });
+        // Headers only: 2.5 cycles for 12,000 bits.
+        assert_eq!(cost(1_500).port, (one * 5 * 512 / 2).div_ceil(12_000));
+        assert_eq!(BitCost::port_capacity(&card), 128_000_000_000);
+        assert_eq!(cost(65).ingress, (800 * one).div_ceil(520));
     }
 
     #[test]

@@ -98,9 +98,9 @@ impl Book {
         self.passes(region).filter(|pass| pass.1.contains(&slot)).map(|pass| pass.2).sum()
     }
 
-    /// Four fifths of ten credits are for promises.
+    /// 96 of a port's 100 million cycles and four fifths of ten credits are for promises.
     fn fits(&self) -> bool {
-        (0..2).all(|region| self.port(region) <= 100_000_000)
+        (0..2).all(|region| self.port(region) <= 96_000_000)
             && (0..4).all(|i| {
                 let (region, slot) = (i / 2, i % 2);
                 self.credits(region, slot) <= 8_000 && self.mbps(region, slot) <= 10_000
@@ -170,8 +170,8 @@ fn looping(regions: usize) -> World {
 fn more_passes_than_a_port_carries_take_another_region() {
     let mut world = looping(2);
     world.load(0, "cba");
-    // A pass of the IMIX carries 100.4 Gbit/s, so three of 40 are more than one port carries.
-    let plan = world.plan(&name("t0/a"), &chain("a b c", gbps(33))).expect("three of 33 fit");
+    // Passes of the IMIX carry 96 % of 100.4 Gbit/s, so three of 40 are more than one port carries.
+    let plan = world.plan(&name("t0/a"), &chain("a b c", gbps(32))).expect("three of 32 fit");
     assert_eq!(plan.loads.len(), 0);
     let plan = world.plan(&name("t0/a"), &chain("a b c", gbps(40))).expect("two regions do");
     assert_eq!(plan.loads.len(), 1);
@@ -189,10 +189,10 @@ fn a_refusal_names_the_port_and_its_numbers() {
     // Three passes; of twelve packets seven take 2.5 cycles, four 10 + 1 and one 24 + 1.
     let cycles = 40_000_000_000u64 * (35 + 88 + 50) / 2 / (4_342 * 8) * 3;
     assert!(shortage.required.abs_diff(cycles) < cycles / 100, "{shortage}, not {cycles}");
-    assert_eq!(shortage.available, 250_000_000);
+    assert_eq!(shortage.available, 240_000_000, "96 % of the cycles");
     assert!(shortage.detail.contains("3 passes through region 0 with packet sizes imix"));
     let small = small(&chain("c b a", gbps(60)));
-    let refused = world.plan(&name("t0/a"), &small).expect_err("64 bytes come to 51 Gbit/s");
+    let refused = world.plan(&name("t0/a"), &small).expect_err("64 bytes come to 49 Gbit/s");
     assert_eq!(refused.shortages[0].resource, Resource::RegionPort);
     assert!(world.plan(&name("t0/a"), &chain("c b a", gbps(60))).is_ok(), "the IMIX passes");
 }

@@ -134,10 +134,7 @@ impl Controller {
             words_written: card.tables().figures().words_written,
             commits: card.tables().figures().commits,
             counters: card.counters().clone(),
-            ingress_reserved: card
-                .profile()
-                .ingress
-                .saturating_sub(card.ledger().ingress_residual()),
+            ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
         })
     }

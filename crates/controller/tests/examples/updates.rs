@@ -177,8 +177,8 @@ fn an_update_before_the_create_is_done_takes_its_place() {
 fn a_dag_on_a_full_card_can_still_change_its_bandwidth() {
     let mut world = World::new();
     world.ask(create("acme/web", spec("nat", 40))).expect("there is room");
-    for name in ["acme/b", "acme/c", "acme/d"] {
-        world.ask(create(name, spec("cache", 20))).expect("there is room");
+    for (name, gbps) in [("acme/b", 20), ("acme/c", 20), ("acme/d", 16)] {
+        world.ask(create(name, spec("cache", gbps))).expect("there is room");
     }
     for gbps in [30, 40] {
         operation(world.ask(update("acme/web", spec("nat", gbps))));
