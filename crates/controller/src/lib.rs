@@ -75,8 +75,8 @@ pub use card::StateFigures;
 pub use controller::{Controller, RegionGlance};
 pub use epoch::{
     AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
-    FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, ResourceUse, SLOTS, SpaceView,
-    TenantOutcome, TenantShape, Topology, area_per_bps,
+    FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, OF_REGIONS, ResourceUse,
+    SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snic_controller::{
-    AREA_UNITS, DagFlow, Engine, EpochOutcome, Fairness, SLOTS, Scheme, TenantShape, Topology,
+    AREA_UNITS, DagFlow, Engine, EpochOutcome, Fairness, OF_REGIONS, Scheme, TenantShape, Topology,
     area_per_bps,
 };
 use snic_domain::Bandwidth;
@@ -12,7 +12,7 @@ use snic_fairness::drf::Share;
 use snic_fairness::fluid::Cost;
 use snic_oracles::epoch;
 
-const INGRESS: usize = SLOTS;
+const INGRESS: usize = OF_REGIONS;
 
 fn gbps(n: u64) -> Bandwidth {
     Bandwidth::from_gbps(n)
@@ -24,7 +24,7 @@ fn mbps(n: u64) -> Bandwidth {
 
 /// A card with these slots (Gbit/s) in its first regions, and an ingress.
 fn card(slots: &[u64], ingress: u64) -> Topology {
-    let mut capacities = vec![0; SLOTS];
+    let mut capacities = vec![0; OF_REGIONS];
     for (at, serves) in slots.iter().enumerate() {
         capacities[at] = gbps(*serves).get();
     }

@@ -2,7 +2,7 @@
 //! every step. Also the baseline of the benchmarks.
 
 use snic_controller::{
-    DagFlow, EpochOutcome, Fairness, SLOTS, Scheme, TenantOutcome, TenantShape, Topology,
+    DagFlow, EpochOutcome, Fairness, OF_REGIONS, Scheme, TenantOutcome, TenantShape, Topology,
 };
 use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, Share, UserLimit};
@@ -155,7 +155,7 @@ fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, 
 }
 
 fn fair(topology: &Topology, demands: &[Demand], tenants: &[TenantOutcome]) -> Vec<Bandwidth> {
-    let all = topology.capacities.get(SLOTS).copied().unwrap_or(u64::MAX);
+    let all = topology.capacities.get(OF_REGIONS).copied().unwrap_or(u64::MAX);
     let flows = topology.flows.iter().zip(demands);
     let fair = flows.map(|(flow, demand)| {
         let tenant = &tenants[flow.tenant as usize];
@@ -234,7 +234,7 @@ fn left(
         for (k, cost) in &flow.uses {
             let cost = f64::from(cost.raw()) / f64::from(Cost::ONE.raw());
             let left = (usable[*k] - used[*k]).max(0.0) / cost;
-            least.0 = if *k < SLOTS { least.0.min(left) } else { least.0 };
+            least.0 = if *k < OF_REGIONS { least.0.min(left) } else { least.0 };
             least.1 = least.1.min(left / passing[*k]);
         }
         least

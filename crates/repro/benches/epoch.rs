@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_autoscaler::{DagCapacity, Monitor, decide};
 use snic_controller::{
-    Autoscaling, DagFlow, Engine, Fairness, SLOTS, TenantShape, Topology, area_per_bps,
+    Autoscaling, DagFlow, Engine, Fairness, OF_REGIONS, TenantShape, Topology, area_per_bps,
 };
 use snic_domain::{Bandwidth, Timestamp};
 use snic_fairness::Weight;
@@ -32,7 +32,7 @@ fn card(tenants: usize) -> (Topology, Vec<u64>) {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let gbps = |n: u64| Bandwidth::from_gbps(n).get();
     let mut topology = Topology { memory: 5_120, ..Topology::default() };
-    topology.capacities = (0..SLOTS).map(|_| gbps(rng.random_range(40..=100))).collect();
+    topology.capacities = (0..OF_REGIONS).map(|_| gbps(rng.random_range(40..=100))).collect();
     topology.capacities.extend([gbps(1_600); 3]);
     let mean = gbps(3 * 32 * 55) as f64 / (2 * tenants) as f64;
     let mut sent = Vec::new();
@@ -45,7 +45,11 @@ fn card(tenants: usize) -> (Topology, Vec<u64>) {
             let slots = rand::seq::index::sample(&mut rng, 8, used);
             let mut uses: Vec<_> = slots.iter().map(|slot| (region + slot, Cost::ONE)).collect();
             let store = Cost::from_ratio(rng.random_range(1..16), 16);
-            uses.extend([(SLOTS, Cost::ONE), (SLOTS + 1, Cost::ONE), (SLOTS + 2, store)]);
+            uses.extend([
+                (OF_REGIONS, Cost::ONE),
+                (OF_REGIONS + 1, Cost::ONE),
+                (OF_REGIONS + 2, store),
+            ]);
             // Pareto with index 1.5.
             let tail = (1.0 - rng.random::<f64>()).powf(-1.0 / 1.5) / 3.0;
             let load = mean * tail.min(100.0);

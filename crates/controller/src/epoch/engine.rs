@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  loads ──► DRF over area and memory ──► how much each DAG may hold       (for the autoscaler)
-//!    └─────► fluid rates over NT slots, ingress, egress, packet store ──► rates, and what is left
+//!    └─────► fluid rates over NT slots, ports, packet store ──► rates, and what is left
 //! ```
 //!
 //! A rate is never below what was promised. A DAG whose load is served gets, besides, an equal part
@@ -25,8 +25,10 @@ use crate::protocol::{Fairness, Scheme};
 
 /// The area of a card's regions, in the units of demands: demands are exact to a billionth of it.
 pub const AREA_UNITS: u64 = 1_000_000_000;
-/// Resources of a [`DagFlow`] below this are NT slots; more instances add to them, and to no other.
-pub const SLOTS: usize = snic_domain::limits::REGIONS_MAX * snic_domain::limits::CHAIN_SLOTS_MAX;
+/// Resources of a [`DagFlow`] below this are of regions: NT slots, and then a port for each region. More
+/// instances add to them, and to no other.
+pub const OF_REGIONS: usize =
+    snic_domain::limits::REGIONS_MAX * (snic_domain::limits::CHAIN_SLOTS_MAX + 1);
 
 /// A tenant of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +65,7 @@ pub fn area_per_bps(part: u64, maximum: Bandwidth) -> u64 {
 /// What is on a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Of each resource, in bits per second. Slots first: see [`SLOTS`].
+    /// Of each resource, in bits per second. Those of regions first: see [`OF_REGIONS`].
     pub capacities: Vec<u64>,
     /// Area that can be given out, in [`AREA_UNITS`]: more than there is where tenants use different
     /// NTs of one region, for each of them is charged as if it were alone. Less than all counts as

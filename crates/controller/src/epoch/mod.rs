@@ -26,7 +26,7 @@ pub use area::AreaUse;
 pub use card_loop::LoopFigures;
 pub(crate) use card_loop::{Answered, CounterReading, Flows, Loop, Loops, of_engine};
 pub use engine::{
-    AREA_UNITS, DagFlow, Engine, EpochOutcome, SLOTS, TenantOutcome, TenantShape, Topology,
+    AREA_UNITS, DagFlow, Engine, EpochOutcome, OF_REGIONS, TenantOutcome, TenantShape, Topology,
     area_per_bps,
 };
 pub use topology::CardResource;

@@ -7,7 +7,7 @@
 use snic_domain::Bandwidth;
 use snic_fairness::fluid::{Cost, Demand, RESOURCES_MAX};
 
-use super::engine::{EpochOutcome, SLOTS, Topology};
+use super::engine::{EpochOutcome, OF_REGIONS, Topology};
 
 /// Bits after the point of a cost, as its type defines them.
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();
@@ -268,7 +268,7 @@ impl Room {
     pub fn left(&mut self) -> impl Iterator<Item = Slack> {
         let Self { passage, left, rates, least, slots, .. } = self;
         let common = || passage.common.iter().map(|k| *k as usize);
-        let common_slots = common().filter(|k| *k < SLOTS).map(|k| left[k][0]).min();
+        let common_slots = common().filter(|k| *k < OF_REGIONS).map(|k| left[k][0]).min();
         let common_part = common().map(|k| left[k][1]).min().unwrap_or(u64::MAX);
         least.clear();
         least.resize(rates.len(), common_part);
@@ -276,7 +276,7 @@ impl Room {
         slots.resize(rates.len(), common_slots.unwrap_or(u64::MAX));
         for (k, users) in passage.ones.iter() {
             let [all, each] = left[k];
-            if k < SLOTS {
+            if k < OF_REGIONS {
                 users.iter().for_each(|flow| lower(&mut slots[*flow as usize], all));
             }
             if each < common_part {
@@ -288,7 +288,7 @@ impl Room {
             for u in users {
                 let (slots, least) = (&mut slots[u.flow as usize], &mut least[u.flow as usize]);
                 *least = u.buys(each, *least);
-                if k < SLOTS {
+                if k < OF_REGIONS {
                     *slots = u.buys(all, *slots);
                 }
             }

@@ -4,7 +4,7 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, DrfProblem, Fraction, Share, User, UserLimit};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{DagFlow, EpochOutcome, SLOTS, TenantOutcome, Topology};
+use super::engine::{DagFlow, EpochOutcome, OF_REGIONS, TenantOutcome, Topology};
 use crate::protocol::Scheme;
 
 /// Bits after the point of a [`super::DagFlow::area_per_bps`].
@@ -138,7 +138,7 @@ impl Space {
         demands: &[Demand],
         fair: &mut Vec<Bandwidth>,
     ) {
-        let all = topology.capacities.get(SLOTS).copied().unwrap_or(u64::MAX);
+        let all = topology.capacities.get(OF_REGIONS).copied().unwrap_or(u64::MAX);
         let flows = self.shapes.iter().zip(demands);
         fair.clear();
         fair.extend(flows.map(|(flow, demand)| match (scheme, self.parts[flow.tenant as usize]) {

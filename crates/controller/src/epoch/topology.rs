@@ -7,18 +7,21 @@ use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
 use snic_domain::{Bandwidth, CardId, CardProfile, DagName, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
+use snic_planner::BitCost;
 
 use super::area::{self, AreaUse, HeldArea};
-use super::engine::{DagFlow, SLOTS, TenantShape, Topology};
+use super::engine::{DagFlow, OF_REGIONS, TenantShape, Topology};
 use crate::card::CardMachine;
 use crate::dags::{DagEntry, Dags};
 use crate::records::Placement;
 use crate::registry::Registry;
 
-const INGRESS: usize = SLOTS;
-const EGRESS: usize = SLOTS + 1;
-const STORE: usize = SLOTS + 2;
-const RESOURCES: usize = SLOTS + 3;
+/// The first of the ports of regions.
+const PORTS: usize = REGIONS_MAX * CHAIN_SLOTS_MAX;
+const INGRESS: usize = OF_REGIONS;
+const EGRESS: usize = OF_REGIONS + 1;
+const STORE: usize = OF_REGIONS + 2;
+const RESOURCES: usize = OF_REGIONS + 3;
 
 /// How long a packet is taken to stay in the packet store where its latency says nothing else, in
 /// nanoseconds; costs there are in proportion to it.
@@ -29,14 +32,19 @@ const fn slot(region: RegionId, slot: Slot) -> usize {
     region.0 as usize * CHAIN_SLOTS_MAX + slot.0 as usize
 }
 
+/// The engine's resource of a region's port.
+const fn port(region: RegionId) -> usize {
+    PORTS + region.0 as usize
+}
+
 /// A resource that packets of a card share in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CardResource(pub(super) usize);
 
 impl CardResource {
-    /// Whether it is an NT slot: more instances add to those, and to no other.
+    /// Whether it is an NT slot.
     pub const fn is_nt_slot(self) -> bool {
-        self.0 < SLOTS
+        self.0 < PORTS
     }
 }
 
@@ -46,6 +54,7 @@ impl fmt::Display for CardResource {
             INGRESS => f.write_str("the ingress ports"),
             EGRESS => f.write_str("the egress ports"),
             STORE => f.write_str("the packet store"),
+            port @ PORTS.. => write!(f, "the port of region {}", port - PORTS),
             slot => {
                 write!(f, "slot {} of region {}", slot % CHAIN_SLOTS_MAX, slot / CHAIN_SLOTS_MAX)
             }
@@ -131,6 +140,7 @@ impl OnCard<'_> {
                 let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
                 capacities[slot(region, number)] = serves;
             }
+            capacities[port(region)] = BitCost::port_capacity(self.card.profile());
         }
         capacities[INGRESS] = self.card.profile().ingress.get();
         capacities[EGRESS] = self.card.profile().egress.get();
@@ -146,6 +156,7 @@ impl OnCard<'_> {
         area_uses: &[AreaUse],
     ) -> DagFlow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
+        let bit = BitCost::of(self.card.profile(), &placement.spec, self.registry.catalogue());
         for chain in placement.mapping.chains() {
             let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
             for instance in &chain.instances {
@@ -154,15 +165,22 @@ impl OnCard<'_> {
                     let cost = costs.entry(slot(instance.region, *number)).or_default();
                     *cost = cost.saturating_add(part);
                 }
+                let pass = (u64::from(part) * u64::from(bit.port)).div_ceil(Cost::ONE.raw().into());
+                let cost = costs.entry(port(instance.region)).or_default();
+                *cost = cost.saturating_add(u32::try_from(pass).unwrap_or(u32::MAX));
             }
         }
-        costs.insert(INGRESS, Cost::ONE.raw());
-        costs.insert(EGRESS, Cost::ONE.raw());
+        costs.insert(INGRESS, bit.ingress);
+        costs.insert(EGRESS, bit.egress);
         costs.insert(STORE, self.stay(placement).raw());
         DagFlow {
             tenant,
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
-            uses: costs.into_iter().map(|(k, cost)| (k, Cost::from_raw(cost))).collect(),
+            uses: costs
+                .into_iter()
+                .filter(|(_, cost)| *cost > 0)
+                .map(|(k, cost)| (k, Cost::from_raw(cost)))
+                .collect(),
             area_per_bps: area::per_bps(area_uses),
             memory: self.registry.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
         }
@@ -178,10 +196,15 @@ impl OnCard<'_> {
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
     }
 
-    /// What one more instance adds to a DAG: the least maximum of its NTs.
+    /// What one more instance adds to a DAG: the least maximum of its NTs, or what a region's port passes of it.
     fn unit(&self, entry: &DagEntry) -> Bandwidth {
         let nts = entry.spec().nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
-        nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default()
+        let least = nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default();
+        let profile = self.card.profile();
+        let bit = BitCost::of(profile, entry.spec(), self.registry.catalogue());
+        let passes = u128::from(BitCost::port_capacity(profile)) * u128::from(Cost::ONE.raw());
+        let passes = passes.checked_div(bit.port.into()).and_then(|bps| u64::try_from(bps).ok());
+        least.min(Bandwidth::from_bps(passes.unwrap_or(u64::MAX)))
     }
 }
 
