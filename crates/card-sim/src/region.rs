@@ -221,6 +221,11 @@ impl Region {
         }
     }
 
+    /// Takes what its NTs are at work on for what they have ahead of them.
+    pub(crate) fn note_ahead(&mut self) {
+        self.nts.iter_mut().flatten().for_each(|nt| nt.ahead = nt.meter);
+    }
+
     /// When its port and the NTs of `mask` would be done with all that was let in.
     pub(crate) fn done_at(&self, mask: u8) -> u64 {
         let nts = slots(mask).filter_map(|slot| self.nts[slot].as_ref());

@@ -18,6 +18,8 @@ pub(crate) struct Limiter {
     bucket: Option<Bucket>,
     /// Fills at the rate that was promised: a packet that finds too little in it is beyond that.
     promise: Option<Bucket>,
+    /// The same for what is taken from senders, of which some waits and some is dropped.
+    taken: Option<Bucket>,
     head: u32,
     tail: u32,
     bytes: u64,
@@ -27,7 +29,8 @@ pub(crate) struct Limiter {
 
 impl Default for Limiter {
     fn default() -> Self {
-        Self { bucket: None, promise: None, head: NIL, tail: NIL, bytes: 0, generation: 0 }
+        let (bucket, promise, taken) = (None, None, None);
+        Self { bucket, promise, taken, head: NIL, tail: NIL, bytes: 0, generation: 0 }
     }
 }
 
@@ -62,9 +65,13 @@ impl Limiter {
             let rate = clock.rate(u64::from(row.promised_kbps) * 1_000)?;
             Some((rate, row.burst_bytes.saturating_mul(PROMISE_DEPTH)))
         });
-        match (&mut self.promise, promise) {
-            (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
-            (bucket, promise) => *bucket = promise.map(|(rate, burst)| Bucket::new(rate, burst)),
+        for bucket in [&mut self.promise, &mut self.taken] {
+            match (bucket, promise) {
+                (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
+                (bucket, promise) => {
+                    *bucket = promise.map(|(rate, burst)| Bucket::new(rate, burst))
+                }
+            }
         }
     }
 
@@ -83,14 +90,28 @@ impl Limiter {
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
     }
 
-    /// Whether a packet that passes is beyond what was promised; takes its tokens if not.
-    pub(crate) fn is_beyond(&mut self, now: u64, bytes: u32) -> bool {
+    /// When a packet that passes is due, did its DAG send evenly what it was promised; `None` where it is
+    /// beyond that. Takes its tokens.
+    pub(crate) fn due(&mut self, now: u64, bytes: u32) -> Option<u64> {
         let bits = u64::from(bytes) * 8;
-        let Some(promise) = self.promise.as_mut().filter(|p| p.is_ready(now, bits)) else {
-            return true;
-        };
+        let promise = self.promise.as_mut().filter(|promise| promise.is_ready(now, bits))?;
+        let due = promise.full_at().max(now);
         promise.take(now, bits);
-        false
+        Some(due)
+    }
+
+    /// When a packet of so many bytes, taken from its sender, would be due, were it within what was promised.
+    pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Option<u64> {
+        let taken = self.taken.as_ref().filter(|t| t.is_ready(now, u64::from(bytes) * 8));
+        taken.map(|taken| taken.full_at().max(now))
+    }
+
+    /// A packet was taken from its sender, whatever becomes of it.
+    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) {
+        let bits = u64::from(bytes) * 8;
+        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.is_ready(now, bits)) {
+            taken.take(now, bits);
+        }
     }
 
     /// Puts a packet into the queue; says behind which one.
@@ -162,7 +183,7 @@ mod tests {
     #[test]
     fn what_is_beyond_the_promise_is_told() {
         let mut limiter = Limiter::default();
-        assert!(limiter.is_beyond(0, 64), "nothing was promised");
+        assert_eq!(limiter.due(0, 64), None, "nothing was promised");
         let row = RateLimiterRow {
             rate_kbps: 4_000_000,
             burst_bytes: 1_500,
@@ -170,9 +191,10 @@ mod tests {
             weight: 1,
         };
         limiter.set(Some(row), CLOCK);
-        assert!((0..4).all(|_| !limiter.is_beyond(0, 1_500)), "four times the burst");
-        assert!(limiter.is_beyond(0, 1_500) && limiter.is_beyond(2_999, 1_500));
-        assert!(!limiter.is_beyond(3_000, 1_500) && limiter.is_beyond(3_000, 1_500));
+        let dues = [0; 4].map(|now| limiter.due(now, 1_500));
+        assert_eq!(dues, [Some(0), Some(3_000), Some(6_000), Some(9_000)], "four times the burst");
+        assert_eq!((limiter.due(0, 1_500), limiter.due(2_999, 1_500)), (None, None));
+        assert_eq!((limiter.due(3_000, 1_500), limiter.due(3_000, 1_500)), (Some(12_000), None));
     }
 
     #[test]

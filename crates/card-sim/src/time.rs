@@ -194,6 +194,11 @@ impl Bucket {
         u64::try_from(ready).unwrap_or(u64::MAX)
     }
 
+    /// When it is full again, did nothing pass until then.
+    pub(crate) const fn full_at(&self) -> u64 {
+        self.meter.free_at()
+    }
+
     /// Whether `bits` pass at `now`; cheap where the bucket is full.
     pub(crate) fn is_ready(&self, now: u64, bits: u64) -> bool {
         self.meter.free_at() <= now || self.ready_at(bits) <= now

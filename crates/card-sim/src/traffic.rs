@@ -237,6 +237,16 @@ impl Generator {
         Ok(generator)
     }
 
+    /// The most bytes that a packet of its has, as far as that is known before they are drawn.
+    pub(crate) fn largest(&self) -> u32 {
+        match (&self.source.replay, &self.source.sizes) {
+            (Some(_), _) | (None, Sizes::Facebook) => FRAME_BYTES_MAX,
+            (None, Sizes::Fixed(bytes)) => *bytes,
+            (None, Sizes::UniformOver(sizes)) => sizes.iter().copied().max().unwrap_or(0),
+            (None, Sizes::Mix(parts)) => parts.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+        }
+    }
+
     pub(crate) const fn header(&self) -> &Header {
         &self.source.header
     }

@@ -63,11 +63,13 @@ pub(crate) enum Event {
         /// Which region.
         region: u8,
     },
-    /// The first beat of a packet goes out.
-    Depart {
+    /// A packet stands before the egress port.
+    Out {
         /// Which packet.
         packet: u32,
     },
+    /// The egress port is free for a packet that waits.
+    EgressFree,
     /// The last word of a bitstream went through the configuration port.
     LoadEnds {
         /// Which load, so that an event of one that was aborted is none.

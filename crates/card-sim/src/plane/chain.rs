@@ -6,6 +6,9 @@
 //! credits is not passed over for ever, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
 //! no other pass.
 //!
+//! Who is within its promise never waits for its own DAG's packets beyond it: it lends the first of them its place
+//! and goes as one of those, so that a DAG's packets stay in order.
+//!
 //! Whoever waits keeps its place in the packet store: that is what bounds the queues; ports have
 //! none of their own.
 
@@ -13,13 +16,26 @@ use snic_tables::{DropCause, Table};
 
 use super::access::Access;
 use super::outside::After;
-use super::{NIL, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key};
+use super::{
+    LEAD_CYCLES, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key,
+};
 use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
 pub(super) const PATIENCE_CYCLES: u64 = 4_096;
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Within its promise, and due.
+    Due,
+    /// Within its promise, and part of a burst.
+    Early,
+    /// Beyond its promise.
+    Beyond,
+}
 
 /// Whether a copy may enter its region.
 pub(super) enum Entry {
@@ -47,19 +63,50 @@ impl Plane {
         let before = std::mem::replace(&mut queue.tail, at);
         if queue.head != NIL {
             self.copies[before].next = at;
+            if self.trade(number, at) {
+                self.serve(region);
+                self.call(region);
+            }
             return;
         }
         queue.head = at;
+        queue.beyond = if self.copies[at].beyond { at } else { NIL };
         self.lanes[usize::from(region)].push_back(number as u16);
         self.serve(region);
         self.call(region);
+    }
+
+    /// A copy is the last of its queue: where it is within its promise, the first that is beyond goes as that
+    /// one, and it as the other. Says whether that is the first of all.
+    fn trade(&mut self, number: usize, at: u32) -> bool {
+        let queue = &mut self.queues[number];
+        let first = queue.beyond;
+        if first == NIL || self.copies[at].beyond {
+            queue.beyond = if first == NIL && self.copies[at].beyond { at } else { first };
+            return false;
+        }
+        queue.beyond = self.copies[first].next;
+        let is_head = queue.head == first;
+        (self.copies[first].beyond, self.copies[at].beyond) = (false, true);
+        (self.copies[first].due, self.copies[at].due) =
+            (self.copies[at].due, self.copies[first].due);
+        let (one, other) = (self.copies[first].packet, self.copies[at].packet);
+        // Branches of a fork are few; what their packet counts as stays.
+        if !self.packets[one].synchronised && !self.packets[other].synchronised {
+            let (due, room) = (self.packets[one].due, self.packets[one].room);
+            let Packet { due: new_due, room: new_room, .. } = self.packets[other];
+            (self.packets[one].beyond, self.packets[one].due) = (false, new_due);
+            (self.packets[other].beyond, self.packets[other].due) = (true, due);
+            self.set_room(one, new_room);
+            self.set_room(other, room);
+        }
+        is_head
     }
 
     #[inline]
     pub(super) fn entry(&mut self, at: u32) -> Entry {
         let PacketCopy { packet, region: number, rest, .. } = self.copies[at];
         let packet = &self.packets[packet];
-        let beyond = packet.beyond;
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
         let row_key = key(Table::Region, u16::from(number));
         let row = match self.banks.rows_for(bank, packet.version, row_key) {
@@ -71,7 +118,7 @@ impl Plane {
         if !fits || !region.is_usable() || !region.has_slots(rest) {
             return Entry::Refused(DropCause::RegionUnavailable);
         }
-        if beyond && self.must_pace(at) {
+        if self.rank(at) == Rank::Beyond && self.must_pace(at) {
             return Entry::Wait;
         }
         let region = &mut self.regions[usize::from(number)];
@@ -84,28 +131,38 @@ impl Plane {
 
     /// Lets copies that wait for a region enter it, until none can.
     pub(super) fn serve(&mut self, region: u8) {
-        // Those within their promises first; where they lack credits, those beyond may have them.
-        if self.take_turns(region, false) {
-            self.take_turns(region, true);
+        // Those that are due first; where they lack credits, others may have them.
+        for rank in [Rank::Due, Rank::Early, Rank::Beyond] {
+            if !self.take_turns(region, rank) {
+                break;
+            }
         }
     }
 
-    /// Lets instances take turns, those whose packet is beyond its promise if so wished; says
-    /// whether one such was passed over.
-    fn take_turns(&mut self, region: u8, beyond: bool) -> bool {
+    fn rank(&self, at: u32) -> Rank {
+        match &self.copies[at] {
+            PacketCopy { beyond: true, .. } => Rank::Beyond,
+            PacketCopy { due, .. } if *due > self.now + LEAD_CYCLES => Rank::Early,
+            _ => Rank::Due,
+        }
+    }
+
+    /// Lets instances take turns, those whose packet is of this rank or before it; says whether another was
+    /// passed over.
+    fn take_turns(&mut self, region: u8, rank: Rank) -> bool {
         let lane = usize::from(region);
         let mut tries = self.lanes[lane].len();
         let mut passed = false;
         while tries > 0 {
             let Some(number) = self.lanes[lane].pop_front() else { break };
             let at = self.queues[usize::from(number)].head;
-            if !beyond && self.packets[self.copies[at].packet].beyond {
+            if self.rank(at) > rank {
                 passed = true;
                 self.lanes[lane].push_back(number);
                 tries -= 1;
                 continue;
             }
-            let yields = self.must_yield(lane, number);
+            let yields = self.must_yield(lane, number, at);
             let verdict = if yields { Entry::Wait } else { self.entry(at) };
             if matches!(verdict, Entry::Wait) {
                 if !yields && self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
@@ -129,17 +186,26 @@ impl Plane {
     }
 
     /// While a commit is busy, copies of the old version go first: the commit waits for them, and
-    /// packets of one flow stay in order.
-    fn must_yield(&self, lane: usize, number: u16) -> bool {
+    /// packets of one flow stay in order. But nobody within a promise waits for those of others beyond theirs.
+    fn must_yield(&self, lane: usize, number: u16, at: u32) -> bool {
         let Some(draining) = self.banks.draining() else { return false };
         let old = |number: u16| usize::from(number) / Table::Instance.rows() == draining;
-        !old(number) && self.lanes[lane].iter().any(|&other| old(other))
+        let own = &self.copies[at];
+        let uid = |copy: &PacketCopy| self.packets[copy.packet].uid;
+        let comes_first = |number: u16| {
+            let first = &self.copies[self.queues[usize::from(number)].head];
+            own.beyond || !first.beyond || uid(first) == uid(own)
+        };
+        !old(number) && self.lanes[lane].iter().any(|&other| old(other) && comes_first(other))
     }
 
     fn leave_queue(&mut self, lane: usize, number: u16, at: u32) {
         let next = std::mem::replace(&mut self.copies[at].next, NIL);
         let queue: &mut Queue = &mut self.queues[usize::from(number)];
         queue.head = next;
+        if queue.beyond == at {
+            queue.beyond = next;
+        }
         if next != NIL {
             self.copies[next].waits_since = self.now;
             self.lanes[lane].push_back(number);

@@ -7,18 +7,38 @@ use crate::trace::{PacketOutcome, PacketRecord};
 use crate::wheel::Event;
 
 impl Plane {
-    /// All stages are done: the packet waits for the egress port.
+    /// All stages are done: the packet is on its way to the egress port.
+    pub(super) fn leave_stages(&mut self, at: u32) {
+        self.wheel.at(self.now + self.timing.back, Event::Out { packet: at });
+    }
+
+    /// It stands before the egress port.
     pub(super) fn go_out(&mut self, at: u32) {
-        let bytes = self.packets[at].bytes;
-        let beats = u64::from(self.timing.beats(bytes));
-        let ready = self.now + self.timing.back;
-        let start = self.egress.serve_beats(ready, u64::from(bytes) * 8, beats).start;
-        self.wheel.at(start, Event::Depart { packet: at });
+        let none_waits = self.egress.waiting.is_empty();
+        if none_waits && self.egress.port.free_at() <= self.now {
+            return self.depart(at);
+        }
+        if none_waits {
+            self.wheel.at(self.egress.port.free_at(), Event::EgressFree);
+        }
+        self.egress.waiting.push(at, self.packets[at].due);
+    }
+
+    /// The egress port is free for the next that waits.
+    pub(super) fn egress_free(&mut self) {
+        if let Some(at) = self.egress.waiting.pop() {
+            self.depart(at);
+        }
+        if !self.egress.waiting.is_empty() {
+            self.wheel.at(self.egress.port.free_at(), Event::EgressFree);
+        }
     }
 
     /// Its first beat goes out.
-    pub(super) fn depart(&mut self, at: u32) {
+    fn depart(&mut self, at: u32) {
         let Packet { uid, bytes, arrived, .. } = self.packets[at];
+        let beats = u64::from(self.timing.beats(bytes));
+        self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, self.now - arrived);
         self.record(at, PacketOutcome::Served);
         let packet = &self.packets[at];
@@ -65,8 +85,10 @@ impl Plane {
         if packet.holders > 0 {
             return;
         }
-        let Packet { bank, bytes, stored, .. } = self.packets.remove(at);
-        self.cells_free += u64::from(self.timing.beats(bytes)) * u64::from(stored);
+        let Packet { bank, bytes, stored, room, .. } = self.packets.remove(at);
+        let cells = u64::from(self.timing.beats(bytes));
+        self.cells_free += cells * u64::from(stored);
+        self.cells_of[room as usize] -= cells;
         if let Some(bank) = bank {
             self.banks.end(bank_index(bank));
         }

@@ -1,16 +1,24 @@
-//! From the wire to the scheduler: port, classifier, token bucket, packet store.
+//! From the senders to the scheduler: port, classifier, token bucket, packet store.
+//!
+//! Senders have a queue each, as virtual functions have. Where the port is taken, those whose next packet is
+//! within their DAG's promise come before the others, and whose packet is due first before all. (Packets that no sender can hold back, as from a wire,
+//! are in the order in which they come.)
 
 use snic_domain::DagUid;
 use snic_tables::{ClassifierRow, DropCause, NONE};
 
-use super::{NIL, Packet, Plane, SourceSlot};
-use crate::shaper::Verdict;
+use super::{LEAD_CYCLES, NIL, Packet, Plane, Room, SourceSlot};
+use crate::region::{NEVER, Region};
+use crate::shaper::{Limiter, Verdict};
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
 
-/// Packets that wait at token buckets may fill 1 / `WAITING_PART` of the packet store; the rest is
-/// for those that may pass, so that waiting takes no room from them.
-const WAITING_PART: u64 = 2;
+/// Packets that wait at token buckets may fill 1 / `WAITING_PART` of the packet store, those beyond their
+/// promises 1 / `BEYOND_PART`. 1 / `DUE_PART` is for those alone that come when they are due: others take no
+/// room from them.
+const WAITING_PART: u64 = 3;
+const BEYOND_PART: u64 = 6;
+const DUE_PART: u64 = 4;
 
 impl Plane {
     /// Gives a source a place; says which.
@@ -26,7 +34,7 @@ impl Plane {
         let slot = self.sources.get_mut(source as usize)?;
         slot.generation = slot.generation.wrapping_add(1);
         let sent = slot.generator.take()?.sent;
-        self.ingress.waiting.retain(|&waiting| waiting != source);
+        self.ingress.waiting.remove(source);
         Some(sent)
     }
 
@@ -44,7 +52,8 @@ impl Plane {
             return;
         }
         if self.ingress.port.free_at() > self.now || !self.ingress.waiting.is_empty() {
-            self.ingress.waiting.push_back(source);
+            let due = self.due(source);
+            self.ingress.waiting.push(source, due);
             self.arm_ingress();
         } else {
             self.send(source);
@@ -60,9 +69,29 @@ impl Plane {
 
     pub(super) fn ingress_free(&mut self) {
         self.ingress.armed = false;
-        if let Some(source) = self.ingress.waiting.pop_front() {
+        if let Some(source) = self.ingress.waiting.pop() {
             self.send(source);
         }
+    }
+
+    /// When a sender's next packet is due, were it as large as any of its packets; [`NEVER`] where it is beyond
+    /// its DAG's promise then.
+    fn due(&mut self, source: u32) -> u64 {
+        if !self.options.rate_limits {
+            return 0; // All are alike.
+        }
+        let generator = self.sources[source as usize].generator.as_ref();
+        let (now, largest) = (self.now, generator.map_or(0, |generator| generator.largest()));
+        let Some(limiter) = self.limiter_of(source) else { return 0 };
+        limiter.may_take(now, largest).unwrap_or(NEVER)
+    }
+
+    /// The token bucket of a sender's DAG.
+    fn limiter_of(&mut self, source: u32) -> Option<&mut Limiter> {
+        let uid = self.classify(source)?;
+        let row = self.banks.current().dags[usize::from(uid.row())];
+        let row = row.filter(|row| row.uid == uid.raw())?;
+        self.limiters.get_mut(usize::from(row.rate_limiter))
     }
 
     /// Puts a source's packet on the wire.
@@ -72,9 +101,13 @@ impl Plane {
         let bytes = generator.send(self.now);
         let beats = u64::from(self.timing.beats(bytes));
         self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
-        // Who waits comes before this source's next packet.
-        self.arm_ingress();
+        let now = self.now;
+        if let Some(limiter) = self.limiter_of(source) {
+            limiter.note_taken(now, bytes);
+        }
+        // Its next packet is among those that wait for the port when that is free.
         self.schedule_source(source, self.ingress.port.free_at());
+        self.arm_ingress();
         let uid = self.classify(source);
         self.arrive((source, sequence), bytes, uid);
     }
@@ -88,6 +121,7 @@ impl Plane {
     ) {
         self.stats.packets_in += 1;
         self.in_flight += 1;
+        self.cells_of[Room::Within as usize] += u64::from(self.timing.beats(bytes));
         let packet = Packet {
             arrived: self.now,
             source,
@@ -99,12 +133,14 @@ impl Plane {
             version: 0,
             payload: false,
             beyond: false,
+            due: 0,
             ready: 0,
             stage: NONE,
             next_stage: NONE,
             joining: 0,
             synchronised: false,
             stored: false,
+            room: Room::Within,
             holders: 1,
             failed: None,
             back: false,
@@ -153,7 +189,8 @@ impl Plane {
         // A queue grows as long as it is shorter than what all of them leave free: however many
         // senders send too much, one more still finds room (dynamic queue length thresholds,
         // Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998).
-        let free = (self.cells / WAITING_PART).saturating_sub(self.cells_waiting);
+        let free =
+            (self.cells / WAITING_PART).saturating_sub(self.cells_of[Room::Waiting as usize]);
         let room = (free * u64::from(self.timing.beat_bytes)).min(self.options.shaper_queue.get());
         let Some(limiter) = self.limiters.get_mut(usize::from(row.rate_limiter)) else {
             return self.drop_packet(at, DropCause::RateLimited);
@@ -166,7 +203,7 @@ impl Plane {
                 if !self.store(at, bytes) {
                     return self.drop_packet(at, DropCause::StoreFull);
                 }
-                self.cells_waiting += u64::from(self.timing.beats(bytes));
+                self.set_room(at, Room::Waiting);
                 let limiter = &mut self.limiters[usize::from(row.rate_limiter)];
                 if let Some(before) = limiter.push(at, bytes) {
                     self.packets[before].next = at;
@@ -187,7 +224,6 @@ impl Plane {
         };
         let Packet { bytes, next, .. } = self.packets[at];
         limiter.pop(self.now, bytes, next);
-        self.cells_waiting -= u64::from(self.timing.beats(bytes));
         self.arm_limiter(number);
         self.begin(at);
     }
@@ -202,6 +238,14 @@ impl Plane {
         packet.stored = cells <= self.cells_free;
         self.cells_free -= cells * u64::from(packet.stored);
         packet.stored
+    }
+
+    /// Counts a packet's cells in another part of the packet store.
+    pub(super) fn set_room(&mut self, at: u32, room: Room) {
+        let cells = u64::from(self.timing.beats(self.packets[at].bytes));
+        let before = std::mem::replace(&mut self.packets[at].room, room);
+        self.cells_of[room as usize] += cells;
+        self.cells_of[before as usize] -= cells;
     }
 
     fn arm_limiter(&mut self, number: u16) {
@@ -225,7 +269,6 @@ impl Plane {
         while let Some(at) = self.limiters[usize::from(number)].first() {
             let Packet { bytes, next, .. } = self.packets[at];
             self.limiters[usize::from(number)].drop_first(bytes, next);
-            self.cells_waiting -= u64::from(self.timing.beats(bytes));
             self.drop_packet(at, DropCause::RateLimited);
         }
     }
@@ -238,19 +281,31 @@ impl Plane {
         let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
+        let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
+        let due = match limiter.filter(|_| self.options.rate_limits) {
+            Some(limiter) => limiter.due(self.now, bytes).unwrap_or(NEVER),
+            None => 0, // All are alike.
+        };
+        let beyond = due == NEVER;
+        let is_early = due > self.now + LEAD_CYCLES;
+        self.set_room(at, if beyond { Room::Beyond } else { Room::Within });
+        let is_over = beyond && self.cells_of[Room::Beyond as usize] > self.cells / BEYOND_PART;
+        if is_over || is_early && self.cells_free < self.cells / DUE_PART {
+            return self.drop_packet(at, DropCause::RateLimited);
+        }
         if !self.store(at, bytes) {
             return self.drop_packet(at, DropCause::StoreFull);
         }
         let (bank, version) = self.banks.begin();
-        let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
-        let beyond = self.options.rate_limits
-            && limiter.is_some_and(|limiter| limiter.is_beyond(self.now, bytes));
-        self.paces |= beyond;
+        if beyond && !std::mem::replace(&mut self.paces, true) {
+            // Until now nobody asked what is ahead.
+            self.regions.iter_mut().for_each(Region::note_ahead);
+        }
         let packet = &mut self.packets[at];
         packet.bank = Some(bank as u8);
         packet.version = version;
         packet.payload = row.payload;
-        packet.beyond = beyond;
+        (packet.beyond, packet.due) = (beyond, due);
         packet.stage = row.first_stage;
         packet.next = NIL;
         self.enter_stage(at, self.now + self.timing.front);

@@ -27,7 +27,8 @@ mod outside;
 mod pace;
 mod stage;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::SYNC_ROWS;
@@ -162,6 +163,21 @@ impl Timing {
     }
 }
 
+/// How long before it is due a packet may come and not count as part of a burst, in cycles: about 1 µs at
+/// 250 MHz, in which a port holds up whom it has to by so much.
+const LEAD_CYCLES: u64 = 256;
+
+/// A part of the packet store: how much of it such packets may have is limited.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    /// Packets within their promises: all that is left.
+    Within,
+    /// Packets that wait at token buckets.
+    Waiting,
+    /// Packets beyond their promises.
+    Beyond,
+}
+
 /// A packet on the card.
 #[derive(Debug, Clone, Copy)]
 struct Packet {
@@ -179,6 +195,9 @@ struct Packet {
     payload: bool,
     /// Whether it is beyond what its DAG was promised: where packets wait, it lets others pass.
     beyond: bool,
+    /// The cycle at which it would have come, had its DAG sent what it was promised, evenly; [`NEVER`] where it
+    /// is beyond that.
+    due: u64,
     /// When it reaches the scheduler for the stage it is in.
     ready: u64,
     stage: u16,
@@ -189,6 +208,8 @@ struct Packet {
     synchronised: bool,
     /// Whether it lies in the packet store.
     stored: bool,
+    /// Of which part of the packet store its cells are.
+    room: Room,
     /// What keeps its place: itself while it is on the card, and copies nobody waits for.
     holders: u8,
     failed: Option<DropCause>,
@@ -216,6 +237,10 @@ struct PacketCopy {
     leg: u8,
     /// Slots of which it holds a credit.
     held: u8,
+    /// Whether it goes as one beyond its DAG's promise.
+    beyond: bool,
+    /// When its packet is due.
+    due: u64,
     /// Whether its packet waits for it.
     joined: bool,
 }
@@ -224,6 +249,8 @@ struct PacketCopy {
 struct Queue {
     head: u32,
     tail: u32,
+    /// The first that is beyond its promise; from there on all are.
+    beyond: u32,
 }
 
 #[derive(Debug)]
@@ -235,8 +262,43 @@ struct SourceSlot {
 #[derive(Debug)]
 struct Ingress {
     port: Meter,
-    waiting: VecDeque<u32>,
+    /// Senders whose next packet waits for the port.
+    waiting: Turns,
     armed: bool,
+}
+
+#[derive(Debug)]
+struct Egress {
+    port: Meter,
+    /// Packets that wait for it.
+    waiting: Turns,
+}
+
+/// Who waits for a port. First comes who is due first, did its DAG send what it was promised and no more; last
+/// who is beyond a promise, in the order of arrival. So a burst waits for itself and for nobody else.
+#[derive(Debug, Default)]
+struct Turns {
+    waiting: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    came: u64,
+}
+
+impl Turns {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn push(&mut self, who: u32, due: u64) {
+        self.came += 1;
+        self.waiting.push(Reverse((due, self.came, who)));
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        self.waiting.pop().map(|Reverse((.., who))| who)
+    }
+
+    fn remove(&mut self, who: u32) {
+        self.waiting.retain(|Reverse((.., waiting))| *waiting != who);
+    }
 }
 
 /// The data plane with the tables and regions it works on.
@@ -257,12 +319,12 @@ pub(crate) struct Plane {
     in_flight: u64,
     sources: Vec<SourceSlot>,
     ingress: Ingress,
-    egress: Meter,
+    egress: Egress,
     limiters: Vec<Limiter>,
     cells_free: u64,
     cells: u64,
-    /// Cells of packets that wait at token buckets.
-    cells_waiting: u64,
+    /// Cells of the packets on the card, by [`Room`].
+    cells_of: [u64; 3],
     spread: Spread,
     /// Copies that wait for credits, by bank and instance.
     queues: Vec<Queue>,
@@ -273,7 +335,8 @@ pub(crate) struct Plane {
     /// The first cycle at which a credit is back that somebody waits for.
     calls_at: u64,
     sync_free: u16,
-    sync_waiting: VecDeque<u32>,
+    /// Packets that wait for an entry: those within their promises, and the others.
+    sync_waiting: [VecDeque<u32>; 2],
     sync_serving: bool,
     /// What NTs do with memory, by code.
     accesses: BTreeMap<u32, MemoryAccess>,
@@ -317,21 +380,21 @@ impl Plane {
             sources: Vec::new(),
             ingress: Ingress {
                 port: port(profile.ingress.get()),
-                waiting: VecDeque::new(),
+                waiting: Turns::default(),
                 armed: false,
             },
-            egress: port(profile.egress.get()),
+            egress: Egress { port: port(profile.egress.get()), waiting: Turns::default() },
             limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),
             cells_free: cells,
             cells,
-            cells_waiting: 0,
+            cells_of: [0; 3],
             spread: Spread::default(),
-            queues: vec![Queue { head: NIL, tail: NIL }; 2 * Table::Instance.rows()],
+            queues: vec![Queue { head: NIL, tail: NIL, beyond: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
             paces: false,
             calls_at: NEVER,
             sync_free: SYNC_ROWS as u16,
-            sync_waiting: VecDeque::new(),
+            sync_waiting: Default::default(),
             sync_serving: false,
             accesses: BTreeMap::new(),
             memory_pages: access::pages(profile.memory),
@@ -387,7 +450,8 @@ impl Plane {
                 Event::Answer { copy } => self.pass_on(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Room { region } => self.serve(region),
-                Event::Depart { packet } => self.depart(packet),
+                Event::Out { packet } => self.go_out(packet),
+                Event::EgressFree => self.egress_free(),
                 Event::LoadEnds { generation } => return Some(Ended::Load(generation)),
                 Event::StateEnds { region, generation } => {
                     return Some(Ended::State(region, generation));
@@ -453,8 +517,8 @@ impl Plane {
             format!("{copies} copies are in regions, {} have a place", self.copies.len())
         })?;
         ensure(self.cells_free <= self.cells, || "more cells are free than there are".into())?;
-        ensure(self.cells_waiting <= self.cells - self.cells_free, || {
-            "more wait at token buckets than the packet store holds".into()
+        ensure(self.cells_of.iter().sum::<u64>() >= self.cells - self.cells_free, || {
+            "cells are taken by packets that are not here".into()
         })?;
         for (number, region) in self.regions.iter().enumerate() {
             let full = region.contexts.is_over_full();
@@ -474,6 +538,7 @@ impl Plane {
     fn check_rest(&self) -> Result<(), String> {
         ensure(self.cells_free == self.cells, || "cells are held by no packet".into())?;
         ensure(usize::from(self.sync_free) == SYNC_ROWS, || "an entry is held by none".into())?;
+        ensure(self.cells_of == [0; 3], || "cells are counted for no packet".into())?;
         ensure(self.banks.packets() == [0, 0], || "a bank waits for no packet".into())?;
         ensure(self.copies.len() == 0, || "copies without packets".into())?;
         let slow_nt = |event: &Event| matches!(event, Event::Credit { .. });

@@ -2,9 +2,10 @@
 //! buffer in which the packet waits for them.
 //!
 //! An entry of the buffer is taken before any copy is made, and copies never wait for an entry:
-//! a full buffer holds packets back at the scheduler and nothing else.
+//! a full buffer holds packets back at the scheduler and nothing else. Packets beyond their promises wait
+//! until nobody else does, and leave half of the entries to those within.
 
-use snic_domain::limits::FORK_BRANCHES_MAX;
+use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
 use snic_tables::{DropCause, InstanceRow, NONE, StageRow, Table};
 
 use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
@@ -32,7 +33,8 @@ impl Plane {
             (None, _) => self.drop_packet(at, DropCause::NoInstance),
             (Some(chain), None) => self.start_single(at, chain),
             (Some(_), Some(_)) => {
-                self.sync_waiting.push_back(at);
+                let beyond = self.packets[at].beyond;
+                self.sync_waiting[usize::from(beyond)].push_back(at);
                 self.serve_buffer();
             }
         }
@@ -51,15 +53,21 @@ impl Plane {
         }
     }
 
+    /// Who has the next free entry of the synchronisation buffer: who waits longest.
+    fn next_for_buffer(&mut self) -> Option<u32> {
+        let free = usize::from(self.sync_free);
+        let [within, beyond] = &mut self.sync_waiting;
+        let first = if free > 0 { within.pop_front() } else { None };
+        first.or_else(|| if free > SYNC_ROWS / 2 { beyond.pop_front() } else { None })
+    }
+
     /// Gives free entries of the synchronisation buffer to those who wait longest.
     fn serve_buffer(&mut self) {
         if std::mem::replace(&mut self.sync_serving, true) {
             // Whoever serves already goes on until none is free or none waits.
             return;
         }
-        while self.sync_free > 0
-            && let Some(at) = self.sync_waiting.pop_front()
-        {
+        while let Some(at) = self.next_for_buffer() {
             self.sync_free -= 1;
             self.packets[at].synchronised = true;
             match self.stage_row(at) {
@@ -136,7 +144,7 @@ impl Plane {
     }
 
     fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
-        let bytes = self.packets[packet].bytes;
+        let Packet { bytes, beyond, due, .. } = self.packets[packet];
         let region = &mut self.regions[usize::from(row.region)];
         region.in_flight += 1;
         region.bits_waiting += u64::from(bytes) * 8;
@@ -155,6 +163,8 @@ impl Plane {
             rest: row.used_mask,
             leg: 0,
             held: 0,
+            beyond,
+            due,
             joined,
         })
     }
@@ -174,7 +184,7 @@ impl Plane {
         self.leave_buffer(at);
         match (failed, named(next_stage).filter(|_| !back)) {
             (Some(cause), _) => self.drop_packet(at, cause),
-            (None, None) => self.go_out(at),
+            (None, None) => self.leave_stages(at),
             (None, Some(next)) => {
                 self.packets[at].stage = next;
                 self.enter_stage(at, self.now);
