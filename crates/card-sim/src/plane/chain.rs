@@ -16,9 +16,7 @@ use snic_tables::{DropCause, Table};
 
 use super::access::Access;
 use super::outside::After;
-use super::{
-    LEAD_CYCLES, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key,
-};
+use super::{LEAD_CYCLES, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key};
 use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
