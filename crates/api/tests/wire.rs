@@ -110,6 +110,7 @@ fn the_services_are_these() {
         ("OrchestrationService", 6),
         ("SystemService", 4),
         ("TenantService", 5),
+        ("TrafficService", 1),
     ];
     assert_eq!(methods, expected.map(|(name, count)| (name.to_owned(), count)));
 }
@@ -144,6 +145,8 @@ fn requests_have_the_standard_fields() {
             _ if name.starts_with("List") => &["page_size", "page_token"],
             // There is one log of events, and nothing to choose from.
             "WatchEventsRequest" => &["resume_revision"],
+            // Packets are not kept, so there is nothing to resume from.
+            "WatchPacketsRequest" => &["name"],
             _ if name.starts_with("Watch") => &["parent", "resume_revision"],
             "RecommendBitstreamsRequest" => &["card"],
             _ if name.starts_with("Upload") => &["header", "chunk"],

@@ -155,6 +155,12 @@ impl SimCard {
         frames.downcast_mut()
     }
 
+    /// Whether who holds the frames is told of each step of each packet ([`Frames::saw`]). It costs nothing
+    /// while it is off.
+    pub fn watch(&mut self, on: bool) {
+        self.plane.watch(on);
+    }
+
     /// A frame of this length arrives now: at the time of the last poll.
     pub fn inject(&mut self, frame: FrameId, header: &Header, bytes: u32) {
         self.plane.inject(frame, header, bytes);

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use snic_domain::{DagUid, NtNumber, Timestamp};
+use snic_ports::packets::PacketStep;
 use snic_tables::{DagRow, DropCause};
 
 /// Names a frame; chosen by who holds its bytes, and used again after it left.
@@ -67,6 +68,19 @@ pub struct MadeFrame {
     pub back: bool,
 }
 
+/// A packet was seen somewhere on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// Which frame.
+    pub frame: FrameId,
+    /// Whose packet it is.
+    pub uid: DagUid,
+    /// Where.
+    pub step: PacketStep,
+    /// The card's time.
+    pub now: Timestamp,
+}
+
 /// Who holds the bytes of frames, and what NTs do with them.
 pub trait Frames: Any + Send + fmt::Debug {
     /// A frame passes an NT.
@@ -74,6 +88,9 @@ pub trait Frames: Any + Send + fmt::Debug {
 
     /// The next frame that an NT made in the last [`Frames::pass`].
     fn made(&mut self) -> Option<MadeFrame>;
+
+    /// A packet is somewhere on its way. Only called while somebody watches ([`crate::SimCard::watch`]).
+    fn saw(&mut self, sighting: &Sighting);
 
     /// A frame leaves the card: at the egress, or back to where it came from.
     fn out(&mut self, frame: FrameId, back: bool);

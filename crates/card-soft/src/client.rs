@@ -126,7 +126,7 @@ impl SoftCard {
         }
     }
 
-    fn call(
+    pub(crate) fn call(
         &mut self,
         request: &ControlRequest,
         payload: &[u8],
@@ -151,7 +151,11 @@ impl SoftCard {
         }
     }
 
-    fn done(&mut self, request: &ControlRequest, payload: &[u8]) -> Result<Vec<u8>, CardError> {
+    pub(crate) fn done(
+        &mut self,
+        request: &ControlRequest,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, CardError> {
         match self.call(request, payload)? {
             (ControlReply::Done, payload) => Ok(payload),
             (ControlReply::NoRegister { at }, _) => Err(CardError::NoRegister(at)),

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{FrameId, Frames, MadeFrame, Passage, Passed};
+use snic_card_sim::{FrameId, Frames, MadeFrame, Passage, Passed, Sighting};
 use snic_domain::Timestamp;
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
 
+use crate::captures::Captures;
 use crate::tasks::Tasks;
 
 /// The source and the destination of a frame.
@@ -29,14 +30,26 @@ pub(crate) struct Leaving {
     pub(crate) back: bool,
 }
 
+/// A frame on the card.
+#[derive(Debug)]
+struct Held {
+    packet: Packet,
+    way: Way,
+    /// Tells it from all others, for people who watch.
+    serial: u64,
+}
+
 /// The frames, and what works on them.
 #[derive(Debug)]
 pub(crate) struct Datapath {
-    places: Vec<Option<(Packet, Way)>>,
+    places: Vec<Option<Held>>,
+    /// Frames so far.
+    serial: u64,
     free: Vec<u32>,
     made: VecDeque<MadeFrame>,
     leaving: VecDeque<Leaving>,
     pub(crate) tasks: Tasks,
+    pub(crate) captures: Captures,
 }
 
 impl Datapath {
@@ -45,21 +58,24 @@ impl Datapath {
         let frames = pool.capacity();
         Self {
             places: (0..frames).map(|_| None).collect(),
+            serial: 0,
             free: (0..frames as u32).rev().collect(),
             made: VecDeque::with_capacity(frames),
             leaving: VecDeque::with_capacity(frames),
             tasks: Tasks::new(pool, random),
+            captures: Captures::default(),
         }
     }
 
     /// Takes a frame in; `None`, with the frame gone, where there is no place.
     pub(crate) fn hold(&mut self, packet: Packet, way: Way) -> Option<FrameId> {
         let at = self.free.pop()?;
-        self.places[at as usize] = Some((packet, way));
+        self.serial += 1;
+        self.places[at as usize] = Some(Held { packet, way, serial: self.serial });
         Some(FrameId(at))
     }
 
-    fn take(&mut self, frame: FrameId) -> Option<(Packet, Way)> {
+    fn take(&mut self, frame: FrameId) -> Option<Held> {
         let taken = self.places.get_mut(frame.0 as usize)?.take()?;
         self.free.push(frame.0);
         Some(taken)
@@ -74,9 +90,10 @@ impl Datapath {
     fn hold_made(&mut self, way: Way) {
         for (direction, packet) in self.tasks.made() {
             let Some(at) = self.free.pop() else { continue };
+            self.serial += 1;
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
-            self.places[at as usize] = Some((packet, way));
+            self.places[at as usize] = Some(Held { packet, way, serial: self.serial });
             let back = direction == Direction::Back;
             self.made.push_back(MadeFrame { frame: FrameId(at), bytes, back });
         }
@@ -87,7 +104,7 @@ impl Frames for Datapath {
     fn pass(&mut self, passage: &Passage) -> Passed {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
-        let Some((packet, way)) = &mut self.places[passage.frame.0 as usize] else {
+        let Some(Held { packet, way, .. }) = &mut self.places[passage.frame.0 as usize] else {
             return Passed::On { bytes: passage.bytes };
         };
         let way = *way;
@@ -108,8 +125,14 @@ impl Frames for Datapath {
         self.made.pop_front()
     }
 
+    fn saw(&mut self, sighting: &Sighting) {
+        if let Some(Some(held)) = self.places.get(sighting.frame.0 as usize) {
+            self.captures.saw(sighting, held.serial, held.packet.bytes());
+        }
+    }
+
     fn out(&mut self, frame: FrameId, back: bool) {
-        if let Some((packet, way)) = self.take(frame) {
+        if let Some(Held { packet, way, .. }) = self.take(frame) {
             self.leaving.push_back(Leaving { packet, way, back });
         }
     }

@@ -16,9 +16,10 @@
 //! model at the wall clock's time, and leave when the model says so: rates, queues and the time of a
 //! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
 //!
-//! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, and what the configured
-//! NTs hold. When no buffer is free, a port drops what arrives and counts it.
+//! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
+//! NTs hold, and 1.5 MiB for each of eight captures. When no buffer is free, a port drops what arrives and counts it.
 
+mod captures;
 mod client;
 mod control;
 mod datapath;
@@ -32,6 +33,7 @@ mod segments;
 mod stations;
 mod switch;
 mod tasks;
+mod window;
 
 pub use client::{CardProcess, SoftCard};
 pub use control::{SoftCardFailure, serve};
@@ -39,6 +41,7 @@ pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};
 pub use process::{CardFolder, Program};
 pub use protocol::{Observation, PortObservation, TaskObservation};
+pub use window::SoftWindow;
 
 /// The largest frame: a jumbo frame with its VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 9_216;

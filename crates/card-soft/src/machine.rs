@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -13,6 +13,7 @@ use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
 use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
 use snic_tables::DropCause;
 
+use crate::captures::CAPTURES_MAX;
 use crate::datapath::{Datapath, Leaving, Way};
 use crate::header::{self, NO_FUNCTION};
 use crate::poller::Poller;
@@ -45,6 +46,8 @@ pub(crate) struct Machine {
     switch: Switch,
     pool: Pool,
     start: Instant,
+    /// When the card was switched on, by the host's clock.
+    wall: Timestamp,
     settings: SoftCardSettings,
 }
 
@@ -64,7 +67,10 @@ impl Machine {
         let datapath = Datapath::new(&pool, ChaCha8Rng::seed_from_u64(draw()));
         let mut card = SimCard::new(profile, draw()).map_err(|error| error.to_string())?;
         card.set_frames(Box::new(datapath));
-        Ok(Self { card, switch, pool, start: Instant::now(), settings })
+        // A host whose clock stands before 1970 shows times from there on.
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let wall = Timestamp::ZERO + since_1970.unwrap_or_default();
+        Ok(Self { card, switch, pool, start: Instant::now(), wall, settings })
     }
 
     /// What becomes readable when a frame arrives.
@@ -113,6 +119,10 @@ impl Machine {
     fn turn(&mut self) -> bool {
         let now = self.run_model();
         self.datapath().tasks.expire(now);
+        if !self.datapath().captures.is_empty() {
+            self.datapath().captures.expire(now);
+            self.watch();
+        }
         let mut frames = self.send_leaving();
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
@@ -222,6 +232,18 @@ impl Machine {
                 self.card.release(address).map(|()| (ControlReply::Done, Vec::new()))
             }
             ControlRequest::Observe => Ok((ControlReply::Seen(self.observe()), Vec::new())),
+            ControlRequest::Capture { uid, bytes } => Ok((self.capture(uid, bytes), Vec::new())),
+            ControlRequest::Captured { id } => {
+                let (now, wall) = (self.now(), self.wall);
+                let fetched = self.datapath().captures.fetch(id, now, wall);
+                let reply = fetched.map_or(ControlReply::NoCapture, ControlReply::Captured);
+                Ok((reply, Vec::new()))
+            }
+            ControlRequest::EndCapture { id } => {
+                self.datapath().captures.end(id);
+                self.watch();
+                Ok((ControlReply::Done, Vec::new()))
+            }
         };
         result.unwrap_or_else(|error| {
             let reply = match error {
@@ -232,6 +254,20 @@ impl Machine {
             };
             (reply, Vec::new())
         })
+    }
+
+    fn capture(&mut self, uid: u32, bytes: u32) -> ControlReply {
+        let now = self.now();
+        let begun = self.datapath().captures.begin(now, uid, bytes);
+        self.watch();
+        let most = CAPTURES_MAX as u32;
+        begun.map_or(ControlReply::TooManyCaptures { most }, |id| ControlReply::Capturing { id })
+    }
+
+    /// The model tells each step of a packet while somebody captures.
+    fn watch(&mut self) {
+        let on = !self.datapath().captures.is_empty();
+        self.card.watch(on);
     }
 
     fn hello(&self) -> ControlReply {

@@ -1,10 +1,11 @@
 //! What daemon and card process say to each other; the frames are those of [`snic_ports::remote`].
 
 use serde::{Deserialize, Serialize};
+use snic_ports::packets::SeenPackets;
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// What is asked of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,12 @@ pub(crate) enum ControlRequest {
     Release { address: u64 },
     /// What went through ports and NTs?
     Observe,
+    /// Keeps what is seen of a DAG's packets from now on, with so many bytes of each.
+    Capture { uid: u32, bytes: u32 },
+    /// What was seen since the last time?
+    Captured { id: u64 },
+    /// Nobody asks for this capture any more.
+    EndCapture { id: u64 },
 }
 
 /// What the card process answers.
@@ -50,6 +57,14 @@ pub(crate) enum ControlReply {
     NoBuffer,
     /// What went through ports and NTs.
     Seen(Observation),
+    /// A capture was begun.
+    Capturing { id: u64 },
+    /// There are as many captures as the card takes.
+    TooManyCaptures { most: u32 },
+    /// There is no such capture: nobody asked for it for too long, or the card was switched off.
+    NoCapture,
+    /// What was seen.
+    Captured(SeenPackets),
     /// The card cannot do that.
     Failed { what: String },
 }

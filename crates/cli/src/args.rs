@@ -5,6 +5,7 @@ mod bitstream;
 mod card;
 mod rule;
 mod system;
+mod traffic;
 mod vm;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub use rule::{NewRule, RuleCommand};
 use snic_client::output::Format;
 use snic_dagfile::quantity;
 pub use system::{BackupFile, MaintenanceCommand};
+pub use traffic::{CaptureOptions, TraceOptions, Until};
 pub use vm::*;
 
 const EXIT_CODES: &str =
@@ -100,6 +102,10 @@ pub enum Command {
         #[arg(short, long)]
         watch: bool,
     },
+    /// Capture a DAG's packets on their way through a software card
+    Capture(CaptureOptions),
+    /// Measure how long a DAG's packets take in each part of a software card
+    Trace(TraceOptions),
     /// Print who changed what, and denied requests
     Audit(AuditQuery),
     /// Show or change maintenance mode, which rejects new DAGs and VM bindings

@@ -23,6 +23,7 @@ use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -95,6 +96,8 @@ services! {
     system: SystemServiceClient,
     /// Events.
     events: EventServiceClient,
+    /// Traffic.
+    traffic: TrafficServiceClient,
 }
 
 impl Client {

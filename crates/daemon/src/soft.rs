@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::with_profiles;
-use snic_card_soft::{CardFolder, Program, SoftCard};
+use snic_card_soft::{CardFolder, Program, SoftCard, SoftWindow};
 use snic_domain::{CardModel, CardProfile};
 use snic_ports::card;
 use snic_server::CardLink;
@@ -52,6 +52,11 @@ pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Re
             functions: soft.functions.clone(),
         },
     })
+}
+
+/// Through what a card's packets are seen.
+pub fn window(way: &Way, profile: &CardProfile) -> SoftWindow {
+    SoftWindow::new(way.place.clone(), profile.model.clone(), way.settings.clone())
 }
 
 /// Opens a card: the process that is there, or a new one.

@@ -216,6 +216,7 @@ fn slot(
             let soft = card.soft.clone().unwrap_or_default();
             let way =
                 soft::way(&soft, card, settings).with_context(|| format!("card {}", card.id))?;
+            links.set_window(card.id.clone(), Arc::new(soft::window(&way, &profile)));
             let (id, links) = (card.id.clone(), links.clone());
             let open = move || {
                 let (card, link) = soft::open(&way, &profile)?;

@@ -8,5 +8,6 @@
 
 pub mod card;
 pub mod driver;
+pub mod packets;
 pub mod remote;
 pub mod store;

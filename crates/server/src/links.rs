@@ -2,11 +2,13 @@
 //! shown to operators and decide nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use snic_api::v1;
 use snic_domain::CardId;
+use snic_ports::packets::PacketWindow;
 
 /// How a card is connected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,19 +23,42 @@ pub struct CardLink {
 
 /// The links of all cards, as of their last opening. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, CardLink>>>);
+pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, Known>>>);
+
+/// What is known of a card.
+#[derive(Default)]
+struct Known {
+    link: CardLink,
+    window: Option<Arc<dyn PacketWindow>>,
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.link.fmt(f)
+    }
+}
 
 impl CardLinks {
     /// Sets a card's link.
     pub fn set(&self, card: CardId, link: CardLink) {
-        self.0.lock().insert(card, link);
+        self.0.lock().entry(card).or_default().link = link;
+    }
+
+    /// Sets through what a card's packets are seen.
+    pub fn set_window(&self, card: CardId, window: Arc<dyn PacketWindow>) {
+        self.0.lock().entry(card).or_default().window = Some(window);
+    }
+
+    /// Through what a card's packets are seen, where they can be seen.
+    pub(crate) fn window(&self, card: &CardId) -> Option<Arc<dyn PacketWindow>> {
+        self.0.lock().get(card)?.window.clone()
     }
 
     /// Adds a card's link to its message.
     pub(crate) fn fill(&self, card: &mut v1::Card) {
         let id = card.name.strip_prefix("cards/").and_then(|id| CardId::new(id).ok());
-        if let Some(known) = id.and_then(|id| self.0.lock().get(&id).cloned()) {
-            (card.driver, card.link, card.shell_uuid) = (known.driver, known.link, known.shell);
+        if let Some(link) = id.and_then(|id| Some(self.0.lock().get(&id)?.link.clone())) {
+            (card.driver, card.link, card.shell_uuid) = (link.driver, link.link, link.shell);
         }
     }
 }

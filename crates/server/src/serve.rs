@@ -268,7 +268,7 @@ async fn run_until(
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 13] = [
+const SERVICES: [&str; 14] = [
     "",
     "snic.control.v1.AuditService",
     "snic.control.v1.BitstreamService",
@@ -282,6 +282,7 @@ const SERVICES: [&str; 13] = [
     "snic.control.v1.OrchestrationService",
     "snic.control.v1.SystemService",
     "snic.control.v1.TenantService",
+    "snic.control.v1.TrafficService",
 ];
 
 fn routes(
@@ -300,6 +301,7 @@ fn routes(
     use v1::orchestration_service_server::OrchestrationServiceServer;
     use v1::system_service_server::SystemServiceServer;
     use v1::tenant_service_server::TenantServiceServer;
+    use v1::traffic_service_server::TrafficServiceServer;
     let most = settings.limits.message_bytes_max;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -331,7 +333,8 @@ fn routes(
             OrchestrationServiceServer::new(services.clone()).max_decoding_message_size(most),
         )
         .add_service(SystemServiceServer::new(services.clone()).max_decoding_message_size(most))
-        .add_service(TenantServiceServer::new(services).max_decoding_message_size(most));
+        .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(TrafficServiceServer::new(services).max_decoding_message_size(most));
     Ok((health, routes.routes()))
 }
 

@@ -120,6 +120,10 @@ pub struct Limits {
     pub uploads_max: usize,
     /// Uploads of one caller.
     pub uploads_per_caller_max: usize,
+    /// Watches of packets at once.
+    pub packet_watches_max: usize,
+    /// Watches of packets of one caller.
+    pub packet_watches_per_caller_max: usize,
     /// How long a request's message may take to arrive, in addition to the time for its bytes.
     pub message_arrival: Duration,
     /// Slowest rate of a request's message in bytes per second: after N bytes it may have taken
@@ -161,6 +165,8 @@ impl Default for Limits {
             unread_max: Duration::from_secs(10),
             uploads_max: 8,
             uploads_per_caller_max: 2,
+            packet_watches_max: 8,
+            packet_watches_per_caller_max: 2,
             message_arrival: Duration::from_secs(5),
             message_bytes_per_second_min: 256 << 10,
             message_bytes_max: 1 << 20,

@@ -143,6 +143,12 @@ impl Places {
         Self::new("uploads", total, (guaranteed, per_caller))
     }
 
+    /// Places for watches of packets, which take a card's time.
+    pub fn packet_watches(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 25, 0, 25, 0, 0, 0];
+        Self::new("watches of packets", total, (guaranteed, per_caller))
+    }
+
     /// Places for connections.
     pub fn connections(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 15, 15, 25, 5, 10, 0];

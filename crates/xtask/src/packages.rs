@@ -30,6 +30,7 @@ const PACKAGES: &[Package] = &[
     program("iproute2", "ip", "tests of the software card, with network namespaces"),
     program("iputils-ping", "ping", "tests of the software card"),
     program("iperf3", "iperf3", "tests of the software card"),
+    program("tcpdump", "tcpdump", "the test of captures of the software card"),
     program("memcached", "memcached", "tests of the key-value cache NT, whose answers must be memcached's"),
     file("python3-cryptography", "/usr/lib/python3/dist-packages/cryptography/__init__.py", "tests of the ESP NT, against OpenSSL's AES-GCM"),
     program("prometheus", "promtool", "tests of the metrics and alert rules"),

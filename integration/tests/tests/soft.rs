@@ -11,7 +11,7 @@ use snic_api::v1::dag::State;
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_card_soft::{CardFolder, Observation, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
-use snic_integration::{DaemonProcess, Home, TestClient};
+use snic_integration::{DaemonProcess, Home, TestClient, program};
 
 /// How long a DAG may take to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -509,6 +509,66 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     assert_eq!(seen.as_deref(), Some("8001 10.78.0.1"), "{:?}", net.observe());
 }
 
+/// A command line of `snicctl` as the tenant.
+fn snicctl(home: &Home, line: &str) -> Command {
+    let mut command = Command::new(program("snicctl"));
+    command.env("SNICCTL_CONFIG", home.path().join("contexts.toml"));
+    command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_capture_opens_in_tcpdump_and_a_trace_has_the_time_of_each_part() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("sng").await;
+    net.create().await;
+    // The hosts know each other's addresses: from here on only what is asked for is sent.
+    assert_no_loss(&String::from_utf8_lossy(&net.guest.run("ping -c 2 10.77.0.2").stdout));
+    let file = net.home.path().join("web.pcapng");
+    let endpoint = format!("unix:{}", net.home.socket().display());
+    let context = format!("context set it --endpoint {endpoint} --identity tenant/acme");
+    for line in [&*context, "context use it"] {
+        assert!(snicctl(&net.home, line).status().expect("it starts").success(), "{line}");
+    }
+    let start = |line: &str| Ending(Some(snicctl(&net.home, line).spawn().expect("it starts")));
+    // In, out of two NTs, and out: 40 packets are 160 times in the file.
+    let capture = format!("capture --dag web -n 160 --for 60s -w {}", file.display());
+    let capture = start(&capture);
+    let trace = start("trace --dag web -n 40 --for 60s -o json");
+    let ping = net.guest.start("ping -i 0.02 -s 100 10.77.0.2");
+    capture.wait();
+    let trace: Value = serde_json::from_str(&trace.wait()).expect("JSON");
+    drop(ping);
+
+    let read = Command::new("tcpdump").args(["-n", "-r"]).arg(&file).output();
+    let read = read.expect("tcpdump starts");
+    let said = String::from_utf8_lossy(&read.stdout);
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let count = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+    let (requests, replies) = (count("ICMP echo request"), count("ICMP echo reply"));
+    // A few may be of other protocols: hosts look for their neighbours now and then.
+    assert!(said.lines().count() == 160 && requests + replies >= 140, "{said}");
+    assert!(requests > 60 && replies > 60, "{said}");
+    assert!(said.contains("10.77.0.1 > 10.77.0.2") && said.contains("length 108"), "{said}");
+
+    let parts = trace["parts"].as_array().expect("a list");
+    let median = |part: &str| {
+        let of = |times: &&Value| times["part"].as_str().is_some_and(|name| name.starts_with(part));
+        let times = parts.iter().find(of).unwrap_or_else(|| panic!("no {part}: {trace}"));
+        times["median_ns"].as_u64().expect("a number")
+    };
+    assert_eq!(trace["dropped"], json!({}));
+    // All but the NTs takes 196 ns on an idle card (SuperNIC, section 6).
+    assert_eq!(median("scheduler") + median("way out"), 196, "{trace}");
+    let whole = median("whole card");
+    let parts = ["scheduler", "nat in", "firewall in", "way out"].map(median);
+    assert!(parts.iter().all(|took| *took > 0), "{trace}");
+    assert_eq!(whole, parts.iter().sum::<u64>(), "{trace}");
+}
+
 #[test]
 fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     if let Some(why) = missing() {
@@ -517,7 +577,7 @@ fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("said");
-    let mut command = Command::new(snic_integration::program("snicd"));
+    let mut command = Command::new(program("snicd"));
     command.args(["quickstart", "--net", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"]);
     command.arg("--dir").arg(folder.path().join("quick"));
     command.stdout(std::fs::File::create(&log).expect("a file")).stderr(Stdio::inherit());

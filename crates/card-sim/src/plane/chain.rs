@@ -12,6 +12,7 @@
 //! Whoever waits keeps its place in the packet store: that is what bounds the queues; ports have
 //! none of their own.
 
+use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, Table};
 
 use super::access::Access;
@@ -48,6 +49,7 @@ impl Plane {
     pub(super) fn dispatch(&mut self, at: u32) {
         let PacketCopy { region, instance, packet, .. } = self.copies[at];
         self.copies[at].waits_since = self.now;
+        self.saw(packet, PacketStep::Scheduled { region });
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
                 Entry::Granted(leg) => return self.launch(at, leg),
@@ -213,6 +215,8 @@ impl Plane {
     /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
     #[inline]
     pub(super) fn launch(&mut self, at: u32, leg: u8) {
+        let PacketCopy { packet, region, .. } = self.copies[at];
+        self.saw(packet, PacketStep::Entered { region });
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
         copy.epoch = region.epoch;

@@ -1,5 +1,6 @@
 //! The ends of a packet: out of the card, or dropped and counted.
 
+use snic_ports::packets::PacketStep;
 use snic_tables::DropCause;
 
 use super::{Packet, Plane, bank_index};
@@ -41,6 +42,7 @@ impl Plane {
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, self.now - arrived);
         self.record(at, PacketOutcome::Served);
+        self.saw(at, PacketStep::Left);
         let packet = &self.packets[at];
         if let (Some(frame), Some(frames)) = (packet.frame(), &mut self.frames) {
             frames.out(frame, packet.back);
@@ -55,6 +57,7 @@ impl Plane {
         let nobody = matches!(cause, DropCause::Unclassified | DropCause::StaleUid);
         self.stats.dropped((!nobody).then_some(uid.row()), cause);
         self.record(at, PacketOutcome::Dropped(cause));
+        self.saw(at, PacketStep::Dropped(cause));
         if let (Some(frame), Some(frames)) = (self.packets[at].frame(), &mut self.frames) {
             frames.gone(frame, cause);
         }

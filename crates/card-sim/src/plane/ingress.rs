@@ -5,6 +5,7 @@
 //! are in the order in which they come.)
 
 use snic_domain::DagUid;
+use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DropCause, NONE};
 
 use super::{LEAD_CYCLES, NIL, Packet, Plane, Room, SourceSlot};
@@ -183,6 +184,7 @@ impl Plane {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         self.stats.intended(uid.row(), bytes);
+        self.saw(at, PacketStep::Arrived);
         if row.rate_limiter == NONE || !self.options.rate_limits {
             return self.begin(at);
         }
@@ -308,6 +310,7 @@ impl Plane {
         (packet.beyond, packet.due) = (beyond, due);
         packet.stage = row.first_stage;
         packet.next = NIL;
+        self.saw(at, PacketStep::Admitted);
         self.enter_stage(at, self.now + self.timing.front);
     }
 }

@@ -347,6 +347,8 @@ pub(crate) struct Plane {
     pub(crate) counted: BTreeMap<u32, u64>,
     /// Who holds the bytes of packets that have bytes.
     frames: Option<Box<dyn Frames>>,
+    /// Whether each step of a packet is told.
+    watched: bool,
 }
 
 impl Plane {
@@ -401,6 +403,7 @@ impl Plane {
             memory: port(options.memory_bytes_per_second.get().saturating_mul(8)),
             counted: BTreeMap::new(),
             frames: None,
+            watched: false,
         }
     }
 
@@ -413,6 +416,7 @@ impl Plane {
         // What netlists do does not change with the power.
         fresh.accesses = std::mem::take(&mut self.accesses);
         fresh.frames = std::mem::take(&mut self.frames);
+        fresh.watched = self.watched;
         if let Some(frames) = &mut fresh.frames {
             frames.power_lost();
         }

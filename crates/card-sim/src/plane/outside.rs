@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use snic_domain::Timestamp;
+use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, RowKey, Table};
 
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
-use crate::frames::{FrameId, Frames, MadeFrame, Passage, Passed};
+use crate::frames::{FrameId, Frames, MadeFrame, Passage, Passed, Sighting};
 use crate::region::slots;
 use crate::traffic::Header;
 use crate::wheel::Event;
@@ -38,6 +39,27 @@ impl Plane {
 
     pub(crate) fn frames(&mut self) -> Option<&mut dyn Frames> {
         self.frames.as_deref_mut()
+    }
+
+    pub(crate) const fn watch(&mut self, on: bool) {
+        self.watched = on;
+    }
+
+    /// A packet took a step: who watches is told.
+    #[inline]
+    pub(super) fn saw(&mut self, packet: u32, step: PacketStep) {
+        if self.watched {
+            self.tell_step(packet, step);
+        }
+    }
+
+    #[cold]
+    fn tell_step(&mut self, packet: u32, step: PacketStep) {
+        let now = self.time();
+        let packet = &self.packets[packet];
+        if let (Some(frame), Some(frames)) = (packet.frame(), &mut self.frames) {
+            frames.saw(&Sighting { frame, uid: packet.uid, step, now });
+        }
     }
 
     /// The card's time.
@@ -78,6 +100,7 @@ impl Plane {
         let (Some(nt), Some(frames)) = (nt, &mut self.frames) else { return After::GoesOn };
         let passage = Passage { frame, bytes: packet.bytes, nt, uid: packet.uid, now };
         let passed = frames.pass(&passage);
+        self.saw(copy.packet, PacketStep::Passed { region: copy.region, slot: slot as u8 });
         while let Some(made) = self.frames.as_mut().and_then(|frames| frames.made()) {
             self.add_made(at, made);
         }
@@ -158,6 +181,7 @@ impl Plane {
             back: made.back,
             ..parent
         });
+        self.saw(packet, PacketStep::Made);
         let here = 1u8 << from.rest.trailing_zeros();
         let rest = if made.back { 0 } else { from.rest & !here };
         match bank {

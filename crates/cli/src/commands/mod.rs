@@ -11,10 +11,13 @@ mod fairness;
 mod floor_plan;
 mod nt;
 mod operation;
+mod pcapng;
 mod region;
 mod rule;
 mod system;
 mod tenant;
+mod trace;
+mod traffic;
 mod vm;
 mod wait;
 
@@ -61,6 +64,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
         Command::Events { watch } => events::run(session, watch).await,
+        Command::Capture(options) => traffic::capture(session, options).await,
+        Command::Trace(options) => traffic::trace(session, options).await,
         Command::Audit(query) => audit::run(session, query).await,
         Command::Maintenance(command) => system::maintenance(session, command).await,
         Command::Backup(to) => system::backup(session, &to.file).await,

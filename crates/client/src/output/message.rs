@@ -37,6 +37,7 @@ resources!(
     NtType,
     Operation,
     OptimizeCardResponse,
+    PacketSighting,
     RecommendBitstreamsResponse,
     Region,
     RegionEvent,

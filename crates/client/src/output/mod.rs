@@ -72,6 +72,11 @@ impl Output {
         self.format
     }
 
+    /// How tables are printed.
+    pub const fn style(&self) -> Style {
+        self.style
+    }
+
     /// Prints one resource; `table` renders it for people.
     ///
     /// # Errors

@@ -155,7 +155,7 @@ impl DagService for Services {
 
 impl Services {
     /// One DAG that the caller may see.
-    async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, ApiError> {
+    pub(super) async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, ApiError> {
         let text = name.to_string();
         let visible = caller.may_change(Some(&name.tenant));
         let view = self.read(caller, move |controller, _| controller.dag_view(&name)).await?;

@@ -17,6 +17,7 @@ mod page_source;
 mod rules;
 mod system;
 mod tenants;
+mod traffic;
 mod watching;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ struct Shared {
     hub: Arc<Hub>,
     limits: Limits,
     uploads: Places,
+    packet_watches: Places,
     upload_check: UploadCheck,
     card_links: CardLinks,
     audit: Option<AuditLog>,
@@ -76,6 +78,10 @@ impl Services {
             uploads: Places::uploads(
                 settings.limits.uploads_max,
                 settings.limits.uploads_per_caller_max,
+            ),
+            packet_watches: Places::packet_watches(
+                settings.limits.packet_watches_max,
+                settings.limits.packet_watches_per_caller_max,
             ),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),

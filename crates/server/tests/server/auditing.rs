@@ -117,7 +117,9 @@ fn only_methods_that_read_leave_no_entry() {
         let name = row.method();
         let reads = reading.iter().any(|verb| name.starts_with(verb))
             || ["Heartbeat", "ServerReflectionInfo"].contains(&name);
-        assert_eq!(row.is_audited, !reads, "{}", row.path);
+        // Who looks into packets is written down, though it changes nothing.
+        let looks_into_packets = name == "WatchPackets";
+        assert_eq!(row.is_audited, !reads || looks_into_packets, "{}", row.path);
     }
 }
 

@@ -19,5 +19,6 @@ mod overload;
 mod paging;
 mod raw;
 mod rig;
+mod traffic;
 mod watching;
 mod web;

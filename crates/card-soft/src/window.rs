@@ -1,0 +1,70 @@
+//! The packets of a card in another process. Each watch has a connection of its own, so that the daemon's
+//! accesses do not wait for it.
+
+use snic_domain::{CardModel, DagUid};
+use snic_ports::card::CardError;
+use snic_ports::packets::{PacketWatch, PacketWindow, SeenPackets, WatchError};
+use snic_ports::remote::RemoteRegisters as _;
+
+use crate::SoftCardSettings;
+use crate::client::SoftCard;
+use crate::process::CardFolder;
+use crate::protocol::{ControlReply, ControlRequest};
+
+/// Shows the packets of the card in a folder.
+#[derive(Debug, Clone)]
+pub struct SoftWindow {
+    folder: CardFolder,
+    model: CardModel,
+    settings: SoftCardSettings,
+}
+
+impl SoftWindow {
+    /// The window of the card in this folder, which was started with these settings.
+    pub const fn new(folder: CardFolder, model: CardModel, settings: SoftCardSettings) -> Self {
+        Self { folder, model, settings }
+    }
+}
+
+struct Capture {
+    card: SoftCard,
+    id: u64,
+}
+
+fn lost(error: CardError) -> WatchError {
+    WatchError::Lost(error.to_string())
+}
+
+fn unexpected(card: &mut SoftCard, reply: &ControlReply) -> WatchError {
+    lost(card.lose(format!("the card's process answered {reply:?}")))
+}
+
+impl PacketWindow for SoftWindow {
+    fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
+        let card = SoftCard::connect(&self.folder, self.model.clone(), &self.settings);
+        let mut card = card.map_err(WatchError::Lost)?;
+        let request = ControlRequest::Capture { uid: uid.raw(), bytes };
+        match card.call(&request, &[]).map_err(lost)? {
+            (ControlReply::Capturing { id }, _) => Ok(Box::new(Capture { card, id })),
+            (ControlReply::TooManyCaptures { most }, _) => Err(WatchError::TooMany { most }),
+            (other, _) => Err(unexpected(&mut card, &other)),
+        }
+    }
+}
+
+impl PacketWatch for Capture {
+    fn fetch(&mut self) -> Result<SeenPackets, WatchError> {
+        match self.card.call(&ControlRequest::Captured { id: self.id }, &[]).map_err(lost)? {
+            (ControlReply::Captured(seen), _) => Ok(seen),
+            (ControlReply::NoCapture, _) => Err(WatchError::Ended),
+            (other, _) => Err(unexpected(&mut self.card, &other)),
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // Where the card is gone, so is the capture.
+        let _ = self.card.done(&ControlRequest::EndCapture { id: self.id }, &[]);
+    }
+}

@@ -1,0 +1,151 @@
+//! The port through which packets are seen on their way through a card.
+//!
+//! ```text
+//!   port ─► Arrived ─► Admitted ─► Scheduled ─► Entered ─► Passed (each NT) ─► Left
+//!            token bucket    scheduler    credits     └── Made (another packet)   └ or Dropped
+//! ```
+//!
+//! Only cards that handle packets in software have it.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{DagUid, Timestamp};
+use snic_tables::DropCause;
+
+/// How far a packet is on its way through the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PacketStep {
+    /// It was classified as its DAG's. Where it is over the DAG's rate, it waits at the token bucket.
+    Arrived,
+    /// An NT made it while another packet passed.
+    Made,
+    /// The token bucket let it pass to the scheduler.
+    Admitted,
+    /// The scheduler's pass is over: it needs credits of this region.
+    Scheduled {
+        /// The region's number.
+        region: u8,
+    },
+    /// It holds credits, and crosses to this region's port.
+    Entered {
+        /// The region's number.
+        region: u8,
+    },
+    /// It is through an NT.
+    Passed {
+        /// The region's number.
+        region: u8,
+        /// The NT's place in the region.
+        slot: u8,
+    },
+    /// It leaves the card.
+    Left,
+    /// It goes no further.
+    Dropped(#[serde(with = "cause")] DropCause),
+}
+
+/// A drop cause between processes: its place among all.
+mod cause {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use snic_tables::DropCause;
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+    pub(super) fn serialize<S: Serializer>(cause: &DropCause, to: S) -> Result<S::Ok, S::Error> {
+        let at = DropCause::ALL.iter().position(|known| known == cause);
+        // There are ten.
+        to.serialize_u8(at.map_or(u8::MAX, |at| at as u8))
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<DropCause, D::Error> {
+        let at = u8::deserialize(from)?;
+        let known = DropCause::ALL.get(usize::from(at)).copied();
+        known.ok_or_else(|| D::Error::custom(format_args!("no drop cause has the number {at}")))
+    }
+}
+
+/// A packet was seen somewhere on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenPacket {
+    /// When, by the host's clock.
+    pub at: Timestamp,
+    /// Tells the packet from all others of its card.
+    pub packet: u64,
+    /// Where.
+    pub step: PacketStep,
+    /// Its length in bytes.
+    pub length: u32,
+    /// Its first bytes, as many as were asked for.
+    pub bytes: Vec<u8>,
+}
+
+/// What was seen since the last time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenPackets {
+    /// In the order of time.
+    pub seen: Vec<SeenPacket>,
+    /// Sightings that found no room because nobody fetched the ones before.
+    pub lost: u64,
+}
+
+/// Why packets cannot be seen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// The card has as many watches as it takes.
+    #[error("the card has {most} watches of packets, as many as it takes: end one of them")]
+    TooMany {
+        /// How many those are.
+        most: u32,
+    },
+    /// Nobody fetched for too long, or the card was switched off.
+    #[error("the watch has ended: the card was switched off, or nobody fetched for ten seconds")]
+    Ended,
+    /// The card is lost; in words.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// A card whose packets can be seen.
+pub trait PacketWindow: Send + Sync {
+    /// Begins to watch a DAG's packets, with the first `bytes` of each. It may wait for the card.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError>;
+}
+
+/// A watch of a DAG's packets; it ends when it is dropped.
+pub trait PacketWatch: Send {
+    /// What was seen since the last time; nothing, where nothing was. It may wait for the card, not for
+    /// packets.
+    ///
+    /// # Errors
+    /// [`WatchError::Ended`] or [`WatchError::Lost`].
+    fn fetch(&mut self) -> Result<SeenPackets, WatchError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_crosses_between_processes() {
+        let dropped = DropCause::ALL.map(PacketStep::Dropped);
+        let others = [
+            PacketStep::Arrived,
+            PacketStep::Made,
+            PacketStep::Admitted,
+            PacketStep::Scheduled { region: 1 },
+            PacketStep::Entered { region: 2 },
+            PacketStep::Passed { region: 3, slot: 4 },
+            PacketStep::Left,
+        ];
+        for step in dropped.into_iter().chain(others) {
+            let bytes = postcard::to_stdvec(&step).expect("encodes");
+            assert_eq!(postcard::from_bytes(&bytes), Ok(step));
+        }
+        let mut unknown =
+            postcard::to_stdvec(&PacketStep::Dropped(DropCause::ByNt)).expect("encodes");
+        *unknown.last_mut().expect("has a number") = 200;
+        assert!(postcard::from_bytes::<PacketStep>(&unknown).is_err());
+    }
+}
