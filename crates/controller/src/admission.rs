@@ -16,19 +16,20 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
-use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
+use snic_planner::{Effort, Ledger, Plan, PlanCatalogue, PlanRequest, plan_within};
 
 use crate::protocol::{AdmissionPolicy, CardOrder};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
 
 /// So many DAGs of a card are asked to give burst capacity back, at most: those that borrow most. Each
-/// costs two plans, some tens of microseconds each, on the controller's thread; without a limit, who has
-/// a thousand small DAGs would hold everybody up with each create that finds no place.
+/// costs two plans on the controller's thread. All of them together, and those that spare somebody, have the
+/// [`Effort`] of one request; without a limit, who has a thousand small DAGs would hold everybody up with each
+/// create that finds no place.
 const BORROWERS_TRIED_MAX: usize = 64;
 
-/// Up to so many DAGs that give capacity back, it is tried to spare each of them: trying costs a plan
-/// for each pair of them, together a few milliseconds.
+/// Up to so many DAGs that give capacity back, it is tried to spare each of them, as long as there is effort
+/// left.
 const SPARED_MAX: usize = 16;
 
 /// What is planned on one card.
@@ -123,9 +124,12 @@ pub(crate) fn decide(
     };
     let mut eligible: Vec<&CardPlan<'_>> = cards.iter().filter(is_eligible).collect();
     eligible.sort_by_cached_key(|card| (!card.is_ready, fill_rank(order, card.ledger)));
-    let trials: Vec<Trial<'_>> =
-        eligible.into_iter().map(|card| Trial { card, catalogue, policy, candidate }).collect();
-    let places = trials.iter().map(|trial| (trial.card.is_ready, Scratch::new(trial).place()));
+    let trials: Vec<Trial<'_>> = eligible
+        .into_iter()
+        .map(|card| Trial { card, catalogue, policy, candidate, effort: Effort::new() })
+        .collect();
+    let places =
+        trials.iter().map(|trial| (trial.card.is_ready, Scratch::new(trial).place(&Effort::new())));
     match first_place(order, places) {
         Ok(choice) => Ok(Admission { choice, preempt: Vec::new() }),
         Err(refusal) => {
@@ -175,6 +179,8 @@ struct Trial<'a> {
     catalogue: &'a PlanCatalogue,
     policy: AdmissionPolicy,
     candidate: &'a Candidate<'a>,
+    /// What taking capacity back may cost.
+    effort: Effort,
 }
 
 impl<'a> Trial<'a> {
@@ -207,7 +213,7 @@ impl<'a> Trial<'a> {
             let Some(preemption) = scratch.shrink(borrower) else { continue };
             giving.push(*borrower);
             preempt.push(preemption);
-            if let Ok(choice) = scratch.place() {
+            if let Ok(choice) = scratch.place(&self.effort) {
                 return Some((Admission { choice, preempt }, giving));
             }
         }
@@ -230,10 +236,10 @@ impl<'a> Scratch<'a> {
     }
 
     /// A place for the candidate, its table rows included, within what the policy lets be guaranteed.
-    fn place(&self) -> Result<Choice, Infeasible> {
+    fn place(&self, effort: &Effort) -> Result<Choice, Infeasible> {
         let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
         let request = PlanRequest { name, dag, previous: serving.map(|serving| &serving.mapping) };
-        let plan = plan(&self.ledger, self.trial.catalogue, &request)?;
+        let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort)?;
         self.check_guaranteed(dag)?;
         let card = self.trial.card.id;
         let mut rows = RowPool::clone(&self.rows);
@@ -273,7 +279,8 @@ impl<'a> Scratch<'a> {
         let Borrower { name, spec, placement } = *borrower;
         let dag = Dag::new(spec.clone()).ok()?;
         let request = PlanRequest { name, dag: &dag, previous: Some(&placement.mapping) };
-        let plan = plan(&self.ledger, self.trial.catalogue, &request).ok()?;
+        let effort = &self.trial.effort;
+        let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort).ok()?;
         let mut rows = RowPool::clone(&self.rows);
         rows.give(placement);
         if !plan.loads.is_empty() || rows.take(&plan.mapping).is_err() {
@@ -291,6 +298,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{catalogue, dag, gbps, name, nt_id, profile};
     use proptest::prelude::*;
+    use snic_planner::plan;
 
     /// A card with what is planned on it.
     #[derive(Clone)]

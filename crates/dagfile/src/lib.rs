@@ -6,6 +6,7 @@
 //! bandwidth: 10Gbps            # bps, kbps, Mbps, Gbps, Tbps; a plain number is bit/s
 //! form: auto                   # optional: auto, sequential or parallel
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
+//! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! chain: nat -> [firewall, kv-cache] -> aes
 //! ```
 //!
@@ -45,7 +46,7 @@ use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
 use snic_domain::{
     Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSize,
-    PacketSizes,
+    PacketSizes, TenantId,
 };
 
 pub use self::problem::{DagFileProblem, InvalidFile};
@@ -68,8 +69,7 @@ const OUTPUT_ONLY: [&str; 11] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str =
-    "name, tenant, bandwidth, form, packet_sizes, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,12 +172,14 @@ impl Reader<'_> {
         let etag = fields.etag.map(text).transpose()?.unwrap_or_default();
         // Without them, the server's default holds.
         let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
+        let trusted = fields.trusted_tenants.map(trusted_tenants).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
                 .as_ref()
                 .map(convert::dag::packet_sizes_to_wire)
                 .unwrap_or_default(),
+            trusted_tenants: trusted.unwrap_or_default(),
             ..resource(&graph, bandwidth, form, etag)
         };
         Ok(DagFile { name, tenant, dag })
@@ -247,6 +249,7 @@ struct Fields<'a> {
     bandwidth: Option<&'a YamlNode>,
     form: Option<&'a YamlNode>,
     packet_sizes: Option<&'a YamlNode>,
+    trusted_tenants: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
     nodes: Option<&'a YamlNode>,
     edges: Option<&'a YamlNode>,
@@ -264,6 +267,7 @@ impl<'a> Fields<'a> {
                 "bandwidth" | "bandwidth_bps" => &mut fields.bandwidth,
                 "form" => &mut fields.form,
                 "packet_sizes" => &mut fields.packet_sizes,
+                "trusted_tenants" => &mut fields.trusted_tenants,
                 "chain" => &mut fields.chain,
                 "nodes" => &mut fields.nodes,
                 "edges" => &mut fields.edges,
@@ -318,6 +322,19 @@ fn form(node: &YamlNode) -> Result<Form, DagFileProblem> {
             Err(problem.help("use auto, sequential or parallel"))
         }
     }
+}
+
+/// Ids of tenants, or their full names; as full names.
+fn trusted_tenants(node: &YamlNode) -> Result<Vec<String>, DagFileProblem> {
+    let name = |item: &YamlNode| {
+        let text = text(item)?;
+        let id = TenantId::new(text.strip_prefix("tenants/").unwrap_or(&text));
+        let problem = |error: snic_domain::InvalidId| {
+            DagFileProblem::new(item.span.clone(), error.to_string())
+        };
+        id.map(|id| convert::name::of_tenant(&id)).map_err(problem)
+    };
+    items(node, "trusted_tenants")?.iter().map(name).collect()
 }
 
 /// The sizes of packets, checked.
@@ -460,6 +477,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         bandwidth,
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
+        trusted_tenants: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };
     let node = |id: &NodeId| {
@@ -469,6 +487,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
     let message = error.to_string();
     Err(match &error {
         InvalidDag::Empty
+        | InvalidDag::TooManyTrusted { .. }
         | InvalidDag::TooManyNodes { .. }
         | InvalidDag::ConfigurationTooLong { .. } => DagFileProblem::new(graph.whole.clone(), message),
         InvalidDag::ConfiguredTwice { first, index, .. } => {

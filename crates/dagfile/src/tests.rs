@@ -101,6 +101,16 @@ update_time: 2026-01-01T00:00:00Z
     assert_eq!(file.dag.uid, 0, "what the server says is not sent back");
 }
 
+#[test]
+fn trusted_tenants_are_ids_or_names() {
+    let read = |text: &str| {
+        let file = format!("bandwidth: 1Gbps\nchain: nat\ntrusted_tenants: {text}\n");
+        parse("x", &file).expect(text).dag.trusted_tenants
+    };
+    assert_eq!(read("[acme, tenants/beta]"), ["tenants/acme", "tenants/beta"]);
+    assert!(read("[]").is_empty());
+}
+
 /// Places of errors: `line:column`, and a part of the message, label or help.
 #[rstest]
 #[case("", "1:1", "the file is empty")]
@@ -118,6 +128,8 @@ update_time: 2026-01-01T00:00:00Z
 #[case("bandwidth: 1Gbps\nchain: nat -> Aes\n", "2:15", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat -> Aes\"\n", "2:16", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: >\n  nat ->\n  Aes\n", "4:3", "\"Aes\"")]
+#[case("bandwidth: 1Gbps\nchain: a\ntrusted_tenants: [Acme]\n", "3:19", "\"Acme\"")]
+#[case("bandwidth: 1Gbps\nchain: a\ntrusted_tenants: acme\n", "3:18", "must be a list")]
 #[case("größe: 1\n", "1:1", "`größe`")]
 #[case("{\"bandwidth\": \"1Gbps\", \"chain\": \"nat -> Aes\"}", "1:41", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat \\x2d> Aes\"\n", "2:8", "\"Aes\"")]

@@ -1,14 +1,17 @@
 //! DAGs of network tasks: the spec that a tenant submits, and its validated form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX,
-    FORK_BRANCHES_MAX,
+    FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
 };
-use crate::{Bandwidth, InvalidPacketSizes, NodeId, NtConfiguration, NtTypeId, PacketSizes};
+use crate::{
+    Bandwidth, Bitstream, InvalidPacketSizes, NodeId, NtConfiguration, NtTypeId, PacketSizes,
+    TenantId,
+};
 
 /// How forks are to be executed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,6 +70,10 @@ pub struct DagSpec {
     /// IMIX, whatever the default of later versions: so records and fingerprints of requests stay as they were.
     #[serde(default = "PacketSizes::imix", skip_serializing_if = "PacketSizes::is_imix")]
     pub packet_sizes: PacketSizes,
+    /// Tenants through whose own bitstreams its packets may pass, if these are shareable. Those of the provider,
+    /// signed ones and those of its own tenant need not be named.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub trusted_tenants: BTreeSet<TenantId>,
 }
 
 impl DagSpec {
@@ -87,7 +94,16 @@ impl DagSpec {
             .map(|pair| Edge { from: pair[0].id.clone(), to: pair[1].id.clone() })
             .collect();
         let packet_sizes = PacketSizes::default();
-        Self { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
+        let (form, trusted_tenants) = (FormPreference::Auto, BTreeSet::new());
+        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants }
+    }
+
+    /// Whether packets of this DAG of `tenant` may pass through a bitstream: the provider built or signed it,
+    /// or its owner is the tenant or trusted. Whether the owner consents is another question.
+    pub fn trusts(&self, tenant: &TenantId, bitstream: &Bitstream) -> bool {
+        bitstream.signed_by.is_some()
+            || bitstream.is_loadable_by(tenant)
+            || self.trusted_tenants.iter().any(|owner| bitstream.id.is_owned_by(owner))
     }
 
     /// How many of its NTs have a configuration.
@@ -109,6 +125,8 @@ pub struct DagPatch {
     pub form: Option<FormPreference>,
     /// The sizes of its packets.
     pub packet_sizes: Option<PacketSizes>,
+    /// Tenants through whose bitstreams its packets may pass.
+    pub trusted_tenants: Option<BTreeSet<TenantId>>,
 }
 
 impl DagPatch {
@@ -120,6 +138,7 @@ impl DagPatch {
             bandwidth: self.bandwidth.unwrap_or(spec.bandwidth),
             form: self.form.unwrap_or(spec.form),
             packet_sizes: self.packet_sizes.unwrap_or_else(|| spec.packet_sizes.clone()),
+            trusted_tenants: self.trusted_tenants.unwrap_or_else(|| spec.trusted_tenants.clone()),
         }
     }
 }
@@ -132,6 +151,7 @@ impl From<DagSpec> for DagPatch {
             bandwidth: Some(spec.bandwidth),
             form: Some(spec.form),
             packet_sizes: Some(spec.packet_sizes),
+            trusted_tenants: Some(spec.trusted_tenants),
         }
     }
 }
@@ -238,6 +258,12 @@ pub enum InvalidDag {
     /// Packet sizes that no mix can have.
     #[error("packet sizes: {0}")]
     PacketSizes(InvalidPacketSizes),
+    /// Too many tenants are trusted.
+    #[error("the DAG trusts {tenants} tenants; at most {TRUSTED_TENANTS_MAX} are allowed")]
+    TooManyTrusted {
+        /// How many.
+        tenants: usize,
+    },
 }
 
 impl InvalidDag {
@@ -256,6 +282,7 @@ impl InvalidDag {
             Self::Cycle { .. } | Self::TooManyBranches { .. } => "edges".into(),
             Self::Bandwidth { .. } => "bandwidth_bps".into(),
             Self::PacketSizes(why) => why.field(),
+            Self::TooManyTrusted { .. } => "trusted_tenants".into(),
         }
     }
 }
@@ -284,6 +311,10 @@ impl Dag {
     pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
         check_bandwidth(spec.bandwidth)?;
         spec.packet_sizes.check().map_err(InvalidDag::PacketSizes)?;
+        let tenants = spec.trusted_tenants.len();
+        if tenants > TRUSTED_TENANTS_MAX {
+            return Err(InvalidDag::TooManyTrusted { tenants });
+        }
         let index = index_nodes(&spec.nodes)?;
         check_configurations(&spec.nodes)?;
         let mut successors = vec![Vec::new(); spec.nodes.len()];
@@ -466,7 +497,34 @@ mod tests {
             bandwidth: Bandwidth::from_gbps(10),
             form: FormPreference::Auto,
             packet_sizes: PacketSizes::default(),
+            trusted_tenants: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn packets_pass_what_the_provider_built_or_signed_and_whom_the_dag_trusts() {
+        let tenant = |id: &str| TenantId::new(id).expect("a label");
+        let bitstream = |id: &str, signed: bool| crate::Bitstream {
+            id: crate::BitstreamId::new(id).expect("an id"),
+            digest: crate::Digest::of(id.as_bytes()),
+            size: crate::ByteSize::from_mib(1),
+            nts: Vec::new(),
+            region_kind: crate::RegionKind::KnownNt,
+            card_model: crate::CardModel::new("sim").expect("an id"),
+            shareable: true,
+            signed_by: signed.then(|| "builds".into()),
+        };
+        let mut dag = spec(&["nat"], &[]);
+        let trusts =
+            |dag: &DagSpec, id, signed| dag.trusts(&tenant("acme"), &bitstream(id, signed));
+        assert!(trusts(&dag, "web", false) && trusts(&dag, "acme.web", false));
+        assert!(trusts(&dag, "other.web", true), "the provider signed it");
+        assert!(!trusts(&dag, "other.web", false));
+        dag.trusted_tenants.insert(tenant("other"));
+        assert!(trusts(&dag, "other.web", false) && !trusts(&dag, "third.web", false));
+        dag.trusted_tenants = (0..65).map(|i| tenant(&format!("t{i}"))).collect();
+        let many = Dag::new(dag).expect_err("one too many");
+        assert_eq!(many.to_string(), "the DAG trusts 65 tenants; at most 64 are allowed");
     }
 
     fn error(nodes: &[&str], edges: &[(&str, &str)]) -> (String, String) {

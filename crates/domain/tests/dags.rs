@@ -23,6 +23,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         bandwidth: Bandwidth::from_gbps(1),
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
+        trusted_tenants: Default::default(),
     }
 }
 

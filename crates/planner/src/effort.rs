@@ -3,18 +3,28 @@
 
 use std::cell::Cell;
 
-/// Looks at one NT of one region, for one request. At about five nanoseconds each they take half a
-/// millisecond.
+/// Looks at one NT of one region, for one request.
 const LOOKS_MAX: u32 = 100_000;
 
-/// What is left of the work that a request may cause.
-#[derive(Debug, Clone)]
-pub(crate) struct Effort {
+/// Looks that a plan costs besides its search: reading the ledger, and explaining.
+pub(crate) const LOOKS_OF_A_PLAN: usize = 700;
+
+/// What is left of the work that a request may cause: enough for any search that a plan needs, or for more than
+/// a hundred plans without one. It is counted in looks at one NT of one region.
+#[derive(Debug)]
+pub struct Effort {
     left: Cell<u32>,
 }
 
+impl Default for Effort {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Effort {
-    pub(crate) const fn new() -> Self {
+    /// What one request may cause.
+    pub const fn new() -> Self {
         Self { left: Cell::new(LOOKS_MAX) }
     }
 

@@ -170,6 +170,11 @@ fn regions_shortage(view: &View<'_>, nodes: &[NodeId]) -> Option<Shortage> {
     })
 }
 
+/// There was no effort left for a search.
+pub(crate) fn out_of_effort(job: &Job<'_>) -> Infeasible {
+    Infeasible { shortages: vec![search_shortage(job)] }
+}
+
 /// The search ended without an answer.
 fn search_shortage(job: &Job<'_>) -> Shortage {
     let made = job.effort.spent().into();

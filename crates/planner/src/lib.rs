@@ -42,10 +42,11 @@ mod work;
 
 pub use batch::{PlanBatch, plan_batch};
 pub use catalogue::PlanCatalogue;
+pub use effort::Effort;
 pub use ledger::{Ledger, RegionCondition};
 pub use objective::Objective;
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
-pub use plan::{Plan, PlanRequest, RegionLoad, plan};
+pub use plan::{Plan, PlanRequest, RegionLoad, plan, plan_within};
 pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};
 pub use refusal::{ContentMismatch, Overbooked};
 pub use reservation::{Reservation, TableRows};

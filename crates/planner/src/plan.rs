@@ -9,7 +9,7 @@ use snic_domain::{
 
 use crate::candidates::{bitstreams, classes};
 use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
-use crate::effort::Effort;
+use crate::effort::{Effort, LOOKS_OF_A_PLAN};
 use crate::form::{Graph, Nodes, PassCost, Staging};
 use crate::objective::Order;
 use crate::search::{Blocked, ChainPart, Search, Solution};
@@ -74,7 +74,7 @@ pub(crate) struct Job<'a> {
     /// Which terms of a score are compared first.
     pub(crate) order: Order,
     /// Work that may still be done for it.
-    pub(crate) effort: Effort,
+    pub(crate) effort: &'a Effort,
     /// Rows left in the tables, including those that the DAG holds.
     pub(crate) rows_left: TableRows,
     held: Option<&'a Reservation>,
@@ -86,6 +86,7 @@ impl<'a> Job<'a> {
         ledger: &'a Ledger,
         catalogue: &'a PlanCatalogue,
         request: &'a PlanRequest<'a>,
+        effort: &'a Effort,
     ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
         let mut keys = SmallVec::new();
@@ -121,7 +122,7 @@ impl<'a> Job<'a> {
             ways,
             is_thrifty,
             order: ledger.order(),
-            effort: Effort::new(),
+            effort,
             rows_left,
             held,
         })
@@ -207,7 +208,24 @@ pub fn plan(
     catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
 ) -> Result<Plan, Infeasible> {
-    let job = Job::new(ledger, catalogue, request)?;
+    plan_within(ledger, catalogue, request, &Effort::new())
+}
+
+/// The same with what is left of an effort, of which it takes its part.
+///
+/// # Errors
+///
+/// As [`plan()`]; also where the effort does not suffice.
+pub fn plan_within(
+    ledger: &Ledger,
+    catalogue: &PlanCatalogue,
+    request: &PlanRequest<'_>,
+    effort: &Effort,
+) -> Result<Plan, Infeasible> {
+    let job = Job::new(ledger, catalogue, request, effort)?;
+    if !effort.spend(LOOKS_OF_A_PLAN) {
+        return Err(infeasible::out_of_effort(&job));
+    }
     let mut view = View::new(&job);
     infeasible::check_before_search(&view)?;
     let graph = Graph::new(request.dag, |node| job.latency(node));
@@ -223,7 +241,8 @@ pub fn plan(
 
 /// A plan that counts bandwidth only, for saying what else is short: not to be used.
 fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
-    let job = Job { work: job.work.bandwidth_only(), ..job.clone() };
+    let effort = Effort::new();
+    let job = Job { work: job.work.bandwidth_only(), effort: &effort, ..job.clone() };
     let mut view = View::new(&job);
     let (placed, form) = choose(graph, &mut view, None, &mut Blocked::default())?;
     Some(finish(view, placed, form))
@@ -237,7 +256,8 @@ pub(crate) fn plan_on(
     loads: &[(RegionId, &PhysicalChain)],
     is_thrifty: bool,
 ) -> Option<Plan> {
-    let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request).ok()? };
+    let effort = Effort::new();
+    let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request, &effort).ok()? };
     let mut view = View::new(&job);
     let before: Vec<_> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();

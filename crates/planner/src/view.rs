@@ -104,7 +104,8 @@ impl<'a> View<'a> {
             self.loadable |= 1 << region.0;
         }
         let Some(chain) = ledger.chain(region) else { return };
-        if !chain.bitstream.is_shared_with(self.job.tenant()) {
+        let (tenant, spec) = (self.job.tenant(), self.job.dag().spec());
+        if !chain.bitstream.is_shared_with(tenant) || !spec.trusts(tenant, &chain.bitstream) {
             return;
         }
         let job = self.job;

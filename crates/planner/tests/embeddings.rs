@@ -171,9 +171,18 @@ fn consent_visibility_and_ownership_are_kept() {
         .ledger
         .set_content(own.loads[0].region, bitstream.as_ref(), &world.catalogue)
         .expect("the same NTs");
-    let shared = world.add("t1/d0", &chain("a", gbps(9))).expect("consent");
+    let refusal = world.add("t1/d0", &chain("a", gbps(9))).expect_err("t1 does not trust t0");
+    assert_eq!(refusal.shortages[0].resource, Resource::Bitstreams);
+    assert!(!refusal.to_string().contains("t0"), "{refusal}");
+    let trusting = |dag: &snic_domain::Dag| {
+        let trusted_tenants = [support::tenant("t0")].into();
+        let spec = snic_domain::DagSpec { trusted_tenants, ..dag.spec().clone() };
+        snic_domain::Dag::new(spec).expect("as before")
+    };
+    let shared = world.add("t1/d0", &trusting(&chain("a", gbps(9)))).expect("consent and trust");
     assert_eq!(kinds(&shared), [EmbeddingKind::Shared]);
-    let refusal = world.add("t1/d1", &chain("a", gbps(1))).expect_err("not the tenant's to load");
+    let refusal =
+        world.add("t1/d1", &trusting(&chain("a", gbps(1)))).expect_err("not the tenant's to load");
     let resources: Vec<Resource> = refusal.shortages.iter().map(|s| s.resource).collect();
     assert_eq!(resources, [Resource::Bitstreams, Resource::NtBandwidth]);
 }

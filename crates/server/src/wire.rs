@@ -87,6 +87,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         bandwidth_bps: view.spec.bandwidth.get(),
         form: dag::preference_to_wire(view.spec.form).into(),
         packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
+        trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         state: dag::state_to_wire(view.state).into(),
         generation: view.generation,
         observed_generation: view.observed_generation,

@@ -179,7 +179,14 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
     }
     let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node::new(id(i), nt)).collect();
     let packet_sizes = snic_domain::PacketSizes::default();
-    DagSpec { nodes, edges, bandwidth, form: FormPreference::Auto, packet_sizes }
+    DagSpec {
+        nodes,
+        edges,
+        bandwidth,
+        form: FormPreference::Auto,
+        packet_sizes,
+        trusted_tenants: Default::default(),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! DAGs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost_types::FieldMask;
 use snic_domain::{
@@ -15,7 +15,8 @@ use crate::error::ApiError;
 use crate::v1;
 
 /// The fields of a DAG that an update may set.
-const SETTABLE: &[&str] = &["nodes", "edges", "bandwidth_bps", "form", "packet_sizes"];
+const SETTABLE: &[&str] =
+    &["nodes", "edges", "bandwidth_bps", "form", "packet_sizes", "trusted_tenants"];
 
 /// Converts a new DAG. The domain checks its graph.
 ///
@@ -29,6 +30,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         bandwidth: Bandwidth::from_bps(dag.bandwidth_bps),
         form: problems.keep(form(dag.form)).unwrap_or_default(),
         packet_sizes: packet_sizes(&dag.packet_sizes),
+        trusted_tenants: trusted(&mut problems, &dag.trusted_tenants),
     };
     problems.finish().map(|()| spec)
 }
@@ -52,6 +54,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         packet_sizes: mask
             .has("packet_sizes", !dag.packet_sizes.is_empty())
             .then(|| packet_sizes(&dag.packet_sizes)),
+        trusted_tenants: mask
+            .has("trusted_tenants", !dag.trusted_tenants.is_empty())
+            .then(|| trusted(&mut problems, &dag.trusted_tenants)),
     };
     problems.finish().map(|()| patch)
 }
@@ -81,6 +86,13 @@ fn edges(problems: &mut Problems, edges: &[v1::dag::Edge]) -> Vec<Edge> {
         Some(Edge { from: from?, to: to? })
     };
     edges.iter().enumerate().filter_map(edge).collect()
+}
+
+fn trusted(problems: &mut Problems, tenants: &[String]) -> BTreeSet<TenantId> {
+    let tenant = |(i, tenant): (usize, &String)| {
+        problems.keep(name::tenant(&format!("dag.trusted_tenants[{i}]"), tenant))
+    };
+    tenants.iter().enumerate().filter_map(tenant).collect()
 }
 
 /// Converts the sizes of a DAG's packets. Without any, the default. The domain checks them.

@@ -38,6 +38,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         bandwidth_bps: spec.bandwidth.get(),
         form: dag::preference_to_wire(spec.form).into(),
         packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
+        trusted_tenants: spec.trusted_tenants.iter().map(super::name::of_tenant).collect(),
         ..Default::default()
     }
 }

@@ -439,6 +439,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         bandwidth,
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
+        trusted_tenants: Default::default(),
     }
 }
 

@@ -97,6 +97,7 @@ pub fn web() -> Dag {
             dag::PacketSize { bytes: 594, weight: 4 },
             dag::PacketSize { bytes: 1_518, weight: 1 },
         ],
+        trusted_tenants: Vec::new(),
         form: dag::Form::Unspecified.into(),
         state: dag::State::Ready.into(),
         generation: 1,

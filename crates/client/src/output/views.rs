@@ -59,6 +59,10 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ("Bandwidth", rate(dag.bandwidth_bps)),
             ("Packets", packet_sizes(dag)),
             (
+                "Trusts",
+                dag.trusted_tenants.iter().map(|name| id(name)).collect::<Vec<_>>().join(", "),
+            ),
+            (
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },
             ),

@@ -48,12 +48,17 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
             list(("create-dag", name, spec, validate_only))
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
-            let DagPatch { nodes, edges, bandwidth, form, packet_sizes } = patch;
+            let DagPatch { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants } = patch;
             let fields = (nodes, edges, bandwidth, form);
-            match packet_sizes {
-                // As before there were packet sizes: requests that are remembered keep their encoding.
-                None => list(("update-dag", name, fields, etag, validate_only)),
-                Some(sizes) => list(("update-dag", name, (fields, sizes), etag, validate_only)),
+            // Requests that are remembered keep the encoding from before a field was there.
+            match (packet_sizes, trusted_tenants) {
+                (None, None) => list(("update-dag", name, fields, etag, validate_only)),
+                (Some(sizes), None) => {
+                    list(("update-dag", name, (fields, sizes), etag, validate_only))
+                }
+                (sizes, Some(trusted)) => {
+                    list(("update-dag", name, (fields, sizes, trusted), etag, validate_only))
+                }
             }
         }
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),

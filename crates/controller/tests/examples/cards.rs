@@ -161,7 +161,14 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
     let edges = [("lb", "vpn"), ("lb", "pad"), ("vpn", "aes"), ("pad", "aes")];
     let edges = edges.iter().map(|(from, to)| Edge { from: id(from), to: id(to) }).collect();
     let packet_sizes = snic_domain::PacketSizes::default();
-    DagSpec { nodes, edges, bandwidth: Bandwidth::from_gbps(gbps), form, packet_sizes }
+    DagSpec {
+        nodes,
+        edges,
+        bandwidth: Bandwidth::from_gbps(gbps),
+        form,
+        packet_sizes,
+        trusted_tenants: Default::default(),
+    }
 }
 
 #[test]

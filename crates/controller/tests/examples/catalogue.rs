@@ -2,11 +2,13 @@
 
 use snic_controller::{BitstreamView, Command, ControlError, NtView, Reply};
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX};
-use snic_domain::{Area, Bandwidth, Bitstream, ByteSize, NtType, Quota, RegionState};
+use snic_domain::{
+    Area, Bandwidth, Bitstream, ByteSize, DagSpec, DagState, NtType, Quota, RegionState,
+};
 
 use crate::support::things::{
-    bitstream, bitstream_id, caller, card_id, delete, delete_bitstream, delete_nt, digest, nt,
-    nt_id, tenant_id,
+    bitstream, bitstream_id, caller, card_id, create, delete, delete_bitstream, delete_nt, digest,
+    nt, nt_id, spec, tenant_id, update,
 };
 use crate::support::{Answer, World, absent, operator, over_quota, precondition, wrong_field};
 
@@ -275,4 +277,32 @@ fn tenants_see_their_own_bitstreams_and_the_providers_without_places() {
     let region = world.regions_of("beta/web")[0];
     assert_eq!(places(&world, operator()), Some(vec![(card_id(), region)]));
     assert_eq!(places(&world, caller("acme")), Some(Vec::new()));
+}
+
+/// Another tenant's image with the provider's NTs sees no packets of who does not trust that tenant, though it
+/// is loaded and shareable.
+#[test]
+fn packets_pass_only_through_images_that_are_trusted() {
+    let mut world = World::new();
+    world.ask(Command::CreateNtType(nt("gre", 40))).expect("the provider's");
+    world.ask(Command::CreateNtType(nt("beta.tap", 40))).expect("beta's");
+    world.ask(upload(bitstream("beta.mine", &["gre", "beta.tap"]))).expect("valid");
+    world.deploy("beta/own", "gre beta.tap", 1);
+    let refused = world.ask(create("acme/web", spec("gre", 1))).expect_err("beta is a stranger");
+    assert!(!refused.to_string().contains("beta"), "{refused}");
+    let trusting =
+        |tenant: &str| DagSpec { trusted_tenants: [tenant_id(tenant)].into(), ..spec("gre", 1) };
+    world.ask(create("acme/web", trusting("gamma"))).expect_err("that is another one");
+    world.ask(create("acme/web", trusting("beta"))).expect("acme trusts beta");
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+    // Who trusts no longer is moved away, or told that there is no other place; what serves goes on.
+    let error = world.ask(update("acme/web", spec("gre", 1))).expect_err("nothing else holds gre");
+    assert!(matches!(error, ControlError::Refused(_)), "{error}");
+    world.ask(upload(bitstream("plain", &["gre"]))).expect("the provider's");
+    world.ask(update("acme/web", spec("gre", 1))).expect("a region is free");
+    world.settle();
+    let mapping = world.view("acme/web").mapping.expect("it has a place");
+    let images: Vec<&str> = mapping.instances().map(|i| i.bitstream.as_str()).collect();
+    assert_eq!(images, ["plain"]);
 }

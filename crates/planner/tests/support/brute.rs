@@ -51,7 +51,8 @@ pub fn offers(
         None => world
             .ledger
             .content(region)
-            .filter(|bitstream| bitstream.is_shared_with(tenant))
+            // Whose own it is: these DAGs trust nobody.
+            .filter(|bitstream| bitstream.is_loadable_by(tenant))
             .filter(|_| world.ledger.condition(region) == RegionCondition::Usable)
             .map_or_else(Vec::new, |bitstream| {
                 (0u8..)

@@ -131,6 +131,7 @@ pub fn graph_with(
         bandwidth,
         form,
         packet_sizes: snic_domain::PacketSizes::default(),
+        trusted_tenants: Default::default(),
     })
     .expect("a valid graph")
 }

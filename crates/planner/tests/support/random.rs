@@ -173,6 +173,7 @@ impl RandomDag {
             bandwidth,
             form: self.form,
             packet_sizes: snic_domain::PacketSizes::default(),
+            trusted_tenants: Default::default(),
         })
         .expect("at most 5 nodes")
     }

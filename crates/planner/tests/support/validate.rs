@@ -44,6 +44,13 @@ pub fn plan(
             ensure(bitstream.is_shared_with(&request.name.tenant), || {
                 format!("{} is not shared", bitstream.id)
             })?;
+            let trusted = &request.dag.spec().trusted_tenants;
+            let is_trusted = match bitstream.id.owner() {
+                None => true,
+                Some(owner) if owner == request.name.tenant => true,
+                Some(owner) => bitstream.signed_by.is_some() || trusted.iter().any(|t| *t == owner),
+            };
+            ensure(is_trusted, || format!("{} is not trusted", bitstream.id))?;
             ensure(instance.slots.len() == nts.len(), || "slots do not match nodes".into())?;
             ensure(instance.slots.windows(2).all(|w| w[0] < w[1]), || "slots do not rise".into())?;
             for (slot, nt) in instance.slots.iter().zip(&nts) {

@@ -120,5 +120,6 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         bandwidth,
         form,
         packet_sizes: PacketSizes::default(),
+        trusted_tenants: Default::default(),
     })
 }
