@@ -436,8 +436,7 @@ fn topological_order(
     predecessors: &[Vec<usize>],
 ) -> Result<Vec<usize>, InvalidDag> {
     let mut waiting: Vec<usize> = predecessors.iter().map(Vec::len).collect();
-    let mut ready: std::collections::BTreeSet<usize> =
-        (0..nodes.len()).filter(|&n| waiting[n] == 0).collect();
+    let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|&n| waiting[n] == 0).collect();
     let mut order = Vec::with_capacity(nodes.len());
     while let Some(node) = ready.pop_first() {
         order.push(node);
@@ -504,7 +503,7 @@ mod tests {
     #[test]
     fn packets_pass_what_the_provider_built_or_signed_and_whom_the_dag_trusts() {
         let tenant = |id: &str| TenantId::new(id).expect("a label");
-        let bitstream = |id: &str, signed: bool| crate::Bitstream {
+        let bitstream = |id: &str, signed: bool| Bitstream {
             id: crate::BitstreamId::new(id).expect("an id"),
             digest: crate::Digest::of(id.as_bytes()),
             size: crate::ByteSize::from_mib(1),

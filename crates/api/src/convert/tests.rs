@@ -38,7 +38,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         bandwidth_bps: spec.bandwidth.get(),
         form: dag::preference_to_wire(spec.form).into(),
         packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
-        trusted_tenants: spec.trusted_tenants.iter().map(super::name::of_tenant).collect(),
+        trusted_tenants: spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         ..Default::default()
     }
 }
@@ -67,6 +67,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             nodes,
             edges,
             bandwidth: Bandwidth::from_bps(bps),
+            trusted_tenants: [snic_domain::TenantId::new("friend").expect("valid")].into(),
             form,
             packet_sizes: snic_domain::PacketSizes::new(
                 sizes
