@@ -142,7 +142,10 @@ fn force_is_refused_while_others_use_what_it_shares() {
     world.ask(Command::CreateNtType(nt("acme.filter", 40))).expect("valid");
     world.ask(Command::CreateBitstream(bitstream("acme.filter", &["acme.filter"]))).expect("valid");
     world.deploy("acme/web", "acme.filter", 5);
-    world.deploy("beta/web", "acme.filter", 5);
+    let trusted_tenants = [tenant_id("acme")].into();
+    let trusting = snic_domain::DagSpec { trusted_tenants, ..spec("acme.filter", 5) };
+    world.ask(create("beta/web", trusting)).expect("beta trusts acme");
+    world.settle();
     let (resource, text) = precondition(world.ask(delete_tenant("acme", true)));
     assert_eq!(resource, "tenants/acme");
     assert!(!text.contains("beta"), "{text}");
