@@ -88,6 +88,7 @@ proptest! {
             bandwidth: Bandwidth::from_gbps(1),
             form: FormPreference::Auto,
             packet_sizes: PacketSizes::default(),
+            trusted_tenants: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.
         let order = dag.topological_order();

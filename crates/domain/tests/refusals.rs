@@ -36,6 +36,7 @@ fn spec(nodes: Vec<Node>, pairs: &[(&str, &str)]) -> DagSpec {
         bandwidth: Bandwidth::from_gbps(1),
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
+        trusted_tenants: Default::default(),
     }
 }
 

@@ -55,6 +55,11 @@ fn a_tenants_bitstream_that_is_shared_counts_for_all() {
     let mut world = World::with(2, "a b", &[("b", "b"), ("t0.ab", "a b")]);
     let mut dags =
         wanted(&[("t1/v", "b", 4), ("t1/w", "b", 3), ("t0/x", "a", 4), ("t0/y", "b", 1)]);
+    for (_, dag) in &mut dags {
+        let trusted_tenants = [support::tenant("t0")].into();
+        let spec = snic_domain::DagSpec { trusted_tenants, ..dag.spec().clone() };
+        *dag = Dag::new(spec).expect("as before");
+    }
     let batch = carry_out(&mut world, &dags);
     assert!(batch.results.iter().all(Result::is_ok));
     assert_eq!(batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>(), 1);
