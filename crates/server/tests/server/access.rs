@@ -496,7 +496,13 @@ async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
     operator.create_nt("kv-cache", true).await.expect("an NT type");
     acme.upload("acme.secret", &["kv-cache", "acme.secret"]).await.expect("a bitstream");
     acme.ready_dag("tenants/acme/dags/secret", chain(&["kv-cache", "acme.secret"])).await;
-    let dag = globex.ready_dag("tenants/globex/dags/mine", chain(&["kv-cache"])).await;
+    let name = "tenants/globex/dags/mine";
+    let refused = globex.create_dag(name, chain(&["kv-cache"])).await.expect_err("no trust");
+    assert!(!refused.message().contains("acme"), "{refused}");
+    let trusted_tenants = vec!["tenants/acme".to_owned()];
+    let trusting = v1::Dag { trusted_tenants: trusted_tenants.clone(), ..chain(&["kv-cache"]) };
+    let mut dag = globex.ready_dag(name, trusting).await;
+    assert_eq!(std::mem::take(&mut dag.trusted_tenants), trusted_tenants, "as it said itself");
     assert_eq!(dag.state(), v1::dag::State::Ready);
     let instance = &dag.mapping.as_ref().expect("mapped").stages[0].branches[0].instances[0];
     let shown: Vec<(bool, &str)> =
@@ -504,7 +510,8 @@ async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
     assert_eq!(shown, [(true, "ntTypes/kv-cache"), (false, "")]);
     assert_eq!(instance.bitstream, "");
     let request = v1::ExplainDagRequest { name: dag.name.clone() };
-    let explanation = globex.dags.explain_dag(request).await.expect("explained").into_inner();
+    let mut explanation = globex.dags.explain_dag(request).await.expect("explained").into_inner();
+    explanation.dag.iter_mut().for_each(|dag| dag.trusted_tenants.clear());
     let text = format!("{dag:?} {explanation:?}");
     assert!(!text.contains("acme") && !text.contains("secret"), "{text}");
     let terms = &explanation.chains[0].chosen[0].score_terms;
