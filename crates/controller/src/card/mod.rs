@@ -451,3 +451,36 @@ pub(crate) enum Kept {
     /// It need not any more: it may be planned with again.
     NoMore,
 }
+
+#[cfg(test)]
+mod tests {
+    use snic_tables::{RegionSnapshot, RegionStatus, TableImage};
+
+    use super::*;
+    use crate::fixtures::profile;
+
+    #[test]
+    fn only_the_answer_to_the_last_question_counts() {
+        let mut card = CardMachine::new(
+            CardId::new("card0").expect("a label"),
+            profile(1),
+            Objective::default(),
+        );
+        let region = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
+        let snapshot = CardSnapshot {
+            boot_id: 1,
+            idcode: card.profile().idcode,
+            version: 0,
+            tables: TableImage::default(),
+            regions: vec![region],
+            configures: false,
+        };
+        for ticket in [1, 2] {
+            card.read_back(&mut Tx::default(), Ticket(ticket));
+        }
+        assert_eq!(card.adopt(Ticket(1), &snapshot), Adopted::Stale, "it was asked again since");
+        assert!(!card.is_ready());
+        assert_eq!(card.adopt(Ticket(2), &snapshot), Adopted::Ready);
+        assert_eq!(card.adopt(Ticket(2), &snapshot), Adopted::Stale, "it was answered");
+    }
+}

@@ -105,6 +105,17 @@ fn a_context_is_saved_restored_and_erased() {
 }
 
 #[test]
+fn a_context_waits_for_its_own_dag_and_chain_only() {
+    let (mut contexts, mut tx) = contexts();
+    contexts.put(&mut tx, record("a", 0, Phase::Saved(9)));
+    let another = BitstreamId::new("ids").expect("a label");
+    assert!(contexts.waiting_for(&dag("a"), &another, &[]).is_none(), "it is of another chain");
+    assert!(contexts.waiting_for(&dag("b"), &bitstream(), &[]).is_none(), "it is another DAG's");
+    assert!(contexts.waiting_for(&dag("a"), &bitstream(), &[0]).is_none(), "it is spoken for");
+    assert!(contexts.waiting_for(&dag("a"), &bitstream(), &[]).is_some());
+}
+
+#[test]
 fn what_a_dag_that_goes_had_is_erased_and_never_restored() {
     let (mut contexts, mut tx) = contexts();
     contexts.expect(&dag("a"));
