@@ -67,7 +67,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             nodes,
             edges,
             bandwidth: Bandwidth::from_bps(bps),
-            trusted_tenants: [snic_domain::TenantId::new("friend").expect("valid")].into(),
+            trusted_tenants: [TenantId::new("friend").expect("valid")].into(),
             form,
             packet_sizes: snic_domain::PacketSizes::new(
                 sizes
