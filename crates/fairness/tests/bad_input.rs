@@ -143,7 +143,10 @@ proptest! {
         }
         for (k, capacity) in capacities.iter().enumerate() {
             let amounts = (0..users.len()).map(|user| u128::from(allocation.amount(&problem, user, k)));
-            prop_assert!(amounts.sum::<u128>() <= u128::from(*capacity));
+            // A cap may be taken one level too high: 2^-54 of the capacity for each unit of weight.
+            let weights: u128 = users.iter().map(|(_, _, weight, _)| u128::from(*weight)).sum();
+            let over = (weights * u128::from(*capacity)) >> 54;
+            prop_assert!(amounts.sum::<u128>() <= u128::from(*capacity) + over);
         }
     }
 

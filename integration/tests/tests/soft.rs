@@ -501,6 +501,11 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     run("ip", "-n snic-snfup address add 10.78.0.2/24 dev vx0");
     run("ip", "-n snic-snfup link set vx0 up");
 
+    // A kernel takes up to a second to set a new device to work.
+    let until = Instant::now() + READY_MAX;
+    while !net.guest.run("ping -c 1 -W 1 10.78.0.2").status.success() {
+        assert!(Instant::now() < until, "{:?}", net.observe());
+    }
     let ping = net.guest.run("ping -c 20 -i 0.05 -W 2 10.78.0.2");
     let said = String::from_utf8_lossy(&ping.stdout).into_owned();
     assert!(said.lines().any(|line| line.contains(" 0% packet loss")), "{said}{:?}", net.observe());

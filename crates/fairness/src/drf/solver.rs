@@ -10,8 +10,9 @@
 //! sixteenth. What is left is missing from the shares of its users; a user that takes little of it
 //! beside its dominant resource misses correspondingly more of that.
 //! If a cap and a full resource stop a user within 2^-54 of the same level, either may be reported; if
-//! it is the cap, the resource may be overdrawn by that much. No sum of [`Allocation::amount`] shows
-//! this, because amounts are whole units.
+//! it is the cap, the resource may be overdrawn by that much times the user's weight. No sum of
+//! [`Allocation::amount`] shows this where the sum of weights times the capacity is below 2^54, as on
+//! cards, whose capacities are below 2^32: amounts are whole units.
 
 use super::problem::dominant_of;
 use super::{DrfProblem, Fraction, RESOURCES_MAX, UserLimit};
