@@ -146,6 +146,8 @@ impl Plane {
             return self.end_copy(at, DropCause::StoreFull);
         };
         self.cells_free = left;
+        let room = self.packets[packet].room as usize;
+        self.cells_of[room] = self.cells_of[room] - u64::from(held) + u64::from(needed);
         self.packets[packet].bytes = bytes;
         let now_bits = u64::from(bytes) * 8;
         self.copies[at].bits = now_bits;
@@ -167,6 +169,7 @@ impl Plane {
             self.cells_free -= cells;
             self.banks.begin_in(bank_index(bank));
         }
+        self.cells_of[parent.room as usize] += cells;
         let packet = self.packets.insert(Packet {
             arrived: self.now,
             source: OUTSIDE,
@@ -174,6 +177,7 @@ impl Plane {
             bytes: made.bytes,
             next: NIL,
             bank,
+            stored: bank.is_some(),
             joining: 1,
             synchronised: false,
             holders: 1,
