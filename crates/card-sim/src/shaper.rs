@@ -90,7 +90,7 @@ impl Limiter {
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
     }
 
-    /// When a packet that passes is due, did its DAG send evenly what it was promised; `None` where it is
+    /// When a packet that passes is due, if its DAG sent its promise evenly; `None` where it is
     /// beyond that. Takes its tokens.
     pub(crate) fn due(&mut self, now: u64, bytes: u32) -> Option<u64> {
         let bits = u64::from(bytes) * 8;
@@ -100,7 +100,7 @@ impl Limiter {
         Some(due)
     }
 
-    /// When a packet of so many bytes, taken from its sender, would be due, were it within what was promised.
+    /// When a packet of so many bytes would be due if its DAG sent its promise evenly.
     pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Option<u64> {
         let taken = self.taken.as_ref().filter(|t| t.is_ready(now, u64::from(bytes) * 8));
         taken.map(|taken| taken.full_at().max(now))

@@ -194,7 +194,7 @@ impl Bucket {
         u64::try_from(ready).unwrap_or(u64::MAX)
     }
 
-    /// When it is full again, did nothing pass until then.
+    /// When it is full again if nothing passes until then.
     pub(crate) const fn full_at(&self) -> u64 {
         self.meter.free_at()
     }

@@ -1,8 +1,8 @@
 //! From the senders to the scheduler: port, classifier, token bucket, packet store.
 //!
-//! Senders have a queue each, as virtual functions have. Where the port is taken, those whose next packet is
-//! within their DAG's promise come before the others, and whose packet is due first before all. (Packets that no sender can hold back, as from a wire,
-//! are in the order in which they come.)
+//! Each sender has a queue of its own, as virtual functions have. While the port is busy, senders whose next
+//! packet is within their DAG's promise go before the others, in the order of due times. Packets that no sender
+//! can hold back, such as those from a wire, keep the order in which they come.
 
 use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
@@ -75,7 +75,7 @@ impl Plane {
         }
     }
 
-    /// When a sender's next packet is due, were it as large as any of its packets; [`NEVER`] where it is beyond
+    /// When a sender's next packet is due, if it has the largest size it may have; [`NEVER`] where it is beyond
     /// its DAG's promise then.
     fn due(&mut self, source: u32) -> u64 {
         if !self.options.rate_limits {

@@ -163,8 +163,8 @@ impl Timing {
     }
 }
 
-/// How long before it is due a packet may come and not count as part of a burst, in cycles: about 1 µs at
-/// 250 MHz, in which a port holds up whom it has to by so much.
+/// How many cycles before its due time a packet may come without counting as part of a burst: about 1 µs at
+/// 250 MHz, roughly what contention at one port delays a packet.
 const LEAD_CYCLES: u64 = 256;
 
 /// A part of the packet store: how much of it such packets may have is limited.
@@ -195,7 +195,7 @@ struct Packet {
     payload: bool,
     /// Whether it is beyond what its DAG was promised: where packets wait, it lets others pass.
     beyond: bool,
-    /// The cycle at which it would have come, had its DAG sent what it was promised, evenly; [`NEVER`] where it
+    /// The cycle at which it would have come if its DAG sent its promise evenly; [`NEVER`] where it
     /// is beyond that.
     due: u64,
     /// When it reaches the scheduler for the stage it is in.
@@ -274,7 +274,7 @@ struct Egress {
     waiting: Turns,
 }
 
-/// Who waits for a port. First comes who is due first, did its DAG send what it was promised and no more; last
+/// Who waits for a port. The order is that of due times, as if each DAG sent exactly its promise; last comes
 /// who is beyond a promise, in the order of arrival. So a burst waits for itself and for nobody else.
 #[derive(Debug, Default)]
 struct Turns {

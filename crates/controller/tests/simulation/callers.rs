@@ -69,7 +69,7 @@ fn check_names(own: &TenantId, known: &BTreeSet<String>, said: &impl Debug) {
     assert!(named.is_subset(known), "{own} is told of {named:?}: {said}");
 }
 
-/// A decision is seen by whom it is about, and by operators; it names nobody else.
+/// An event is visible to the tenant that it concerns and to operators, and names no other tenant.
 pub fn check_entry(entry: &LogEntry) {
     assert!(entry.is_visible_to(&operator()));
     for own in (0..TENANTS).map(tenant) {

@@ -28,7 +28,7 @@ impl Weights {
         self.set.insert(of.clone(), (weight, step(controller)));
     }
 
-    /// The daemon began again: its steps are counted anew, and what was not durable is undone.
+    /// The daemon restarted: steps are counted from zero, and changes that were not durable are lost.
     pub fn crashed(&mut self, controller: &Controller) {
         for own in (0..TENANTS).map(tenant) {
             let view = controller.tenant_view(&own).expect("it is never deleted");
