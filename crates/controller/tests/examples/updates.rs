@@ -109,6 +109,19 @@ fn both_places_are_reserved_until_the_update_is_done() {
 }
 
 #[test]
+fn both_places_are_reserved_after_a_restart_in_the_middle_of_an_update() {
+    let mut world = World::new();
+    world.deploy("acme/web", "aes", 10);
+    world.ask(update("acme/web", spec("lb", 40))).expect("there is room");
+    world.restart();
+    let (reserved, ingress) = world.reserved();
+    assert_eq!(reserved.iter().flatten().sum::<u64>(), 50_000_000_000, "10 there, 40 here");
+    assert_eq!(ingress, 40_000_000_000, "packets come in once");
+    world.settle();
+    assert_eq!(world.reserved().0.iter().flatten().sum::<u64>(), 40_000_000_000);
+}
+
+#[test]
 fn a_shrinking_dag_holds_its_old_bandwidth_until_the_card_has_the_new_rate() {
     let mut world = World::new();
     world.deploy("acme/web", "nat", 40);
