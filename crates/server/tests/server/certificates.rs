@@ -82,7 +82,7 @@ async fn certificates_are_reloaded_and_revoked() {
     let first = rig.authority.server();
     (settings.certificate, settings.key) = (first.certificate, first.key);
     reloader.reload(&settings).expect("valid");
-    while let Ok(Some(_)) = in_time(of_root.message()).await {}
+    in_time(async { while let Ok(Some(_)) = of_root.message().await {} }).await;
     list(&mut root).await.expect_err("its authority is not trusted");
     rig.stop().await;
 }
