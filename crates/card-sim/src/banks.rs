@@ -339,7 +339,7 @@ mod tests {
             let mut version = 0;
             for (rows, keep) in rounds {
                 for &(row, rate_kbps) in &rows {
-                    let columns = RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 1 };
+                    let columns = RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, packet_bytes: 0, weight: 1 };
                     write(&mut banks, row, &columns);
                     if keep {
                         expected[usize::from(row)] = Some(columns);

@@ -6,9 +6,9 @@
 //! (SuperNIC, 4.5). The queues stand before a packet is bound to a table version, so that a full queue of
 //! a slow DAG does not hold up a commit.
 
-use snic_tables::RateLimiterRow;
+use snic_tables::{PACKETS_MARGIN, RateLimiterRow};
 
-use crate::time::{Bucket, Clock};
+use crate::time::{Bucket, Clock, Rate};
 
 const NIL: u32 = u32::MAX;
 
@@ -17,9 +17,9 @@ const NIL: u32 = u32::MAX;
 pub(crate) struct Limiter {
     bucket: Option<Bucket>,
     /// Fills at the rate that was promised: a packet that finds too little in it is beyond that.
-    promise: Option<Bucket>,
+    promise: Option<Promise>,
     /// The same for what is taken from senders, of which some waits and some is dropped.
-    taken: Option<Bucket>,
+    taken: Option<Promise>,
     head: u32,
     tail: u32,
     bytes: u64,
@@ -37,6 +37,64 @@ impl Default for Limiter {
 /// How many times deeper the bucket of the promise is: packets of a sender that keeps to its promise
 /// on average are seldom beyond it, however random they come.
 const PROMISE_DEPTH: u32 = 4;
+
+/// What a DAG was promised, as a row says it.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    bits: Rate,
+    /// Where packets are counted: bits of the promised size at this rate, for each packet.
+    packets: Option<(Rate, u64)>,
+    burst_bytes: u32,
+}
+
+impl Terms {
+    /// `None` where nothing is promised.
+    fn of(row: &RateLimiterRow, clock: Clock) -> Option<Self> {
+        let bps = u64::from(row.promised_kbps) * 1_000;
+        let bits = clock.rate(bps)?;
+        let margin = clock.rate(bps + bps / u64::from(PACKETS_MARGIN))?;
+        let packet_bits = u64::from(row.packet_bytes) * 8;
+        let packets = (packet_bits > 0).then_some((margin, packet_bits));
+        Some(Self { bits, packets, burst_bytes: row.burst_bytes.saturating_mul(PROMISE_DEPTH) })
+    }
+
+    /// A promise on these terms; full, or with what was left of one on other terms.
+    fn promise(self, before: Option<Promise>) -> Promise {
+        let refilled = |rate, before: Option<Bucket>| {
+            let mut bucket = before.unwrap_or_else(|| Bucket::new(rate, self.burst_bytes));
+            bucket.change(rate, self.burst_bytes);
+            bucket
+        };
+        let (bits, packets) =
+            before.map_or((None, None), |before| (Some(before.bits), before.packets));
+        let packets_left = packets.map(|(bucket, _)| bucket);
+        let packets = self.packets.map(|(rate, each)| (refilled(rate, packets_left), each));
+        Promise { bits: refilled(self.bits, bits), packets }
+    }
+}
+
+/// What is left of a promise: of its bits, and of its packets where they are counted. A packet has to find
+/// enough in both.
+#[derive(Debug)]
+struct Promise {
+    bits: Bucket,
+    /// In bits of packets of the promised size, and those of one packet.
+    packets: Option<(Bucket, u64)>,
+}
+
+impl Promise {
+    fn is_ready(&self, now: u64, bytes: u32) -> bool {
+        self.bits.is_ready(now, u64::from(bytes) * 8)
+            && self.packets.as_ref().is_none_or(|(bucket, each)| bucket.is_ready(now, *each))
+    }
+
+    fn take(&mut self, now: u64, bytes: u32) {
+        self.bits.take(now, u64::from(bytes) * 8);
+        if let Some((bucket, each)) = &mut self.packets {
+            bucket.take(now, *each);
+        }
+    }
+}
 
 /// What a bucket says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,17 +119,9 @@ impl Limiter {
             (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
             (bucket, rate) => *bucket = rate.map(|(rate, burst)| Bucket::new(rate, burst)),
         }
-        let promise = row.and_then(|row| {
-            let rate = clock.rate(u64::from(row.promised_kbps) * 1_000)?;
-            Some((rate, row.burst_bytes.saturating_mul(PROMISE_DEPTH)))
-        });
-        for bucket in [&mut self.promise, &mut self.taken] {
-            match (bucket, promise) {
-                (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
-                (bucket, promise) => {
-                    *bucket = promise.map(|(rate, burst)| Bucket::new(rate, burst))
-                }
-            }
+        let promise = row.and_then(|row| Terms::of(&row, clock));
+        for kept in [&mut self.promise, &mut self.taken] {
+            *kept = promise.map(|terms| terms.promise(kept.take()));
         }
     }
 
@@ -93,24 +143,22 @@ impl Limiter {
     /// When a packet that passes is due, if its DAG sent its promise evenly; `None` where it is
     /// beyond that. Takes its tokens.
     pub(crate) fn due(&mut self, now: u64, bytes: u32) -> Option<u64> {
-        let bits = u64::from(bytes) * 8;
-        let promise = self.promise.as_mut().filter(|promise| promise.is_ready(now, bits))?;
-        let due = promise.full_at().max(now);
-        promise.take(now, bits);
+        let promise = self.promise.as_mut().filter(|promise| promise.is_ready(now, bytes))?;
+        let due = promise.bits.full_at().max(now);
+        promise.take(now, bytes);
         Some(due)
     }
 
     /// When a packet of so many bytes would be due if its DAG sent its promise evenly.
     pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Option<u64> {
-        let taken = self.taken.as_ref().filter(|t| t.is_ready(now, u64::from(bytes) * 8));
-        taken.map(|taken| taken.full_at().max(now))
+        let taken = self.taken.as_ref().filter(|taken| taken.is_ready(now, bytes));
+        taken.map(|taken| taken.bits.full_at().max(now))
     }
 
     /// A packet was taken from its sender, whatever becomes of it.
     pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) {
-        let bits = u64::from(bytes) * 8;
-        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.is_ready(now, bits)) {
-            taken.take(now, bits);
+        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes)) {
+            taken.take(now, bytes);
         }
     }
 
@@ -156,12 +204,18 @@ mod tests {
 
     const CLOCK: Clock = Clock::new(250_000_000);
 
+    /// A bucket for one packet, and nothing is promised.
+    const ROW: RateLimiterRow = RateLimiterRow {
+        rate_kbps: 1_000,
+        burst_bytes: 1_500,
+        promised_kbps: 0,
+        packet_bytes: 0,
+        weight: 1,
+    };
+
     fn limiter(rate_kbps: u32) -> Limiter {
         let mut limiter = Limiter::default();
-        limiter.set(
-            Some(RateLimiterRow { rate_kbps, burst_bytes: 1_500, promised_kbps: 0, weight: 1 }),
-            CLOCK,
-        );
+        limiter.set(Some(RateLimiterRow { rate_kbps, ..ROW }), CLOCK);
         limiter
     }
 
@@ -184,17 +238,52 @@ mod tests {
     fn what_is_beyond_the_promise_is_told() {
         let mut limiter = Limiter::default();
         assert_eq!(limiter.due(0, 64), None, "nothing was promised");
-        let row = RateLimiterRow {
-            rate_kbps: 4_000_000,
-            burst_bytes: 1_500,
-            promised_kbps: 1_000_000,
-            weight: 1,
-        };
+        let row = RateLimiterRow { rate_kbps: 4_000_000, promised_kbps: 1_000_000, ..ROW };
         limiter.set(Some(row), CLOCK);
         let dues = [0; 4].map(|now| limiter.due(now, 1_500));
         assert_eq!(dues, [Some(0), Some(3_000), Some(6_000), Some(9_000)], "four times the burst");
         assert_eq!((limiter.due(0, 1_500), limiter.due(2_999, 1_500)), (None, None));
         assert_eq!((limiter.due(3_000, 1_500), limiter.due(3_000, 1_500)), (Some(12_000), None));
+    }
+
+    #[test]
+    fn packets_are_promised_too_where_they_are_counted() {
+        let promised = |packet_bytes| {
+            let mut limiter = Limiter::default();
+            let row = RateLimiterRow { promised_kbps: 1_000_000, packet_bytes, ..ROW };
+            limiter.set(Some(row), CLOCK);
+            limiter
+        };
+        let within = |limiter: &mut Limiter, now, bytes| {
+            (0..100).take_while(|_| limiter.due(now, bytes).is_some()).count()
+        };
+        let mut counted = promised(500);
+        assert_eq!(within(&mut counted, 0, 60), 12, "6,000 bytes in packets of 500");
+        // 500 bytes take 1,000 cycles at 1 Gbit/s, and a thirty-second less.
+        assert_eq!((counted.may_take(969, 60), counted.due(969, 60)), (Some(969), None));
+        assert_eq!((counted.due(970, 60), counted.due(970, 60)), (Some(1_440), None));
+        // Bits are as short for large packets.
+        assert_eq!(within(&mut promised(500), 0, 1_500), 4);
+        assert_eq!(within(&mut promised(0), 0, 60), 100, "nobody counts");
+        let mut taken = promised(500);
+        (0..12).for_each(|_| taken.note_taken(0, 60));
+        assert_eq!((taken.may_take(0, 60), taken.due(0, 60)), (None, Some(0)));
+    }
+
+    #[test]
+    fn terms_that_change_keep_what_was_taken() {
+        let row = RateLimiterRow { promised_kbps: 1_000_000, ..ROW };
+        let mut limiter = Limiter::default();
+        limiter.set(Some(row), CLOCK);
+        assert_eq!(
+            [0; 5].map(|now| limiter.due(now, 1_500).is_some()),
+            [true, true, true, true, false]
+        );
+        limiter.set(Some(RateLimiterRow { packet_bytes: 500, ..row }), CLOCK);
+        assert_eq!(limiter.due(0, 1_500), None, "its bits are gone");
+        assert_eq!(limiter.due(3_000, 1_500), Some(12_000));
+        limiter.set(Some(row), CLOCK);
+        assert_eq!(limiter.due(3_000, 1_500), None);
     }
 
     #[test]
@@ -212,15 +301,7 @@ mod tests {
         limiter.arrive(0, 1_500, 3_000);
         limiter.push(7, 1_500);
         let before = limiter.generation;
-        limiter.set(
-            Some(RateLimiterRow {
-                rate_kbps: 1_000,
-                burst_bytes: 1_500,
-                promised_kbps: 0,
-                weight: 1,
-            }),
-            CLOCK,
-        );
+        limiter.set(Some(ROW), CLOCK);
         assert_ne!(limiter.generation, before);
         assert_eq!(limiter.ready_at(1_500), Some(3_000), "the bucket fills when it would have");
     }

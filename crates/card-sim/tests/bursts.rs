@@ -24,7 +24,13 @@ fn promise(rig: &mut Rig, row: u16, gbps: u64, promised: Bandwidth) {
         let dag = image.get::<DagRow>(row).expect("programmed");
         image.set(row, &DagRow { rate_limiter: row, ..dag }).expect("there");
         let (rate_kbps, promised_kbps) = (Bandwidth::from_gbps(gbps).kbps(), promised.kbps());
-        let columns = RateLimiterRow { rate_kbps, burst_bytes: 65_536, promised_kbps, weight: 1 };
+        let columns = RateLimiterRow {
+            rate_kbps,
+            burst_bytes: 65_536,
+            promised_kbps,
+            packet_bytes: 0,
+            weight: 1,
+        };
         image.set(row, &columns).expect("there");
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::{CHAIN_ROWS, FORK_BRANCHES_MAX, INSTANCE_ROWS, STAGE_ROWS};
-use snic_domain::{Bandwidth, DagUid, Infeasible, Mapping, Resource, Rule, Shortage};
+use snic_domain::{Bandwidth, DagSpec, DagUid, Infeasible, Mapping, Resource, Rule, Shortage};
 use snic_tables::{
     ChainRow, ClassifierRow, DagConfiguration, DagRow, InstanceRow, InvalidRow, NONE,
     RateLimiterRow, RowKey, StageRow, Steering, Table, TableImage,
@@ -36,8 +36,15 @@ pub(crate) struct DagColumns {
 pub(crate) struct Bucket {
     pub rate: Bandwidth,
     pub promised: Bandwidth,
+    /// The average size of the packets that were promised; `None` where only bandwidth is.
+    pub packet_bytes: Option<u32>,
     /// The tenant's.
     pub weight: u32,
+}
+
+/// What a bucket says of packets where a card counts them: their average size as the DAG states it.
+pub(crate) fn packet_bytes(counts: bool, spec: &DagSpec) -> Option<u32> {
+    counts.then(|| spec.packet_sizes.mean_bytes())
 }
 
 /// How many rows a mapping takes: stages, virtual chains, instances.
@@ -62,11 +69,13 @@ pub(crate) fn keys(uid: DagUid, placement: &Placement) -> impl Iterator<Item = R
 
 /// The row of a token bucket.
 pub(crate) fn bucket(bucket: Bucket) -> RateLimiterRow {
-    let Bucket { rate, promised, weight } = bucket;
+    let Bucket { rate, promised, packet_bytes, weight } = bucket;
     let bytes = rate.get() / 8 * BURST_MICROS / 1_000_000;
     let burst_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN);
     let weight = u16::try_from(weight).unwrap_or(u16::MAX);
-    RateLimiterRow { rate_kbps: rate.kbps(), burst_bytes, promised_kbps: promised.kbps(), weight }
+    let packet_bytes = u16::try_from(packet_bytes.unwrap_or(0)).unwrap_or(u16::MAX);
+    let (rate_kbps, promised_kbps) = (rate.kbps(), promised.kbps());
+    RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, packet_bytes, weight }
 }
 
 /// Writes a placement's rows.
@@ -312,10 +321,11 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_forty_packets_or_ten_microseconds() {
-        let of = |rate| bucket(Bucket { rate, promised: Bandwidth::from_mbps(1), weight: 2 });
+        let promised = Bandwidth::from_mbps(1);
+        let of = |rate| bucket(Bucket { rate, promised, packet_bytes: Some(362), weight: 2 });
         assert_eq!(of(Bandwidth::from_mbps(1)).burst_bytes, 65_536);
         let fast = of(Bandwidth::from_gbps(100));
-        assert_eq!((fast.promised_kbps, fast.weight), (1_000, 2));
+        assert_eq!((fast.promised_kbps, fast.packet_bytes, fast.weight), (1_000, 362, 2));
         assert_eq!((fast.rate_kbps, fast.burst_bytes), (100_000_000, 125_000));
     }
 

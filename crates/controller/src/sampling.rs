@@ -158,7 +158,8 @@ fn look_elsewhere(core: &mut Core, id: &CardId) {
 fn set_rates(core: &mut Core, id: &CardId) {
     let Core { loops, dags, cards, .. } = core;
     let card = cards.known_mut(id);
-    loops.known_mut(id).set_rates(dags, |row, bucket| card.put_bucket(row, bucket));
+    let counts = card.counts_packets();
+    loops.known_mut(id).set_rates(dags, counts, |row, bucket| card.put_bucket(row, bucket));
 }
 
 /// A DAG is about to be served by other instances: its rate follows with the same commit.

@@ -144,5 +144,7 @@ pub(crate) fn bucket_of(core: &Core, entry: &DagEntry, placement: &Placement) ->
     let promised = placement.spec.bandwidth;
     let tenant = core.registry.tenant(&entry.name().tenant);
     let weight = tenant.map_or(1, |record| record.tenant.weight);
-    Bucket { rate: entry.rate(promised), promised, weight }
+    let counts = core.cards.known(&placement.mapping.card).counts_packets();
+    let packet_bytes = rows::packet_bytes(counts, &placement.spec);
+    Bucket { rate: entry.rate(promised), promised, packet_bytes, weight }
 }

@@ -155,6 +155,12 @@ impl PacketSizes {
         each.fold(0, u64::saturating_add)
     }
 
+    /// Bytes of a packet on average, rounded up.
+    pub fn mean_bytes(&self) -> u32 {
+        let bytes = self.bits().div_ceil(8 * self.packets().max(1));
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// Packets a second at a bandwidth, rounded up.
     pub fn packets_per_second(&self, bandwidth: Bandwidth) -> u64 {
         let bits = u128::from(bandwidth.get()) * u128::from(self.packets());
@@ -191,6 +197,7 @@ mod tests {
         assert_eq!((imix.packets(), imix.bits()), (12, 4_342 * 8));
         // 10^10 / 8 / (4342 / 12)
         assert_eq!(imix.packets_per_second(Bandwidth::from_gbps(10)), 3_454_630);
+        assert_eq!((imix.mean_bytes(), PacketSizes::only(64).mean_bytes()), (362, 64));
         assert_eq!(PacketSizes::only(64).packets_per_second(Bandwidth::from_gbps(10)), 19_531_250);
     }
 

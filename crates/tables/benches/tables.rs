@@ -47,7 +47,13 @@ fn write_dag(image: &mut TableImage, number: u16, rate_kbps: u32) -> [RowKey; 11
         payload: false,
         configuration: 0,
     };
-    let limit = RateLimiterRow { rate_kbps, burst_bytes: 3_000, promised_kbps: 0, weight: 1 };
+    let limit = RateLimiterRow {
+        rate_kbps,
+        burst_bytes: 3_000,
+        promised_kbps: 0,
+        packet_bytes: 0,
+        weight: 1,
+    };
     let row = "the tables have room for 1,000 DAGs";
     [
         image.set(number, &dag).expect(row),

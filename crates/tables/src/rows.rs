@@ -2,7 +2,7 @@
 //!
 //! Word 0 of a valid row is never zero: bit 31 is the valid bit.
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, CREDITS_MAX, FORK_BRANCHES_MAX};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, CREDITS_MAX, FORK_BRANCHES_MAX, PACKET_BYTES_MAX};
 
 use crate::layout::Table;
 
@@ -16,6 +16,9 @@ const VNI_MASK: u32 = (1 << 24) - 1;
 const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
 /// Of a credit row: above four columns of seven bits.
 const PREFIX_BIT: u32 = 28;
+
+/// Of a token bucket's row: the least power of two above the largest packet, less one.
+const PACKET_BYTES_MASK: u32 = PACKET_BYTES_MAX.next_power_of_two() - 1;
 
 /// Words that are no row of their table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -344,8 +347,8 @@ impl RowCodec for CreditRow {
     }
 }
 
-/// Word 0: valid, weight (low half). Word 1: rate in kbit/s. Word 2: burst in bytes. Word 3: what
-/// was promised, in kbit/s.
+/// Word 0: valid, promised size of packets (bits 16 to 29), weight (low half). Word 1: rate in kbit/s.
+/// Word 2: burst in bytes. Word 3: what was promised, in kbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimiterRow {
     /// Rate in kbit/s; zero lets nothing pass.
@@ -355,15 +358,24 @@ pub struct RateLimiterRow {
     /// What was promised, in kbit/s: where packets wait, those beyond it let others pass, and they enter
     /// a region only when its NTs are done with what was let in before.
     pub promised_kbps: u32,
+    /// Bytes that a packet of the promise has on average; higher bits than 14 are not kept. Promised are so
+    /// many packets as well: `promised_kbps` of packets of this size, and a card lets
+    /// [`PACKETS_MARGIN`] more count as within the promise. Zero: packets are not counted.
+    pub packet_bytes: u16,
     /// The tenant's weight, for cards that schedule packets by it; zero counts as one.
     pub weight: u16,
 }
+
+/// How many more packets than promised count as within the promise: one in this many. What comes in a mix
+/// of sizes has more packets for a while and fewer for another; ports keep 1/25 free of promises.
+pub const PACKETS_MARGIN: u32 = 32;
 
 impl RowCodec for RateLimiterRow {
     const TABLE: Table = Table::RateLimiter;
 
     fn encode(&self, words: &mut [u32]) {
-        words[0] = VALID | u32::from(self.weight);
+        let packet_bytes = u32::from(self.packet_bytes) & PACKET_BYTES_MASK;
+        words[0] = VALID | packet_bytes << 16 | u32::from(self.weight);
         words[1] = self.rate_kbps;
         words[2] = self.burst_bytes;
         words[3] = self.promised_kbps;
@@ -374,6 +386,7 @@ impl RowCodec for RateLimiterRow {
             rate_kbps: words[1],
             burst_bytes: words[2],
             promised_kbps: words[3],
+            packet_bytes: (words[0] >> 16 & PACKET_BYTES_MASK) as u16,
             weight: low(words[0]),
         })
     }

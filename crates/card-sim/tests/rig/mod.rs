@@ -239,8 +239,13 @@ impl Rig {
             let dag = image.get::<DagRow>(row).expect("programmed");
             image.set(row, &DagRow { rate_limiter: row, ..dag }).expect("there");
             let rate_kbps = rate.kbps();
-            let columns =
-                RateLimiterRow { rate_kbps, burst_bytes, promised_kbps: rate_kbps, weight: 1 };
+            let columns = RateLimiterRow {
+                rate_kbps,
+                burst_bytes,
+                promised_kbps: rate_kbps,
+                packet_bytes: 0,
+                weight: 1,
+            };
             image.set(row, &columns).expect("there");
         });
     }

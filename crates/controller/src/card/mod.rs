@@ -121,6 +121,11 @@ impl CardMachine {
         &self.profile
     }
 
+    /// Whether promises on it are of packets, too: its profile says what they cost.
+    pub const fn counts_packets(&self) -> bool {
+        self.profile.region_pass.is_some()
+    }
+
     pub const fn connection(&self) -> &ConnectionState {
         &self.connection
     }

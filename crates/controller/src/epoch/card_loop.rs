@@ -355,15 +355,23 @@ impl Loop {
     }
 
     /// Notes the rates of the last step in the meters; `put` is given the token buckets that differ, by
-    /// their row.
-    pub fn set_rates(&mut self, dags: &mut Dags, mut put: impl FnMut(u16, &RateLimiterRow)) {
+    /// their row. `counts` says whether the card counts packets.
+    pub fn set_rates(
+        &mut self,
+        dags: &mut Dags,
+        counts: bool,
+        mut put: impl FnMut(u16, &RateLimiterRow),
+    ) {
         let Some(engine) = &self.engine else {
             return; // Too much for an engine: all keep what they have.
         };
         let (topology, outcome) = (engine.topology(), engine.outcome());
         for (at, entry) in of_engine(dags, self.number) {
-            let promised = match entry.targeted() {
-                Some(placement) => placement.spec.bandwidth,
+            let (promised, packet_bytes) = match entry.targeted() {
+                Some(placement) => {
+                    let spec = &placement.spec;
+                    (spec.bandwidth, rows::packet_bytes(counts, spec))
+                }
                 None => continue, // It left the tables since the engine was made.
             };
             let flow = &topology.flows[at];
@@ -376,7 +384,7 @@ impl Loop {
             if moved {
                 entry.meter_mut().set_rate(Some(new));
                 let weight = topology.tenants[flow.tenant as usize].weight.get();
-                let bucket = rows::bucket(Bucket { rate: new, promised, weight });
+                let bucket = rows::bucket(Bucket { rate: new, promised, packet_bytes, weight });
                 put(entry.uid().row(), &bucket);
             }
         }

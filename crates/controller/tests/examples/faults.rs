@@ -379,8 +379,13 @@ fn rows_that_nobody_wrote_are_cleared() {
     world.deploy("acme/web", "lb", 5);
     let tables = world.card().tables.clone();
     world.lose_card();
-    let stray =
-        snic_tables::RateLimiterRow { rate_kbps: 5, burst_bytes: 6, promised_kbps: 0, weight: 1 };
+    let stray = snic_tables::RateLimiterRow {
+        rate_kbps: 5,
+        burst_bytes: 6,
+        promised_kbps: 0,
+        packet_bytes: 0,
+        weight: 1,
+    };
     world.card().tables.set(900, &stray).expect("a row that there is");
     world.appear(&card_id());
     world.settle();

@@ -3,6 +3,7 @@
 //! least 99 % of it leaves the card, and nothing is dropped, whatever others send beyond their promises.
 
 mod sets;
+mod smaller;
 mod ten_times;
 
 use std::time::Duration;

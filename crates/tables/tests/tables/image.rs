@@ -152,13 +152,40 @@ fn a_bank_has_the_words_of_the_map_and_no_other_number() {
 #[test]
 fn only_what_changed_is_written() {
     let mut from = TableImage::default();
-    from.set(7, &RateLimiterRow { rate_kbps: 1, burst_bytes: 1, promised_kbps: 0, weight: 1 })
-        .expect("a row");
-    from.set(8, &RateLimiterRow { rate_kbps: 2, burst_bytes: 2, promised_kbps: 0, weight: 1 })
-        .expect("a row");
+    from.set(
+        7,
+        &RateLimiterRow {
+            rate_kbps: 1,
+            burst_bytes: 1,
+            promised_kbps: 0,
+            packet_bytes: 0,
+            weight: 1,
+        },
+    )
+    .expect("a row");
+    from.set(
+        8,
+        &RateLimiterRow {
+            rate_kbps: 2,
+            burst_bytes: 2,
+            promised_kbps: 0,
+            packet_bytes: 0,
+            weight: 1,
+        },
+    )
+    .expect("a row");
     let mut target = from.clone();
     let changed = target
-        .set(8, &RateLimiterRow { rate_kbps: 3, burst_bytes: 2, promised_kbps: 0, weight: 1 })
+        .set(
+            8,
+            &RateLimiterRow {
+                rate_kbps: 3,
+                burst_bytes: 2,
+                promised_kbps: 0,
+                packet_bytes: 0,
+                weight: 1,
+            },
+        )
         .expect("a row");
     let delta = from.delta_to(&target);
     assert_eq!(delta.rows().collect::<Vec<_>>(), [(changed, &[1 << 31 | 1, 3, 2, 0][..])]);

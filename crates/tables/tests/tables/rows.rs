@@ -192,10 +192,18 @@ fn a_credit_row_in_words() {
 
 #[test]
 fn a_rate_limiter_row_in_words() {
-    let promised_kbps = 10_000_000;
-    let row =
-        RateLimiterRow { rate_kbps: 25_000_000, burst_bytes: 3_000, promised_kbps, weight: 5 };
+    let row = RateLimiterRow {
+        rate_kbps: 25_000_000,
+        burst_bytes: 3_000,
+        promised_kbps: 10_000_000,
+        packet_bytes: 1_500,
+        weight: 5,
+    };
+    check_golden(row, &[0x85dc_0005, 0x017d_7840, 0x0000_0bb8, 0x0098_9680]);
+    let row = RateLimiterRow { packet_bytes: 0, ..row };
     check_golden(row, &[0x8000_0005, 0x017d_7840, 0x0000_0bb8, 0x0098_9680]);
+    let row = RateLimiterRow { packet_bytes: 9_216, ..row };
+    check_golden(row, &[0xa400_0005, 0x017d_7840, 0x0000_0bb8, 0x0098_9680]);
 }
 
 #[test]
@@ -216,4 +224,8 @@ fn columns_that_are_too_wide_do_not_run_into_their_neighbours() {
     assert_eq!(encoded(&row), [0x8fe0_007f, 0x0000_3f80], "as many credits as there can be");
     let row = PageRow { tenant: 0, nt: 0, virtual_page: 0, physical_page: 0, rwx: 0xff };
     assert_eq!(encoded(&row)[0], 0x8007_0000);
+    let (rate_kbps, burst_bytes, promised_kbps) = (0, 0, 0);
+    let row =
+        RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, packet_bytes: 0xffff, weight: 0 };
+    assert_eq!(encoded(&row)[0], 0xbfff_0000);
 }

@@ -83,8 +83,10 @@ pub fn credit() -> impl Strategy<Value = CreditRow> {
 }
 
 pub fn rate_limiter() -> impl Strategy<Value = RateLimiterRow> {
-    any::<(u32, u32, u32, u16)>().prop_map(|(rate_kbps, burst_bytes, promised_kbps, weight)| {
-        RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, weight }
+    let words = any::<(u32, u32, u32)>();
+    (words, 0..1_u16 << 14, any::<u16>()).prop_map(|(words, packet_bytes, weight)| {
+        let (rate_kbps, burst_bytes, promised_kbps) = words;
+        RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, packet_bytes, weight }
     })
 }
 

@@ -42,7 +42,7 @@ fn verb() -> impl Strategy<Value = Verb> {
 }
 
 fn row(rate: u32) -> RateLimiterRow {
-    RateLimiterRow { rate_kbps: rate, burst_bytes: 1, promised_kbps: 1, weight: 1 }
+    RateLimiterRow { rate_kbps: rate, burst_bytes: 1, promised_kbps: 1, packet_bytes: 0, weight: 1 }
 }
 
 fn rate(tables: &TableImage, row: u16) -> Option<u32> {

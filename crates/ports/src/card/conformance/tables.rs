@@ -16,7 +16,13 @@ pub(super) fn target(rate_kbps: u32) -> TableImage {
         image
             .set(
                 number,
-                &RateLimiterRow { rate_kbps, burst_bytes: 9_000, promised_kbps: 0, weight: 1 },
+                &RateLimiterRow {
+                    rate_kbps,
+                    burst_bytes: 9_000,
+                    promised_kbps: 0,
+                    packet_bytes: 0,
+                    weight: 1,
+                },
             )
             .expect(row);
     }
@@ -127,7 +133,16 @@ pub fn a_second_commit_keeps_the_rows_of_the_first(fixture: Fixture) {
     let mut second = target(5);
     second.clear(RowKey { table: Table::RateLimiter, row: 7 }).expect("a row");
     second
-        .set(8, &RateLimiterRow { rate_kbps: 1, burst_bytes: 2, promised_kbps: 0, weight: 1 })
+        .set(
+            8,
+            &RateLimiterRow {
+                rate_kbps: 1,
+                burst_bytes: 2,
+                promised_kbps: 0,
+                packet_bytes: 0,
+                weight: 1,
+            },
+        )
         .expect("a row");
     write_shadow(&mut rig, &target(5).delta_to(&second));
     commit(&mut rig);

@@ -83,7 +83,16 @@ impl Bench {
 fn one_row(row: u16, rate_kbps: u32) -> TableDelta {
     let mut target = TableImage::default();
     target
-        .set(row, &RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 0 })
+        .set(
+            row,
+            &RateLimiterRow {
+                rate_kbps,
+                burst_bytes: 1,
+                promised_kbps: 0,
+                packet_bytes: 0,
+                weight: 0,
+            },
+        )
         .expect("a row");
     TableImage::default().delta_to(&target)
 }
@@ -201,7 +210,13 @@ fn run(commands: &[Asked], commit_ms: u64, load_ms: u64) -> (Bench, Vec<CardRepo
                 let mut next = image.clone();
                 next.set(
                     row,
-                    &RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 0 },
+                    &RateLimiterRow {
+                        rate_kbps,
+                        burst_bytes: 1,
+                        promised_kbps: 0,
+                        packet_bytes: 0,
+                        weight: 0,
+                    },
                 )
                 .expect("a row");
                 bench.program(ticket, image.delta_to(&next));

@@ -14,7 +14,16 @@ fn all_rows() -> TableDelta {
     for row in 0..Table::RateLimiter.rows() as u16 {
         let rate_kbps = 1 + u32::from(row);
         target
-            .set(row, &RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, weight: 0 })
+            .set(
+                row,
+                &RateLimiterRow {
+                    rate_kbps,
+                    burst_bytes: 1,
+                    promised_kbps: 0,
+                    packet_bytes: 0,
+                    weight: 0,
+                },
+            )
             .expect("a row");
     }
     TableImage::default().delta_to(&target)

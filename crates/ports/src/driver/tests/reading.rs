@@ -53,7 +53,13 @@ fn a_snapshot_has_everything_the_card_holds() {
     let row = snapshot.tables.get::<RateLimiterRow>(3);
     assert_eq!(
         row,
-        Some(RateLimiterRow { rate_kbps: 100, burst_bytes: 1, promised_kbps: 0, weight: 0 })
+        Some(RateLimiterRow {
+            rate_kbps: 100,
+            burst_bytes: 1,
+            promised_kbps: 0,
+            packet_bytes: 0,
+            weight: 0
+        })
     );
     assert_eq!(snapshot.tables, bench.card.active_image());
     let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
