@@ -24,7 +24,8 @@ pub struct FakeFaults {
     pub load_hangs: bool,
     /// A load goes on although its region is reset.
     pub ignores_resets: bool,
-    pub load_leaves_other_digest: bool,
+    /// The word of the digest that is another one after a load.
+    pub load_leaves_other_word: Option<usize>,
     /// A load that is done has left garbage.
     pub done_but_broken: bool,
     pub no_memory: bool,
@@ -285,10 +286,12 @@ impl FakeCard {
             return;
         }
         self.poke(LOAD_STATUS, LOAD_DONE);
-        let flip = u32::from(self.faults.load_leaves_other_digest);
-        let next = std::array::from_fn(|word| {
-            self.peek(region(number, REGION_DIGEST_NEXT + 4 * word as u32)) ^ flip
+        let mut next = std::array::from_fn(|word| {
+            self.peek(region(number, REGION_DIGEST_NEXT + 4 * word as u32))
         });
+        if let Some(word) = self.faults.load_leaves_other_word {
+            next[word] ^= 1;
+        }
         let status = if self.faults.done_but_broken { REGION_BROKEN } else { REGION_LOADED };
         self.show(number, status, next);
     }

@@ -330,7 +330,7 @@ mod tests {
         #[test]
         #[should_panic(expected = "the valid image of region 0 was not loaded")]
         fn that_name_another_bitstream() {
-            let faults = FakeFaults { load_leaves_other_digest: true, ..FakeFaults::default() };
+            let faults = FakeFaults { load_leaves_other_word: Some(7), ..FakeFaults::default() };
             suite::a_region_that_was_left_decoupled_is_coupled_again(bad(faults));
         }
 

@@ -115,14 +115,16 @@ fn a_failed_load_leaves_the_region_decoupled() {
 
 #[test]
 fn a_region_that_does_not_say_it_holds_the_bitstream_stays_decoupled() {
-    for (load_leaves_other_digest, done_but_broken) in [(true, false), (false, true)] {
+    let words = (0..8).map(|word| (Some(word), false));
+    for (load_leaves_other_word, done_but_broken) in words.chain([(None, true)]) {
         let mut bench = Bench::new();
-        bench.card.faults.load_leaves_other_digest = load_leaves_other_digest;
+        bench.card.faults.load_leaves_other_word = load_leaves_other_word;
         bench.card.faults.done_but_broken = done_but_broken;
         bench.load(1, 1, b"bits");
         assert_eq!(bench.step(), []);
         let failure = LoadFailure::Controller { code: LOAD_ERROR_IDENTITY };
-        assert_eq!(bench.after_ms(5), [failed(1, 1, failure)]);
+        let reports = bench.after_ms(5);
+        assert_eq!(reports, [failed(1, 1, failure)], "word {load_leaves_other_word:?}");
         assert!(bench.card.decoupled(1));
         assert!(bench.card.buffers.is_empty());
     }
