@@ -344,4 +344,59 @@ mod tests {
             assert!(identity_header(wrong).is_err(), "{wrong:?}");
         }
     }
+
+    fn client() -> Client {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = ContextsFile { path: folder.path().into(), contexts: Default::default() };
+        let minute = Duration::from_secs(60);
+        Client::new(&context("http://127.0.0.1:1"), &file, minute).expect("it is lazy")
+    }
+
+    /// Calls something that fails with one status after the other before it succeeds: how often it
+    /// was sent, how long that took, and what came of it.
+    async fn call(
+        repeat: Repeat,
+        failures: Vec<Status>,
+    ) -> (usize, Duration, Result<&'static str, Failure>) {
+        let begun = Instant::now();
+        let answers = std::sync::Mutex::new(failures.into_iter());
+        let sent = std::sync::atomic::AtomicUsize::new(0);
+        let send = |_: Client, request: Request<()>| {
+            assert!(
+                request.metadata().contains_key("grpc-timeout"),
+                "the server knows the deadline"
+            );
+            sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let failure = answers.lock().expect("no panic while it is held").next();
+            async { failure.map_or(Ok(Response::new("done")), Err) }
+        };
+        let result = client().call(repeat, (), send).await;
+        (sent.into_inner(), begun.elapsed(), result)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_safe_is_sent_again() {
+        let away = || Status::unavailable("away");
+        let (sent, took, result) = call(Repeat::Safe, vec![away(), away()]).await;
+        assert_eq!((sent, result.expect("it succeeds in the end")), (3, "done"));
+        assert!(took >= Duration::from_millis(200), "{took:?}: not without a pause");
+        let (sent, _, result) = call(Repeat::Never, vec![away()]).await;
+        assert_eq!((sent, result.expect_err("it may have taken effect").exit_code()), (1, 7));
+        let (sent, _, result) = call(Repeat::Safe, vec![Status::not_found("none")]).await;
+        assert_eq!((sent, result.expect_err("it will not appear").exit_code()), (1, 3));
+        let (sent, _, result) = call(Repeat::Safe, vec![away(); 100]).await;
+        assert_eq!((sent, result.expect_err("too often").exit_code()), (RETRIES + 1, 7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_says_when_to_ask_again_within_limits() {
+        for (asked, waited) in [(2, 2), (3_600, PAUSE_MAX.as_secs())] {
+            let details =
+                tonic_types::ErrorDetails::with_retry_info(Some(Duration::from_secs(asked)));
+            let busy = Status::with_error_details(Code::Unavailable, "busy", details);
+            let (sent, took, result) = call(Repeat::Safe, vec![busy]).await;
+            assert_eq!((sent, result.expect("it succeeds in the end")), (2, "done"));
+            assert_eq!(took.as_secs(), waited, "asked for {asked} s");
+        }
+    }
 }

@@ -72,3 +72,38 @@ pub async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failu
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pages_are_read_up_to_the_last() {
+        let asked = RefCell::new(Vec::new());
+        let page = |token: String| {
+            let reply = match token.as_str() {
+                "" => (vec![1, 2], "two".to_owned()),
+                "two" => (vec![], "three".to_owned()),
+                _ => (vec![3], String::new()),
+            };
+            asked.borrow_mut().push(token);
+            async { Ok(reply) }
+        };
+        assert_eq!(pages(page).await.expect("all of them"), [1, 2, 3]);
+        assert_eq!(*asked.borrow(), ["", "two", "three"]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_goes_in_a_circle_is_an_error() {
+        let asked = RefCell::new(0);
+        let page = |_| {
+            *asked.borrow_mut() += 1;
+            assert!(*asked.borrow() < 10, "it is asked without end");
+            async { Ok((vec![1], "same".to_owned())) }
+        };
+        let error = pages(page).await.expect_err("there is no end");
+        assert!(error.to_string().contains("the same page token twice"), "{error}");
+    }
+}

@@ -45,3 +45,81 @@ pub async fn follow<T>(
         tokio::time::sleep(Duration::from_millis(100 << attempts)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use snic_api::v1::DagEvent;
+    use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
+    use tonic::codegen::http::StatusCode;
+    use tonic_prost::ProstCodec;
+
+    use super::*;
+    use crate::contexts::{ClientContext, ContextsFile};
+
+    /// What a server sends before a stream ends, with a status or without one.
+    fn stream(revisions: &[u64], end: Option<Status>) -> Streaming<DagEvent> {
+        let mut codec = ProstCodec::<DagEvent, DagEvent>::default();
+        let events = revisions.iter().map(|&revision| DagEvent { revision, ..Default::default() });
+        let items: Vec<_> = events.map(Ok).chain(end.map(Err)).collect();
+        let source = tokio_stream::iter(items);
+        let single = SingleMessageCompressionOverride::default();
+        let body = EncodeBody::new_server(codec.encoder(), source, None, single, None);
+        Streaming::new_response(codec.decoder(), body, StatusCode::OK, None, None)
+    }
+
+    type Opened = Result<Streaming<DagEvent>, Status>;
+
+    /// Follows one stream after the other: where each was opened, what was taken, and how it ended.
+    async fn followed(streams: Vec<Opened>) -> (Vec<u64>, Vec<u64>, Result<(), Failure>) {
+        let context = ClientContext { endpoint: "http://127.0.0.1:1".into(), ..Default::default() };
+        let file = ContextsFile { path: "/config.toml".into(), contexts: Default::default() };
+        let client = Client::new(&context, &file, Duration::from_secs(60)).expect("it is lazy");
+        let streams = RefCell::new(streams.into_iter());
+        let (opened, mut taken) = (RefCell::new(Vec::new()), Vec::new());
+        let open = async |revision| {
+            opened.borrow_mut().push(revision);
+            streams.borrow_mut().next().expect("it was to end before")
+        };
+        let take = |event: DagEvent| {
+            taken.push(event.revision);
+            Ok(event.revision)
+        };
+        let result = follow(&client, open, take).await;
+        (opened.into_inner(), taken, result)
+    }
+
+    fn away() -> Status {
+        Status::unavailable("away")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_resumes_where_it_was_cut_off() {
+        let streams = vec![Ok(stream(&[5, 7], Some(away()))), Err(away()), Ok(stream(&[9], None))];
+        let (opened, taken, result) = followed(streams).await;
+        result.expect("the server ended it");
+        assert_eq!((opened, taken), (vec![0, 7, 7], vec![5, 7, 9]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_gives_up_when_nothing_comes_any_more() {
+        let (opened, _, result) = followed((0..100).map(|_| Err(away())).collect()).await;
+        assert_eq!((opened.len(), result.expect_err("too often").exit_code()), (5, 7));
+        // What is heard in between begins the count anew.
+        let mut streams: Vec<Opened> = (0..4).map(|_| Err(away())).collect();
+        streams.push(Ok(stream(&[3], Some(away()))));
+        streams.extend((0..3).map(|_| Err(away())));
+        streams.push(Ok(stream(&[4], None)));
+        let (opened, taken, result) = followed(streams).await;
+        result.expect("the server ended it");
+        assert_eq!((opened.len(), taken), (9, vec![3, 4]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_will_not_mend_is_not_tried_again() {
+        let expired = Status::out_of_range("the revision is no longer kept");
+        let (opened, _, result) = followed(vec![Ok(stream(&[3], Some(expired)))]).await;
+        assert_eq!((opened, result.expect_err("it says why").exit_code()), (vec![0], 2));
+    }
+}
