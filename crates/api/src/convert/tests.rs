@@ -158,6 +158,66 @@ proptest! {
     }
 }
 
+/// A rule to a DAG that exists, as it would be sent.
+fn rule_of(matches: v1::PacketMatch) -> v1::Rule {
+    let (r#match, dag) = (Some(matches), "tenants/acme/dags/web".into());
+    v1::Rule { priority: 7, r#match, dag, ..Default::default() }
+}
+
+#[test]
+fn a_rule_says_which_packets_it_is_for() {
+    let none = rule::rule("r", Some(&rule_of(v1::PacketMatch::default())));
+    assert_eq!(fields(none.expect_err("every packet of the card")), ["rule.match"]);
+    let absent = v1::Rule { r#match: None, ..rule_of(v1::PacketMatch::default()) };
+    assert_eq!(fields(rule::rule("r", Some(&absent)).expect_err("none")), ["rule.match"]);
+    // What it is for may be zero.
+    let zero = v1::PacketMatch { virtual_function: Some(0), ..Default::default() };
+    let read = rule::rule("r", Some(&rule_of(zero))).expect("one function");
+    assert_eq!(read.matches, Match { virtual_function: Some(0), ..Match::default() });
+}
+
+/// A field of a match with a value in it.
+type Set = fn(u32) -> v1::PacketMatch;
+
+/// By the headers' fields: VXLAN's VNI has 24 bits, IPv4's protocol 8, ports 16.
+#[rstest]
+#[case("vni", 0xFF_FFFF, |vni| v1::PacketMatch { vni: Some(vni), ..Default::default() })]
+#[case("protocol", 255, |it| v1::PacketMatch { protocol: Some(it), ..Default::default() })]
+#[case("source_port", 65_535, |it| v1::PacketMatch { source_port: Some(it), ..Default::default() })]
+#[case("destination_port", 65_535, |it| v1::PacketMatch {
+    destination_port: Some(it), ..Default::default()
+})]
+#[case("virtual_function", 65_535, |it| v1::PacketMatch {
+    virtual_function: Some(it), ..Default::default()
+})]
+fn a_field_takes_what_its_header_holds(#[case] field: &str, #[case] most: u32, #[case] set: Set) {
+    assert!(rule::rule("r", Some(&rule_of(set(most)))).is_ok(), "{field}");
+    for more in [most + 1, u32::MAX] {
+        let refused = rule::rule("r", Some(&rule_of(set(more)))).expect_err("no header has it");
+        assert_eq!(fields(refused), [format!("rule.match.{field}")]);
+    }
+}
+
+#[rstest]
+#[case("10.1.0.0/16", true)]
+#[case("10.1.2.3", true)]
+#[case("0.0.0.0/0", true)]
+#[case("10.1.2.3/16", false)]
+#[case("10.1.0.1/31", false)]
+#[case("10.1.0.0/33", false)]
+#[case("10.1.0.0/016", false)]
+#[case("10.1.0/24", false)]
+fn a_prefix_has_no_bits_behind_its_length(#[case] text: &str, #[case] is_one: bool) {
+    let source = v1::PacketMatch { source_prefix: text.into(), ..Default::default() };
+    let read = rule::rule("r", Some(&rule_of(source)));
+    assert_eq!(read.is_ok(), is_one, "{text}");
+    let destination = v1::PacketMatch { destination_prefix: text.into(), ..Default::default() };
+    match rule::rule("r", Some(&rule_of(destination))) {
+        Ok(_) => assert!(is_one, "{text}"),
+        Err(error) => assert_eq!(fields(error), ["rule.match.destination_prefix"]),
+    }
+}
+
 #[rstest]
 #[case("cards/c0/regions/32")]
 #[case("cards/c0/regions/007")]
