@@ -132,7 +132,7 @@ module snic_nt_join (
     assign from.ready = to.ready;
 endmodule
 
-// An NT that lets every packet pass and keeps no state: where one's own begins.
+// An NT that lets every packet pass and keeps no state: a starting point for new ones.
 module snic_nt_pass (
     input wire logic      clock,
     input wire logic      reset,

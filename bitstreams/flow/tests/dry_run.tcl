@@ -193,7 +193,7 @@ check_error "another part" "*shell for xcvu9p*" {
 }
 foreach {what from to pattern} {
     "a key is missing" {region_kind = "known-nt"} {} "*region_kind is missing*"
-    "a key is there twice" {region_kind = "known-nt"} "part = \"b\"" "*duplicate key part*"
+    "a key is duplicate" {region_kind = "known-nt"} "part = \"b\"" "*duplicate key part*"
     "no NTs" {["firewall", "acme.nat-64"]} {[]} "*nts =  is not allowed*"
     "an NT that is no name" {"firewall"} {"x; exec"} "*nts = *not allowed*"
     "a list of numbers" {["firewall", "acme.nat-64"]} {[1, 2]} "*not a string: 1*"

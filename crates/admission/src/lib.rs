@@ -20,4 +20,4 @@ mod queue;
 mod room;
 
 pub use queue::{FairQueue, Overflow, Served};
-pub use room::{Level, OverShare, Room};
+pub use room::{Level, OverShare, Room, Seat};

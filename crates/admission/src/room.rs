@@ -26,6 +26,15 @@ pub struct OverShare {
     pub share: usize,
 }
 
+/// A level, and the flow of it that holds a place.
+#[derive(Debug)]
+pub struct Seat<'a, F> {
+    /// Number of the level.
+    pub level: usize,
+    /// The flow.
+    pub flow: &'a F,
+}
+
 #[derive(Debug)]
 struct Places<F> {
     limits: Level,
@@ -108,9 +117,9 @@ impl<F: Ord + Clone> Room<F> {
     ///
     /// # Panics
     /// As [`Room::leave`].
-    pub fn change(&mut self, from: (usize, &F), to: (usize, &F)) -> Result<(), OverShare> {
-        self.leave(from.0, from.1);
-        self.enter(to.0, to.1)
+    pub fn change(&mut self, from: Seat<'_, F>, to: Seat<'_, F>) -> Result<(), OverShare> {
+        self.leave(from.level, from.flow);
+        self.enter(to.level, to.flow)
     }
 }
 
@@ -171,7 +180,7 @@ mod tests {
     fn a_place_changes_hands_also_where_it_is_the_only_one() {
         let mut room = Room::new(1, [level(0), level(0)]);
         room.enter(0, &7).expect("free");
-        assert_eq!(room.change((0, &7), (1, &8)), Ok(()));
+        assert_eq!(room.change(Seat { level: 0, flow: &7 }, Seat { level: 1, flow: &8 }), Ok(()));
         assert_eq!((room.held(0, &7), room.held(1, &8)), (0, 1));
         room.leave(1, &8);
         assert_eq!(room.free(0), 1);

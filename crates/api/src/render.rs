@@ -3,7 +3,7 @@
 //!
 //! It is in this crate because several programs print it and none may depend on another. It needs only the
 //! messages, uses no colours, and fits a terminal of [`WIDTH`] by [`HEIGHT`] for cards with up to 16
-//! regions.
+//! told.
 //!
 //! Every DAG gets a letter. Each network task of a region shows the letters of all DAGs in the region:
 //! upper case if the DAG uses the task, lower case if it skips it.

@@ -71,7 +71,7 @@ impl fmt::Display for Why {
             ),
             Self::Calm { load, holds, periods } => write!(
                 f,
-                "for {periods} whole periods one instance fewer would have been enough: its load was at most {load} and it holds {holds}"
+                "its load stayed below the scale-in threshold for {periods} whole monitor periods: at most {load}, and it holds {holds}"
             ),
         }
     }
@@ -113,8 +113,8 @@ pub fn target_millis(load: Bandwidth, fair: Bandwidth, unit: Bandwidth) -> u64 {
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
-/// Decides about a DAG when a period of its monitor has ended. `residency` is how long what was
-/// decided stays. The monitor notes how many calm periods followed each other.
+/// Decides about a DAG when a monitor period has ended. `residency` is the cooldown. The monitor notes
+/// how many calm periods followed each other.
 #[inline]
 pub fn decide(
     policy: &Policy,
@@ -182,7 +182,7 @@ pub fn look(
     more_for(chain, load).map_or(Decision::Keep, |to| Decision::PreLaunch { to, why })
 }
 
-/// Whether one instance fewer would have served `most`, with room; and whether there is one to
+/// Whether `most` is below the scale-in threshold of the capacity without one instance, and there is one to
 /// spare.
 fn would_fewer_do(policy: &Policy, chain: &DagCapacity, most: Bandwidth) -> bool {
     if chain.holds <= chain.admitted {

@@ -110,7 +110,7 @@ impl Policy {
         self.monitor_period / LOOKS
     }
 
-    /// How long what was decided stays.
+    /// Cooldown: how long a decision stays.
     pub fn residency(&self, reconfiguration: Duration) -> Duration {
         self.period(reconfiguration).saturating_mul(self.residency_periods.max(1))
     }

@@ -185,7 +185,7 @@ fn a_load_is_looked_at_where_it_is_near_and_may_have_more() {
     };
     let why = Why::Exceeding { load: gbps(27), capacity: gbps(20) };
     assert_eq!(over(policy, at(60)), Decision::PreLaunch { to: gbps(27), why });
-    assert_eq!(over(policy, at(59)), Decision::Keep, "what was decided stays for the residency");
+    assert_eq!(over(policy, at(59)), Decision::Keep, "a decision stays for the cooldown");
     assert_eq!(over(Policy { pre_launch: false, ..policy }, at(60)), Decision::Keep);
     let shares = DagCapacity { capacity: gbps(25), ..two() };
     let noise = look(&policy, PERIOD, &shares, Bandwidth::from_mbps(25_400), at(1_000));

@@ -1,6 +1,6 @@
 //! Where a region's frames are, and whether a bitstream keeps to them: what keeps tenants apart.
 //!
-//! The regions of one group of a card profile are alike, column by column. A bitstream is built for
+//! The regions of one group of a card profile are identical, column by column. A bitstream is built for
 //! the first of them; the configuration controller adds the distance of the region that it loads.
 //! So a bitstream that keeps to the frames of the first keeps to those of each. On a part of stacked
 //! dies a region's frames name their die, and a bitstream may do something on these dies only.
@@ -69,7 +69,7 @@ pub struct FloorPlan {
     pub model: CardModel,
     /// Where rows end. A write that goes on in the next row is outside where that is not known.
     pub rows: Vec<RowWidth>,
-    /// By group of alike regions, in the order of the profile.
+    /// By group of identical regions, in the order of the profile.
     pub groups: Vec<(RegionKind, Vec<FrameRange>)>,
 }
 

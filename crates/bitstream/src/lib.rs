@@ -8,6 +8,9 @@
 //! .bit file:  a–e header │ pads, sync word │ packets …  FAR, FDRI │ frames … │ … DESYNC
 //!                                                                    └ chain ROM in the first
 //! ```
+//!
+//! One crate, because catalogue, parser and importer share packets, frames and floor plans: test images are
+//! built by the one and judged by the other.
 
 #![warn(clippy::missing_errors_doc)]
 

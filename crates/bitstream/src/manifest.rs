@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use snic_domain::limits::CHAIN_SLOTS_MAX;
-use snic_domain::{Area, ByteSize, CardModel, CardProfile, NtTypeId, RegionKind};
+use snic_domain::{Area, CardModel, CardProfile, NtTypeId, RegionKind, RegionProfile};
 
 /// An order to build one bitstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,25 +38,24 @@ pub struct Constraints {
 }
 
 impl Manifest {
-    /// The order for these NTs in a region of `region_area`.
+    /// The order for these NTs, which take `nts_area` together, in such a region.
     pub fn new(
         card: &CardProfile,
         nts: &[NtTypeId],
-        region_kind: RegionKind,
-        (region_area, bitstream_max): (Area, ByteSize),
+        region: &RegionProfile,
         nts_area: Area,
     ) -> Self {
         Self {
             part: card.part.clone(),
             card_model: card.model.clone(),
             nts: nts.to_vec(),
-            region_kind,
+            region_kind: region.kind,
             constraints: Constraints {
                 slots_max: CHAIN_SLOTS_MAX,
                 clock_hz: card.clock_hz,
                 width_bits: card.width_bits,
-                bitstream_bytes_max: bitstream_max.get(),
-                region_area,
+                bitstream_bytes_max: region.bitstream_max.get(),
+                region_area: region.area,
                 nts_area,
             },
         }
@@ -80,8 +79,7 @@ mod tests {
         let ids = nts.map(|nt| nt.id.clone());
         let area = nts.into_iter().map(|nt| nt.area).sum();
         let region = &card.regions[0];
-        let size = (region.area, region.bitstream_max);
-        let text = Manifest::new(card, &ids, region.kind, size, area).to_toml();
+        let text = Manifest::new(card, &ids, region, area).to_toml();
         let read: toml::Table = text.parse().expect("TOML");
         assert_eq!(read["part"].as_str(), Some("xcvu9p-flgb2104-2-e"));
         assert_eq!(read["nts"].as_array().map(Vec::len), Some(2));

@@ -43,10 +43,10 @@ impl fmt::Debug for PublicKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// Not a PEM file with one public key.
-    #[error("it is no PEM file with one public key (`openssl pkey -in KEY -pubout`)")]
+    #[error("not a PEM file with one public key (`openssl pkey -in KEY -pubout`)")]
     Pem,
     /// Another kind of key.
-    #[error("its key is no ed25519 public key (`openssl genpkey -algorithm ed25519`)")]
+    #[error("its key is not an ed25519 public key (`openssl genpkey -algorithm ed25519`)")]
     Kind,
 }
 

@@ -89,9 +89,8 @@ fn the_flow_reads_the_manifests_that_the_daemon_writes() {
         let nts: Vec<_> = catalogue.nt_types.iter().take(number % 4 + 1).collect();
         let ids: Vec<_> = nts.iter().map(|nt| nt.id.clone()).collect();
         let region = &card.regions[0];
-        let size = (region.area, region.bitstream_max);
         let area = nts.iter().map(|nt| nt.area).sum();
-        let text = Manifest::new(card, &ids, region.kind, size, area).to_toml();
+        let text = Manifest::new(card, &ids, region, area).to_toml();
         let path = folder.put("chain.toml", &text);
         let script = format!(
             "source {{{}}}\nset m [::snic::manifest::load {{{}}}]\n\
@@ -118,8 +117,7 @@ fn make_builds_signs_and_uploads_each_chain_once() {
     for (name, count) in [("one", 1), ("two+acme.x", 2)] {
         let nts: Vec<_> = catalogue.nt_types.iter().take(count).map(|nt| nt.id.clone()).collect();
         let region = &card.regions[0];
-        let size = (region.area, region.bitstream_max);
-        let text = Manifest::new(card, &nts, region.kind, size, region.area).to_toml();
+        let text = Manifest::new(card, &nts, region, region.area).to_toml();
         folder.put(&format!("manifests/{name}.toml"), &text);
     }
     folder.put("shell.conf", "part x\n");

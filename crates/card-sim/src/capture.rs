@@ -50,6 +50,9 @@ impl Capture {
     /// Reads a classic capture file, of either byte order, with times in micro- or nanoseconds. What
     /// counts are the lengths on the wire, also where less was kept; frames under 64 bytes are sent
     /// with 64, as a wire has them.
+    ///
+    /// # Errors
+    /// The file does not begin as such a file does, ends within a packet, holds a packet longer than a port takes, or none.
     pub fn parse(file: &[u8]) -> Result<Self, InvalidCapture> {
         let magic = word(file, 0).ok_or(InvalidCapture::Truncated { packet: 0 })?;
         let (swapped, unit) = match (magic, magic.swap_bytes()) {

@@ -66,11 +66,17 @@ pub struct SimCard {
 
 impl SimCard {
     /// A card of this profile that was just switched on: no region loaded, all tables empty.
+    ///
+    /// # Errors
+    /// The profile describes no card that the model can be: [`InvalidProfile`] says why.
     pub fn new(profile: CardProfile, seed: u64) -> Result<Self, InvalidProfile> {
         Self::with_options(profile, seed, PlaneOptions::default())
     }
 
     /// The same with other choices for the data plane.
+    ///
+    /// # Errors
+    /// As [`SimCard::new`].
     pub fn with_options(
         profile: CardProfile,
         seed: u64,
@@ -136,6 +142,9 @@ impl SimCard {
     }
 
     /// Sends this source's packets at the card; from now on, or from its start.
+    ///
+    /// # Errors
+    /// The source has no rate, no packets, or packets of sizes that a port does not take: see [`InvalidSource`].
     pub fn attach(&mut self, source: TrafficSource) -> Result<SourceId, InvalidSource> {
         // Every source draws from a generator of its own.
         let seed = self.rng.next_u64();
@@ -285,6 +294,9 @@ impl SimCard {
     }
 
     /// Finds what must never be: lost packets, credits, cells, entries. For tests.
+    ///
+    /// # Errors
+    /// What is lost or counted twice, in words.
     pub fn check(&self) -> Result<(), String> {
         self.plane.check()
     }

@@ -1,4 +1,4 @@
-//! Configurations of NTs: what the host hands over, and what waits for its commit.
+//! Configurations of NTs: those the host sends, and those that wait for their commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

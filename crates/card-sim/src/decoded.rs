@@ -25,8 +25,13 @@ pub(crate) struct Decoded {
     page_index: BTreeSet<(PageKey, u16)>,
 }
 
-/// A page as NTs name it: tenant, NT, virtual page.
-pub(crate) type PageKey = (u16, u32, u16);
+/// A page as NTs name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PageKey {
+    pub(crate) tenant: u16,
+    pub(crate) nt: u32,
+    pub(crate) virtual_page: u16,
+}
 
 impl Default for Decoded {
     fn default() -> Self {
@@ -68,7 +73,10 @@ impl Decoded {
     }
 
     fn set_page(&mut self, row: u16, page: Option<PageRow>) {
-        let key = |page: PageRow| ((page.tenant, page.nt, page.virtual_page), row);
+        let key = |page: PageRow| {
+            let PageRow { tenant, nt, virtual_page, .. } = page;
+            (PageKey { tenant, nt, virtual_page }, row)
+        };
         if let Some(before) = std::mem::replace(&mut self.page_rows[usize::from(row)], page) {
             self.page_index.remove(&key(before));
         }

@@ -13,6 +13,9 @@
 //!
 //! Everything is determined by the card profile, a seed and the calls: the same calls give the same
 //! digest of all packets on every machine.
+//!
+//! One crate, because registers, data plane and faults act on the same cycle and the same packets; designs
+//! that only figures use are in `snic-offloads`.
 
 mod banks;
 mod capture;

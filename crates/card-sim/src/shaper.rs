@@ -1,10 +1,10 @@
-//! The token buckets at the ingress: packets of a DAG over its rate wait in a queue of its own,
-//! and only where that is full are dropped.
+//! The token buckets at the ingress: packets of a DAG over its rate wait in the DAG's queue,
+//! and are dropped only if that is full.
 //!
-//! What waits lies in the packet store, as there is no other place for it; of that, token buckets have
-//! a part of their own, so that a DAG that sends too much takes no room from packets that may pass
+//! Waiting packets are in the packet store; token buckets have
+//! a fixed part of it, so that a DAG that sends too much takes no room from packets that may pass
 //! (SuperNIC, 4.5). The queues stand before a packet is bound to a table version, so that a full queue of
-//! a slow DAG does not hold up a commit.
+//! a slow DAG does not delay a commit.
 
 use snic_tables::{PACKETS_MARGIN, RateLimiterRow};
 
@@ -149,7 +149,7 @@ impl Limiter {
         Some(due)
     }
 
-    /// When a packet of so many bytes would be due if its DAG sent its promise evenly.
+    /// When a packet of this many bytes would be due if its DAG sent its promise evenly.
     pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Option<u64> {
         let taken = self.taken.as_ref().filter(|taken| taken.is_ready(now, bytes));
         taken.map(|taken| taken.bits.full_at().max(now))

@@ -61,7 +61,7 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// So many cycles for so many bits, in lowest terms.
+/// A number of cycles for a number of bits, in lowest terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     cycles: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// So many things in so many cycles, whatever the clock.
+    /// A number of things in a number of cycles, whatever the clock.
     pub(crate) fn per_cycles(things: NonZeroU32, cycles: NonZeroU32) -> Self {
         let (things, cycles) = (u64::from(things.get()), u64::from(cycles.get()));
         let common = gcd(things, cycles);

@@ -2,7 +2,7 @@
 //!
 //! Nothing here depends on the machine: draws come from a fixed generator, and the logarithm that
 //! Poisson arrivals need is computed from additions, multiplications and divisions only, which
-//! every machine rounds alike.
+//! every machine rounds in the same way.
 
 use std::sync::Arc;
 

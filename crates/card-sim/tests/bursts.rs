@@ -12,7 +12,7 @@ use snic_tables::{DagRow, RateLimiterRow};
 /// A chain of two NTs: what each serves in Gbit/s.
 type Rates = [u64; 2];
 
-/// Cycles that so many bytes take at a rate, rounded up.
+/// Cycles that this many bytes take at a rate, rounded up.
 fn cycles(bytes: u32, gbps: u64) -> u64 {
     // 4 ns a cycle: bits / (Gbit/s · 4 ns).
     (u64::from(bytes) * 8).div_ceil(gbps * 4)
@@ -45,7 +45,7 @@ fn card((latency, rates): (u64, Rates)) -> Rig {
     rig
 }
 
-/// Cycles that the crossbar's port takes for so many bytes and their descriptor.
+/// Cycles that the crossbar's port takes for this many bytes and their descriptor.
 fn port_beats(rig: &Rig, bytes: u32) -> u64 {
     u64::from(bytes.div_ceil(rig.card.profile().width_bits / 8)) + 1
 }

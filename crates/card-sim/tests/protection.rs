@@ -183,7 +183,7 @@ fn how_fast_state_is_copied_does_not_slow_what_nts_read() {
 
 #[test]
 fn one_memory_serves_all_accesses_at_its_bandwidth() {
-    // 64 bytes each: 25 million accesses a second, so many packets.
+    // 64 bytes each: 25 million accesses a second, one for each packet.
     let seen = served(100, 1_600_000_000);
     assert!((seen - 12.8).abs() < 0.1, "{seen}");
 }

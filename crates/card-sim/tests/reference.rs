@@ -65,7 +65,7 @@ struct Scenario {
     pass: u64,
     around: u64,
     credit_cycles: u64,
-    /// A region takes so many packets at most, in so many cycles.
+    /// A region takes at most this many packets, in this many cycles.
     pace: (u32, u32),
     /// NTs of an odd latency read memory, which answers after this time.
     memory_nanos: u32,

@@ -41,7 +41,7 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    /// Begins one for the packets of a DAG, with so many bytes of each; `None` where there are too many.
+    /// Begins one for the packets of a DAG, with the first `bytes` of each; `None` where there are too many.
     pub(crate) fn begin(&mut self, now: Timestamp, uid: u32, bytes_each: u32) -> Option<u64> {
         if self.open.len() >= CAPTURES_MAX {
             return None;

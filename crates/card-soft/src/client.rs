@@ -1,6 +1,6 @@
 //! The daemon's side: a card in another process.
 //!
-//! Writes wait here until something is read, staged, released or polled: they then travel together, in
+//! Writes are buffered here until something is read, staged, released or polled: then they are sent together, in
 //! their order. What a write does is seen by the next access, as the port says.
 
 use std::io::{self, BufReader};

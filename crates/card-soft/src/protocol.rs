@@ -25,7 +25,7 @@ pub(crate) enum ControlRequest {
     Release { address: u64 },
     /// What went through ports and NTs?
     Observe,
-    /// Keeps what is seen of a DAG's packets from now on, with so many bytes of each.
+    /// Keeps what is seen of a DAG's packets from now on, with the first bytes of each.
     Capture { uid: u32, bytes: u32 },
     /// What was seen since the last time?
     Captured { id: u64 },

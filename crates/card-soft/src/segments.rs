@@ -106,6 +106,7 @@ pub(crate) fn cut(
     if segments > SEGMENTS_MAX {
         return Cut::Refused;
     }
+    let headers = Headers { network: layout.network, transport: layout.transport };
     let pieces = payload.chunks(offload.segment_bytes.into()).enumerate();
     for (number, piece) in pieces {
         let Some(mut packet) = pool.copy_of(&merged[..head_bytes]) else { return Cut::Done };
@@ -115,23 +116,27 @@ pub(crate) fn cut(
         let frame = packet.bytes_mut();
         frame[head_bytes..].copy_from_slice(piece);
         let place = Place { number, is_last: number + 1 == segments };
-        finish(frame, (layout.network, layout.transport), offload.segment_bytes, place);
+        finish(frame, headers, offload.segment_bytes, place);
         out.push_back(packet);
     }
     Cut::Done
 }
 
+/// Where the headers of a frame begin, in bytes from its start.
+#[derive(Clone, Copy)]
+struct Headers {
+    network: usize,
+    transport: usize,
+}
+
+/// Which of a frame's segments one is.
 struct Place {
     number: usize,
     is_last: bool,
 }
 
-fn finish(
-    frame: &mut [u8],
-    (network, transport): (usize, usize),
-    segment_bytes: u16,
-    place: Place,
-) {
+fn finish(frame: &mut [u8], headers: Headers, segment_bytes: u16, place: Place) {
+    let Headers { network, transport } = headers;
     // A segment is shorter than the frame, whose length fits: that of its IP packet is 16 bits.
     let bytes = (frame.len() - network) as u16;
     if frame[network] >> 4 == 4 {

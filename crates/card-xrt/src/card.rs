@@ -1,8 +1,8 @@
 //! A card behind a worker.
 //!
-//! Writes wait here until something is read, staged, released or polled: they then travel
-//! together, in their order, so that a row costs no round trip of its own. What a write does is
-//! seen by the next access, as the port says.
+//! Writes are buffered here until something is read, staged, released or polled: then they are sent
+//! together, in order, so that a row does not cost a round trip. The effect of a write is
+//! visible to the next access, as the port requires.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
 use crate::protocol::{Asked, CardSelector, Finding, TracedWork, WorkerReply, WorkerRequest};
 
-/// How often it is looked whether an idle worker is still there.
+/// Interval of the check that an idle worker is alive.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Size of a worker's log, in bytes, at which the next worker starts a new one.
 const LOG_BYTES_MAX: u64 = 1 << 20;
@@ -31,7 +31,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 pub struct XrtCardSettings {
     /// The program that serves as the worker, with its arguments.
     pub program: (PathBuf, Vec<String>),
-    /// Its working folder, made where it is missing: logs, and what XRT leaves behind.
+    /// Its working folder, created if missing: logs, and files that XRT leaves behind.
     pub folder: PathBuf,
     /// Which card.
     pub device: CardSelector,
@@ -41,13 +41,13 @@ pub struct XrtCardSettings {
     pub force_role: bool,
     /// The kernel with the register map, as `kernel:instance`.
     pub control: String,
-    /// What the worker's environment has besides the daemon's.
+    /// Variables of the worker's environment beside the daemon's.
     pub environment: BTreeMap<String, String>,
-    /// How long calls may take.
+    /// Deadlines of calls.
     pub deadlines: CallDeadlines,
 }
 
-/// What is known of an open card besides its registers.
+/// Properties of an open card beside its registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XrtCardInfo {
     /// The role that the card holds.
@@ -71,13 +71,13 @@ pub struct XrtCard {
     tell: Option<Tell>,
 }
 
-/// Hears what the worker did for a trace, named by the header `traceparent`.
+/// Receives what the worker did for a trace, named by the header `traceparent`.
 pub type Tell = fn(&str, TracedWork);
 
 impl XrtCard {
-    /// Starts a worker, opens the card, and loads its role with all that is in it, which XRT does
-    /// only where the card holds another, or by force. `role` is the digest of the role's file as it was
-    /// checked; a file with another one is not loaded.
+    /// Starts a worker, opens the card, and loads its role, which XRT does
+    /// only if the card holds another one, or by force. `role` is the digest of the role's file as it was
+    /// checked; a file with another digest is not loaded.
     ///
     /// # Errors
     ///
@@ -105,11 +105,11 @@ impl XrtCard {
         Ok(card)
     }
 
-    /// Goes through what is needed of a card, step by step, in a worker of its own.
+    /// Tests each step of opening a card, in a separate worker.
     ///
     /// # Errors
     ///
-    /// What went wrong with the worker, in words. What is wrong with the card is a finding, not an
+    /// What went wrong with the worker, in words. A fault of the card is a finding, not an
     /// error.
     pub fn examine(settings: &XrtCardSettings, role: Digest) -> Result<Vec<Finding>, String> {
         let (device, digest) = (settings.device, role);
@@ -123,14 +123,14 @@ impl XrtCard {
         }
     }
 
-    /// Has `tell` hear what the worker does for traces; without it nothing is passed on of them.
+    /// Passes what the worker does for traces to `tell`; by default it is dropped.
     #[must_use]
     pub fn telling(mut self, tell: Tell) -> Self {
         self.tell = Some(tell);
         self
     }
 
-    /// What is known of the card besides its registers.
+    /// Properties of the card beside its registers.
     pub const fn link(&self) -> &XrtCardInfo {
         &self.link
     }
@@ -154,7 +154,7 @@ impl XrtCard {
         }
     }
 
-    /// One call. Whatever goes wrong in it, the worker is gone afterwards.
+    /// One call. After any error the worker is killed.
     fn call(
         &mut self,
         request: WorkerRequest,
@@ -197,8 +197,8 @@ fn start(settings: &XrtCardSettings) -> Result<WorkerProcess, String> {
         .map_err(|error| format!("the XRT worker {} does not start: {error}", program.display()))
 }
 
-/// The log of all workers of a card, `worker.log`: a new one writes behind the last, which may have ended
-/// for a reason that it wrote there. A full one becomes `worker.log.1`.
+/// The log of all workers of a card, `worker.log`: a new worker appends to it, because the last one may have
+/// logged why it ended. A full one becomes `worker.log.1`.
 fn open_log(folder: &Path) -> std::io::Result<File> {
     let path = folder.join("worker.log");
     if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
@@ -275,8 +275,8 @@ impl Card for XrtCard {
         &self.model
     }
 
-    /// A card needs no telling what time it is; but what was written gets there, and a worker that
-    /// died is noticed.
+    /// A real card has its own clock; but buffered writes are sent, and a worker that
+    /// died is noticed here.
     fn poll(&mut self, _now: Timestamp) -> Result<(), CardError> {
         self.flush()?;
         if self.looked.elapsed() >= LOOK_INTERVAL {
@@ -288,10 +288,10 @@ impl Card for XrtCard {
         Ok(())
     }
 
-    /// Writes that wait belong to what was before.
+    /// Buffered writes belong to the time before.
     fn trace(&mut self, parent: Option<&str>) {
         if self.tell.is_some() {
-            // A card that is lost by it says so at the next access.
+            // If this loses the card, the next access reports it.
             let _ = self.flush();
             self.parent = parent.map(str::to_owned);
         }

@@ -1,5 +1,5 @@
-//! What XRT takes from the environment, found out before it is called: in two cases it would abort
-//! the process (`XILINX_XRT` unset, and a shim that is not there).
+//! Checks the environment that XRT relies on before XRT is called: in two cases it would abort
+//! the process (`XILINX_XRT` unset, and a missing shim).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub fn shim(root: Option<&Path>, emulation: Option<&str>) -> Result<PathBuf, Unu
     if path.exists() { Ok(path) } else { Err(Unusable::NoShim { path }) }
 }
 
-/// Holds this process's own environment against what XRT needs; gives XRT's folder. The worker's
+/// Checks this process's environment against what XRT needs; returns XRT's folder. The worker's
 /// first act.
 ///
 /// # Errors
@@ -67,7 +67,7 @@ pub fn check() -> Result<PathBuf, Unusable> {
     root.ok_or(Unusable::NoRoot)
 }
 
-/// XRT's folder: what the settings say, else `XILINX_XRT`, else the vendor's, else the one in
+/// XRT's folder: that of the settings, else `XILINX_XRT`, else the vendor's, else the one in
 /// `folder` that leads to Debian's libraries, which are in no folder of the name that XRT expects.
 ///
 /// # Errors

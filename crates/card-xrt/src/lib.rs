@@ -1,7 +1,7 @@
 //! Cards that are driven through Xilinx's XRT library.
 //!
-//! XRT runs in a process of its own: it aborts where its environment is not what it expects, it
-//! waits without bound for a driver that does not answer, and its emulation kills its whole process
+//! XRT runs in a separate process: it aborts if its environment is not what it expects, it
+//! waits forever for a driver that does not answer, and its emulation kills its whole process
 //! group when it fails. None of that may reach the daemon.
 //!
 //! ```text
@@ -14,8 +14,8 @@
 //!                     card is lost, and is opened and read again
 //! ```
 //!
-//! What a register means is not known here: registers and buffers go through as they are, and the
-//! sequences are those of `snic_ports::driver`.
+//! This crate does not know what a register means: registers and buffers pass through unchanged, and the
+//! driver (`snic_ports::driver`) has the sequences.
 
 mod card;
 pub mod environment;

@@ -1,7 +1,7 @@
 //! XRT as it is found on the machine: loaded at run time, its symbols bound once, each call behind
 //! a safe function. With the system calls of `card-soft`, the only unsafe code of the workspace.
 //!
-//! What is promised to the library, once for all blocks below: handles are used only while they
+//! The contract with the library, once for all blocks below: handles are used only while they
 //! are open (a [`Buffer`] and a [`Kernel`] keep their [`Device`] open, and that the library), by one
 //! thread, and are closed once; no pointer that is given outlives the call.
 
@@ -86,7 +86,7 @@ const FROM_CARD: c_int = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version(pub String);
 
-/// What XRT did not do.
+/// Why a call of XRT failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// It cannot be loaded.
@@ -100,7 +100,7 @@ pub enum LibraryError {
         #[source]
         source: libloading::Error,
     },
-    /// It is another XRT than is needed.
+    /// Its version lacks functions that are needed.
     #[error("{path} (version {version}) lacks {}; XRT 2.13 or a later 2.x is needed", missing.join(", "))]
     Symbols {
         /// The library.
@@ -113,9 +113,9 @@ pub enum LibraryError {
     /// A call failed.
     #[error("{call} failed: {source}")]
     Call {
-        /// Which, with what it was for.
+        /// Which call, and its purpose.
         call: String,
-        /// What the library said.
+        /// The library's error.
         #[source]
         source: io::Error,
     },
@@ -199,7 +199,7 @@ impl Xrt {
     }
 }
 
-/// What stands behind `.so.` in the name of the file that the link leads to.
+/// The version behind `.so.` in the name of the file that the link leads to.
 fn version(file: &Path) -> Version {
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The worker's process, as the daemon holds it: started in a group of its own, asked with a
-//! deadline, killed with its whole group when it does not keep it.
+//! The worker's process, as the daemon holds it: started in its own process group, called with a
+//! deadline, killed with its whole group when it misses one.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -56,12 +56,12 @@ impl CallDeadlines {
     }
 }
 
-/// How long a killed worker may take to be gone before it is left behind: one that the driver holds
+/// Longest wait for a killed worker to end before it is left behind: one that is stuck in the driver
 /// cannot be killed.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
-/// How long a worker that closed its socket may take to end.
+/// Longest wait for a worker that closed its socket to end.
 const END_LIMIT: Duration = Duration::from_millis(200);
-/// Between two looks whether it is gone.
+/// Interval of the check whether it has ended.
 const REAP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The worker's process.
@@ -71,7 +71,7 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `command` with its end of a socket as standard input, and its words in `log`.
+    /// Starts `command` with its end of a socket as standard input, and its output in `log`.
     pub(crate) fn start(command: &mut Command, log: &File) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = command
@@ -118,7 +118,7 @@ impl WorkerProcess {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How a process ended that has closed its socket, which it may do a moment before.
+    /// How a process ended that has closed its socket; it may close it a moment before it ends.
     fn ended(&mut self) -> String {
         let until = Instant::now() + END_LIMIT;
         while let Some(Ok(None)) = self.child.as_mut().map(Child::try_wait)
@@ -132,7 +132,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Kills the process group. Says so where it cannot be killed.
+    /// Kills the process group. Logs a group that cannot be killed.
     fn kill(&mut self) -> String {
         let Some(mut child) = self.child.take() else { return String::new() };
         // The group has the process's id, and is gone where that is.
@@ -180,7 +180,7 @@ mod tests {
         assert!(call(&mut worker).contains("did not answer within 200ms"));
         assert!(!worker.is_alive());
         let group = Pid::from_raw(pid.cast_signed()).expect("an id");
-        // Its children are gone as soon as the system has got round to it.
+        // Its children end as soon as the system has delivered the signal.
         let gone = (0..400).any(|_| {
             std::thread::sleep(REAP_INTERVAL);
             rustix::process::test_kill_process_group(group).is_err()

@@ -1,4 +1,4 @@
-//! What daemon and worker say to each other: one request, one reply, in the frames of
+//! The protocol of daemon and worker: one request, one reply, in the frames of
 //! [`snic_ports::remote`].
 //!
 //! A request says which trace it is for, if any, as the W3C header `traceparent`. The worker counts
@@ -15,7 +15,7 @@ pub(crate) use snic_ports::remote::{Run, receive, send, to_bytes, to_words};
 /// Which card of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardSelector {
-    /// As XRT counts them. Another card in the host may change the numbers.
+    /// By XRT's index. Another card in the host may change the indices.
     Number(u32),
     /// By its address on the PCI bus.
     Pci(PciAddress),
@@ -37,7 +37,7 @@ pub(crate) struct Asked {
     pub(crate) request: WorkerRequest,
 }
 
-/// What the daemon asks for.
+/// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorkerRequest {
     /// Opens the card, loads its role and takes the register map for itself. The first request.
@@ -53,7 +53,7 @@ pub(crate) enum WorkerRequest {
         /// Loads the role also where the card holds it already.
         force: bool,
     },
-    /// Goes through the same and a buffer, step by step, and says how each step went.
+    /// Tests the same steps and a buffer, and returns the result of each.
     Examine {
         /// Which card.
         device: CardSelector,
@@ -72,13 +72,13 @@ pub(crate) enum WorkerRequest {
     Stage,
     /// Gives a buffer back.
     Release { address: u64 },
-    /// What was done for this trace? Its step has ended.
+    /// Asks what was done for this trace, whose step has ended.
     Tell { parent: String },
     /// Closes the card in an orderly way.
     Close,
 }
 
-/// How a step of an examination went.
+/// The result of one step of an examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// What was tried.
@@ -87,7 +87,7 @@ pub struct Finding {
     pub problem: Option<String>,
 }
 
-/// What a worker did for a trace.
+/// The work of a worker for a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedWork {
     /// When the first request for it came, by the wall's clock.
@@ -104,7 +104,7 @@ pub struct TracedWork {
     pub pid: u32,
 }
 
-/// What the worker answers.
+/// A reply of the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorkerReply {
     /// The card is open.

@@ -145,10 +145,10 @@ impl Worker {
     fn answer(&mut self, request: WorkerRequest, payload: &[u8]) -> (WorkerReply, Vec<u8>) {
         let answer = match request {
             WorkerRequest::Open { device, role, digest, control, force } => {
-                self.open(device, (&role, digest, force), &control)
+                self.open(device, RoleFile { path: &role, digest }, &control, force)
             }
             WorkerRequest::Examine { device, role, digest, control } => {
-                let findings = self.examine(device, (&role, digest), &control);
+                let findings = self.examine(device, RoleFile { path: &role, digest }, &control);
                 Ok((WorkerReply::Findings(findings), Vec::new()))
             }
             WorkerRequest::Close => {
@@ -166,8 +166,9 @@ impl Worker {
     fn open(
         &mut self,
         which: CardSelector,
-        (role, digest, force): (&Path, Digest, bool),
+        role: RoleFile<'_>,
         control: &str,
+        force: bool,
     ) -> Answer {
         self.card = None;
         let xrt = match self.xrt() {
@@ -177,7 +178,7 @@ impl Worker {
         if force {
             xrt.force_roles()?;
         }
-        let role = match read_role(role, digest) {
+        let role = match role.read() {
             Ok(role) => role,
             Err(what) => return Ok((WorkerReply::Failed { what }, Vec::new())),
         };
@@ -203,13 +204,8 @@ impl Worker {
         Ok(Rc::clone(self.xrt.insert(xrt)))
     }
 
-    /// Goes through what is needed of a card, step by step, until one fails.
-    fn examine(
-        &mut self,
-        which: CardSelector,
-        role: (&Path, Digest),
-        control: &str,
-    ) -> Vec<Finding> {
+    /// Tests each step of opening a card until one fails.
+    fn examine(&mut self, which: CardSelector, role: RoleFile<'_>, control: &str) -> Vec<Finding> {
         let mut findings = Findings(Vec::new());
         // What failed is in the list.
         let _ = self.examine_into(&mut findings, which, role, control);
@@ -220,11 +216,11 @@ impl Worker {
         &mut self,
         findings: &mut Findings,
         which: CardSelector,
-        (role, digest): (&Path, Digest),
+        role: RoleFile<'_>,
         control: &str,
     ) -> Option<()> {
         let xrt = findings.add("load XRT", self.xrt())?;
-        let role = findings.add("read the role", read_role(role, digest))?;
+        let role = findings.add("read the role", role.read())?;
         let device = findings.add("open the card", xrt.open(which))?;
         findings.add("load the role", device.load(&role))?;
         let uuid = findings.add("ask for the role's UUID", device.uuid())?;
@@ -244,15 +240,26 @@ impl Worker {
     }
 }
 
-/// The bytes of the role's file, if they are those that were checked.
-fn read_role(file: &Path, digest: Digest) -> Result<Vec<u8>, String> {
-    let name = file.display();
-    let bytes = std::fs::read(file).map_err(|error| format!("read the role {name}: {error}"))?;
-    match Digest::of(&bytes) {
-        found if found == digest => Ok(bytes),
-        found => Err(format!(
-            "the role {name} has changed since it was checked: it has the digest {found} instead of {digest}"
-        )),
+/// A role's file, and the digest of the bytes that the daemon checked.
+#[derive(Clone, Copy)]
+struct RoleFile<'a> {
+    path: &'a Path,
+    digest: Digest,
+}
+
+impl RoleFile<'_> {
+    /// The file's bytes, if they are those that were checked.
+    fn read(self) -> Result<Vec<u8>, String> {
+        let name = self.path.display();
+        let bytes =
+            std::fs::read(self.path).map_err(|error| format!("read the role {name}: {error}"))?;
+        match Digest::of(&bytes) {
+            found if found == self.digest => Ok(bytes),
+            found => Err(format!(
+                "the role {name} has changed since it was checked: it has the digest {found} instead of {}",
+                self.digest
+            )),
+        }
     }
 }
 

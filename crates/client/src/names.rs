@@ -11,41 +11,65 @@ const NO_TENANT: &str =
     "use the full name (acme/web), or set the tenant with --tenant, SNICCTL_TENANT or the context";
 
 /// `acme` or `tenants/acme`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn tenant(text: &str) -> Result<String, Failure> {
     in_collection::<TenantName<'_>>("tenants", text)
 }
 
 /// `nat` or `ntTypes/nat`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn nt_type(text: &str) -> Result<String, Failure> {
     in_collection::<NtTypeName<'_>>("ntTypes", text)
 }
 
 /// `nat-sim-16` or `bitstreams/nat-sim-16`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn bitstream(text: &str) -> Result<String, Failure> {
     in_collection::<BitstreamName<'_>>("bitstreams", text)
 }
 
 /// `card0` or `cards/card0`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn card(text: &str) -> Result<String, Failure> {
     in_collection::<CardName<'_>>("cards", text)
 }
 
 /// `web-http` or `classificationRules/web-http`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn rule(text: &str) -> Result<String, Failure> {
     in_collection::<RuleName<'_>>("classificationRules", text)
 }
 
 /// The UUID of a virtual machine, or `vmBindings/{uuid}`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn binding(text: &str) -> Result<String, Failure> {
     in_collection::<VmBindingName<'_>>("vmBindings", text)
 }
 
 /// The id of an operation, or `operations/{id}`.
+///
+/// # Errors
+/// The text is neither of the two, or the id in it is not valid.
 pub fn operation(text: &str) -> Result<String, Failure> {
     in_collection::<OperationName<'_>>("operations", text)
 }
 
 /// `web` of `tenant`, `acme/web` or `tenants/acme/dags/web`.
+///
+/// # Errors
+/// The text is none of the three, an id in it is not valid, or the tenant is neither in it nor given.
 pub fn dag(text: &str, tenant: Option<&str>) -> Result<String, Failure> {
     let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
         [dag] => {
@@ -62,6 +86,9 @@ pub fn dag(text: &str, tenant: Option<&str>) -> Result<String, Failure> {
 }
 
 /// `card0/3` or `cards/card0/regions/3`; `3` of `only_card`, if there is one.
+///
+/// # Errors
+/// The text is none of the three, a part of it is not valid, or it names no card and there is not exactly one.
 pub fn region(text: &str, only_card: Option<&str>) -> Result<String, Failure> {
     let whole = match text.split('/').collect::<Vec<_>>().as_slice() {
         [region] => {

@@ -1,4 +1,4 @@
-//! Whether a DAG is admitted, and what that takes: a value.
+//! Decides whether a DAG is admitted and what that takes, as a value.
 //!
 //! ```text
 //!                 ┌─ as the card is ──────────────► Admission { choice, preempt: none }
@@ -8,9 +8,9 @@
 //!                    DAG by DAG
 //! ```
 //!
-//! Pure: [`decide`] reads what the cards have planned and changes nothing, so `validate_only` returns
-//! the same value that a create or an update then carries out. Burst capacity is taken back only from
-//! DAGs without whose share the candidate would have no place.
+//! Pure: [`decide`] reads the plans of the cards and changes nothing, so `validate_only` returns
+//! the same value that a create or an update then applies. Burst capacity is preempted only from
+//! DAGs without whose share the candidate would have no place (see [`SPARED_MAX`]).
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -22,13 +22,13 @@ use crate::protocol::{AdmissionPolicy, CardOrder};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
 
-/// So many DAGs of a card are asked to give burst capacity back, at most: those that borrow most. Each
+/// At most this many DAGs of a card are asked to give burst capacity back: those that borrow most. Each
 /// costs two plans on the controller's thread. All of them together, and those that spare somebody, have the
 /// [`Effort`] of one request; without a limit, who has a thousand small DAGs would hold everybody up with each
 /// create that finds no place.
 const BORROWERS_TRIED_MAX: usize = 64;
 
-/// Up to so many DAGs that give capacity back, it is tried to spare each of them, as long as there is effort
+/// If at most this many DAGs give capacity back, it is tried to spare each of them, as long as there is effort
 /// left.
 const SPARED_MAX: usize = 16;
 
@@ -104,6 +104,14 @@ pub(crate) enum Rejection {
     NoPlace(Infeasible),
 }
 
+/// What operators say of admission.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AdmissionRules {
+    pub policy: AdmissionPolicy,
+    /// Which card comes first.
+    pub order: CardOrder,
+}
+
 /// Decides about a candidate: the first card, in the order of the policy, that has a place for it; else the
 /// first one that has one when burst capacity is taken back. Cards that are ready come before others.
 ///
@@ -113,9 +121,10 @@ pub(crate) enum Rejection {
 pub(crate) fn decide(
     cards: &[CardPlan<'_>],
     catalogue: &PlanCatalogue,
-    (policy, order): (AdmissionPolicy, CardOrder),
+    rules: AdmissionRules,
     candidate: &Candidate<'_>,
 ) -> Result<Admission, Rejection> {
+    let AdmissionRules { policy, order } = rules;
     if candidate.dag.bandwidth() > policy.dag_bandwidth_max {
         return Err(Rejection::OverLimit(policy.dag_bandwidth_max));
     }
@@ -367,12 +376,7 @@ mod tests {
 
         fn decide(&self, name: &DagName, dag: &Dag) -> Result<Admission, Rejection> {
             let candidate = Candidate { name, dag, serving: None, withdrawn: None };
-            decide(
-                &[self.plan()],
-                &catalogue(),
-                (AdmissionPolicy::default(), CardOrder::default()),
-                &candidate,
-            )
+            decide(&[self.plan()], &catalogue(), AdmissionRules::default(), &candidate)
         }
     }
 
@@ -408,7 +412,7 @@ mod tests {
         }
         assert_eq!(card.placed.len(), 80, "each has a place");
         let (limit, step) = (mbps(100 * BORROWERS_TRIED_MAX as u64), mbps(100));
-        let admission = card.decide(&name("new"), &dag("aes", limit)).expect("so many are asked");
+        let admission = card.decide(&name("new"), &dag("aes", limit)).expect("64 are asked");
         assert_eq!(admission.preempt.len(), BORROWERS_TRIED_MAX);
         let more = card.decide(&name("new"), &dag("aes", limit + step));
         assert!(matches!(more, Err(Rejection::NoPlace(_))), "the next one is not: {more:?}");
@@ -432,7 +436,8 @@ mod tests {
         let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
         for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
             let on = |cards: &[CardPlan<'_>]| {
-                decide(cards, &catalogue(), (AdmissionPolicy::default(), order), &candidate)
+                let rules = AdmissionRules { order, ..AdmissionRules::default() };
+                decide(cards, &catalogue(), rules, &candidate)
                     .map(|admission| admission.choice.card)
             };
             assert_eq!(on(&[first.plan(), second.plan()]), Ok(first.id.clone()), "by id");
@@ -456,8 +461,8 @@ mod tests {
                 let candidate =
                     Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
                 let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
-                let policy = (AdmissionPolicy::default(), order);
-                let chosen = decide(&plans, &catalogue(), policy, &candidate);
+                let rules = AdmissionRules { order, ..AdmissionRules::default() };
+                let chosen = decide(&plans, &catalogue(), rules, &candidate);
                 let Choice { card, plan } = chosen.expect("room for all").choice;
                 let at = cards.iter().position(|c| c.id == card).expect("one of them");
                 cards[at].book(&name, &plan);
@@ -480,7 +485,8 @@ mod tests {
             let (name, dag) = (name("new"), dag("lb", gbps(asked)));
             let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
-            decide(&[plan], &catalogue(), (policy, CardOrder::default()), &candidate).map(|_| ())
+            let rules = AdmissionRules { policy, ..AdmissionRules::default() };
+            decide(&[plan], &catalogue(), rules, &candidate).map(|_| ())
         };
         assert_eq!(decide(0, 16), Err(Rejection::OverLimit(gbps(15))));
         assert_eq!(decide(5, 15), Ok(()));

@@ -1,5 +1,5 @@
-//! Rows that have reached the card: what an arrived placement makes superfluous ends, and conditions
-//! are brought up to date.
+//! Handles rows that have reached the card: releases what the new placement replaces and updates the
+//! DAG's conditions.
 
 use snic_domain::{CardId, DagName, Timestamp};
 
@@ -14,7 +14,7 @@ use crate::{placement, scaling, work};
 /// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
 pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let Some(entry) = core.dags.get(name) else {
-        return; // It was deleted after it was touched.
+        return; // It was deleted after it was marked.
     };
     if entry.is_ready() {
         let operation = entry.operation().cloned();
@@ -26,7 +26,7 @@ pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
     }
     let entry = core.dags.known(name);
     let facts = entry.shown().map(|placement| facts(core, placement));
-    let conditions = conditions(entry, facts.as_ref(), core.now);
+    let conditions = conditions(entry, facts.as_ref(), core.now());
     if conditions != entry.conditions() {
         core.dags.known_mut(name).set_conditions(conditions);
         core.dags.emit(tx, name);
@@ -54,7 +54,7 @@ fn facts<'a>(core: &'a Core, placement: &Placement) -> Facts<'a> {
 pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Committed) {
     let Committed { dags, removals } = follows;
     let waiting = core.cards.known_mut(id).take_waiting();
-    core.dags.touch_all(waiting);
+    core.dags.mark_all_dirty(waiting);
     for (name, serial) in dags {
         if let Some(entry) = core.dags.get_mut(&name)
             && entry.card() == Some(id)
@@ -75,7 +75,7 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
 fn tell_stop(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
     let placement = core.dags.known(name).desired();
     let regions = placement.map(regions_of).unwrap_or_default();
-    let took = core.now.since(since);
+    let took = core.now().since(since);
     let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
     tx.note(LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
 }

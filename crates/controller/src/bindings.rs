@@ -1,4 +1,4 @@
-//! Bindings: what a virtual machine was given of a card, from the request until it is given back.
+//! Bindings: the functions, rules and DAGs of a virtual machine, from the request until they are released.
 //!
 //! ```text
 //!           DAGs have a place          DAGs are ready, rules read back
@@ -8,13 +8,13 @@
 //!                                          (unbound before: Unbound) └──► Unbound
 //! ```
 //!
-//! Reserving functions, installing their rules and making the DAG of a template is one batch of the
-//! store, and so is giving all of it back: there is no half of a binding to be found after a crash.
+//! Functions, their rules and the DAG of a template are reserved in one batch of the
+//! store, and released in one: after a crash there is never half a binding.
 //! A lease is counted from the last heartbeat or the daemon's start, whichever is later: while the
 //! daemon was down nobody could have sent one.
 //!
-//! This is what is stored and by when something ends; what it takes of DAGs, cards and rules is done by
-//! who knows them.
+//! This machine has the records and their deadlines; `vm_bindings` makes and deletes the DAGs and rules
+//! of a binding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

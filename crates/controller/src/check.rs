@@ -1,4 +1,4 @@
-//! The invariants across machines, in one place, behind those of each machine: tests, the simulation and
+//! All invariants in one place, those of each machine and those across machines: tests, the simulation and
 //! debug builds all call [`check`].
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Requests: each is carried out by the machine that it is about, or by the module that puts several
-//! together.
+//! Dispatches requests, each to the machine that it concerns or to the module that coordinates several
+//! machines.
 
 use snic_domain::{
     Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, RegionId, Tenant, TenantId,

@@ -1,5 +1,5 @@
-//! Cards that are spoken to, and those that do not answer: what was known of a card is forgotten with
-//! it.
+//! Connects and loses cards: when a card is lost, what was observed of it is
+//! forgotten.
 
 use snic_domain::CardId;
 
@@ -24,7 +24,7 @@ pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
 fn forget(core: &mut Core, id: &CardId) {
     core.loops.known_mut(id).forget();
     core.dags.on_card_mut(id).for_each(|entry| entry.meter_mut().forget());
-    core.dags.touch_card(id);
+    core.dags.mark_card_dirty(id);
 }
 
 /// Tells those who watch that all regions of a card have changed.

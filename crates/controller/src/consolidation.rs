@@ -1,4 +1,4 @@
-//! A better arrangement of what is deployed, carried out move by move.
+//! Consolidation: a better arrangement of the deployed DAGs, applied move by move.
 //!
 //! ```text
 //! asked for, or something was freed a while ago ── planner ──> moves ──┐
@@ -6,8 +6,8 @@
 //!       └── things changed meanwhile ──  one move: make before break, as a drain does
 //! ```
 //!
-//! On its own it looks once, a while after the first thing that was freed, and a pass that brings
-//! something frees something: so it looks again, until there is nothing to gain. That ends: every
+//! By itself it starts a pass some time after capacity was freed, and a pass that gains
+//! something frees something: so another one follows, until there is nothing to gain. That ends: every
 //! pass leaves fewer regions in use, or as many and fewer passes.
 //!
 //! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
@@ -17,10 +17,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use snic_bitstream::manifest::Manifest;
-use snic_domain::{CardId, Dag, DagName, DagSpec, Instance, Mapping, OperationId, RegionId};
+use snic_domain::{
+    CardId, Dag, DagName, DagSpec, Instance, Mapping, OperationId, RegionId, RegionProfile,
+};
 use snic_planner::{
     Budget, Consolidation, Move, Plan, Recommendation, Refused, RegionCondition, Resident,
-    Underfilled, optimize, recommend,
+    optimize, recommend,
 };
 
 use crate::admission::Choice;
@@ -28,8 +30,8 @@ use crate::dags::DagEntry;
 use crate::passes::PlannedMove;
 use crate::placement::Handover;
 use crate::protocol::{
-    ConsolidationSettings, ConsolidationView, ControlError, MoveView, OperationWork,
-    RecommendationView, Reply,
+    BitstreamAdvice, ConsolidationSettings, ConsolidationView, ControlError, MoveView,
+    OperationWork, RecommendationView, Reply,
 };
 use crate::records::regions_of;
 use crate::state::Core;
@@ -69,7 +71,7 @@ enum NextRound {
     NotWorthIt,
 }
 
-/// The DAGs that a card serves and that nothing is under way for. What is lent to a DAG stays
+/// The DAGs that a card serves and that nothing is under way for. What a DAG has borrowed stays
 /// where it is until the loop takes it back; who keeps state stays too: to move it, its traffic
 /// would have to stop, and nobody asked for that.
 fn settled(core: &Core, id: &CardId) -> Vec<Settled> {
@@ -124,7 +126,7 @@ pub(crate) fn optimize_card(
 
 /// Something was freed: in a while the rest may be put together.
 pub(crate) fn begin_later(core: &mut Core) {
-    core.passes.begin_later(core.now, core.policies.current().consolidation.after);
+    core.passes.begin_later(core.now(), core.policies.current().consolidation.after);
 }
 
 /// Another policy: what was to come by the one before is forgotten.
@@ -144,7 +146,7 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
 
 /// Begins the passes for which it is time.
 fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
-    if core.passes.begins().is_none_or(|at| at > core.now) {
+    if core.passes.begins().is_none_or(|at| at > core.now()) {
         return;
     }
     core.passes.forget_begin();
@@ -202,7 +204,7 @@ fn step(core: &mut Core, tx: &mut Tx, operation: &OperationId) {
         let loads = u32::try_from(step.plan.loads.len()).unwrap_or(u32::MAX);
         let is_good = is_good(core, &id, &step, serial);
         if is_good && move_to(core, tx, &step.name, &id, step.plan).is_ok() {
-            core.operations.start(operation, core.now);
+            core.operations.start(operation, core.now());
             core.passes.moved(operation, loads);
             return;
         }
@@ -257,10 +259,7 @@ fn move_to(
 
 /// Which bitstreams are worth building for a card, with a manifest each, and which regions are
 /// less than half full; `None` without such a card.
-pub(crate) fn recommendations(
-    core: &Core,
-    id: &CardId,
-) -> Option<(Vec<RecommendationView>, Vec<Underfilled>)> {
+pub(crate) fn recommendations(core: &Core, id: &CardId) -> Option<BitstreamAdvice> {
     let card = core.cards.get(id)?;
     let settled = settled(core, id);
     let refused = dags_without_place(core);
@@ -268,16 +267,17 @@ pub(crate) fn recommendations(
         refused.iter().map(|(name, dag)| Refused { name, dag }).collect();
     let found = recommend(card.ledger(), core.registry.catalogue(), &residents(&settled), &refused);
     let with_manifest = |recommendation: Recommendation| {
-        let manifest = Manifest::new(
-            card.profile(),
-            &recommendation.nts,
-            recommendation.region_kind,
-            (recommendation.region_area, recommendation.bitstream_max),
-            recommendation.area,
-        );
+        let region = RegionProfile {
+            kind: recommendation.region_kind,
+            area: recommendation.region_area,
+            bitstream_max: recommendation.bitstream_max,
+        };
+        let Recommendation { nts, area, .. } = &recommendation;
+        let manifest = Manifest::new(card.profile(), nts, &region, *area);
         RecommendationView { manifest: manifest.to_toml(), recommendation }
     };
-    Some((found.sequences.into_iter().map(with_manifest).collect(), found.underfilled))
+    let worth_building = found.sequences.into_iter().map(with_manifest).collect();
+    Some(BitstreamAdvice { worth_building, underfilled: found.underfilled })
 }
 
 /// The DAGs that have no place now, and those that were refused; each name once, by name.

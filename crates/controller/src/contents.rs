@@ -1,4 +1,4 @@
-//! What regions are to hold.
+//! Sets the desired content of regions.
 
 use snic_domain::{BitstreamId, CardId, RegionId};
 

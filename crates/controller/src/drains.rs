@@ -1,4 +1,4 @@
-//! What operators do with regions and cards: cordon, drain, undrain, reset.
+//! Operators' actions on regions and cards: cordon, drain, undrain, reset.
 
 use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
 
@@ -126,7 +126,7 @@ fn migrate(core: &mut Core, tx: &mut Tx, name: &DagName, region: RegionId) {
         return;
     }
     let serves = entry.active() == Some(placement.serial);
-    // What is lent to it is not moved: the loop lends again.
+    // Its burst capacity does not move with it: the loop gives it some again.
     let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
     let previous = serves.then_some(&placement);
     let Ok(choice) = placement::choose(core, name, &dag, previous) else {
@@ -175,7 +175,8 @@ pub(crate) fn reset_region(
         let text = "DAGs are in it; drain it first";
         return Err(ControlError::precondition(region_name(id, region), text));
     }
-    core.cards.known_mut(id).set_faulty(region, None, core.now);
+    let now = core.now();
+    core.cards.known_mut(id).set_faulty(region, None, now);
     contents::set_content(core, tx, id, region, None);
     core.freed.regions(id, [region]);
     core.freed.capacity();

@@ -1,4 +1,4 @@
-//! What identifies a state of a resource, and a resource among all that had its name.
+//! ETags and UIDs: they identify a state of a resource, and a resource among all that had its name.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! What was freed since it was last looked at, for those who wait for it.
+//! Capacity and regions that were freed and not reconsidered yet.
 
 use std::collections::BTreeSet;
 

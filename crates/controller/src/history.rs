@@ -1,4 +1,4 @@
-//! What has ended and is remembered for a while: each owner's own, so that nobody's pushes out another's.
+//! Ended things that are remembered for a while, by owner, so that no owner's push out another's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

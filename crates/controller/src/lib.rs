@@ -16,6 +16,9 @@
 //!
 //! Nothing remembers "where a step was": whatever was under way when the daemon died shows as a
 //! difference between the records and what the card says it holds, and is taken up from there.
+//!
+//! One crate, because its machines share one event, one transaction and one set of records; the borders
+//! between them are modules with private state, whose arrows `cargo xtask tidy` checks.
 
 mod admission;
 mod arrivals;
@@ -81,12 +84,13 @@ pub use epoch::{
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
-    AdmissionPolicy, BindingRecord, BindingView, BitstreamView, BoundDag, CallId, Caller,
-    CardHealth, CardOrder, CardView, Change, Command, ConsolidationSettings, ConsolidationView,
-    ControlError, ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event,
-    Fairness, FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord, OperationView,
-    OperationWork, PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request,
-    RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    AdmissionPolicy, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
+    Caller, CardHealth, CardOrder, CardView, Change, Command, ConsolidationSettings,
+    ConsolidationView, ControlError, ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN,
+    Effect, Event, Fairness, FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord,
+    OperationView, OperationWork, PlacementPolicy, RecommendationView, RegionUser, RegionView,
+    Reply, Request, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
+    TenantView,
 };
 pub use records::{
     InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,

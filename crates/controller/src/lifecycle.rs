@@ -9,7 +9,7 @@ use crate::etag::check_etag;
 use crate::protocol::{
     Caller, Change, ControlError, DagView, FieldViolation, OperationWork, Reply,
 };
-use crate::records::{Placement, RecordKey};
+use crate::records::Placement;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{classification, placement, quotas, residency, scaling, views, work};
@@ -78,7 +78,7 @@ pub(crate) fn create_dag(
         limit: DAG_ROWS as u64,
         hint: "delete one first".into(),
     })?;
-    let entry = DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now);
+    let entry = DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now());
     if validate_only {
         return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
     }
@@ -86,7 +86,7 @@ pub(crate) fn create_dag(
     core.registry.charge_dag(&name.tenant, dag.spec());
     if core.dags.is_empty() {
         // Samples were far apart so far: none was missed.
-        core.loops.begin_samples(core.now);
+        core.loops.begin_samples(core.now());
     }
     core.dags.add(tx, entry);
     scaling::admit(core, tx, &name, admission);
@@ -145,7 +145,7 @@ pub(crate) fn update_dag(
     let admission = match decided {
         Ok(admission) if validate_only => {
             let mut entry = entry.clone();
-            entry.change_spec(dag.spec().clone(), core.now);
+            entry.change_spec(dag.spec().clone(), core.now());
             return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
         }
         Ok(admission) => admission,
@@ -165,8 +165,9 @@ pub(crate) fn update_dag(
 
 /// The next generation of a DAG.
 fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
+    let now = core.now();
     let entry = core.dags.known_mut(name);
-    let before = entry.change_spec(spec.clone(), core.now);
+    let before = entry.change_spec(spec.clone(), now);
     if let Some(card) = entry.card() {
         core.loops.known_mut(card).topology_changed();
     }
@@ -213,14 +214,12 @@ pub(crate) fn revert_update(
     let spec = core.dags.known(name).previous().ok_or(NothingServes)?.spec.clone();
     placement::uninstall(core, name);
     set_spec(core, name, &spec);
-    let entry = core.dags.known_mut(name);
-    entry.abort();
-    entry.set_explanation(None);
+    core.dags.known_mut(name).abort();
     core.dags.set_scheduled(name);
-    tx.delete(RecordKey::Explanation(name.clone()));
+    core.dags.forget_explanation(tx, name);
     placement::hold_again(core, name);
     core.dags.store(tx, name);
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! The log: what the control plane decided by itself, kept for a while: what is about a tenant's DAGs
-//! apart from what is about another's, so that no tenant pushes out what others or operators look for.
+//! The log of the control plane's own decisions. Entries about a tenant's DAGs are kept
+//! apart from other tenants', so that no tenant pushes out entries that others or operators look for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -40,6 +40,7 @@ impl Log {
     /// Forgets the oldest entries where there are too many of one owner.
     fn trim(&mut self, owner: &Option<TenantId>) {
         let kept = if owner.is_some() { TENANT_LOG_KEPT } else { LOG_KEPT };
+        // Who has no entries has none too many.
         let Some(numbers) = self.of.get_mut(owner) else { return };
         let surplus = numbers.len().saturating_sub(kept);
         for number in numbers.drain(..surplus) {
@@ -50,6 +51,7 @@ impl Log {
     /// The entries of a tenant that was deleted are for operators from now on: its name is another's
     /// now. Time O(entries of operators and of the tenant · log entries).
     pub fn retire(&mut self, tenant: &TenantId) {
+        // Nothing was ever logged for it.
         let Some(numbers) = self.of.remove(&Some(tenant.clone())) else { return };
         let operators = self.of.entry(None).or_default();
         operators.extend(numbers);

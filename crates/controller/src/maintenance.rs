@@ -1,5 +1,5 @@
-//! Maintenance: nothing new is taken in, what is there is served. It survives restarts, so that
-//! a daemon that is updated during it does not come back open.
+//! Maintenance mode: new DAGs and VM bindings are rejected, existing ones are served. It survives restarts, so that
+//! a daemon that is updated during maintenance does not leave it.
 
 use crate::protocol::{Caller, ControlError};
 use crate::records::{Maintenance, Record, RecordKey};

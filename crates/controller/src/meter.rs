@@ -1,4 +1,4 @@
-//! From a card's counters to one DAG's load: what may be wrong with them has an answer here.
+//! From a card's counters to one DAG's load. Counter resets, stalls and spikes are handled explicitly.
 
 use std::time::Duration;
 
@@ -69,17 +69,23 @@ pub(crate) struct Look<'a> {
     pub policy: &'a Policy,
     /// How long a monitor period is.
     pub period: Duration,
-    /// How long what was decided stays.
+    /// Cooldown: how long a decision stays.
     pub residency: Duration,
     pub capacity: &'a DagCapacity,
     pub now: Timestamp,
 }
 
+/// Changes so far of what a plan depends on: while both are the same, so is the result of every plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub ledger: u64,
+    pub catalogue: u64,
+}
+
 /// A scale-out that found no place, and finds none until something changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoPlace {
-    /// Changes of ledger and catalogue so far.
-    pub changes: (u64, u64),
+    pub changes: Changes,
     /// The least that it was tried with.
     pub least: Bandwidth,
 }
@@ -127,6 +133,7 @@ impl Meter {
 
     /// Takes the drops of its row: the first ones may be those of a DAG that had the row before.
     pub fn count_drops(&mut self, drops: [u64; DropCause::ALL.len()]) {
+        // The first reading is where counting begins.
         let Some(before) = self.drops_before.replace(drops) else { return };
         for ((sum, now), before) in self.traffic.drops.iter_mut().zip(drops).zip(before) {
             *sum = sum.saturating_add(now.saturating_sub(before));
@@ -219,7 +226,7 @@ impl Meter {
     }
 
     /// Whether a search is known to find no place: nothing has changed since it was tried with this or less.
-    pub fn has_no_place(&self, changes: (u64, u64), least: Bandwidth) -> bool {
+    pub fn has_no_place(&self, changes: Changes, least: Bandwidth) -> bool {
         self.no_place.is_some_and(|before| before.changes == changes && before.least <= least)
     }
 

@@ -1,7 +1,7 @@
 //! The numbers that NT types have on cards: in the rows of regions and pages, and in configurations.
 //!
-//! No two types have the same one, whosever they are. A type's number is the code that stands in
-//! bitstreams ([`NtTypeId::code`]) where no other type has it, and the next free one otherwise: nobody is
+//! No two types of any tenants share a number. A type's number is the code in
+//! bitstreams ([`NtTypeId::code`]) if no other type has it, and the next free one otherwise: nobody is
 //! refused a type because of somebody else's, and nobody is shown numbers. It is stored with the type.
 
 use std::collections::{BTreeMap, BTreeSet};

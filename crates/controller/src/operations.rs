@@ -7,7 +7,7 @@
 //!                     └──────────────────────────────► (cancelled, or done at once)
 //! ```
 //!
-//! What is done on their behalf is known by who does it; an operation says what it is for.
+//! An operation names the work that it stands for; the work itself is known to the machine that does it.
 
 use std::collections::BTreeMap;
 

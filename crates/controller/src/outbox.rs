@@ -1,4 +1,4 @@
-//! The durability barrier: nothing leaves before what it follows from would survive a crash.
+//! The durability barrier: no effect leaves before the change that it follows from is durable.
 //!
 //! ```text
 //!  submit(tx) ──► batch 7 ──► store ──► durable(7) ──┐
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The one implementation, for the daemon's shell, the simulation, the examples and the figures.
-//! What waits is the shell's own type: it also queues answers to reads, lines of the log and whatever
-//! else must not be told of a change that a crash could still undo.
+//! The effects are of the shell's own type: it also queues replies to reads, log lines and whatever
+//! else must not reveal a change that a crash could still undo.
 //!
-//! What reads counters or sets the loop's rates tells of no record, and waits for none: a loop that
-//! stood behind every batch would lose its edges to those who write much.
+//! Commands that read counters or set the loop's rates depend on no record and wait for none: a loop that
+//! waited for every batch would miss epochs when somebody writes much.
 //!
 //! A batch is durable when it and all before it are. A store may complete batches in any order and
 //! more than once. Once a batch has failed, what is durable beyond it is unknown, so nothing that
@@ -278,7 +278,7 @@ mod tests {
         /// Of the batch at this place among those handed out.
         Durable(prop::sample::Index),
         Failed(prop::sample::Index),
-        /// At most so many are taken out.
+        /// At most this many are taken out.
         Pop(usize),
     }
 

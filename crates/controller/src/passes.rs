@@ -43,7 +43,7 @@ pub(crate) struct Passes {
 }
 
 impl Passes {
-    /// An operation moves DAGs of a card together, with so many reconfigurations at most.
+    /// An operation moves DAGs of a card together, with at most this many reconfigurations.
     pub fn begin(&mut self, operation: &OperationId, card: &CardId, reconfigurations_max: u32) {
         let pass = Pass {
             card: card.clone(),
@@ -88,7 +88,7 @@ impl Passes {
         self.pass(operation).moves.pop_front()
     }
 
-    /// A move was begun, with so many loads.
+    /// A move was begun, with this many loads.
     pub fn moved(&mut self, operation: &OperationId, loads: u32) {
         let pass = self.pass(operation);
         pass.reconfigurations_left = pass.reconfigurations_left.saturating_sub(loads);
@@ -99,7 +99,7 @@ impl Passes {
         self.pass(operation).moves.clear();
     }
 
-    /// Begins another round, if there may be one: with so many reconfigurations at most.
+    /// Begins another round, if there may be one: with at most this many reconfigurations.
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;

@@ -1,19 +1,18 @@
-//! From plans to placements: who gets which region, rows and reservation, and who gives them back.
+//! From plans to placements: assigns and releases regions, rows and reservations.
 
 use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId};
 use snic_planner::{PlanRequest, Reservation, plan};
 
-use crate::admission::{Admission, Borrower, Candidate, CardPlan, Choice, Rejection};
+use crate::admission::{
+    Admission, AdmissionRules, Borrower, Candidate, CardPlan, Choice, Rejection,
+};
 use crate::card::Booking;
 use crate::dags::{DagEntry, Left};
 use crate::protocol::ControlError;
-use crate::records::{Placement, Record, regions_of, storable};
+use crate::records::{Placement, regions_of};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{admission, classification, contents, work};
-
-/// An explanation has a record of its own; larger ones are cut to what a record takes.
-const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 
 /// What becomes of the placement that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +60,8 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         withdrawn: entry.and_then(DagEntry::gives_way),
     };
     let settings = core.policies.current();
-    let policy = (settings.admission, settings.placement.cards);
-    admission::decide(&card_plans(core, name), core.registry.catalogue(), policy, &candidate)
+    let rules = AdmissionRules { policy: settings.admission, order: settings.placement.cards };
+    admission::decide(&card_plans(core, name), core.registry.catalogue(), rules, &candidate)
         .map_err(|rejection| match rejection {
             Rejection::OverLimit(limit) => {
                 let text = format!(
@@ -158,14 +157,11 @@ pub(crate) fn assign(
     for load in &plan.loads {
         contents::set_content(core, tx, &id, load.region, Some(&load.bitstream));
     }
-    let stored = storable(&plan.explanation, EXPLANATION_BYTES_MAX);
-    tx.put(Record::Explanation(name.clone(), stored));
-    let entry = core.dags.known_mut(name);
-    entry.begin(placement);
-    entry.set_explanation(Some(plan.explanation));
+    core.dags.known_mut(name).begin(placement);
+    core.dags.explain(tx, name, plan.explanation);
     classification::move_rules(core, tx, name);
     core.dags.set_scheduled(name);
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
     for load in plan.loads {
         tx.emit_region(&id, load.region);
     }
@@ -228,7 +224,7 @@ fn take_away(core: &mut Core, name: &DagName, booked: Option<&CardId>) {
     core.freed.capacity();
     classification::retarget_rules(core, name);
     core.freed.regions(&id, regions_of(&placement));
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
 }
 
 /// Finds another place for a DAG: what it has must not be used any more, or an operator wants
@@ -250,7 +246,7 @@ fn replace(core: &mut Core, tx: &mut Tx, name: &DagName, spec: DagSpec) {
         });
     }
     core.dags.store(tx, name);
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
 }
 
 /// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
@@ -315,7 +311,7 @@ fn give_back(core: &mut Core, tx: &mut Tx, name: &DagName, left: Left) {
     card.release(name);
     hold_again(core, name);
     core.freed.regions(&id, regions_of(&placement));
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
     core.dags.store(tx, name);
 }
 

@@ -1,5 +1,5 @@
-//! Quotas on what the registry does not know: rules, machines, operations. Who would use more is refused
-//! before anything is made.
+//! Quotas of rules, machines and operations, which the registry does not know. A request beyond one is rejected
+//! before anything is created.
 
 use snic_domain::TenantId;
 

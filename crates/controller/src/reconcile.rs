@@ -1,4 +1,4 @@
-//! From the difference between what should be and what is to the next steps on each card.
+//! Reconciliation: from the difference between desired and observed state to the next steps on each card.
 //!
 //! The order of the steps for a region that gets another content: rows that lead to it leave the
 //! tables (commit), packets leave it, it is decoupled, loaded, coupled (load), then rows that lead
@@ -9,7 +9,6 @@
 use snic_domain::{CardId, DagName, RegionId};
 
 use crate::card::Due;
-use crate::dags::DagEntry;
 use crate::freed::Capacity;
 use crate::residency::{Loadable, Residency};
 use crate::state::Core;
@@ -22,7 +21,7 @@ use crate::{
 pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
     loop {
         settle_regions(core, tx);
-        while let Some(name) = core.dags.pop_touched() {
+        while let Some(name) = core.dags.pop_dirty() {
             refresh(core, tx, &name);
         }
         let cards: Vec<CardId> = core.cards.ids().cloned().collect();
@@ -63,9 +62,7 @@ fn settle_regions(core: &mut Core, tx: &mut Tx) {
 
 /// Sends the rows that differ, if no commit is under way.
 fn program(core: &mut Core, tx: &mut Tx, id: &CardId) {
-    let Core { cards, dags, tickets, now, .. } = core;
-    let target = |name: &DagName| dags.get(name).and_then(DagEntry::target);
-    match cards.known_mut(id).begin_commit(*now, || tickets.next(), target) {
+    match core.begin_commit(id) {
         Due::Nothing => {}
         Due::Committed(follows) => arrivals::programmed(core, tx, id, follows),
         Due::Commit { command, dags } => {
@@ -77,7 +74,7 @@ fn program(core: &mut Core, tx: &mut Tx, id: &CardId) {
 
 /// Asks for the load that waits longest, if none is under way.
 fn load(core: &mut Core, tx: &mut Tx, id: &CardId) {
-    if let Some(region) = core.cards.known(id).next_load(core.now) {
+    if let Some(region) = core.cards.known(id).next_load(core.now()) {
         match Residency::on(core, tx, id).make_loadable(region) {
             Loadable::Now => start_load(core, tx, id, region),
             Loadable::NotYet => Residency::on(core, tx, id).step(),

@@ -1,7 +1,7 @@
 //! From the records of a store to a controller: after a clean stop, a crash, or the first start.
 //!
-//! Only what should be comes from the store. Which of it is there already the cards are asked when
-//! they appear; until then every region is unknown and no DAG is ready.
+//! The store gives only the desired state. What is on the cards already is read back when
+//! they appear; until then every region's content is unknown and no DAG is ready.
 
 use std::collections::BTreeMap;
 
@@ -267,7 +267,7 @@ fn restore_pending_erases(
         let card = core.cards.get_mut(&id).filter(|card| card.region(region).is_some());
         let key = RecordKey::PendingErase(id, region, erase.uid);
         let wrong = || InvalidRecord::contradiction(key, "no such region");
-        card.ok_or_else(wrong)?.contexts_mut().restore_departed(region, erase);
+        card.ok_or_else(wrong)?.contexts_mut().restore_pending_erase(region, erase);
     }
     Ok(())
 }

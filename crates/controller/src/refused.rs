@@ -1,4 +1,4 @@
-//! The DAGs that were refused lately: from them it is said which bitstreams are worth building, so
+//! DAGs that were rejected lately. Recommendations of bitstreams to build are made from them, so
 //! they are kept over a restart.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! What a card said, and what follows from it.
+//! Handles the reports of cards.
 
 use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, RegionId};
 use snic_tables::{CardReport, CardSnapshot, DagRow, RateLimiterRow, TableImage, Ticket};
@@ -11,7 +11,6 @@ use crate::connection;
 use crate::consolidation;
 use crate::contents;
 use crate::placement;
-use crate::records::{CardRecord, Record};
 use crate::residency::Residency;
 use crate::roles;
 use crate::rows;
@@ -37,9 +36,9 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
             return;
         }
         None => {
-            tx.put(Record::Card(id.clone(), CardRecord { profile: profile.clone() }));
             let objective = core.policies.current().placement.objective;
-            core.cards.add(id.clone(), CardMachine::new(id.clone(), profile, objective));
+            let card = CardMachine::first_seen(tx, id.clone(), profile, objective);
+            core.cards.add(id.clone(), card);
             core.loops.add(id.clone());
         }
     }
@@ -61,7 +60,7 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
     if !core.cards.contains(id) {
         return; // Its thread speaks before the card was opened.
     }
-    let (now, settings) = (core.now, core.policies.current());
+    let (now, settings) = (core.now(), core.policies.current());
     match report {
         CardReport::ReadBack { ticket, snapshot } => adopt(core, tx, id, ticket, &snapshot),
         CardReport::Programmed { ticket, result } => {
@@ -153,7 +152,7 @@ fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
         }
         None => card.touch(name),
     }
-    core.dags.touch(name);
+    core.dags.mark_dirty(name);
 }
 
 fn load_ended(core: &mut Core, tx: &mut Tx, id: &CardId, ended: LoadEnded) {
@@ -183,7 +182,7 @@ fn region_changed(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
 /// Has the status of every DAG of a region looked at again.
 fn touch_users(core: &mut Core, id: &CardId, region: RegionId) {
     let Core { cards, dags, .. } = core;
-    cards.known(id).ledger().users(region).for_each(|name| dags.touch(name));
+    cards.known(id).ledger().users(region).for_each(|name| dags.mark_dirty(name));
 }
 
 /// A load failed; with a reason where it is not tried again.
@@ -202,7 +201,7 @@ fn load_failed(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason
 /// No load is tried any more: the region is faulty, unless the same bitstream failed in
 /// another region too; then the bitstream is, and the regions are cleared of it.
 fn give_up_region(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason: String) {
-    let now = core.now;
+    let now = core.now();
     match core.suspects.given_up(&load.bitstream, id, load.region) {
         Fault::Region => {
             core.cards.known_mut(id).set_faulty(load.region, Some(reason), now);

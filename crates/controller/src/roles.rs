@@ -1,6 +1,6 @@
 //! Loading a card's role: everything that is on the card at once, its regions and tables included.
 //!
-//! What the role is to be stands in the settings, and opening a card loads it; so this asks the
+//! The settings name the role, and opening a card loads it; so this asks the
 //! card's thread to close the card and to open it again, and the operation ends when the card was
 //! read back. After a crash in between, the next start opens the card all the same.
 
@@ -32,7 +32,7 @@ pub(crate) fn load_role(
     obstacle(card).map_err(|text| ControlError::precondition(&name, text))?;
     let operation = work::begin(core, tx, OperationWork::LoadRole { card: id.clone(), force });
     let ticket = core.ticket();
-    core.operations.role_asked(&operation, ticket, core.now);
+    core.operations.role_asked(&operation, ticket, core.now());
     connection::lose(core, tx, id, "its role is being loaded".to_owned());
     let command = CardCommand::LoadRole { ticket, force };
     tx.card(id.clone(), command);
@@ -66,7 +66,7 @@ pub(crate) fn role_settled(core: &mut Core, tx: &mut Tx, id: &CardId, result: Re
         Ok(()) if forced && !was_asked => Err(ControlError::precondition(
             name,
             "the daemon ended while the role was being loaded; it has the role of the settings, \
-             but perhaps not loaded anew: ask again",
+             but perhaps not loaded again: ask again",
         )),
         Ok(()) => Ok(()),
     };

@@ -1,4 +1,4 @@
-//! From a placement to rows of the card's tables, and who has which rows.
+//! From a placement to rows of the card's tables, and the owners of rows.
 
 use std::collections::BTreeMap;
 

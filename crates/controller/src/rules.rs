@@ -1,5 +1,5 @@
 //! Classification rules: which packets go to which DAG, and which row of which card's classifier each
-//! has. It knows rows by number; what is in them is written by who knows where the DAG serves.
+//! has. It knows rows by number only; `classification` writes their contents.
 //!
 //! Invariants, see [`Rules::check`]: no two rules of a card have one row, and of rules of one priority
 //! on one card the rows rise with the ids.
@@ -168,7 +168,7 @@ impl Rules {
         check_etag(&resource, etag, Self::etag(record))?;
         match &record.binding {
             Some(vm) => {
-                let text = format!("it is of vmBindings/{vm}; unbind the machine instead");
+                let text = format!("it belongs to vmBindings/{vm}; unbind the machine instead");
                 Err(ControlError::precondition(resource, text))
             }
             None => Ok(()),

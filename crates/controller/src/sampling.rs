@@ -1,5 +1,5 @@
-//! The loop of every card: counters asked for and taken in, rates and instances that follow, policies that
-//! take effect at an epoch's edge. What is known and computed is [`Loop`](crate::epoch)'s.
+//! The control loop over all cards: samples counters, sets rates and instances, applies policies that
+//! take effect at an epoch's edge. The state of a card's loop is in [`Loop`](crate::epoch).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,15 +34,16 @@ pub(crate) fn next_sample(core: &Core) -> Timestamp {
 pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
     let interval = sample_interval(core);
     let slack = core.policies.current().autoscaling.look_interval() / 2;
-    if !core.loops.is_sample_due(core.now, interval, slack) && !looks_due(core).is_empty() {
+    if !core.loops.is_sample_due(core.now(), interval, slack) && !looks_due(core).is_empty() {
         return ask_to_look(core, tx);
     }
-    let missed = core.loops.sample(core.now, interval);
+    let now = core.now();
+    let missed = core.loops.sample(now, interval);
     let missed = if core.dags.is_empty() { 0 } else { missed };
     apply_settings(core, tx);
     for id in core.cards.ready() {
         let ticket = core.ticket();
-        let asked = core.loops.known_mut(&id).ask(core.now, ticket, missed);
+        let asked = core.loops.known_mut(&id).ask(now, ticket, missed);
         if let Some(text) = asked.overrun {
             tx.note(LogKind::Overrun, About::card(&id), text);
         }
@@ -54,14 +55,14 @@ pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
 
 /// The cards whose loads are to be looked at between two samples.
 fn looks_due(core: &Core) -> Vec<CardId> {
-    let is_due = |card_loop: &Loop| card_loop.look_at().is_some_and(|at| at <= core.now);
+    let is_due = |card_loop: &Loop| card_loop.look_at().is_some_and(|at| at <= core.now());
     let due = core.loops.iter().filter(|(_, card_loop)| is_due(card_loop));
     due.map(|(id, _)| id.clone()).collect()
 }
 
 /// Asks the cards where loads are near their capacity, between two samples.
 fn ask_to_look(core: &mut Core, tx: &mut Tx) {
-    let next = core.now + core.policies.current().autoscaling.look_interval();
+    let next = core.now() + core.policies.current().autoscaling.look_interval();
     for id in looks_due(core) {
         let ticket = core.ticket();
         if let Some(command) = core.loops.known_mut(&id).ask_to_look(ticket, next) {
@@ -78,7 +79,7 @@ pub(crate) fn sampled(
     ticket: Ticket,
     counters: CardCounters,
 ) {
-    let now = core.now;
+    let now = core.now();
     let card = core.cards.known_mut(id);
     let before = card.count(counters);
     let card_loop = core.loops.known_mut(id);
@@ -199,7 +200,7 @@ pub(crate) fn settings_arrived(core: &mut Core, settings: ControllerSettings) {
 fn apply_settings(core: &mut Core, tx: &mut Tx) {
     // At an edge of every card's epoch: rates of one epoch are all of one policy.
     let (interval, epoch) = (sample_interval(core), core.policies.current().fairness.epoch);
-    if !core.loops.iter().all(|(_, card_loop)| card_loop.is_edge(core.now, interval, epoch)) {
+    if !core.loops.iter().all(|(_, card_loop)| card_loop.is_edge(core.now(), interval, epoch)) {
         return;
     }
     let Some(before) = core.policies.take_effect() else {

@@ -1,4 +1,4 @@
-//! What the autoscaler decides, carried out through the planner.
+//! Applies the autoscaler's decisions through the planner.
 //!
 //! ```text
 //!  scale out ── plan for more, what serves now stays ──► regions load ──► one flip ──► old rows go
@@ -6,8 +6,8 @@
 //!  scale in ─── plan for less, on what is loaded ──────► one flip; the chain stays as a victim
 //! ```
 //!
-//! What a DAG holds beyond its promise is burst: a new promise that finds no room takes it back at
-//! once, without stopping anybody's traffic, for what serves the smaller placement is loaded.
+//! Capacity beyond a DAG's guaranteed rate is burst: a new guarantee that finds no room preempts it at
+//! once, without stopping anybody's traffic, because the regions of the smaller placement stay loaded.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 use crate::admission::{Admission, Choice, Preemption};
 use crate::dags::DagEntry;
 use crate::epoch::{Flows, of_engine};
-use crate::meter::{Look, NoPlace, Scaling, Trouble};
+use crate::meter::{Changes, Look, NoPlace, Scaling, Trouble};
 use crate::placement;
 use crate::placement::Handover;
 use crate::protocol::{ControlError, LogKind};
@@ -60,7 +60,7 @@ struct Cause {
     why: String,
 }
 
-/// After a scale-out found no place, so many monitor periods pass before it is tried again.
+/// Monitor periods that pass after a scale-out found no place, before it is tried again.
 const RETRY_PERIODS: u32 = 5;
 
 /// Looks at every DAG of a card whose monitor period ended with this sample.
@@ -72,7 +72,7 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let Some(flows) = core.loops.known(id).flows() else {
         return; // Too much for an engine: all keep what they have.
     };
-    let now = core.now;
+    let now = core.now();
     let mut decisions = Vec::new();
     let mut looks = false;
     for (flow, entry) in of_engine(&mut core.dags, flows.number) {
@@ -110,7 +110,7 @@ pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let longest = reconfiguration_max(card.profile());
     let policy = core.policies.current().autoscaling;
     let (period, residency) = (policy.period(longest), policy.residency(longest));
-    let (line, now) = (card.profile().ingress, core.now);
+    let (line, now) = (card.profile().ingress, core.now());
     let counted = core.loops.known_mut(id).by_row(card.counters());
     let Some(flows) = core.loops.known(id).flows() else {
         return; // Too much for an engine: all keep what they have.
@@ -195,7 +195,8 @@ fn first_place(core: &mut Core, name: &DagName, sizes: &[Bandwidth]) -> Option<(
     let entry = core.dags.known(name);
     let card = entry.card().expect("what is at rest has a placement");
     let ledger = core.cards.known(card).ledger();
-    let changes = (ledger.changes(), core.registry.catalogue().changes());
+    let catalogue = core.registry.catalogue().changes();
+    let changes = Changes { ledger: ledger.changes(), catalogue };
     let least = sizes.iter().copied().min()?;
     if entry.meter().has_no_place(changes, least) {
         return None;
@@ -216,7 +217,7 @@ fn scale_out(
 ) -> Scaled {
     let Cause { kind, why } = cause;
     let entry = core.dags.known(name);
-    if entry.meter().must_wait(core.now) || !entry.is_at_rest() {
+    if entry.meter().must_wait(core.now()) || !entry.is_at_rest() {
         return Scaled::NotNow;
     }
     // What it holds already brings nothing, wherever it is planned.
@@ -236,14 +237,14 @@ fn scale_out(
     let (serial, loads) = (placement.serial, !core.cards.known(&card).is_loaded(placement));
     core.dags.known_mut(name).meter_mut().scale(Scaling { serial, loads });
     core.dags.store(tx, name);
-    let text = format!("it is to hold {}: {why}", dag.bandwidth());
+    let text = format!("it scales to {}: {why}", dag.bandwidth());
     tx.note(kind, About { regions, ..About::dag(&card, name) }, text);
     Scaled::Begun
 }
 
 /// The placement of a scale-out serves now.
 pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
-    let now = core.now;
+    let now = core.now();
     let entry = core.dags.known_mut(name);
     let (scaling, placement) = (entry.meter().scaling(), entry.desired());
     let placement = placement.expect("what is ready has a placement");
@@ -297,16 +298,17 @@ fn preempt(core: &mut Core, tx: &mut Tx, preemption: Preemption) {
     placement::assign(core, tx, &name, choice, Handover::AtOnce)
         .expect("it was tried on copies of the same ledger and rows");
     let why = "its burst capacity is needed for a guaranteed rate".to_owned();
-    shrunk(core, tx, &name, &before, Cause { kind: LogKind::Reclaim, why });
-    core.loops.known_mut(&card).count(|figures| figures.reclaims += 1);
+    shrunk(core, tx, &name, &before, Cause { kind: LogKind::Preemption, why });
+    core.loops.known_mut(&card).count(|figures| figures.preemptions += 1);
 }
 
 /// A DAG has fewer instances than `before` from now on.
 fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, cause: Cause) {
     let Cause { kind, why } = cause;
     core.dags.store(tx, name);
+    let now = core.now();
     let entry = core.dags.known_mut(name);
-    entry.meter_mut().settle(core.now);
+    entry.meter_mut().settle(now);
     let placement = entry.desired().expect("it was just given a place");
     let (kept, holds) = (regions_of(placement), placement.holds());
     let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
@@ -320,7 +322,7 @@ fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &m
     let given = core.policies.current().autoscaling.context_switch
         && switch(core, tx, id, name, round) == Scaled::Begun;
     let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
-    let now = core.now;
+    let now = core.now();
     let meter = core.dags.known_mut(name).meter_mut();
     meter.retry_at(now + wait);
     if !given && meter.trouble(now) == Trouble::Log {
@@ -363,7 +365,7 @@ fn switch(
     let flows = core.loops.known(id).flows().expect("a DAG is scaled by what its engine came to");
     let names = flows.dags;
     let others = givers.iter().filter(|giver| names[giver.id].tenant != asking.tenant);
-    let picked = pick(others.copied(), residency, core.now);
+    let picked = pick(others.copied(), residency, core.now());
     let Some((flow, name)) = picked.map(|flow| (flow, names[flow].clone())) else {
         round.givers = Some(givers);
         return Scaled::NoPlace;

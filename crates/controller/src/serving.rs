@@ -1,4 +1,4 @@
-//! Which of a DAG's placements is in the target tables, and what its rows say.
+//! Chooses which of a DAG's placements is in the target tables, and writes its rows.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use crate::{classification, residency, rows};
 /// Chooses which of a DAG's placements is to be in the tables, and writes its rows into the target.
 pub(crate) fn refresh_rows(core: &mut Core, name: &DagName) {
     let Some(entry) = core.dags.get(name) else {
-        return; // It was deleted after it was touched.
+        return; // It was deleted after it was marked.
     };
     let serving = serving(core, entry).map(|placement| placement.serial);
     if serving != entry.target() {
         let stops = entry.target().is_some() && residency::needs_stop_and_copy(core, entry);
-        let now = core.now;
+        let now = core.now();
         if stops {
             core.dags.known_mut(name).stop(now);
         }
@@ -51,7 +51,7 @@ fn retarget(core: &mut Core, name: &DagName, serial: Option<u64>) {
     let old = entry.targeted().cloned();
     let new = serial.and_then(|serial| entry.placement(serial)).cloned();
     if move_pages(core, name, old.as_ref(), new.as_ref()).is_err() {
-        return; // The DAG is touched again when they may be free.
+        return; // The DAG is looked at again when they may be free.
     }
     let entry = core.dags.known_mut(name);
     let uid = entry.uid();

@@ -1,14 +1,14 @@
-//! All machines, each of which owns its state: what the functions above them are given.
+//! All machines, each of which owns its state.
 //!
-//! A machine changes by its own verbs only. What concerns several of them is put together by functions
-//! over [`Core`], one module a concern; who may use whom is checked (`cargo xtask tidy`).
+//! A machine changes by its own verbs only. What concerns several of them is coordinated by functions
+//! over [`Core`], one module a concern; `cargo xtask tidy` checks which module may use which.
 
-use snic_domain::Timestamp;
+use snic_domain::{CardId, DagName, Timestamp};
 use snic_tables::Ticket;
 
 use crate::bindings::Bindings;
-use crate::card::Cards;
-use crate::dags::Dags;
+use crate::card::{Cards, Due};
+use crate::dags::{DagEntry, Dags};
 use crate::epoch::Loops;
 use crate::freed::Freed;
 use crate::maintenance::MaintenanceMode;
@@ -26,10 +26,10 @@ mod tests;
 
 /// Names commands to cards: by it an answer is known to be one to the command that is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Tickets(u64);
+struct Tickets(u64);
 
 impl Tickets {
-    pub const fn next(&mut self) -> Ticket {
+    const fn next(&mut self) -> Ticket {
         self.0 += 1;
         Ticket(self.0)
     }
@@ -39,32 +39,32 @@ impl Tickets {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub policies: Policies,
-    /// When the event came that is being handled.
-    pub now: Timestamp,
-    /// Drawn when the store was made: what must not be guessed is derived from it.
+    /// The time of the event that is being handled.
+    now: Timestamp,
+    /// Random, drawn when the store was created: ids that must not be guessable are derived from it.
     secret: u64,
     pub maintenance: MaintenanceMode,
     pub registry: Registry,
     pub dags: Dags,
     pub cards: Cards,
-    /// What keeps each card fair and elastic.
+    /// The control loop of each card.
     pub loops: Loops,
     pub rules: Rules,
     pub bindings: Bindings,
     pub operations: Operations,
     /// The consolidations that have not ended.
     pub passes: Passes,
-    /// DAGs that were refused lately.
+    /// DAGs that were rejected lately.
     pub refused: RefusedDags,
-    /// What was freed and not looked at yet.
+    /// Capacity that was freed and not reconsidered yet.
     pub freed: Freed,
     /// Bitstreams of which loads failed.
     pub suspects: Suspects,
-    pub tickets: Tickets,
+    tickets: Tickets,
 }
 
 impl Core {
-    /// Nothing, in a store that has these operations or will have them.
+    /// An empty state for a store with these operations.
     pub fn new(
         settings: ControllerSettings,
         operations: Operations,
@@ -91,7 +91,18 @@ impl Core {
         }
     }
 
-    /// What must not be guessed is derived from it.
+    /// The time of the event that is being handled.
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// An event came; returns when. Time never goes backwards.
+    pub fn advance(&mut self, to: Timestamp) -> Timestamp {
+        self.now = self.now.max(to);
+        self.now
+    }
+
+    /// Ids that must not be guessable are derived from it.
     pub const fn secret(&self) -> u64 {
         self.secret
     }
@@ -99,5 +110,12 @@ impl Core {
     /// Names one command to a card.
     pub const fn ticket(&mut self) -> Ticket {
         self.tickets.next()
+    }
+
+    /// Begins a commit of the rows that differ on a card, if none is under way.
+    pub fn begin_commit(&mut self, id: &CardId) -> Due {
+        let Self { cards, dags, tickets, now, .. } = self;
+        let target = |name: &DagName| dags.get(name).and_then(DagEntry::target);
+        cards.known_mut(id).begin_commit(*now, || tickets.next(), target)
     }
 }

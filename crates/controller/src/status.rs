@@ -1,4 +1,4 @@
-//! How far a DAG is: its conditions, from what is wanted and what the card said.
+//! The conditions of a DAG, from desired and observed state.
 
 use snic_domain::{Condition, ConditionStatus, ConditionType, Timestamp};
 

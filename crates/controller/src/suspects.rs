@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(given_up(&lb, 1), Fault::Region);
         let both = BTreeSet::from([0, 2].map(|region| (card.clone(), RegionId(region))));
         assert_eq!(given_up(&aes, 2), Fault::Bitstream(both));
-        assert_eq!(given_up(&aes, 2), Fault::Region, "it begins anew");
+        assert_eq!(given_up(&aes, 2), Fault::Region, "it starts over");
         suspects.loaded(&lb);
         assert_eq!(suspects.given_up(&lb, &card, RegionId(3)), Fault::Region);
     }

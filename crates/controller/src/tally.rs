@@ -1,4 +1,4 @@
-//! How many of something each tenant has, for its quota.
+//! Counts a kind of resource by tenant, for quotas.
 
 use std::collections::BTreeMap;
 

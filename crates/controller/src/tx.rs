@@ -1,4 +1,4 @@
-//! What one event leads to, while it is being worked out.
+//! A transaction: the changes and effects of one event.
 
 use snic_domain::{CardId, DagName, Digest, RegionId, Timestamp};
 use snic_tables::CardCommand;

@@ -1,4 +1,4 @@
-//! What callers see, made from the state on demand.
+//! Makes views for callers from the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

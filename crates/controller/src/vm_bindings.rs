@@ -1,5 +1,5 @@
-//! What a virtual machine gets and gives back: functions, their rules, and a DAG of its own. See
-//! [`crate::bindings`] for the way of a binding.
+//! Binds and unbinds virtual machines: functions, their rules, and the DAG of a template. See
+//! [`crate::bindings`] for the states of a binding.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub(crate) fn bind_vm(
         BindingTarget::Template(template) => Some(make_own_dag(core, tx, &vm, template)?),
         BindingTarget::Dags(_) => None,
     };
-    core.bindings.begin(spec, own, core.now);
+    core.bindings.begin(spec, own, core.now());
     if let Err(error) = start_binding(core, tx, &vm) {
         undo_binding(core, tx, &vm);
         return Err(error);
@@ -183,7 +183,7 @@ fn check_binding(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
         BindingTarget::Dags(dags) => check_dags(core, spec, dags),
         BindingTarget::Template(dag) if dag.tenant == spec.tenant => Ok(()),
         BindingTarget::Template(_) => {
-            Err(ControlError::invalid("template", "it is not of the machine's tenant"))
+            Err(ControlError::invalid("template", "it belongs to another tenant than the machine"))
         }
     }
 }
@@ -221,7 +221,10 @@ pub(crate) fn unbind_vm(
 ) -> Result<Reply, ControlError> {
     let record = core.bindings.get(vm).ok_or_else(|| ControlError::not_found(resource(vm)))?;
     if tenant.is_some_and(|tenant| *tenant != record.spec.tenant) {
-        let text = format!("it is of tenants/{}, not of the one named", record.spec.tenant);
+        let text = format!(
+            "it belongs to tenants/{}, not to the tenant of the request",
+            record.spec.tenant
+        );
         return Err(ControlError::precondition(resource(vm), text));
     }
     if !record.state.has_ended() {
@@ -266,7 +269,7 @@ pub(crate) fn step_bindings(core: &mut Core, tx: &mut Tx) -> Progress {
             progress = Progress::Made;
         }
     }
-    while let Some(vm) = core.bindings.due(core.now).cloned() {
+    while let Some(vm) = core.bindings.due(core.now()).cloned() {
         expire(core, tx, &vm);
         progress = Progress::Made;
     }
@@ -347,7 +350,7 @@ fn start_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) -> Result<Progress, Co
             return Err(error);
         }
     }
-    core.bindings.started(vm, core.now);
+    core.bindings.started(vm, core.now());
     Ok(Progress::Made)
 }
 
@@ -417,7 +420,7 @@ fn undo_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) {
 
 /// Forgets ended bindings that are old, or too many of a tenant. Amortised O(log bindings) an event.
 pub(crate) fn forget_old_bindings(core: &mut Core, tx: &mut Tx) {
-    while let Some(vm) = core.bindings.outdated(core.now) {
+    while let Some(vm) = core.bindings.outdated(core.now()) {
         forget_binding(core, tx, vm);
     }
 }

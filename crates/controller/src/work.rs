@@ -1,4 +1,4 @@
-//! Operations, and who waits for their end: DAGs and consolidations.
+//! Begins and ends operations of DAGs and consolidations.
 
 use snic_domain::{CardId, DagName, OperationId, RegionId};
 
@@ -13,7 +13,7 @@ pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> Operat
         OperationWork::OptimizeCard(card) => Some(card.clone()),
         _ => None,
     };
-    let id = core.operations.begin(tx, work, core.now);
+    let id = core.operations.begin(tx, work, core.now());
     if let Some(card) = optimized {
         let most = core.policies.current().consolidation.reconfigurations_max;
         core.passes.begin(&id, &card, most);
@@ -25,7 +25,7 @@ pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> Operat
 pub(crate) fn start(core: &mut Core, name: &DagName) {
     // Rows of a DAG that is gone leave with a commit, too.
     if let Some(id) = core.dags.get(name).and_then(|entry| entry.operation()) {
-        core.operations.start(id, core.now);
+        core.operations.start(id, core.now());
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn end(
     id: &OperationId,
     result: Result<(), ControlError>,
 ) {
-    match core.operations.end(tx, id, result, core.now) {
+    match core.operations.end(tx, id, result, core.now()) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
             if let Some(entry) = core.dags.get_mut(name) {

@@ -99,7 +99,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
             (Driver::Xrt, Some(reached)) => {
                 let id = card.id.as_str();
                 let scratch = tempfile::tempdir().context("make a temporary folder")?;
-                let through = examine(card, reached, host, (&scratch, &mut findings));
+                let through = examine(card, reached, host, &scratch, &mut findings);
                 if let Some((through, role)) = through.filter(|_| options.hardware_test) {
                     match is_in_use(&settings.data_dir) {
                         Ok(false) => try_card(id, &through, role, &mut findings),
@@ -174,7 +174,8 @@ fn examine(
     card: &CardSettings,
     reached: &XrtSettings,
     HostInfo { settings, catalogue }: HostInfo<'_>,
-    (scratch, findings): (&TempDir, &mut Findings),
+    scratch: &TempDir,
+    findings: &mut Findings,
 ) -> Option<(snic_card_xrt::XrtCardSettings, Digest)> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);

@@ -81,7 +81,7 @@ impl Daemon {
         let slots = settings
             .cards
             .iter()
-            .map(|card| slot(card, settings, (&catalogue, &links), &mut simulated))
+            .map(|card| slot(card, settings, &catalogue, &links, &mut simulated))
             .collect::<Result<Vec<_>>>()?;
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
@@ -189,7 +189,8 @@ fn secret() -> Result<u64> {
 fn slot(
     card: &CardSettings,
     settings: &Settings,
-    (catalogue, links): (&Catalogue, &CardLinks),
+    catalogue: &Catalogue,
+    links: &CardLinks,
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
 ) -> Result<CardSlot> {
     let profile = catalogue.card(&card.model).cloned().with_context(|| {

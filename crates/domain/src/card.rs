@@ -53,9 +53,9 @@ pub struct CardProfile {
 pub struct RegionPass {
     /// Beats of the descriptor that crosses the crossbar with every packet.
     pub descriptor_beats: u8,
-    /// The scheduler hands at most so many packets to one region ...
+    /// The scheduler hands at most this many packets to one region ...
     pub packets: NonZeroU32,
-    /// ... in so many cycles.
+    /// ... in this many cycles.
     pub cycles: NonZeroU32,
     /// From where an NT is done to where the scheduler has its credit again.
     pub credit_return: Cycles,

@@ -148,7 +148,7 @@ impl PacketSizes {
         self.sum(|bytes| u64::from(bytes) * 8)
     }
 
-    /// What one round of the mix costs where a packet of so many bytes costs `cost`.
+    /// What one round of the mix costs if a packet of a size costs `cost` of that size.
     pub fn sum(&self, cost: impl Fn(u32) -> u64) -> u64 {
         let each =
             self.0.iter().map(|size| u64::from(size.weight).saturating_mul(cost(size.bytes)));

@@ -71,7 +71,7 @@ proptest! {
         prop_assert!(carried(packets - 1) < u128::from(bps));
     }
 
-    /// More weight for all sizes alike is the same mix.
+    /// All weights times the same factor are the same mix.
     #[test]
     fn only_the_ratio_of_weights_counts(sizes in sizes(), times in 1..10_u32, gbps in 1..400_u64) {
         let more: Vec<(u32, u32)> =

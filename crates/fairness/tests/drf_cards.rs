@@ -7,7 +7,7 @@ use snic_fairness::drf::{DrfProblem, Fraction, Share, User, UserLimit, UserOutco
 
 /// Every card gets this often a new turn.
 const ROUNDS: usize = 400;
-/// How far from level shares may be after so many rounds.
+/// How far from level shares may be after this many rounds.
 const NEAR: f64 = 1e-3;
 
 /// By card and tenant: area asked for, of 1,000; zero where a tenant has nothing on a card.

@@ -190,7 +190,7 @@ proptest! {
         expect_near(&flows, Charging::Memoryless)?;
     }
 
-    /// A flow whose packets are all alike is charged alike in both ways; at one bottleneck for all,
+    /// A flow whose packets are all equal is charged the same in both ways; at one bottleneck for all,
     /// dovetailing agrees too.
     #[test]
     fn dovetailing_agrees_at_one_bottleneck(

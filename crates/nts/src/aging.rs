@@ -192,21 +192,20 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         })
     }
 
-    /// Adds an entry that has `left` to live, at most what its class allows. Entries of a class are
+    /// Adds an entry that lives as long as `age` says, at most as its class allows. Entries of a class are
     /// to be added in the order of [`AgingTable::iter`].
     pub(crate) fn insert_aged(
         &mut self,
         key: K,
         value: V,
-        age: (usize, Duration),
+        age: Age,
         now: Timestamp,
     ) -> Option<EntryId> {
-        let (class, left) = age;
-        let id = self.insert(key, value, class, now)?;
+        let id = self.insert(key, value, age.class, now)?;
         let before = self.at(id.0).before;
         let earliest = if before == NONE { Timestamp::ZERO } else { self.at(before).expires };
         let entry = self.at_mut(id.0);
-        entry.expires = entry.expires.min(now + left).max(earliest);
+        entry.expires = entry.expires.min(now + age.left).max(earliest);
         Some(id)
     }
 
@@ -241,6 +240,15 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
             after => self.at_mut(after).before = before,
         }
     }
+}
+
+/// How old an entry is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Age {
+    /// Of the classes of its table, each with a lifetime.
+    pub(crate) class: usize,
+    /// Time to live.
+    pub(crate) left: Duration,
 }
 
 /// An entry with its age.
@@ -358,7 +366,7 @@ mod tests {
             };
             let mut copy = AgingTable::<u8, (), 2>::new(16, LIFETIMES, KeyedHash(3, 4));
             for (key, class, left) in list(&table, now) {
-                copy.insert_aged(key, (), (class, left), later);
+                copy.insert_aged(key, (), Age { class, left }, later);
             }
             prop_assert_eq!(list(&copy, later), list(&table, now));
         }

@@ -12,6 +12,9 @@
 //! Three rules hold for every NT, whatever the bytes are: it never panics, it allocates nothing per
 //! packet (packets come from a bounded [`Pool`], tables have a fixed capacity), and a packet that it
 //! does not let through is counted under a [`DropReason`].
+//!
+//! One crate, because each task is a module beside the others over the same wire formats and tables, and
+//! whoever runs one takes the list of all.
 
 mod aging;
 mod catalogue;

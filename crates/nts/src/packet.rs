@@ -1,7 +1,7 @@
 //! Packet buffers from a bounded pool.
 //!
 //! A buffer is allocated once and goes back to its pool when its packet is dropped, whoever drops
-//! it. The pool's size is the limit on packets in the card: when it is empty, a port drops what
+//! forgotten. The pool's size is the limit on packets in the card: when it is empty, a port drops what
 //! arrives, and an NT that wants to emit a packet counts that it could not.
 
 use std::sync::Arc;

@@ -128,6 +128,9 @@ fn wrong<T>(
 
 impl Design {
     /// Refuses what would divide by zero or never let a packet through.
+    ///
+    /// # Errors
+    /// The first key out of its range, with its value and what is allowed.
     pub fn check(&self) -> Result<(), InvalidDesign> {
         if self.clock_hz == 0 || self.clock_hz > CLOCK_HZ_MAX {
             return wrong("clock_hz", self.clock_hz, "must be 1 Hz to 20 GHz");

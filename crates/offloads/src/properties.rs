@@ -12,7 +12,7 @@ const PANIC: Panic = Panic {
     detour: false,
 };
 
-/// A type of offload of which a unit takes so many bytes a cycle.
+/// A type of offload of which a unit takes this many bytes a cycle.
 const fn offload(bytes_a_cycle: u32, units: u64) -> Offload {
     Offload {
         name: "offload",

@@ -18,9 +18,9 @@ pub struct Workload {
     pub rate: Bandwidth,
     /// How many are sent.
     pub packets: u64,
-    /// Measured is from when so many are out …
+    /// The measurement begins when this many are out …
     pub from: u64,
-    /// … until so many are.
+    /// … and ends when this many are.
     pub to: u64,
     /// What draws sizes and flows.
     pub seed: u64,
@@ -90,6 +90,9 @@ impl Workload {
     }
 
     /// Sends it all through a design. The same design and workload give the same numbers anywhere.
+    ///
+    /// # Errors
+    /// The design is not valid ([`Design::check`]), or the workload does not fit it.
     pub fn run(&self, design: &Design) -> Result<Measurement, InvalidDesign> {
         design.check()?;
         self.check(design)?;
@@ -119,7 +122,7 @@ impl Workload {
     }
 }
 
-/// What so many bytes in so many cycles are a second; zero in no time.
+/// Bytes in a number of cycles as bits per second; zero in no time.
 fn bandwidth(bytes: u64, cycles: u64, clock_hz: u64) -> Bandwidth {
     let bits = u128::from(bytes) * 8 * u128::from(clock_hz);
     let bps = bits.checked_div(u128::from(cycles)).unwrap_or(0);

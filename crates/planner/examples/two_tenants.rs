@@ -27,6 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Everything that the program prints.
+///
+/// # Errors
+/// The example contradicts itself: an id is not valid, or something does not fit the card.
 pub fn run() -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     let catalogue = catalogue()?;

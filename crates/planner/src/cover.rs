@@ -134,7 +134,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// The first NT that has less left in all regions than it needs; `Some(None)` if no NT is short;
-    /// `None` if so many are short that loads into `regions` regions cannot suffice, since a load serves
+    /// `None` if too many are short, so that loads into `regions` regions cannot suffice, since a load serves
     /// at most `widest` NTs, each with at most `best`.
     fn short_of<'n>(&self, needs: &'n NtNeeds<'a>, regions: u64) -> Option<Option<&'n NtNeed<'a>>> {
         let mut first = None;

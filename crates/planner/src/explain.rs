@@ -4,7 +4,7 @@
 //!
 //! All numbers are those of the ledger at the time of the plan, without what the DAG held before. Those of
 //! the kinds that were not chosen are of the whole chain beside what the rest of the DAG takes of loaded
-//! regions.
+//! told.
 
 use std::cmp::Reverse;
 

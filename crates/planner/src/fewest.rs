@@ -13,7 +13,7 @@ use crate::catalogue::{NtKey, PhysicalChain};
 use crate::effort::Effort;
 use crate::view::{View, fresh_capacity};
 
-/// Beyond so many regions more, the exact number helps nobody.
+/// Beyond this many missing regions, the exact number helps nobody.
 const MORE_MAX: u64 = 1_000;
 
 /// By NT of the DAG, in kbit/s; negative where it is short.

@@ -160,7 +160,7 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
 fn regions_shortage(view: &View<'_>, nodes: &[NodeId]) -> Option<Shortage> {
     let FurtherRegions { available, more, is_exact } = further_regions(view)?;
     let what = "free or victim regions that fit a bitstream with NTs of the DAG";
-    let least = if is_exact { "" } else { "; it needs at least so many" };
+    let least = if is_exact { "" } else { "; the number is a lower bound" };
     (more > 0).then(|| Shortage {
         resource: Resource::Regions,
         required: available + more,

@@ -13,6 +13,9 @@
 //! ties by id. So a loaded chain is shared before a region is loaded (SuperNIC, 4.1), a free region is
 //! loaded before a victim is replaced, and a chain is cut if that saves a region. While table rows or ports
 //! run short, passes come before regions, and a region is loaded if that saves a cut: [`Objective`] says when.
+//!
+//! One crate, because plan, batch, consolidation and recommendation are one search over one ledger: a
+//! border would make its views of loads, slack and ports public.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -461,7 +461,7 @@ impl<'a> Provision<'a> {
     }
 }
 
-/// See [`Provision::memory_min`]; all slots of an NT are alike.
+/// See [`Provision::memory_min`]; all slots of an NT count the same.
 fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> (u64, u64) {
     let slots = catalogue.holders(key).iter().flat_map(|chain| &chain.slots);
     let slot = slots.into_iter().find(|slot| slot.key == key);

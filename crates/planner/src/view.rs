@@ -159,7 +159,7 @@ impl<'a> View<'a> {
     }
 
     /// All ways through a region at once, each with what it takes of what the ones before it
-    /// left; together they carry the most that fits where no NT stands twice in `keys`.
+    /// left; together they carry the most that fits where no NT is twice in `keys`.
     pub(crate) fn paths(
         &self,
         region: usize,

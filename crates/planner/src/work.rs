@@ -49,7 +49,7 @@ pub(crate) fn credits_max(profile: &CardProfile) -> u64 {
     credits.unwrap_or(u64::MAX)
 }
 
-/// Credits to be programmed for a slot of which promises take so many thousandths of a credit: twice that, at
+/// Credits to be programmed for a slot of which promises take `milli` thousandths of a credit: twice that, at
 /// least what the card starts with, and at most what it has.
 pub(crate) fn credits_of(profile: &CardProfile, taken: u64) -> u8 {
     let initial = profile.credits_initial;
@@ -208,7 +208,7 @@ impl Work {
         self.pass.map_or(0, pass)
     }
 
-    /// The bandwidth in kbit/s that passes a port of which so many cycles per second are left.
+    /// The bandwidth in kbit/s that passes a port of which this many cycles per second are left.
     pub(crate) fn port_kbps(&self, left: u64) -> u64 {
         let pass = |pass: PassWork| {
             let parts = pass.parts.saturating_mul(1_000);
@@ -231,7 +231,7 @@ impl Work {
         u64::try_from(u128::from(bandwidth.get()) * up / down).unwrap_or(u64::MAX)
     }
 
-    /// The part of `kbps` for which so many thousandths of a credit suffice.
+    /// The part of `kbps` for which this many thousandths of a credit suffice.
     pub(crate) fn within_credits(&self, kbps: u64, left: u64, round_trip: u64) -> u64 {
         if self.pass.is_none() {
             return kbps;

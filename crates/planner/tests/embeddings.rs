@@ -160,7 +160,7 @@ fn consent_visibility_and_ownership_are_kept() {
     let refusal = world.add("t1/d0", &chain("a", gbps(1))).expect_err("no consent");
     assert_eq!(refusal.shortages[0].resource, Resource::Bitstreams);
     assert!(!refusal.to_string().contains("t0"), "{refusal}");
-    // What a tenant may not see and what does not exist read alike.
+    // A tenant cannot tell what it may not see from what does not exist.
     let hidden = world.add("t1/d0", &chain("t0.p", gbps(1))).expect_err("hidden").to_string();
     let absent = world.add("t1/d0", &chain("t0.q", gbps(1))).expect_err("absent").to_string();
     assert_eq!(hidden.replace("t0.p", "X").replace("t0-p", "X"), absent.replace("t0.q", "X"));

@@ -104,7 +104,7 @@ fn config(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(1000))]
 
-    /// With so many regions more a refused DAG has a place, and with one less it has none.
+    /// With this many more regions a refused DAG has a place, and with one less it has none.
     #[test]
     fn the_missing_regions_are_the_fewest(mut random in worlds(), dag in dags(), mbps in 1u64..40_000) {
         random.memory_mib = 1_024;

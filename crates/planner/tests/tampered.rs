@@ -69,7 +69,7 @@ fn order_and_stages_are_checked() {
         let stage = plan.mapping.stages[1].clone();
         plan.mapping.stages.push(stage);
     });
-    assert!(twice.contains("stands twice"), "{twice}");
+    assert!(twice.contains("duplicate node"), "{twice}");
     let missing = found(|_, plan| plan.mapping.stages.truncate(1));
     assert!(!missing.is_empty());
     let form = found(|_, plan| plan.mapping.form = Form::Parallel);

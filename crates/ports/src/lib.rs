@@ -1,8 +1,8 @@
 //! The Card and Store ports, the card driver, and the conformance suites.
 //!
-//! A port is what the control plane needs of the outside, said in its own words; an adapter
+//! A port is what the control plane needs from the outside, in its own terms; an adapter
 //! (`card-sim`, `card-xrt`, `store-sled`) provides it and passes the conformance suite that
-//! stands beside the port.
+//! belongs to the port.
 
 #![warn(clippy::missing_errors_doc)]
 

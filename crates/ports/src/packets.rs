@@ -1,4 +1,4 @@
-//! The port through which packets are seen on their way through a card.
+//! The port that shows packets on their way through a card.
 //!
 //! ```text
 //!   port ─► Arrived ─► Admitted ─► Scheduled ─► Entered ─► Passed (each NT) ─► Left
@@ -30,7 +30,7 @@ pub enum PacketStep {
         /// The region's number.
         region: u8,
     },
-    /// It is through an NT.
+    /// It has passed an NT.
     Passed {
         /// The region's number.
         region: u8,
@@ -39,7 +39,7 @@ pub enum PacketStep {
     },
     /// It leaves the card.
     Left,
-    /// It goes no further.
+    /// It is dropped.
     Dropped(#[serde(with = "cause")] DropCause),
 }
 
@@ -83,15 +83,15 @@ pub struct SeenPacket {
 pub struct SeenPackets {
     /// In the order of time.
     pub seen: Vec<SeenPacket>,
-    /// Sightings that found no room because nobody fetched the ones before.
+    /// Sightings that were dropped because nobody fetched the ones before.
     pub lost: u64,
 }
 
-/// Why packets cannot be seen.
+/// Why packets cannot be watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// The card has as many watches as it takes.
-    #[error("the card has {most} watches of packets, as many as it takes: end one of them")]
+    /// The card has its maximum of watches.
+    #[error("the card has {most} packet watches, its maximum: end one of them")]
     TooMany {
         /// How many those are.
         most: u32,

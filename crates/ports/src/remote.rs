@@ -1,4 +1,4 @@
-//! Cards in other processes: how a daemon and the process that has the card speak to each other.
+//! Cards in other processes: the protocol between the daemon and the process that has the card.
 //!
 //! One request, one reply, each a frame:
 //!
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Bitstreams and table words are not part of the message, so that they are copied once and not
-//! encoded byte by byte. A frame longer than any can be is garbage: the other side is not what it
+//! encoded byte by byte. A frame longer than the maximum is garbage: the other side is not what it
 //! should be.
 
 use std::io::{self, Read, Write};
@@ -53,7 +53,7 @@ pub fn send<T: Serialize>(out: &mut impl Write, message: &T, payload: &[u8]) -> 
 /// Reads a frame: the message and its payload.
 ///
 /// # Errors
-/// The socket fails or is closed, or what it gives is no frame ([`io::ErrorKind::InvalidData`]).
+/// The socket fails or is closed, or the data is not a frame ([`io::ErrorKind::InvalidData`]).
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<(T, Vec<u8>)> {
     let mut lengths = [0; 8];
     from.read_exact(&mut lengths)?;
@@ -73,12 +73,12 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<(T, Vec<
     Ok((message, bytes))
 }
 
-/// Words as they travel.
+/// Words as bytes on the wire.
 pub fn to_bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The words of a payload; bytes that make no word are dropped.
+/// The words of a payload; an incomplete word at the end is dropped.
 pub fn to_words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
@@ -100,9 +100,9 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Words that wait at most. A bank has 100,000; two frames for it cost little.
+    /// Most words that are buffered. A bank has 100,000; two frames for it cost little.
     const WORDS_MAX: usize = 64 << 10;
-    /// Runs that wait at most: their list fits a message many times.
+    /// Most runs that are buffered: their list is far smaller than a message.
     const RUNS_MAX: usize = 16 << 10;
 
     /// Adds words for consecutive registers.
@@ -121,44 +121,44 @@ impl Writes {
         self.runs.is_empty()
     }
 
-    /// Whether so much waits that it should be sent.
+    /// Whether the buffer is full enough to be sent.
     pub fn is_full(&self) -> bool {
         self.words.len() > Self::WORDS_MAX || self.runs.len() > Self::RUNS_MAX
     }
 
-    /// Takes all that waits: the runs, and their words as they travel.
+    /// Takes everything that is buffered: the runs, and their words as bytes.
     pub fn take(&mut self) -> (Vec<Run>, Vec<u8>) {
         let payload = to_bytes(&self.words);
         self.words.clear();
         (std::mem::take(&mut self.runs), payload)
     }
 
-    /// Forgets all that waits.
+    /// Drops everything that is buffered.
     pub fn clear(&mut self) {
         self.runs.clear();
         self.words.clear();
     }
 }
 
-/// A card whose registers another process has: writes wait here and travel together, in their order, before
+/// A card whose registers another process has: writes are buffered here and sent together, in order, before
 /// the next read.
 pub trait RemoteRegisters {
     /// The writes that wait.
     fn writes(&mut self) -> &mut Writes;
 
-    /// Has the process write these runs, with their words as they travel.
+    /// Has the process write these runs, with their words as bytes.
     ///
     /// # Errors
     /// [`CardError::Lost`], or what the process says.
     fn send_writes(&mut self, runs: Vec<Run>, payload: &[u8]) -> Result<(), CardError>;
 
-    /// Has the process read consecutive registers; gives their words as they travel.
+    /// Has the process read consecutive registers; returns their words as bytes.
     ///
     /// # Errors
     /// [`CardError::Lost`], or what the process says.
     fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError>;
 
-    /// The process did what it must not: it counts as lost from now on.
+    /// The process broke the protocol: the card counts as lost from now on.
     fn lose(&mut self, reason: String) -> CardError;
 
     /// Sends the writes that wait.
@@ -217,7 +217,7 @@ pub struct Deadlined {
 }
 
 impl Deadlined {
-    /// A socket whose time is over until [`Deadlined::allow`] is called.
+    /// A socket that times out at once until [`Deadlined::allow`] is called.
     pub fn new(socket: UnixStream) -> Self {
         Self { socket, until: Instant::now() }
     }
@@ -233,7 +233,7 @@ impl Deadlined {
     }
 }
 
-/// A socket says that it would block when its time is over.
+/// A socket reports `WouldBlock` when its timeout has passed.
 fn timed_out<T>(result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

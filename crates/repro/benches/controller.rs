@@ -7,8 +7,8 @@
 //! is asked. Loads
 //!
 //! - are steady: the same bytes in every epoch;
-//! - vary: within a quarter, another one each time, and what is promised is seldom passed;
-//! - are too many: heavy-tailed, three times what the card can take, another one each time, and no
+//! - vary: within a quarter, all loads change on every step, and promises are seldom exceeded;
+//! - are too many: heavy-tailed, three times what the card can take, all loads change on every step, and no
 //!   region is free: the autoscaler looks for places that there are not. With 100 tenants some 20 DAGs
 //!   find one on what is loaded, in every epoch.
 

@@ -1,5 +1,5 @@
 //! What an epoch costs: counters to loads, space, time, targets, rates that differ. Beside it the
-//! same algorithms written straightforwardly. Medians are what criterion prints in the middle; then
+//! naive baseline. Medians are what criterion prints in the middle; then
 //! how the step grows is measured and drawn: `epoch-growth.csv` and `.svg` in `target/repro`.
 //!
 //! The card has 32 regions with 8 NTs each; every tenant has two DAGs, each of 2 to 6 NTs of one
@@ -153,7 +153,7 @@ impl Plain {
     }
 }
 
-/// Beyond so many tenants the straightforward one takes minutes.
+/// Beyond this many tenants the naive baseline takes minutes.
 const PLAIN_MAX: usize = 1_000;
 
 fn step(c: &mut Criterion) {

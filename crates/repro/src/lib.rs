@@ -41,6 +41,9 @@ pub use report::RegeneratedFigure;
 pub use testbed::{NtSequence, Setup, Testbed, nt};
 
 /// Regenerates one figure.
+///
+/// # Errors
+/// The experiment cannot be run with these parameters, or its plot cannot be drawn.
 pub fn regenerate(
     figure: &'static Figure,
     parameters: &Parameters,

@@ -177,7 +177,7 @@ impl Check {
 pub struct Score {
     /// So many are inside.
     pub inside: usize,
-    /// Of so many.
+    /// Of this many.
     pub all: usize,
 }
 

@@ -29,6 +29,9 @@ const COLOURS: [RGBColor; 10] = [
 ];
 
 /// Draws a plot.
+///
+/// # Errors
+/// The drawing library cannot draw a part of it.
 pub fn svg(title: &str, plot: &Plot) -> Result<String> {
     let mut text = String::new();
     {

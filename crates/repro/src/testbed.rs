@@ -42,6 +42,9 @@ pub struct Setup<'a> {
 }
 
 /// An NT type of the provider: its name, its latency and what it serves.
+///
+/// # Errors
+/// The id is not a label.
 pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
     Ok(NtType {
         id: NtTypeId::new(id)?,
@@ -77,6 +80,9 @@ fn card_id() -> Result<CardId> {
 
 impl Testbed {
     /// A bench with an empty card, one tenant called `lab` and the NTs and bitstreams of `setup`.
+    ///
+    /// # Errors
+    /// The card's profile is not valid, or the controller refuses an NT or a bitstream of the setup.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         let now = Timestamp::from_nanos(1_000_000);
@@ -122,12 +128,18 @@ impl Testbed {
     }
 
     /// Another tenant, without a quota that would be met.
+    ///
+    /// # Errors
+    /// The id is not a label, or the controller refuses the tenant.
     pub fn tenant(&mut self, id: &str, weight: u32) -> Result<()> {
         let quota = Quota { bandwidth_max: Bandwidth::from_gbps(4_000), ..Quota::default() };
         self.ask(Command::CreateTenant(Tenant { id: TenantId::new(id)?, weight, quota }))
     }
 
     /// Asks the controller for a change, as an operator.
+    ///
+    /// # Errors
+    /// The controller refuses the change, or its handling failed as in [`Testbed::pass`].
     pub fn ask(&mut self, command: Command) -> Result<()> {
         self.calls += 1;
         let call = CallId(self.calls);
@@ -142,12 +154,18 @@ impl Testbed {
     }
 
     /// Submits a chain of NTs as tenant `lab` and waits until the card serves it.
+    ///
+    /// # Errors
+    /// As [`Testbed::dag`].
     pub fn chain(&mut self, id: &str, nts: &[&str], bandwidth: Bandwidth) -> Result<DagView> {
         let nts = nts.iter().map(|nt| NtTypeId::new(nt)).collect::<Result<Vec<_>, _>>()?;
         self.dag("lab", id, DagSpec::chain(&nts, bandwidth))
     }
 
     /// Submits a DAG and waits until the card serves it.
+    ///
+    /// # Errors
+    /// A name is not valid, the controller refuses the DAG, or the card does not serve it in time.
     pub fn dag(&mut self, tenant: &str, id: &str, spec: DagSpec) -> Result<DagView> {
         let name = DagName { tenant: TenantId::new(tenant)?, dag: DagId::new(id)? };
         self.ask(Command::CreateDag { name: name.clone(), spec, validate_only: false })?;
@@ -187,6 +205,9 @@ impl Testbed {
     }
 
     /// Lets a moment pass: the card runs, the session goes on, the controller hears of it.
+    ///
+    /// # Errors
+    /// The simulated card is lost.
     pub fn pass(&mut self, time: Duration) -> Result<()> {
         self.now = self.now + time;
         for report in self.session.step(&mut self.card, self.now) {
@@ -203,12 +224,18 @@ impl Testbed {
 
     /// The card's counters are read and given to the controller, as the daemon does it at
     /// intervals.
+    ///
+    /// # Errors
+    /// As [`Testbed::pass`].
     pub fn sample(&mut self) -> Result<()> {
         self.handle(Event::Sample)
     }
 
     /// Lets time pass in steps with the loop at work, as the daemon has it: counters are read when
     /// that is due.
+    ///
+    /// # Errors
+    /// As [`Testbed::pass`].
     pub fn live(&mut self, time: Duration, step: Duration) -> Result<()> {
         let end = self.now + time;
         while self.now < end {
@@ -221,6 +248,9 @@ impl Testbed {
     }
 
     /// Other policies, from the next edge of an epoch on.
+    ///
+    /// # Errors
+    /// As [`Testbed::pass`].
     pub fn policies(&mut self, settings: ControllerSettings) -> Result<()> {
         self.handle(Event::Settings(Box::new(settings)))
     }
@@ -231,11 +261,17 @@ impl Testbed {
     }
 
     /// Sends traffic at the card from now on.
+    ///
+    /// # Errors
+    /// The card model refuses the source: see `SimCard::attach`.
     pub fn send(&mut self, source: TrafficSource) -> Result<SourceId> {
         Ok(self.card.attach(source)?)
     }
 
     /// Runs for `warm_up` and then for `time`; gives what was measured in the latter.
+    ///
+    /// # Errors
+    /// As [`Testbed::pass`]; or packets met faults, or the card model lost something.
     pub fn measure(&mut self, warm_up: Duration, time: Duration) -> Result<Measurements> {
         self.pass(warm_up)?;
         self.card.take_measurements();
@@ -247,6 +283,9 @@ impl Testbed {
     }
 
     /// The latency of a DAG whose packets meet no others, in cycles.
+    ///
+    /// # Errors
+    /// As [`Testbed::measure`]; or packets did not go through, or met others.
     pub fn latency_alone(&mut self, dag: &DagView) -> Result<u64> {
         let row = dag.uid.row();
         let slow = Bandwidth::from_mbps(100);

@@ -70,7 +70,7 @@ struct Seen {
 }
 
 impl Scenario {
-    /// What they get while the loud one sends so many times what it was promised.
+    /// What they get while the loud one sends this many times its promise.
     fn beside(&self, times: u64) -> Seen {
         let mut testbed = self.testbed();
         let tenants = [self.quiet[0], self.quiet[1], self.loud];

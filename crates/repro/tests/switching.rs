@@ -50,7 +50,7 @@ fn regions(testbed: &Testbed, dag: &DagView) -> Vec<RegionId> {
     regions
 }
 
-/// Lives until a chain has so many regions that serve.
+/// Lives until a chain has this many regions that serve.
 fn until(testbed: &mut Testbed, dag: &DagView, count: usize) {
     for _ in 0..300 {
         testbed.live(Duration::from_millis(1), STEP).expect("time passes");

@@ -5,9 +5,10 @@
 //!                                                                       ▲ hub ◄── changes ──┘
 //! ```
 //!
-//! The audit log and the page for browsers are crates of their own. Gate, services and hub stay together,
-//! although they exceed the size that crates should have: each call passes all three, and a border would
-//! make their common types (caller, deadline, limits, control plane) public.
+//! The audit log and the page for browsers are separate crates.
+//!
+//! One crate, because each call passes gate, services and hub: a border would make their common types
+//! (caller, deadline, limits, control plane) public.
 
 pub mod access;
 mod configurations;

@@ -265,6 +265,13 @@ impl AsyncWrite for Connection {
     }
 }
 
+/// A connection that TLS let in, before its identity is known.
+struct Arrived {
+    place: Place,
+    /// Its address.
+    flow: Flow,
+}
+
 /// One listener of either kind.
 pub(crate) enum Listener {
     Tcp(TcpListener, watch::Receiver<Arc<Credentials>>),
@@ -412,7 +419,8 @@ impl Arrivals {
                     let place = arrivals.handshakes.lock().end(&flow, number);
                     // Who fails here is no client of this server, and has been told by TLS.
                     if let (Ok(Ok(io)), Some(place)) = (ended, place) {
-                        arrivals.over_tls(io, (place, flow), credentials, accepted).await;
+                        let arrived = Arrived { place, flow };
+                        arrivals.over_tls(io, arrived, credentials, accepted).await;
                     }
                 });
             }
@@ -427,7 +435,7 @@ impl Arrivals {
     async fn over_tls(
         self,
         io: TlsStream<TcpStream>,
-        (place, address): (Place, Flow),
+        Arrived { place, flow: address }: Arrived,
         credentials: watch::Receiver<Arc<Credentials>>,
         accepted: Accepted,
     ) {

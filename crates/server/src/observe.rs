@@ -16,7 +16,7 @@ use crate::wire::cause_word;
 /// # Errors
 /// The control plane has ended.
 pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
-    let mut all = plane.read((Level::Health, Flow::Server), readings).await?;
+    let mut all = plane.read(Level::Health, Flow::Server, readings).await?;
     all.extend(QUEUES.readings());
     publish(all);
     Ok(())

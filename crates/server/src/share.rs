@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_admission::{OverShare, Room};
+use snic_admission::{OverShare, Room, Seat};
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, Command};
@@ -128,34 +128,34 @@ impl Places {
     /// Places for short calls.
     pub fn calls(total: usize) -> Self {
         let guaranteed = [5, 15, 10, 30, 5, 0, 0];
-        Self::new("calls", total, (guaranteed, usize::MAX))
+        Self::new("calls", total, guaranteed, usize::MAX)
     }
 
     /// Places for watches and waits.
     pub fn streams(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 15, 10, 30, 0, 0, 0];
-        Self::new("watches and waits", total, (guaranteed, per_caller))
+        Self::new("watches and waits", total, guaranteed, per_caller)
     }
 
     /// Places for uploads.
     pub fn uploads(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 25, 0, 25, 0, 0, 0];
-        Self::new("uploads", total, (guaranteed, per_caller))
+        Self::new("uploads", total, guaranteed, per_caller)
     }
 
     /// Places for watches of packets, which take a card's time.
     pub fn packet_watches(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 25, 0, 25, 0, 0, 0];
-        Self::new("watches of packets", total, (guaranteed, per_caller))
+        Self::new("watches of packets", total, guaranteed, per_caller)
     }
 
     /// Places for connections.
     pub fn connections(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 15, 15, 25, 5, 10, 0];
-        Self::new("connections", total, (guaranteed, per_caller))
+        Self::new("connections", total, guaranteed, per_caller)
     }
 
-    fn new(what: &'static str, total: usize, (guaranteed, flow_max): (Guarantees, usize)) -> Self {
+    fn new(what: &'static str, total: usize, guaranteed: Guarantees, flow_max: usize) -> Self {
         let guaranteed = guaranteed.map(|percent| total * percent / 100);
         let shared = total - guaranteed.iter().sum::<usize>();
         let levels = guaranteed.map(|guaranteed| snic_admission::Level { guaranteed, flow_max });
@@ -181,7 +181,10 @@ impl Place {
     pub fn change(mut self, level: Level, flow: Flow) -> Result<Self, ApiError> {
         let Some(from) = self.flow.take() else { return Ok(self) };
         let mut room = self.places.room.lock();
-        let changed = room.change((self.level as usize, &from), (level as usize, &flow));
+        let changed = room.change(
+            Seat { level: self.level as usize, flow: &from },
+            Seat { level: level as usize, flow: &flow },
+        );
         drop(room);
         changed.map_err(|over| over_share(self.places.what, over))?;
         (self.level, self.flow) = (level, Some(flow));

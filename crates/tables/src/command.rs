@@ -1,7 +1,7 @@
-//! What the controller asks of a card, and what it hears back.
+//! Commands of the controller to a card, and the card's reports.
 //!
-//! Each command is a whole step whose result is known in the end: done, failed, or (after the card
-//! was lost in between) unknown, which is answered by asking the card again.
+//! Each command is one step with a known result: done, failed, or (if the card
+//! was lost in between) unknown; then the card is read back.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::registers::{
     STATE_ERROR_RANGE, STATE_ERROR_REGION,
 };
 
-/// Names a command in its report; the controller's, never reused within a run.
+/// Identifies a command in its report; made by the controller, never reused within a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 /// A step on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardCommand {
-    /// Ends what an earlier daemon left half done (an open shadow write is discarded, a load that
+    /// Ends what an earlier daemon left unfinished (an open shadow write is discarded, a load that
     /// runs is waited for) and reads back everything.
     ReadBack {
         /// Identifies the command in its report.
@@ -37,7 +37,7 @@ pub enum CardCommand {
         /// Configurations that rows of DAGs among them name and that the card does not hold; they are
         /// in force together with the rows.
         configurations: Vec<DagConfiguration>,
-        /// They are rates that the loop has set, and nothing follows from them: no record tells of them.
+        /// They only set rates of the control loop, which are in no record.
         rates_only: bool,
     },
     /// Loads one region: waits until no packet is in it, decouples it, loads, couples it again.
@@ -50,7 +50,7 @@ pub enum CardCommand {
         /// Which bitstream, by the digest of its bytes.
         digest: Digest,
     },
-    /// Has a region's wrapper do something with the state that its chain keeps for one DAG. No
+    /// Makes a region's wrapper save, restore or clear the state that its chain keeps for one DAG. No
     /// table row may lead packets of that DAG to the region.
     State {
         /// Identifies the command in its report.
@@ -101,7 +101,7 @@ impl CardCommand {
     }
 }
 
-/// What a wrapper is to do with a context: what a chain keeps for one DAG.
+/// What a wrapper does with a context, the state that a chain keeps for one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateOrder {
     /// Copy it to the save area. The context stays in the region.
@@ -117,10 +117,10 @@ pub enum StateOrder {
         uid: DagUid,
         /// Where from.
         slot: SaveSlot,
-        /// CRC-32C that it had when it was saved.
+        /// Its CRC-32C when it was saved.
         check: u32,
     },
-    /// Empty it: the DAG begins again there.
+    /// Clear it: the DAG starts without state there.
     Clear {
         /// The DAG whose context it is.
         uid: DagUid,
@@ -141,7 +141,7 @@ pub struct SaveSlot {
     pub length: u32,
 }
 
-/// What came of a [`StateOrder`].
+/// The result of a [`StateOrder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateDone {
     /// Bytes that were moved, the head of a saved context included.
@@ -152,7 +152,7 @@ pub struct StateDone {
     pub took: Duration,
 }
 
-/// What a card says.
+/// A report of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CardReport {
     /// The answer to [`CardCommand::ReadBack`].
@@ -258,13 +258,13 @@ pub enum LoadFailure {
         /// One of the `LOAD_ERROR_…` values.
         code: u32,
     },
-    /// It did not end in time. What the region holds is unknown.
+    /// It did not finish in time. The region's content is unknown.
     #[error("the load did not end within {0:?}")]
     Timeout(Duration),
 }
 
-/// Why a wrapper did not do what was asked. Where it was to save, the context is as it was; where it
-/// was to restore, it is empty or as it was.
+/// Why a wrapper failed. After a failed save the context is unchanged; after a failed
+/// restore it is empty or unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateFailure {
     /// The wrapper refused, with its code.
@@ -273,7 +273,7 @@ pub enum StateFailure {
         /// One of the `STATE_ERROR_…` values.
         code: u32,
     },
-    /// It did not end in time, and was ended.
+    /// It did not finish in time and was aborted.
     #[error("the region's wrapper did not finish within {0:?}")]
     Timeout(Duration),
 }
@@ -311,13 +311,13 @@ pub struct CardSnapshot {
 /// What one region holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionSnapshot {
-    /// How it is.
+    /// Its state.
     pub status: RegionStatus,
     /// Whether it is decoupled from the crossbar.
     pub decoupled: bool,
 }
 
-/// How a region is.
+/// The state of a region's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionStatus {
     /// Nothing loaded.
@@ -335,23 +335,23 @@ pub enum RegionStatus {
 pub enum DropCause {
     /// No DAG for it: no descriptor, no rule.
     Unclassified,
-    /// Its UID is of a DAG that is gone.
+    /// Its UID belongs to a deleted DAG.
     StaleUid,
     /// Its DAG sent more than its rate and the queue was full.
     RateLimited,
     /// The packet store was full.
     StoreFull,
-    /// Error: it met a region that was being loaded, decoupled or broken.
+    /// Error: it reached a region that was being loaded, decoupled or broken.
     RegionUnavailable,
     /// Error: a stage had no instance for it.
     NoInstance,
-    /// Error: it met rows of two versions.
+    /// Error: it saw rows of two table versions.
     MixedVersions,
     /// An NT's memory access was outside its pages.
     MemoryFault,
     /// An NT dropped it, as its configuration says.
     ByNt,
-    /// An NT used it up, such as an acknowledgement: nothing is lost.
+    /// An NT consumed it, for example an acknowledgement: nothing is lost.
     UsedUp,
 }
 
@@ -370,7 +370,7 @@ impl DropCause {
         Self::UsedUp,
     ];
 
-    /// Whether it is a fault of the control plane, which must never happen.
+    /// Whether it is a fault of the control plane; it must never happen.
     pub const fn is_error(self) -> bool {
         matches!(self, Self::RegionUnavailable | Self::NoInstance | Self::MixedVersions)
     }

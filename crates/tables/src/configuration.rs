@@ -34,7 +34,7 @@ pub struct NtEntry<'a> {
     pub json: &'a str,
 }
 
-/// Bytes that are no configurations.
+/// Invalid bytes of configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid configurations of a DAG: {0}")]
 pub struct InvalidConfigurations(&'static str);
@@ -55,12 +55,12 @@ impl DagConfiguration {
         (!bytes.is_empty()).then(|| Self { uid, bytes: bytes.into() })
     }
 
-    /// What the card is given.
+    /// The bytes that the card gets.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What the DAG's row says.
+    /// The tag in the DAG's row.
     pub fn tag(&self) -> u32 {
         tag(&self.bytes)
     }
@@ -74,7 +74,7 @@ pub fn tag(bytes: &[u8]) -> u32 {
 /// The NTs of such bytes.
 ///
 /// # Errors
-/// They are cut, too long, or hold something else.
+/// The bytes are cut, too long, or something else.
 pub fn entries(bytes: &[u8]) -> Result<Vec<NtEntry<'_>>, InvalidConfigurations> {
     if bytes.len() > BYTES_MAX {
         return Err(InvalidConfigurations("they are too long"));
@@ -97,7 +97,7 @@ pub fn entries(bytes: &[u8]) -> Result<Vec<NtEntry<'_>>, InvalidConfigurations> 
     Ok(entries)
 }
 
-/// Whose and how long: there may be secrets in it.
+/// DAG and length only: there may be secrets in it.
 impl fmt::Debug for DagConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (uid, bytes, tag) = (self.uid, self.bytes.len(), self.tag());

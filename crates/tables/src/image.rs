@@ -86,7 +86,7 @@ impl TableImage {
         all.chunks_exact(table.row_words()).filter(|row| row[0] != 0).count()
     }
 
-    /// What must be written to a bank that holds `self` so that it holds `target`.
+    /// The rows to write to a bank that holds `self` so that it holds `target`.
     /// Compares every row: O(bank).
     pub fn delta_to(&self, target: &Self) -> TableDelta {
         let mut delta = TableDelta::default();

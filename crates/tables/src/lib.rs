@@ -1,5 +1,5 @@
-//! The on-card tables: register map, encoding, differences; and the words in which a card is
-//! spoken to.
+//! The on-card tables: register map, encoding, differences; and the commands to a card and
+//! its reports.
 //!
 //! This crate is the only place that knows an address or a column. The controller encodes with it,
 //! the driver finds its registers here, and the simulated card decodes the very same bytes.

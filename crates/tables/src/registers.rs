@@ -28,7 +28,7 @@ pub const MAGIC_VALUE: u32 = 0x534e_4943;
 pub const LAYOUT: Address = 0x004;
 /// The version described here.
 pub const LAYOUT_VALUE: u32 = 1;
-/// What the shell can do besides: see [`CAPABILITY_BULK`].
+/// Optional features of the shell: see [`CAPABILITY_BULK`].
 pub const CAPABILITIES: Address = 0x008;
 /// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
 pub const CAPABILITY_BULK: u32 = 1;
@@ -40,7 +40,7 @@ pub const CAPABILITY_DAG_DROPS: u32 = 4;
 pub const REGION_COUNT: Address = 0x00c;
 /// JTAG id of the part.
 pub const IDCODE: Address = 0x010;
-/// A number drawn at power-up: differs after the card lost its state.
+/// A random number drawn at power-up: it differs after the card lost its state.
 pub const BOOT_ID: Address = 0x014;
 
 /// Version of the active bank.

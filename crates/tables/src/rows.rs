@@ -20,7 +20,7 @@ const PREFIX_BIT: u32 = 28;
 /// Of a token bucket's row: the least power of two above the largest packet, less one.
 const PACKET_BYTES_MASK: u32 = PACKET_BYTES_MAX.next_power_of_two() - 1;
 
-/// Words that are no row of their table.
+/// Invalid words of a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("row {row} of table {table:?}: {reason}")]
 pub struct InvalidRow {

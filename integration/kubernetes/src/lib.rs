@@ -24,6 +24,7 @@ pub mod upkeep;
     missing_docs,
     unused_qualifications,
     clippy::all,
+    clippy::missing_errors_doc,
     clippy::too_many_lines,
     reason = "generated"
 )]
@@ -36,6 +37,7 @@ pub mod v1beta1 {
     missing_docs,
     unused_qualifications,
     clippy::all,
+    clippy::missing_errors_doc,
     clippy::too_many_lines,
     reason = "generated"
 )]

@@ -48,7 +48,7 @@ async fn call(socket: &Path, clients: usize) {
                         if matches!(status.code(), Code::AlreadyExists | Code::NotFound) {
                             break;
                         }
-                        // It is told when to try again; a client of one's own backs off like this.
+                        // It is told when to try again; any client backs off like this.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                     done.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ fn seconds() -> Duration {
     Duration::from_secs(seconds.unwrap_or(10))
 }
 
-/// Operations and edges a second with so many clients.
+/// Operations and edges a second with this many clients.
 fn measure(home: &Home, prometheus: SocketAddr, clients: usize) -> BTreeMap<&'static str, f64> {
     let own = std::env::current_exe().expect("a path");
     let mut child = Command::new("nice")

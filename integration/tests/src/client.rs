@@ -103,6 +103,9 @@ impl TestClient {
     }
 
     /// Makes a tenant with large quotas.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn create_tenant(&self, id: &str) -> Result<(), Status> {
         let quota = v1::Quota {
             dags_max: Some(1_024),
@@ -146,6 +149,9 @@ impl TestClient {
     }
 
     /// Uploads a bitstream.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn upload(
         &self,
         bitstream: &snic_domain::Bitstream,
@@ -155,6 +161,9 @@ impl TestClient {
     }
 
     /// Uploads a bitstream with a signature.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn upload_signed(
         &self,
         bitstream: &snic_domain::Bitstream,
@@ -187,6 +196,9 @@ impl TestClient {
     }
 
     /// Submits a DAG.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn create_dag(&self, name: &DagName, spec: &DagSpec) -> Result<Operation, Status> {
         let request = v1::CreateDagRequest {
             parent: format!("tenants/{}", name.tenant),
@@ -199,6 +211,9 @@ impl TestClient {
     }
 
     /// Changes the nodes, edges and bandwidth of a DAG.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn update_dag(&self, name: &DagName, spec: &DagSpec) -> Result<Operation, Status> {
         let paths = ["nodes", "edges", "bandwidth_bps"].map(str::to_owned).to_vec();
         let request = v1::UpdateDagRequest {
@@ -233,6 +248,9 @@ impl TestClient {
     }
 
     /// Leads the packets of a virtual function to a DAG.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn lead_function(&self, function: u32, dag: &DagName) -> Result<(), Status> {
         let matches =
             v1::PacketMatch { virtual_function: Some(function), ..v1::PacketMatch::default() };
@@ -247,6 +265,9 @@ impl TestClient {
     }
 
     /// Deletes a DAG.
+    ///
+    /// # Errors
+    /// The server refuses the call or cannot be reached.
     pub async fn delete_dag(&self, name: &DagName) -> Result<Operation, Status> {
         let request = v1::DeleteDagRequest { name: name.to_string(), etag: String::new() };
         self.dags().delete_dag(request).await.map(tonic::Response::into_inner)
@@ -272,6 +293,9 @@ impl TestClient {
     }
 
     /// Waits until an operation has ended well.
+    ///
+    /// # Errors
+    /// The operation failed, has not ended, or the server cannot be asked.
     pub async fn wait(&self, operation: &Operation) -> Result<(), String> {
         let request = v1::WaitOperationRequest { name: operation.name.clone(), timeout: None };
         let mut client = OperationServiceClient::new(self.transport.clone());

@@ -114,7 +114,7 @@ fn check_lines(collector: &Collector, log: &str) {
     let lines = collector.lines();
     let changed = |line: &&String| line.as_str() == "DAG changed state";
     assert!(lines.iter().filter(changed).count() >= 2, "{lines:?}");
-    // Those of the traced call, of the refused one, and of the first of a hundred that come without
+    // Those of the traced call, of the refused one, and of the first of a hundred without
     // a trace; those of others stay on this machine.
     let ended = lines.iter().filter(|line| line.as_str() == "call ended").count();
     assert_eq!(ended, 3, "{lines:?}");

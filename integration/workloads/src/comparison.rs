@@ -178,7 +178,7 @@ impl Scene {
                     if let Ok(plan) = plan(&ledger, &catalogue, &request)
                         && (policy == PlacementScheme::NoSharing || plan.mapping.stages.len() == 1)
                     {
-                        hold(&mut ledger, &catalogue, (name, dag), &plan, &mut outcome);
+                        hold(&mut ledger, &catalogue, &request, &plan, &mut outcome);
                         // Nobody else comes in.
                         for load in &plan.loads {
                             ledger.set_condition(load.region, RegionCondition::Cordoned);
@@ -193,8 +193,7 @@ impl Scene {
                     .collect();
                 let batch = plan_batch(&ledger, &catalogue, &requests);
                 for (at, plan) in batch.plans() {
-                    let (name, dag) = &dags[at];
-                    hold(&mut ledger, &catalogue, (name, dag), plan, &mut outcome);
+                    hold(&mut ledger, &catalogue, &requests[at], plan, &mut outcome);
                 }
             }
         }
@@ -230,7 +229,7 @@ impl Scene {
 fn hold(
     ledger: &mut Ledger,
     catalogue: &PlanCatalogue,
-    (name, dag): (&DagName, &Dag),
+    request: &PlanRequest<'_>,
     plan: &Plan,
     outcome: &mut PolicyOutcome,
 ) {
@@ -238,14 +237,14 @@ fn hold(
         let content = catalogue.bitstream(&load.bitstream);
         ledger.set_content(load.region, content, catalogue).expect("nobody uses it");
     }
-    ledger.hold(name, plan.reservation.clone()).expect("a plan never overbooks");
+    ledger.hold(request.name, plan.reservation.clone()).expect("a plan never overbooks");
     let form = &plan.explanation.form;
     let latency = match form.chosen {
         snic_domain::Form::Parallel => form.parallel.unwrap_or(form.sequential),
         snic_domain::Form::Sequential => form.sequential,
     };
     outcome.admitted += 1;
-    outcome.mbps += dag.bandwidth().get() / 1_000_000;
+    outcome.mbps += request.dag.bandwidth().get() / 1_000_000;
     outcome.passes_milli += 1_000 * plan.mapping.stages.len() as u64;
     outcome.latency_cycles += latency.get();
 }

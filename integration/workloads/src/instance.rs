@@ -48,7 +48,7 @@ pub fn instance(seed: u64) -> SmallProblem {
     let shape = Shape {
         nts: nts.iter().map(|nt| nt.id.clone()).collect(),
         tenants: 3,
-        mbps: (500, 20_000),
+        mbps: 500..=20_000,
         ..Shape::default()
     };
     nts.into_iter().for_each(|nt| drop(catalogue.insert_nt(nt)));

@@ -15,6 +15,7 @@
 pub mod comparison;
 pub mod instance;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
@@ -36,11 +37,11 @@ pub struct Shape {
     /// The NTs, the most popular first.
     pub nts: Vec<NtTypeId>,
     /// NTs of a DAG: at least and at most.
-    pub length: (usize, usize),
+    pub length: RangeInclusive<usize>,
     /// How often an NT may run beside the one before it, in thousandths; 0 gives chains only.
     pub parallel_permille: u32,
     /// Bandwidth of a DAG, in Mbit/s: at least and at most.
-    pub mbps: (u64, u64),
+    pub mbps: RangeInclusive<u64>,
     /// Tenants, as popular as the NTs are.
     pub tenants: usize,
     /// Mean time between two arrivals.
@@ -53,9 +54,9 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             nts: POPULAR.iter().filter_map(|id| NtTypeId::new(id).ok()).collect(),
-            length: (2, 7),
+            length: 2..=7,
             parallel_permille: 538,
-            mbps: (500, 40_000),
+            mbps: 500..=40_000,
             tenants: 20,
             between: Duration::from_secs(10),
             life: Duration::from_secs(3_600),
@@ -150,19 +151,21 @@ fn name(rng: &mut ChaCha8Rng, index: usize, shape: &Shape) -> DagName {
 }
 
 /// Each doubling of the least bandwidth is equally likely, up to the most.
-fn bandwidth(rng: &mut ChaCha8Rng, (least, most): (u64, u64)) -> Bandwidth {
+fn bandwidth(rng: &mut ChaCha8Rng, mbps: &RangeInclusive<u64>) -> Bandwidth {
+    let (least, most) = (*mbps.start(), *mbps.end());
     let doublings = (most / least.max(1)).max(1).ilog2() + 1;
     let low = least << rng.random_range(0..doublings);
     Bandwidth::from_mbps(rng.random_range(low..=(2 * low).min(most)))
 }
 
 fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
-    let length = rng.random_range(shape.length.0..=shape.length.1.min(shape.nts.len()));
+    let length =
+        rng.random_range(*shape.length.start()..=*shape.length.end().min(&shape.nts.len()));
     let mut nts: Vec<&NtTypeId> = shape.nts.iter().collect();
     // Each NT at most once, as in the papers' DAGs.
     let chosen: Vec<NtTypeId> =
         (0..length).map(|_| nts.remove(zipf(rng, nts.len())).clone()).collect();
-    let bandwidth = bandwidth(rng, shape.mbps);
+    let bandwidth = bandwidth(rng, &shape.mbps);
     let mut levels: Vec<Vec<usize>> = vec![vec![0]];
     for node in 1..length {
         let last = levels.last_mut().filter(|level| level[0] > 0);
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn pairs_run_side_by_side_as_often_as_nfp_counts() {
         // Pairs after the entry: each is parallel with the shape's chance, where a fork has room.
-        let shape = Shape { length: (3, 3), ..Shape::default() };
+        let shape = Shape { length: 3..=3, ..Shape::default() };
         let items = generate(11, 20_000, &shape);
         let parallel =
             items.iter().filter(|item| item.spec.edges[0].from == item.spec.edges[1].from);

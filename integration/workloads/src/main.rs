@@ -18,10 +18,10 @@ struct Arguments {
     #[arg(long, default_value_t = Shape::default().parallel_permille)]
     parallel_permille: u32,
     /// Least bandwidth of a DAG, in Mbit/s.
-    #[arg(long, default_value_t = Shape::default().mbps.0)]
+    #[arg(long, default_value_t = *Shape::default().mbps.start())]
     mbps_min: u64,
     /// Most bandwidth of a DAG, in Mbit/s.
-    #[arg(long, default_value_t = Shape::default().mbps.1)]
+    #[arg(long, default_value_t = *Shape::default().mbps.end())]
     mbps_max: u64,
 }
 
@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
         1 <= mbps_min && mbps_min <= mbps_max,
         "--mbps-min {mbps_min} is not between 1 and --mbps-max {mbps_max}"
     );
-    let shape = Shape { parallel_permille, mbps: (mbps_min, mbps_max), ..Shape::default() };
+    let shape = Shape { parallel_permille, mbps: mbps_min..=mbps_max, ..Shape::default() };
     let mut out = std::io::stdout().lock();
     for item in generate(seed, count, &shape) {
         serde_json::to_writer(&mut out, &item)?;

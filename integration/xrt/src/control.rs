@@ -17,7 +17,7 @@ use crate::serve::{Shared, Trap, lock};
 /// What a test asks of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Sends each DAG this many bits per second, for so many microseconds of the card's time.
+    /// Sends each DAG this many bits per second, for this many microseconds of the card's time.
     Drive {
         /// DAGs by the raw form of their UIDs, and bits per second.
         flows: Vec<(u32, u64)>,
@@ -91,6 +91,9 @@ pub fn dump(card: &mut SimCard) -> Vec<(Address, u32)> {
 }
 
 /// Answers tests on a socket, until the process ends.
+///
+/// # Errors
+/// The socket cannot be bound, or a test does not speak as [`ask`] does.
 pub fn listen(path: &Path, shared: &Arc<Shared>, card: &SharedSimCard) -> io::Result<()> {
     for connection in UnixListener::bind(path)?.incoming() {
         let mut connection = connection?;
@@ -125,6 +128,9 @@ fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> Device
 }
 
 /// Asks a device.
+///
+/// # Errors
+/// The device cannot be reached, or does not answer.
 pub fn ask(path: &Path, ask: &Ask) -> io::Result<DeviceReport> {
     let mut connection = UnixStream::connect(path)?;
     connection.write_all(&postcard::to_stdvec(ask).map_err(io::Error::other)?)?;

@@ -97,6 +97,9 @@ fn sockets(user: &str, id: &str) -> (PathBuf, PathBuf) {
 }
 
 /// Starts the threads that serve the shim of a user and an id.
+///
+/// # Errors
+/// The operating system gives no thread.
 pub fn start(shared: &Arc<Shared>, user: &str, id: &str) -> io::Result<()> {
     let (calls, back) = sockets(user, id);
     let serving = Arc::clone(shared);

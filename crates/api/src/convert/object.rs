@@ -12,7 +12,7 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A Struct that is no JSON object: a number is not finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a number in it is infinite or none")]
+#[error("a number is infinite or NaN; give finite numbers")]
 pub struct NotJson;
 
 /// A Struct as a JSON object.

@@ -37,7 +37,7 @@ pub enum CatalogueProblem {
         allowed: String,
     },
     /// The same id twice.
-    #[error("{id} is there already; ids are unique")]
+    #[error("{id} is a duplicate; ids are unique")]
     Duplicate {
         /// The id.
         id: String,

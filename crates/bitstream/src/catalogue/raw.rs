@@ -44,7 +44,7 @@ pub(super) struct RawRow {
     pub(super) columns: Spanned<u16>,
 }
 
-/// `count` regions that are alike.
+/// `count` identical regions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRegions {

@@ -310,12 +310,12 @@ fn two_profiles_of_one_model_are_refused() {
     let card = File { name: "a", text: CARD };
     let again = File { name: "b", text: CARD };
     let error = Catalogue::parse(&Files { cards: &[card, again], ..BUILTIN }).expect_err("twice");
-    assert_eq!(error.to_string(), "b:1: model: test is there already; ids are unique");
+    assert_eq!(error.to_string(), "b:1: model: test is a duplicate; ids are unique");
 }
 
 #[test]
 fn bad_nts_are_refused() {
-    assert_refused("nt", "", NT, "nt:11: nt-types[1].id", "nat is there already");
+    assert_refused("nt", "", NT, "nt:11: nt-types[1].id", "nat is a duplicate");
     assert_refused("nt", "600", "1_001", "nt:6: nt-types[0].area", "no region of any card");
     assert_refused("nt", "600", "0", "nt:6: nt-types[0].area", "LUTs");
     assert_refused(
@@ -359,7 +359,7 @@ fn two_nts_with_one_code_are_refused() {
 
 #[test]
 fn bad_chains_are_refused() {
-    assert_refused("chain", "", CHAIN, "chain:7: chains[1].id", "one is there already");
+    assert_refused("chain", "", CHAIN, "chain:7: chains[1].id", "one is a duplicate");
     assert_refused(
         "chain",
         "[\"nat\"]",
@@ -386,7 +386,7 @@ fn bad_chains_are_refused() {
         "\"test\"",
         "\"test\", \"test\"",
         "chain:2: chains[0].id",
-        "one-test is there",
+        "one-test is a duplicate",
     );
     assert_refused(
         "chain",

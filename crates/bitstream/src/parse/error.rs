@@ -14,7 +14,7 @@ pub enum InvalidBitstream {
     #[error(transparent)]
     Header(#[from] InvalidHeader),
     /// The configuration data is no whole number of words.
-    #[error("the configuration data has {bytes} bytes, which is no whole number of 32-bit words")]
+    #[error("the configuration data has {bytes} bytes, not a whole number of 32-bit words")]
     NotWords {
         /// How many bytes.
         bytes: usize,
@@ -25,8 +25,8 @@ pub enum InvalidBitstream {
          the file is encrypted, byte-swapped or no configuration data"
     )]
     NoSync,
-    /// A word that is no packet header.
-    #[error("the word {word:#010x} at byte {at} is no packet header")]
+    /// A word that is not a packet header.
+    #[error("the word {word:#010x} at byte {at} is not a packet header")]
     NoPacket {
         /// The word.
         word: u32,
@@ -203,7 +203,7 @@ pub enum InvalidBitstream {
         at: usize,
     },
     /// An address that no frame has.
-    #[error("{raw:#010x}, where the frames at byte {at} go, is no frame address")]
+    #[error("{raw:#010x}, where the frames at byte {at} go, is not a frame address")]
     Address {
         /// The value of FAR.
         raw: u32,
@@ -219,7 +219,7 @@ pub enum InvalidBitstream {
         at: usize,
     },
     /// Frame data that is no whole number of frames.
-    #[error("the frame data at byte {at} has {words} words, which is no multiple of {FRAME_WORDS}")]
+    #[error("the frame data at byte {at} has {words} words, not a multiple of {FRAME_WORDS}")]
     NotFrames {
         /// How many words.
         words: usize,

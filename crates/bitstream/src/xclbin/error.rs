@@ -38,7 +38,7 @@ pub enum InvalidXclbin {
         mode: u16,
     },
     /// A text without an end, or not printable.
-    #[error("{what} is no text: printable ASCII with a NUL behind it is needed")]
+    #[error("{what} is not text: printable ASCII that ends with a NUL is needed")]
     Text {
         /// Which.
         what: &'static str,
@@ -93,7 +93,7 @@ pub enum InvalidXclbin {
         section: &'static str,
     },
     /// A section that may be there once.
-    #[error("there are two sections {section}")]
+    #[error("duplicate section {section}")]
     Twice {
         /// Which.
         section: &'static str,
@@ -129,13 +129,13 @@ pub enum InvalidXclbin {
         there: usize,
     },
     /// Two things at one place.
-    #[error("IP_LAYOUT has {name} twice")]
+    #[error("duplicate kernel {name} in IP_LAYOUT")]
     IpTwice {
         /// The IP's name.
         name: String,
     },
     /// Metadata that is no XML.
-    #[error("EMBEDDED_METADATA at byte {at} is no XML that describes kernels: {problem}")]
+    #[error("EMBEDDED_METADATA at byte {at} does not describe kernels as XML: {problem}")]
     Xml {
         /// Where.
         at: u64,

@@ -58,7 +58,7 @@ pub enum Op {
     Set(u32, u32),
     /// Frames for FDRI, of whole words.
     Frames(Vec<u32>),
-    /// MFWR with so many words of zero.
+    /// MFWR with this many words of zero.
     Repeat(usize),
     /// The CRC of what came before.
     Crc,

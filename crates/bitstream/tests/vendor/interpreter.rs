@@ -83,7 +83,7 @@ enum Place {
         column: u16,
         minor: u16,
     },
-    /// Behind the last column of a row: so many frames still go nowhere.
+    /// Behind the last column of a row: this many frames still go nowhere.
     RowEnd {
         block_type: u8,
         row: u8,

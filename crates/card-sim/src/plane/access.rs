@@ -2,8 +2,8 @@
 //! an NT that tenants share keeps them apart. What is not mapped for it is a fault: the packet is
 //! dropped and counted, and nothing is read or written.
 //!
-//! What an NT does with its memory is in its netlist, which a simulated card does not have: whoever
-//! simulates says it ([`MemoryAccess`]). When a packet's head is through the NT's pipeline, the access
+//! An NT's use of memory is defined by its netlist, which a simulated card does not have: the caller of
+//! the simulation states it ([`MemoryAccess`]). When a packet's head has passed the NT's pipeline, the access
 //! waits for those before it (one memory serves all NTs, at its bandwidth), and the packet goes on when
 //! the answer is back. Until then it keeps the NT's credit.
 
@@ -11,7 +11,7 @@ use snic_domain::NtNumber;
 use snic_domain::limits::PAGE_SIZE;
 
 use super::{PacketCopy, Plane, bank_index};
-use crate::decoded::Decoded;
+use crate::decoded::{Decoded, PageKey};
 
 /// Reading is allowed: bit 0 of a page row's rights.
 const READ: u8 = 0b001;
@@ -53,7 +53,7 @@ pub(super) enum Access {
 }
 
 /// Where a page of a tenant's NT lies, if it may be accessed so.
-fn translate(rows: &Decoded, key: (u16, u32, u16), rights: u8) -> Option<u16> {
+fn translate(rows: &Decoded, key: PageKey, rights: u8) -> Option<u16> {
     let (physical, granted) = rows.page(key)?;
     (granted & rights == rights).then_some(physical)
 }
@@ -80,9 +80,11 @@ impl Plane {
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows(bank);
         let tenant = rows.dags[usize::from(packet.uid.row())].map(|row| row.tenant);
-        let page = access.page(packet.source, packet.sequence);
-        let physical =
-            tenant.and_then(|tenant| translate(rows, (tenant, number, page), access.rights()));
+        let virtual_page = access.page(packet.source, packet.sequence);
+        let physical = tenant.and_then(|tenant| {
+            let key = PageKey { tenant, nt: number, virtual_page };
+            translate(rows, key, access.rights())
+        });
         // A page that the card does not have is none.
         let inside = physical.is_some_and(|page| u64::from(page) < self.memory_pages);
         if !inside {

@@ -1,16 +1,16 @@
 //! Regions: credits for a whole chain, the port, and NT after NT.
 //!
-//! A copy enters a region only with a credit of every NT it uses. Copies that find none wait by
-//! instance, in order; whenever a credit comes back, the waiting instances of the region take
-//! turns. So a chain that is busy holds up no one who skips its busy NTs. So that one who needs many
-//! credits is not passed over for ever, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
-//! no other pass.
+//! A copy enters a region only with a credit of every NT it uses. Copies without credits wait in a queue for each
+//! instance, in order; whenever a credit is returned, the waiting instances of the region take
+//! turns. So a busy chain does not block copies that skip its busy NTs. To prevent starvation of copies that need many
+//! credits, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
+//! no other overtake.
 //!
-//! Who is within its promise never waits for its own DAG's packets beyond it: it lends the first of them its place
-//! and goes as one of those, so that a DAG's packets stay in order.
+//! A packet in profile never waits for out-of-profile packets of its own DAG: it trades places with the first of
+//! them, which is then treated as in profile, so that a DAG's packets stay in order.
 //!
-//! Whoever waits keeps its place in the packet store: that is what bounds the queues; ports have
-//! none of their own.
+//! A waiting copy keeps its place in the packet store, which bounds the queues; ports have
+//! no buffers.
 
 use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, Table};
@@ -25,7 +25,7 @@ use crate::wheel::Event;
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
 pub(super) const PATIENCE_CYCLES: u64 = 4_096;
 
-/// Who goes first.
+/// Priority of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// Within its promise, and due.
@@ -76,8 +76,8 @@ impl Plane {
         self.call(region);
     }
 
-    /// A copy is the last of its queue: where it is within its promise, the first that is beyond goes as that
-    /// one, and it as the other. Says whether that is the first of all.
+    /// A copy was appended to its queue: if it is in profile, it trades its rank with the first one that is out of
+    /// profile. Returns whether that one is the head of the queue.
     fn trade(&mut self, number: usize, at: u32) -> bool {
         let queue = &mut self.queues[number];
         let first = queue.beyond;
@@ -147,8 +147,8 @@ impl Plane {
         }
     }
 
-    /// Lets instances take turns, those whose packet is of this rank or before it; says whether another was
-    /// passed over.
+    /// Lets instances take turns whose packet has this rank or a better one; returns whether another was
+    /// skipped.
     fn take_turns(&mut self, region: u8, rank: Rank) -> bool {
         let lane = usize::from(region);
         let mut tries = self.lanes[lane].len();
@@ -323,7 +323,7 @@ impl Plane {
         self.call(region);
     }
 
-    /// Who waits for credits of a region is called when the next one is back.
+    /// Wakes the copies that wait for credits of a region when the next one is returned.
     #[inline]
     pub(super) fn call(&mut self, region: u8) {
         let waits = !self.lanes[usize::from(region)].is_empty();

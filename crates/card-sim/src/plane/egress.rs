@@ -51,7 +51,7 @@ impl Plane {
         self.let_go(at);
     }
 
-    /// The packet goes no further.
+    /// The packet is dropped.
     pub(super) fn drop_packet(&mut self, at: u32, cause: DropCause) {
         let uid = self.packets[at].uid;
         let nobody = matches!(cause, DropCause::Unclassified | DropCause::StaleUid);

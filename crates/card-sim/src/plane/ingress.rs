@@ -1,6 +1,6 @@
 //! From the senders to the scheduler: port, classifier, token bucket, packet store.
 //!
-//! Each sender has a queue of its own, as virtual functions have. While the port is busy, senders whose next
+//! Each sender has a separate queue, as virtual functions have. While the port is busy, senders whose next
 //! packet is within their DAG's promise go before the others, in the order of due times. Packets that no sender
 //! can hold back, such as those from a wire, keep the order in which they come.
 
@@ -79,7 +79,7 @@ impl Plane {
     /// its DAG's promise then.
     fn due(&mut self, source: u32) -> u64 {
         if !self.options.rate_limits {
-            return 0; // All are alike.
+            return 0; // All are equal.
         }
         let generator = self.sources[source as usize].generator.as_ref();
         let (now, largest) = (self.now, generator.map_or(0, |generator| generator.largest()));
@@ -110,16 +110,11 @@ impl Plane {
         self.schedule_source(source, self.ingress.port.free_at());
         self.arm_ingress();
         let uid = self.classify(source);
-        self.arrive((source, sequence), bytes, uid);
+        self.arrive(source, sequence, bytes, uid);
     }
 
     /// A packet is on the wire; which one, and whose.
-    pub(super) fn arrive(
-        &mut self,
-        (source, sequence): (u32, u32),
-        bytes: u32,
-        uid: Option<DagUid>,
-    ) {
+    pub(super) fn arrive(&mut self, source: u32, sequence: u32, bytes: u32, uid: Option<DagUid>) {
         self.stats.packets_in += 1;
         self.in_flight += 1;
         self.cells_of[Room::Within as usize] += u64::from(self.timing.beats(bytes));
@@ -286,7 +281,7 @@ impl Plane {
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
         let due = match limiter.filter(|_| self.options.rate_limits) {
             Some(limiter) => limiter.due(self.now, bytes).unwrap_or(NEVER),
-            None => 0, // All are alike.
+            None => 0, // All are equal.
         };
         let beyond = due == NEVER;
         let is_early = due > self.now + LEAD_CYCLES;

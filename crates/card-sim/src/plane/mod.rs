@@ -163,7 +163,7 @@ impl Timing {
     }
 }
 
-/// How many cycles before its due time a packet may come without counting as part of a burst: about 1 µs at
+/// How many cycles before its due time a packet may arrive and not count as part of a burst: about 1 µs at
 /// 250 MHz, roughly what contention at one port delays a packet.
 const LEAD_CYCLES: u64 = 256;
 
@@ -210,7 +210,7 @@ struct Packet {
     stored: bool,
     /// Of which part of the packet store its cells are.
     room: Room,
-    /// What keeps its place: itself while it is on the card, and copies nobody waits for.
+    /// Holders of its place: itself while it is on the card, and copies that nobody waits for.
     holders: u8,
     failed: Option<DropCause>,
     /// An NT sends it back to where it came from: it leaves after the stage it is in.

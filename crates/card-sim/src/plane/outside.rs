@@ -72,7 +72,7 @@ impl Plane {
         let beats = u64::from(self.timing.beats(bytes));
         self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         let uid = self.find_dag(header);
-        self.arrive((OUTSIDE, frame.0), bytes, uid);
+        self.arrive(OUTSIDE, frame.0, bytes, uid);
     }
 
     /// Rows of DAGs changed: who holds the frames follows.

@@ -1,17 +1,17 @@
-//! Packets beyond what their DAG was promised do not fill a region.
+//! Out-of-profile packets do not fill a region.
 //!
-//! Credits let eight packets wait before an NT, where nothing overtakes: who keeps to its promise
-//! would wait for all that a neighbour's burst put there. So a packet beyond its promise enters only
-//! when the region's port and all NTs it uses would be done with what was let in before, as the
-//! scheduler counts it: a packet's bits at the NT's rate, from when it was let in. Nothing is left idle
-//! for that: the next one enters in the cycle in which they are free. On a card it is one counter for
+//! Credits let eight packets wait before an NT, where no packet overtakes another: a packet in profile
+//! would wait for a neighbour's whole burst. So an out-of-profile packet enters only
+//! when the region's port and all NTs it uses would be done with the packets admitted before, as the
+//! scheduler counts it: a packet's bits at the NT's rate, from when it was admitted. Nothing stays idle
+//! for that: the next packet enters in the cycle in which they are free. On a card it is one counter for
 //! each NT, beside its credits.
 //!
-//! A packet within its promise then finds one of those before each NT at most: `bits / bandwidth of the
+//! A packet in profile then finds at most one of those before each NT: `bits / bandwidth of the
 //! NT` each. Two things may add to that: where eight credits do not fill an NT, for its latency is long,
 //! one of them is waited for; and what came straight to an NT may meet there what came by another one.
 //!
-//! Where packets within their promises leave no such moment for [`PATIENCE_CYCLES`], credits are enough.
+//! If packets in profile leave no such moment for [`PATIENCE_CYCLES`], credits are enough.
 
 use super::Plane;
 use super::chain::PATIENCE_CYCLES;

@@ -39,7 +39,7 @@ pub struct Setup {
     pub least_loaded: bool,
     /// How long a credit is on its way back.
     pub credit_cycles: u64,
-    /// A region takes so many packets at most, in so many cycles.
+    /// A region takes at most this many packets, in this many cycles.
     pub pace: (u32, u32),
     /// From an access to memory to its answer, beside what the memory's bandwidth costs.
     pub memory_nanos: u64,

@@ -1,4 +1,4 @@
-//! What is reserved on a card, and which table rows that takes.
+//! Reservations on a card and their table rows.
 
 use snic_domain::{Bitstream, DagName, RegionId};
 use snic_planner::{Plan, PlanCatalogue, Reservation};
@@ -80,16 +80,13 @@ impl CardMachine {
     }
 
     /// A DAG holds what it was promised before, though ports or credits may be short of it: its promise is older
-    /// than the rule that counts them. Says whether more is promised now than there is.
+    /// than the rule that counts them.
     ///
     /// # Errors
     /// NTs, memory or table rows are short of it; nothing has changed then.
-    pub fn restore_hold(
-        &mut self,
-        name: &DagName,
-        reservation: Reservation,
-    ) -> Result<bool, String> {
-        self.ledger.restore(name, reservation).map_err(|error| error.to_string())
+    pub fn restore_hold(&mut self, name: &DagName, reservation: Reservation) -> Result<(), String> {
+        let restored = self.ledger.restore(name, reservation);
+        restored.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// A DAG holds nothing any more.

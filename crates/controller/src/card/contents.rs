@@ -1,4 +1,4 @@
-//! What a card's regions are to hold, and the loads that follow.
+//! The desired contents of a card's regions, and the loads that follow from them.
 
 use std::time::Duration;
 

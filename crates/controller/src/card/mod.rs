@@ -1,5 +1,5 @@
-//! One card: what each region is to hold and does hold, the tables as they are and as they should
-//! be, and what is under way.
+//! One card: desired and observed content of each region, active and target tables,
+//! and the steps under way.
 //!
 //! ```text
 //!                 appeared                 read back
@@ -261,6 +261,12 @@ impl CardMachine {
         }
     }
 
+    /// A card that was never seen before, stored.
+    pub fn first_seen(tx: &mut Tx, id: CardId, profile: CardProfile, objective: Objective) -> Self {
+        tx.put(Record::Card(id.clone(), CardRecord { profile: profile.clone() }));
+        Self::new(id, profile, objective)
+    }
+
     /// Its save area is another one than it was.
     pub fn set_save_area(&mut self, tx: &mut Tx, profile: CardProfile) {
         self.profile.save_area = profile.save_area;
@@ -411,8 +417,9 @@ impl CardMachine {
 
 /// What its chains keep.
 impl CardMachine {
-    /// The contexts of its chains, to be changed by their own verbs. Who changes which contexts are
-    /// where calls [`CardMachine::refresh_kept`] after it.
+    /// The contexts of its chains: a machine with private fields, so only its verbs change it. They are not
+    /// repeated here, for each would only pass its arguments on; `residency` is their only caller after
+    /// recovery, and calls [`CardMachine::refresh_kept`] after it.
     pub const fn contexts_mut(&mut self) -> &mut Contexts {
         &mut self.contexts
     }
@@ -431,8 +438,8 @@ impl CardMachine {
     }
 
     /// Forgets what was to be erased in regions that hold something else by now.
-    pub fn settle_departed(&mut self, tx: &mut Tx) {
-        self.contexts.settle_departed(tx, &self.regions);
+    pub fn settle_pending_erases(&mut self, tx: &mut Tx) {
+        self.contexts.settle_pending_erases(tx, &self.regions);
     }
 
     /// Has the wrapper of a region do something with a context.

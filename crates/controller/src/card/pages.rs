@@ -1,15 +1,15 @@
-//! On-board memory: which pages of a card belong to which tenant's NT.
+//! On-board memory: the owner, a tenant's NT, of each page of a card.
 //!
 //! An NT's space is each tenant's own, and one for all of the tenant's DAGs on the card and all
 //! regions that hold the NT: page rows are keyed so (SuperNIC, 4: a virtual memory). The ledger has counted at least
 //! as much before anything comes here. A space is there while a DAG that uses it is in the tables, and
 //! goes with the last one.
 //!
-//! A page has the row of its own number, so no two spaces can ever share one. It is free when
-//! neither the tables that are to be, nor those that packets read, nor a commit under way name an
-//! owner: only then can no packet reach it for the one before. Until then who needs it waits for the
-//! commit. Nothing is stored: after a restart the pages that the card's tables name are taken up as
-//! they are, with what NTs keep in them.
+//! A page uses the row with its own number, so no two spaces can ever share one. It is free when
+//! neither the target tables, nor the active ones, nor a commit under way name an
+//! owner: only then can no packet reach it for the previous owner. Until then a new owner waits for the
+//! commit. Nothing is stored: after a restart the pages that the card's tables name are adopted
+//! with their contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The regions of one card: what each is to hold, what it holds, and the load that is under way.
+//! The regions of one card: desired and observed content, and the load under way.
 //!
 //! ```text
 //!                     desired = observed
@@ -11,8 +11,8 @@
 //!   └────────────── set_faulty(None) ◄──────────── faulty
 //! ```
 //!
-//! One load is under way at most. What a region holds is `Unknown` until the card was read back, and
-//! after a load of which nobody knows how it ended.
+//! At most one load is under way. The observed content is `Unknown` until the card was read back, and
+//! after a load whose result is unknown.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The tables of one card: as the card has them, as they should be, and the commit that is under way.
+//! The tables of one card: active, target, and the commit under way.
 //!
 //! ```text
 //!            put, clear                begin                   ended: Ok
@@ -7,9 +7,9 @@
 //!                            └── adopt ◄── (read back) ◄── ended: Err, and a wait
 //! ```
 //!
-//! Rows are written into the target; [`Tables::begin`] makes one commit of all that differs, and one
-//! commit is under way at most. What follows from a commit is told when the card, read back, has it:
-//! which placement each DAG whose rows changed has there, and whose rows are gone.
+//! Rows are written into the target; [`Tables::begin`] makes one commit of all differences, and at most one
+//! commit is under way. When the card, read back, has a commit, the caller learns
+//! which placement each changed DAG has there, and whose rows are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -235,7 +235,7 @@ impl Tables {
         new.filter_map(|(key, _)| self.configurations.get(&key.row).cloned()).collect()
     }
 
-    /// The card answered to a commit; `wait` says how long to wait after so many failures in a row.
+    /// The card answered to a commit; `wait` says how long to wait after this many failures in a row.
     pub fn ended(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! The one door to the state: events go to who handles them, then all that has changed is followed up.
+//! The only entry to the state: routes each event to its handler, then follows up all changes.
 
 mod queries;
 
@@ -65,8 +65,8 @@ impl Controller {
 
     /// Takes an event; says what it leads to, for an [`crate::Outbox`]. `now` never goes backwards.
     pub fn handle(&mut self, event: Event, now: Timestamp) -> Tx {
-        self.core.now = self.core.now.max(now);
-        let mut tx = Tx::at(self.core.now);
+        let now = self.core.advance(now);
+        let mut tx = Tx::at(now);
         let mut reply = None;
         let core = &mut self.core;
         match event {
@@ -165,14 +165,15 @@ impl Controller {
 
     /// Forgets what ended long ago. Amortised O(log of what is remembered) an event.
     fn forget_old(&mut self, tx: &mut Tx) {
-        self.core.operations.forget_old(tx, self.core.now);
-        self.requests.forget_old(tx, self.core.now);
+        self.core.operations.forget_old(tx, self.core.now());
+        self.requests.forget_old(tx, self.core.now());
         vm_bindings::forget_old_bindings(&mut self.core, tx);
     }
 
     /// When [`Event::Tick`] is needed next, if nothing else happens before.
     pub fn next_wake_up(&self) -> Option<Timestamp> {
-        let cards = self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now));
+        let cards =
+            self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now()));
         cards.chain(self.core.bindings.next_alarm()).chain(self.core.passes.begins()).min()
     }
 

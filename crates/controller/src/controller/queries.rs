@@ -1,19 +1,17 @@
-//! What callers may see, made from the state on demand; and, in a word, what a line of a log or a metric
-//! needs.
+//! Queries: views for callers, made from the state on demand, and the words and numbers of log lines
+//! and metrics.
 
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
     BitstreamId, CardId, DagName, DagState, DagUid, Digest, NtTypeId, OperationId, RegionId,
     RegionState, RuleId, TenantId, Timestamp, VmId,
 };
-use snic_planner::Underfilled;
 
 use crate::card::{ConnectionState, StateFigures};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
-    BindingView, BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry, NtView,
-    OperationRecord, OperationView, RecommendationView, RegionView, RuleView, StateView,
-    TenantView,
+    BindingView, BitstreamAdvice, BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry,
+    NtView, OperationRecord, OperationView, RegionView, RuleView, StateView, TenantView,
 };
 use crate::records::Maintenance;
 use crate::state::Core;
@@ -24,7 +22,7 @@ use super::Controller;
 /// A region in a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionGlance {
-    /// How it is.
+    /// Its state.
     pub state: RegionState,
     /// Whether nothing new is placed in it.
     pub cordoned: bool,
@@ -305,10 +303,7 @@ impl Controller {
 
     /// Which bitstreams are worth building for a card, with a manifest each, and which regions are
     /// less than half full; `None` without such a card.
-    pub fn recommendations(
-        &self,
-        id: &CardId,
-    ) -> Option<(Vec<RecommendationView>, Vec<Underfilled>)> {
+    pub fn recommendations(&self, id: &CardId) -> Option<BitstreamAdvice> {
         consolidation::recommendations(&self.core, id)
     }
 }

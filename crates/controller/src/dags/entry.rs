@@ -162,12 +162,12 @@ impl DagEntry {
         self.conditions = conditions;
     }
 
-    /// What is known of its traffic.
+    /// Its meter: the measured traffic, and what the autoscaler remembers.
     pub const fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// What is known of its traffic, to be changed by who measures it and scales the DAG.
+    /// Its meter, a machine with private fields that only its verbs change; `sampling` and `scaling` call them.
     pub const fn meter_mut(&mut self) -> &mut Meter {
         &mut self.meter
     }

@@ -17,11 +17,14 @@ use std::ops::Bound;
 use snic_domain::{CardId, DagId, DagName, DagUid, Explanation, TenantId};
 
 use crate::protocol::Change;
-use crate::records::{DagRecord, InvalidRecord, Record, RecordKey};
+use crate::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::tx::Tx;
 
 pub(crate) use entry::{DagEntry, Left};
 use uids::Uids;
+
+/// An explanation has a record of its own; a larger one is cut to what a record takes.
+const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 
 /// All DAGs, and which of them have to be looked at again.
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ pub(crate) struct Dags {
     entries: BTreeMap<DagName, DagEntry>,
     uids: Uids,
     /// DAGs whose rows or status may have to change.
-    touched: BTreeSet<DagName>,
+    dirty: BTreeSet<DagName>,
     /// DAGs without a place, to be tried again when something was freed.
     unscheduled: BTreeSet<DagName>,
 }
@@ -60,7 +63,7 @@ impl Dags {
         if record.placement.is_none() {
             self.unscheduled.insert(name.clone());
         }
-        self.touched.insert(name.clone());
+        self.dirty.insert(name.clone());
         let entry = DagEntry::restore(record, explanation);
         Ok(self.entries.entry(name).insert_entry(entry).into_mut())
     }
@@ -84,7 +87,7 @@ impl Dags {
         let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
         self.uids.give(entry.uid());
         self.unscheduled.remove(name);
-        self.touched.remove(name);
+        self.dirty.remove(name);
         tx.delete(RecordKey::Dag(name.clone()));
         tx.delete(RecordKey::Explanation(name.clone()));
         entry
@@ -164,30 +167,30 @@ impl Dags {
     }
 
     /// The rows or the status of a DAG may have to change.
-    pub fn touch(&mut self, name: &DagName) {
-        self.touched.insert(name.clone());
+    pub fn mark_dirty(&mut self, name: &DagName) {
+        self.dirty.insert(name.clone());
     }
 
     /// The rows or the status of these DAGs may have to change.
-    pub fn touch_all(&mut self, mut names: BTreeSet<DagName>) {
-        self.touched.append(&mut names);
+    pub fn mark_all_dirty(&mut self, mut names: BTreeSet<DagName>) {
+        self.dirty.append(&mut names);
     }
 
     /// The rows or the status of the DAGs on a card may have to change.
-    pub fn touch_card(&mut self, id: &CardId) {
-        let Self { entries, touched, .. } = self;
+    pub fn mark_card_dirty(&mut self, id: &CardId) {
+        let Self { entries, dirty, .. } = self;
         let on_card = entries.values().filter(|entry| entry.card() == Some(id));
-        touched.extend(on_card.map(|entry| entry.name().clone()));
+        dirty.extend(on_card.map(|entry| entry.name().clone()));
     }
 
     /// The next DAG whose rows or status may have to change.
-    pub fn pop_touched(&mut self) -> Option<DagName> {
-        self.touched.pop_first()
+    pub fn pop_dirty(&mut self) -> Option<DagName> {
+        self.dirty.pop_first()
     }
 
     /// Whether there is none.
     pub fn is_settled(&self) -> bool {
-        self.touched.is_empty()
+        self.dirty.is_empty()
     }
 
     /// A DAG has no place, and is to be tried again when something was freed.
@@ -210,6 +213,19 @@ impl Dags {
         tx.put(Record::Dag(Box::new(self.known(name).record())));
     }
 
+    /// Keeps and stores why a DAG is placed as it is.
+    pub fn explain(&mut self, tx: &mut Tx, name: &DagName, explanation: Explanation) {
+        let stored = storable(&explanation, EXPLANATION_BYTES_MAX);
+        tx.put(Record::Explanation(name.clone(), stored));
+        self.known_mut(name).set_explanation(Some(explanation));
+    }
+
+    /// Why a DAG is placed as it is is not known any more.
+    pub fn forget_explanation(&mut self, tx: &mut Tx, name: &DagName) {
+        tx.delete(RecordKey::Explanation(name.clone()));
+        self.known_mut(name).set_explanation(None);
+    }
+
     /// Tells those who watch that a DAG has changed.
     pub fn emit(&self, tx: &mut Tx, name: &DagName) {
         tx.emit(Change::Dag(name.clone(), self.known(name).uid()));
@@ -230,7 +246,7 @@ impl Dags {
                 return Err(format!("{name}: its rows are of placement {serial}, which is gone"));
             }
         }
-        let mut waiting = self.unscheduled.iter().chain(&self.touched);
+        let mut waiting = self.unscheduled.iter().chain(&self.dirty);
         match waiting.find(|name| !self.contains(name)) {
             Some(name) => Err(format!("{name} is gone and is to be looked at")),
             None => Ok(()),

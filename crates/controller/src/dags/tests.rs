@@ -42,7 +42,7 @@ fn a_dag_that_goes_leaves_nothing_to_look_at() {
     add(&mut dags, &mut tx, "a");
     assert!(dags.check().is_err(), "it has no place and does not wait for one");
     dags.set_unscheduled(&name("a"));
-    dags.touch(&name("a"));
+    dags.mark_dirty(&name("a"));
     assert_eq!((dags.check(), names(dags.unscheduled())), (Ok(()), vec!["a".to_owned()]));
     let gone = dags.remove(&mut tx, &name("a"));
     assert_eq!(gone.name(), &name("a"));
@@ -65,20 +65,20 @@ fn a_row_is_given_out_again_as_another_uid() {
 }
 
 #[test]
-fn what_is_touched_comes_once_and_by_name() {
+fn what_is_dirty_comes_once_and_by_name() {
     let (mut dags, mut tx) = (Dags::default(), Tx::at(NOW));
     for of in ["a", "b", "c"] {
         add(&mut dags, &mut tx, of);
     }
     dags.known_mut(&name("b")).begin(placement("card0"));
     for of in ["c", "a", "c"] {
-        dags.touch(&name(of));
+        dags.mark_dirty(&name(of));
     }
     let card = CardId::new("card0").expect("a label");
     assert_eq!(names(dags.on_card(&card)), ["b"]);
-    dags.touch_card(&card);
-    dags.touch_all(BTreeSet::from([name("a")]));
-    let order: Vec<_> = std::iter::from_fn(|| dags.pop_touched()).collect();
+    dags.mark_card_dirty(&card);
+    dags.mark_all_dirty(BTreeSet::from([name("a")]));
+    let order: Vec<_> = std::iter::from_fn(|| dags.pop_dirty()).collect();
     assert_eq!(order, [name("a"), name("b"), name("c")]);
     assert!(dags.is_settled());
 }
@@ -109,6 +109,6 @@ fn a_store_gives_back_what_was_stored() {
     assert_eq!((entry.uid(), entry.desired()), (uid, Some(&placement("card0"))));
     assert_eq!((entry.target(), entry.active()), (None, None), "the card is asked");
     assert_ne!(again.next_uid().map(DagUid::row), Some(uid.row()));
-    assert_eq!(again.pop_touched(), Some(name("a")), "its rows are to be looked at");
+    assert_eq!(again.pop_dirty(), Some(name("a")), "its rows are to be looked at");
     assert_eq!((again.unscheduled().count(), again.check()), (0, Ok(())));
 }

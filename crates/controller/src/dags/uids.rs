@@ -1,4 +1,4 @@
-//! Which rows of the DAG table are free, and how often each was given out.
+//! Free rows of the DAG table, and how often each was allocated.
 
 use std::collections::BTreeSet;
 

@@ -1,12 +1,12 @@
-//! What a DAG is charged of a card's area.
+//! The area of a card that a DAG is charged for.
 //!
 //! A user's demand is Σ over its NTs of area × (bandwidth / the NT's maximum) (SuperNIC, 4.4). The area
 //! of an NT in a region is its part of the region, by LUTs, among the NTs of the region that *its
 //! tenant* uses. So a tenant that uses one NT of a region is charged for the region, in proportion
 //! to its bandwidth, as if it were alone: nobody else's DAGs change what it is charged.
 //!
-//! Tenants that use different NTs of one region are charged for it together more than it has. What
-//! that adds up to is added to the area that can be given out, so sharing leaves more for all.
+//! Tenants that use different NTs of one region are together charged for more than it has. The
+//! surplus is added to the area that can be allocated, so sharing leaves more for all.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The loop of one card: what it asks the card, what it knows of the answers, what it computes.
+//! The control loop of one card: samples, measured loads, computed rates.
 //!
 //! ```text
 //!   ask ──► (card) ──► answered ──► measure ──► renew, step ──► set_rates
@@ -47,7 +47,7 @@ pub struct LoopFigures {
     /// DAGs that gave instances up for others.
     pub context_switches: u64,
     /// DAGs that gave instances up for new promises.
-    pub reclaims: u64,
+    pub preemptions: u64,
 }
 
 /// What the loop knows of one card.
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(
             card_loop.note_faults(at(1), &counters(4), &counters(1)),
             None,
-            "they began anew"
+            "they start over"
         );
         let told = card_loop.note_faults(at(1), &counters(4), &counters(9));
         assert!(told.is_some_and(|text| text.starts_with("5 packets")));

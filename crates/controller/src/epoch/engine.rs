@@ -129,7 +129,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Fails where the topology names tenants or resources that it does not have, or too many.
+    /// An engine for these DAGs, tenants and resources.
+    ///
+    /// # Errors
+    /// The topology names a tenant or a resource that it does not have, or has more of them than an index counts.
     pub fn new(topology: Topology, rules: Fairness) -> Result<Self, InvalidNetwork> {
         let mut builder = NetworkBuilder::new(&topology.capacities);
         for tenant in &topology.tenants {

@@ -11,8 +11,8 @@
 //! counters are read at the shorter of the two. One sample is under way at most: while a card has
 //! not answered the last one the next is skipped and counted, never queued.
 //!
-//! What was promised is held by reservation, always; the loop moves only what is beyond. So no
-//! decision of it can take from anybody what admission gave.
+//! Guaranteed rates are always reserved; the loop moves only burst capacity. So no
+//! decision of it can take away what admission granted.
 
 mod area;
 mod card_loop;

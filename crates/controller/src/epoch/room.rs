@@ -1,6 +1,6 @@
-//! What rates leave of each resource: the headroom that is kept, and how much more a flow could have.
+//! What rates leave of each resource: the headroom, and how much more a flow could have.
 //!
-//! Amounts are in units of the resource's capacity, rounded to the side of less: every flow is
+//! Amounts are in units of the resource's capacity, rounded down: every flow is
 //! charged a whole unit more where its cost is a fraction. So all sums have 64 bits, and nothing
 //! is divided by flow and resource.
 

@@ -1,4 +1,4 @@
-//! From placements to what the engine computes with.
+//! From placements to the engine's topology.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What callers see of fairness: what a tenant asks for, what it has, what keeps it from more.
+//! Views of fairness: what a tenant asks for, what it has, and its limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -232,7 +232,7 @@ fn flows_of(engine: &Engine, at: usize) -> Range<usize> {
 }
 
 impl Loop {
-    /// What a tenant has on the card `id` of so many regions; `None` where it has nothing there.
+    /// What a tenant has on the card `id`, which has this many regions; `None` where it has nothing there.
     pub fn fairness(
         &self,
         id: &CardId,

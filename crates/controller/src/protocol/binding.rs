@@ -1,4 +1,4 @@
-//! Bindings of machines: what is stored of one, and what callers see of it.
+//! VM bindings: their record and their view.
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{

@@ -1,4 +1,4 @@
-//! What callers ask for, and who they are.
+//! Commands, and the callers who send them.
 
 use snic_domain::{
     BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, NtType, NtTypeId,

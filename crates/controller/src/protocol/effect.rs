@@ -1,4 +1,4 @@
-//! What the controller wants done.
+//! Effects: replies, commands to cards, events for watchers.
 
 use snic_domain::{CardId, DagName, DagUid, Digest, OperationId, RegionId};
 use snic_tables::CardCommand;

@@ -1,4 +1,4 @@
-//! What can be wrong with a request: each names the culprit, the limit and what to do.
+//! Why a request is rejected: each error names the field, the limit and what to do.
 //!
 //! The texts are for the caller: none holds a name that the caller may not know.
 

@@ -1,4 +1,4 @@
-//! What the controller is told.
+//! Events: requests, reports of cards, time.
 
 use snic_domain::{CardId, CardProfile};
 use snic_tables::CardReport;

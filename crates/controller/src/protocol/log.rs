@@ -1,4 +1,4 @@
-//! What the control plane decided by itself, and why.
+//! Decisions of the control plane itself, with their reasons.
 
 use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
 
@@ -16,7 +16,7 @@ pub enum LogKind {
     /// A DAG gives instances up for another one below its fair share.
     ContextSwitch,
     /// A DAG gives instances up that it was not promised, for one that asks for a promise.
-    Reclaim,
+    Preemption,
     /// More instances serve a DAG now.
     Scaled,
     /// No place was found for more instances.

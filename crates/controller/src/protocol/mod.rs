@@ -24,7 +24,7 @@ pub use policy::{
 };
 pub use reply::Reply;
 pub use view::{
-    BitstreamView, CardHealth, CardView, ConsolidationView, DagTraffic, DagView, MoveView, NtView,
-    OperationView, RecommendationView, RegionUser, RegionView, RuleView, SlotView, StatePlace,
-    StateView, TenantUsage, TenantView,
+    BitstreamAdvice, BitstreamView, CardHealth, CardView, ConsolidationView, DagTraffic, DagView,
+    MoveView, NtView, OperationView, RecommendationView, RegionUser, RegionView, RuleView,
+    SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };

@@ -1,4 +1,4 @@
-//! What takes longer than a reply.
+//! Operations: work that takes longer than a reply.
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{CardId, DagName, OperationId, RegionId, TenantId, Timestamp};

@@ -1,4 +1,4 @@
-//! What operators tune while the daemon runs: `policies/*.toml` say it in words.
+//! Policies that operators tune while the daemon runs; `policies/*.toml` document them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What callers are answered.
+//! Replies to commands.
 
 use snic_domain::VmId;
 

@@ -1,4 +1,4 @@
-//! What callers see: resources with their status, made from the state on demand.
+//! Views for callers: resources with their status, made from the state on demand.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use snic_domain::{
     DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
     RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
 };
-use snic_planner::Recommendation;
+use snic_planner::{Recommendation, Underfilled};
 use snic_tables::{CardCounters, DropCause};
 
 use super::operation::OperationRecord;
@@ -174,7 +174,7 @@ pub struct RegionView {
     pub kind: RegionKind,
     /// What fits in it.
     pub area: Area,
-    /// How it is.
+    /// Its state.
     pub state: RegionState,
     /// Whether nothing new is placed in it.
     pub cordoned: bool,
@@ -214,7 +214,7 @@ pub struct CardView {
     pub card: CardId,
     /// What it offers.
     pub profile: CardProfile,
-    /// How it is.
+    /// Its state.
     pub health: CardHealth,
     /// Version of its active tables.
     pub table_version: u32,
@@ -323,6 +323,15 @@ pub struct ConsolidationView {
     pub reconfigurations: u32,
     /// Passes of the scheduler, of all DAGs together, before and after.
     pub passes: (u64, u64),
+}
+
+/// What a card's operator may gain by other bitstreams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitstreamAdvice {
+    /// Sequences of NTs that are worth a bitstream, the best first.
+    pub worth_building: Vec<RecommendationView>,
+    /// Regions that are less than half full.
+    pub underfilled: Vec<Underfilled>,
 }
 
 /// A sequence of NTs that is worth a bitstream, with the manifest to build it by.

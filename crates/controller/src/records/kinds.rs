@@ -1,4 +1,4 @@
-//! What the records hold. Their JSON is the format of the store: a field that is renamed here keeps
+//! The contents of records. Their JSON is the format of the store: a field that is renamed here keeps
 //! its name there.
 
 use serde::{Deserialize, Serialize};

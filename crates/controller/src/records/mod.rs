@@ -1,12 +1,12 @@
-//! What is stored, and under which keys.
+//! The records of the store and their keys.
 //!
-//! Desired state only: what tenants and operators asked for, where it was decided to go, and what
-//! was promised in replies. What the card holds is never stored; the card is asked.
+//! Desired state only: what tenants and operators asked for, where it was placed, and what
+//! was promised in replies. The observed state is never stored: the card is read back.
 //!
 //! | key | record |
 //! |---|---|
 //! | `meta` | [`Meta`] |
-//! | `maintenance` | [`Maintenance`], while nothing new is taken in |
+//! | `maintenance` | [`Maintenance`], in maintenance mode |
 //! | `tenants/T` | [`TenantRecord`] |
 //! | `nt-types/N` | [`NtRecord`] |
 //! | `bitstreams/B` | [`BitstreamRecord`] |
@@ -15,7 +15,7 @@
 //! | `cards/C` | [`CardRecord`] |
 //! | `regions/C/NN` | [`RegionRecord`] |
 //! | `guests/C/NN/T/D/B` | [`ResidentContext`] of a region |
-//! | `departed/C/NN/U` | [`PendingErase`]: a DAG that is gone, in a region |
+//! | `departed/C/NN/U` | [`PendingErase`]: a deleted DAG's context in a region |
 //! | `states/C/OOOOOOOOOO` | [`StateRecord`], by its offset in the save area |
 //! | `bindings/V` | [`BindingRecord`] |
 //! | `rules/R` | [`RuleRecord`] |

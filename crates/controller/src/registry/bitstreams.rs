@@ -115,7 +115,7 @@ impl Registry {
             self.bitstreams.get(id).filter(|record| is_readable(&record.bitstream, caller));
         let record = record.ok_or_else(|| ControlError::not_found(&resource))?;
         if !caller.may_change(id.owner().as_ref()) {
-            return Err(ControlError::precondition(resource, "it is not yours to delete"));
+            return Err(ControlError::precondition(resource, "only its owner can delete it"));
         }
         check_etag(&resource, etag, self.view_of_bitstream(record).etag)
     }

@@ -1,7 +1,7 @@
-//! What tenants and operators have registered: tenants with their quotas and what they use, NT types,
-//! bitstreams. It knows no card and no DAG: who asks for a change says what uses a thing elsewhere.
+//! The registry: tenants with their quotas and usage, NT types,
+//! bitstreams. It knows no card and no DAG: the caller of a change says what uses a resource elsewhere.
 //!
-//! Invariants, see [`Registry::check`]: the catalogue that plans are made with holds every NT type,
+//! Invariants, see [`Registry::check`]: the planner's catalogue has every NT type,
 //! and every bitstream but those that were rejected; what each tenant uses is the sum over its own
 //! NT types and bitstreams and the DAGs that were charged to it.
 

@@ -1,4 +1,4 @@
-//! What a placement takes by the NT types and bitstreams that it uses.
+//! Memory and state that a placement needs for its NT types and bitstreams.
 
 use snic_domain::limits::STATE_UNIT;
 use snic_domain::{

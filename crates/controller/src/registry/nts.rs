@@ -96,7 +96,7 @@ impl Registry {
         let usable = caller.tenant().and_then(|tenant| self.usable_nt(tenant, id));
         match usable {
             Some(_) => {
-                ControlError::precondition(format!("ntTypes/{id}"), "it is not yours to delete")
+                ControlError::precondition(format!("ntTypes/{id}"), "only its owner can delete it")
             }
             None => ControlError::not_found(format!("ntTypes/{id}")),
         }

@@ -1,4 +1,4 @@
-//! What tenants use, and how much they may.
+//! Usage and quotas of tenants.
 
 use std::collections::{BTreeMap, BTreeSet};
 

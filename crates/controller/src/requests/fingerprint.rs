@@ -1,8 +1,8 @@
-//! What makes two commands the same: a digest of all that a caller asked for.
+//! Fingerprints of commands: a digest of all fields, equal for equal commands.
 //!
-//! It is compared with what an earlier version of the daemon stored, so it must not follow from names
+//! It is compared with fingerprints that an earlier version of the daemon stored, so it must not depend on names
 //! in the code. A command is a list: its name here, then its values by position, in the JSON that
-//! records have, too. Where that has to change, so has [`VERSION`]: fingerprints of another version
+//! records have, too. If the encoding changes, [`VERSION`] changes: fingerprints of another version
 //! match nothing.
 
 use serde::Serialize;

@@ -1,6 +1,6 @@
-//! Requests that were carried out, so that their repetition is not (AIP-155).
+//! Requests that were carried out, so that a retry is not (AIP-155).
 //!
-//! A caller names a request by an id of its own. The first one with that id is carried out, and what
+//! A caller gives a request an id. The first one with that id is carried out, and what
 //! it made is remembered for a while; the same request again is answered with that, and another
 //! request under the same id is rejected.
 

@@ -1,4 +1,4 @@
-//! State that is lost, and regions that keep what they hold so that it is not.
+//! Lost state, and regions that keep their content so that state is not lost.
 
 use snic_domain::RegionId;
 
@@ -86,7 +86,7 @@ impl Residency<'_> {
     fn note_lost(&mut self, context: &ResidentContext, regions: Vec<RegionId>, text: String) {
         let dag = &context.dag;
         self.card_mut().contexts_mut().count_lost();
-        self.core.dags.touch(dag);
+        self.core.dags.mark_dirty(dag);
         self.tx.note(LogKind::StateLost, About { regions, ..About::dag(self.id, dag) }, text);
         self.core.dags.emit(self.tx, dag);
     }

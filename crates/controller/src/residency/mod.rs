@@ -1,16 +1,16 @@
-//! Which contexts of chains are moved, and when: what [`Contexts`](crate::card::Contexts) hold, joined
-//! with what DAGs need and what regions hold.
+//! Decides which contexts are saved, restored and erased, and when, from [`Contexts`](crate::card::Contexts),
+//! the needs of DAGs and the contents of regions.
 //!
-//! Rows lead to a region only when the DAG is its resident: what was saved is back by then, or it is
-//! said that it is lost, or what an earlier time left there is cleared. A victim keeps its contexts
+//! Rows lead to a region only when the DAG is its resident: its saved context is restored by then, or
+//! reported lost, or an old one is cleared. A victim keeps its contexts
 //! as long as nobody needs its region, and nothing is copied. Where the save area has no room, or
 //! the wrapper does not save, the region is not switched ([`LogKind::StateKept`]): state that somebody
 //! has is worth more than an instance that somebody would have beyond its promise.
 //!
 //! [`LogKind::StateKept`]: crate::LogKind::StateKept
 
-mod departed;
 mod lost;
+mod pending_erases;
 mod steps;
 
 use snic_domain::{BitstreamId, CardId, DagName, RegionId};
@@ -21,7 +21,7 @@ use crate::records::{Phase, Placement, ResidentContext};
 use crate::state::Core;
 use crate::tx::Tx;
 
-pub(crate) use departed::forget_dag;
+pub(crate) use pending_erases::forget_dag;
 
 /// A chain in words for whose DAG it is: another tenant's has no name there.
 fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
@@ -229,7 +229,7 @@ impl<'a> Residency<'a> {
 
     /// A DAG has a context in a region from now on, as far as anybody knows.
     fn add_resident(&mut self, region: RegionId, context: ResidentContext) {
-        self.core.dags.touch(&context.dag);
+        self.core.dags.mark_dirty(&context.dag);
         let ResidentContext { bitstream, dag } = &context;
         if !self.card().contexts().is_resident(region, bitstream, dag) {
             let contexts = self.core.cards.known_mut(self.id).contexts_mut();

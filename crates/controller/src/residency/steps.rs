@@ -1,9 +1,11 @@
-//! What wrappers are asked, one at a time for each card, and what came of it.
+//! Commands to wrappers, one at a time for each card, and their results.
 
 use snic_domain::{DagName, RegionId};
 use snic_tables::{StateDone, StateFailure, Ticket};
 
-use super::{Lack, Need, NoRoom, Residency, as_told, departed, is_there, needs, refresh_kept};
+use super::{
+    Lack, Need, NoRoom, Residency, as_told, is_there, needs, pending_erases, refresh_kept,
+};
 use crate::card::ContextCommand;
 use crate::protocol::LogKind;
 use crate::records::{Phase, ResidentContext, StateRecord};
@@ -13,17 +15,17 @@ impl Residency<'_> {
     /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
     /// wait for it; then what DAGs wait for; then what is to be erased, for nobody waits for that.
     pub fn step(&mut self) {
-        self.serve_newcomers();
-        self.core.cards.known_mut(self.id).settle_departed(self.tx);
+        self.serve_restored();
+        self.core.cards.known_mut(self.id).settle_pending_erases(self.tx);
         let contexts = self.card().contexts();
-        if !contexts.is_idle(self.core.now) {
+        if !contexts.is_idle(self.core.now()) {
             return;
         }
         let next = contexts
             .next_save()
-            .or_else(|| self.next_for_newcomers())
+            .or_else(|| self.next_restore())
             .or_else(|| contexts.next_erase())
-            .or_else(|| departed::next(self.card()));
+            .or_else(|| pending_erases::next(self.card()));
         if let Some((region, command)) = next {
             let ticket = self.core.ticket();
             let card = self.core.cards.known_mut(self.id);
@@ -31,9 +33,9 @@ impl Residency<'_> {
         }
     }
 
-    /// Lets in who lacks nothing, and begins to save what they left behind.
-    fn serve_newcomers(&mut self) {
-        let names: Vec<DagName> = self.card().contexts().newcomers().cloned().collect();
+    /// Makes DAGs residents whose contexts are there, and begins to save those they left in other regions.
+    fn serve_restored(&mut self) {
+        let names: Vec<DagName> = self.card().contexts().awaiting_restore().cloned().collect();
         for name in names {
             let needs = needs(self.core, self.id, &name);
             if needs.is_empty() {
@@ -56,9 +58,9 @@ impl Residency<'_> {
         }
     }
 
-    /// What the first newcomer that lacks something that a wrapper can do lacks.
-    fn next_for_newcomers(&self) -> Option<(RegionId, ContextCommand)> {
-        self.card().contexts().newcomers().find_map(|dag| {
+    /// The next command for a DAG that waits for its contexts.
+    fn next_restore(&self) -> Option<(RegionId, ContextCommand)> {
+        self.card().contexts().awaiting_restore().find_map(|dag| {
             let step = |Need { region, bitstream, lack }| match lack {
                 Lack::Restore(offset) => Some((region, ContextCommand::Restore(offset))),
                 Lack::Clear => {
@@ -98,7 +100,7 @@ impl Residency<'_> {
                 length,
                 boot_id: self.card().contexts().boot_id(),
                 phase: Phase::Saving(from),
-                since: self.core.now,
+                since: self.core.now(),
                 attempts: 0,
             };
             self.core.cards.known_mut(self.id).contexts_mut().put(self.tx, record);
@@ -109,7 +111,7 @@ impl Residency<'_> {
 
     /// A wrapper answered.
     pub fn step_ended(&mut self, ticket: Ticket, result: Result<StateDone, StateFailure>) {
-        let (now, settings) = (self.core.now, *self.core.policies.current());
+        let (now, settings) = (self.core.now(), *self.core.policies.current());
         let wait = result.is_err().then_some(|failures| settings.wait(failures));
         let Some(step) = self.card_mut().contexts_mut().ended(now, ticket, wait) else {
             return; // The card was lost or read back since.
@@ -132,7 +134,7 @@ impl Residency<'_> {
             ) => {}
             (ContextCommand::Depart(uid), Ok(_)) => {
                 let contexts = self.core.cards.known_mut(self.id).contexts_mut();
-                contexts.remove_departed(self.tx, step.region, uid);
+                contexts.remove_pending_erase(self.tx, step.region, uid);
             }
             (ContextCommand::Erase(offset), Ok(_)) => {
                 let contexts = self.core.cards.known_mut(self.id).contexts_mut();

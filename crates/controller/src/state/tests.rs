@@ -91,7 +91,7 @@ impl Rig {
     /// The steps that the card was asked for and has not been seen to do.
     fn asked(&mut self) -> Vec<CardCommand> {
         let (_, effects) = std::mem::take(&mut self.tx).into_parts();
-        self.tx = Tx::at(self.core.now);
+        self.tx = Tx::at(self.core.now());
         let command = |effect| match effect {
             Effect::Card { command, .. } => Some(command),
             _ => None,
@@ -337,8 +337,8 @@ fn a_load_that_fails_for_good_moves_its_dags_and_marks_the_region() {
         let result = Err(LoadFailure::Controller { code: 2 });
         rig.report(CardReport::Loaded { ticket, region: RegionId(0), result });
         if attempt < attempts {
-            let wake = rig.core.cards.known(&card()).next_wake_up(rig.core.now);
-            rig.core.now = wake.expect("it is tried again later");
+            let wake = rig.core.cards.known(&card()).next_wake_up(rig.core.now());
+            rig.core.advance(wake.expect("it is tried again later"));
             rig.follow_up();
         }
     }

@@ -73,7 +73,7 @@ fn only_as_much_is_taken_back_as_helps() {
     world.deploy("beta/lb", "lb", 5);
     let held = names.map(|name| holds(&world, name));
     assert_eq!(held.iter().sum::<u64>(), 30, "one region was needed: {held:?}");
-    let taken = kinds(&world).into_iter().filter(|kind| *kind == LogKind::Reclaim).count();
+    let taken = kinds(&world).into_iter().filter(|kind| *kind == LogKind::Preemption).count();
     assert_eq!(taken, 1);
 }
 

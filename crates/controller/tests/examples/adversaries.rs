@@ -33,7 +33,7 @@ const STRATEGIES: [(&str, Strategy); 7] = [
 ];
 
 /// Gbit/s of its own traffic that the liar gets through on average, beside an honest tenant. What it
-/// was promised and what it sends are those of so many DAGs alike.
+/// was promised and what it sends are those of this many equal DAGs.
 fn useful(parts: u64, truth: u64, other: u64, tells: Strategy) -> f64 {
     let mut world = World::new();
     let own: Vec<String> = (0..parts).map(|part| format!("acme/web-{part}")).collect();

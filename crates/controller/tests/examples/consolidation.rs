@@ -123,7 +123,8 @@ fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
     world.deploy("acme/c", "vpn", 30);
     let refused = create("beta/x", spec("pad vpn lb", 20));
     assert!(matches!(world.ask(refused), Err(ControlError::Refused(_))));
-    let (worth, _) = world.controller.recommendations(&card_id()).expect("a card");
+    let advice = world.controller.recommendations(&card_id()).expect("a card");
+    let worth = advice.worth_building;
     let first = &worth[0];
     let nts: Vec<&str> = first.recommendation.nts.iter().map(|nt| nt.as_str()).collect();
     assert_eq!(nts, ["pad", "vpn", "lb"]);
@@ -155,7 +156,8 @@ fn what_was_refused_is_remembered_over_a_restart() {
     assert_eq!(refused(&world), ["beta/x"]);
     world.restart();
     world.settle();
-    let (worth, _) = world.controller.recommendations(&card_id()).expect("a card");
+    let advice = world.controller.recommendations(&card_id()).expect("a card");
+    let worth = advice.worth_building;
     let admits = &worth[0].recommendation.admits;
     assert_eq!(admits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["tenants/beta/dags/x"]);
 

@@ -156,8 +156,8 @@ fn a_promise_takes_back_at_once_what_is_lent() {
     assert_eq!(world.regions_of("acme/web").len(), 4);
     world.deploy("beta/web", "lb", 10);
     assert_eq!(holds(&world, "acme/web"), 10);
-    assert!(kinds(&world).contains(&LogKind::Reclaim), "{:?}", kinds(&world));
-    assert_eq!((figures(&world).reclaims, world.state("acme/web")), (1, DagState::Ready));
+    assert!(kinds(&world).contains(&LogKind::Preemption), "{:?}", kinds(&world));
+    assert_eq!((figures(&world).preemptions, world.state("acme/web")), (1, DagState::Ready));
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn validation_counts_on_what_would_be_taken_back_and_takes_nothing() {
 }
 
 #[test]
-fn a_reclaim_leaves_the_generation_that_is_served() {
+fn preemption_leaves_the_generation_that_is_served() {
     let mut world = deployed(&["acme/web"]);
     period(&mut world, &[("acme/web", 40)]);
     assert_eq!(world.view("acme/web").observed_generation, 1);
-    world.ask(create("beta/web", spec("lb", 10))).expect("it takes back what is lent");
+    world.ask(create("beta/web", spec("lb", 10))).expect("burst capacity is preempted");
     let view = world.view("acme/web");
     assert_eq!(view.observed_generation, 1, "before the card has flipped: {:?}", view.conditions);
     world.settle();
@@ -337,7 +337,7 @@ fn who_deleted_its_last_dag_has_no_share_and_leaves_its_own_to_others() {
     assert!(shares.iter().all(|(tenant, ..)| **tenant == tenant_id("acme")), "{shares:?}");
 }
 
-/// By hand: 10 of 10 Gbit/s of one region of four; of two cards alike that is an eighth.
+/// By hand: 10 of 10 Gbit/s of one region of four; of two equal cards that is an eighth.
 #[test]
 fn a_dominant_share_spans_all_cards() {
     let mut world = deployed(&["acme/web"]);
@@ -348,7 +348,7 @@ fn a_dominant_share_spans_all_cards() {
     assert_eq!(share(&world), 125_000);
 }
 
-/// By hand: acme is promised all of one card. On a second one alike, of which both ask for all, beta
+/// By hand: acme is promised all of one card. On a second, equal one, of which both ask for all, beta
 /// has less over both cards whatever it gets, so it gets what acme was not promised: three regions.
 #[test]
 fn who_has_much_on_one_card_gives_way_on_another() {

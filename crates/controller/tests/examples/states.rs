@@ -37,7 +37,7 @@ fn deploy(world: &mut World) {
     periods(world, 2, [0, 0]);
 }
 
-/// Monitor periods in which acme and beta send so many Gbit/s.
+/// Monitor periods in which acme and beta send these rates, in Gbit/s.
 fn periods(world: &mut World, count: usize, loads: [u64; 2]) {
     for _ in 0..count {
         for (name, gbps) in ["acme/web", "beta/web"].into_iter().zip(loads) {

@@ -176,7 +176,7 @@ impl Churn {
                 let before = self.told.insert(name.clone(), text.clone());
                 self.idle += u64::from(before.is_some_and(|before| before == text));
             }
-            LogKind::ScaleIn | LogKind::ContextSwitch | LogKind::Reclaim => {
+            LogKind::ScaleIn | LogKind::ContextSwitch | LogKind::Preemption => {
                 self.told.remove(name);
             }
             _ => {}
@@ -326,7 +326,7 @@ fn run(shape: Shape, seconds: u64) -> Churn {
     let hidden = 100.0 * figures.scale_outs_hidden as f64 / figures.scale_outs.max(1) as f64;
     println!(
         "{shape:?}, {seconds} s: {} DAGs accepted, {} refused, {} loads, none of which stopped traffic; {} \
-         scale-outs, {hidden:.1} % of them hidden; {} scale-ins, {} context switches, {} reclaims; \
+         scale-outs, {hidden:.1} % of them hidden; {} scale-ins, {} context switches, {} preemptions; \
          state saved {}, restored {}, lost {} times, kept in its region {} times; {} regions went back and \
          forth; longest below a promise: {} samples of {PERIOD:?}",
         churn.accepted,
@@ -335,7 +335,7 @@ fn run(shape: Shape, seconds: u64) -> Churn {
         figures.scale_outs,
         figures.scale_ins,
         figures.context_switches,
-        figures.reclaims,
+        figures.preemptions,
         states.saved,
         states.restored,
         states.lost,

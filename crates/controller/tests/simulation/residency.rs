@@ -37,7 +37,7 @@ pub fn contents(controller: &Controller) -> Contents {
     views.map_while(|view| view).map(|view| view.bitstream).collect()
 }
 
-/// The monitor period on a card, and how long what was decided stays.
+/// The monitor period and the cooldown on a card.
 fn periods(settings: &ControllerSettings, profile: &CardProfile) -> (Duration, Duration) {
     let bytes = profile.regions.iter().map(|region| region.bitstream_max.get()).max();
     let load = bytes.unwrap_or(0) as f64 / profile.configuration_bytes_per_second as f64;

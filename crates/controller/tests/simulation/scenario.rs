@@ -29,7 +29,7 @@ const LEAP: Duration = Duration::from_secs(6);
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// How long it takes at least until that is believed: a power loss is found out by then.
-/// And what was lent is given back.
+/// And burst capacity is given back.
 const CALM_MIN: Duration = Duration::from_millis(200);
 
 /// Calls about neither DAGs nor machines are numbered from here.

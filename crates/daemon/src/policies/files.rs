@@ -1,5 +1,6 @@
 //! The keys of each policy file, with their ranges and defaults.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,9 +14,9 @@ use super::InvalidPolicyFile;
 use super::source::{Source, Spanned};
 
 /// Range of a percentage.
-const PERCENT: (u32, u32) = (1, 100);
+const PERCENT: RangeInclusive<u32> = 1..=100;
 /// Range of a number of monitor periods: more than a quarter of an hour of default periods.
-const PERIODS: (u32, u32) = (1, 100_000);
+const PERIODS: RangeInclusive<u32> = 1..=100_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -49,16 +50,16 @@ struct Consolidation {
 
 impl Consolidation {
     fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicyFile> {
-        let after = source.number("consolidation.after_s", &self.after_s, 60, (0, 86_400))?;
+        let after = source.number("consolidation.after_s", &self.after_s, 60, 0..=86_400)?;
         let small = |key: &str, value, default, range| {
             source.small(&format!("consolidation.{key}"), value, default, range)
         };
         let loads = &self.reconfigurations_max;
         Ok(ConsolidationSettings {
             after: (after > 0).then(|| Duration::from_secs(after)),
-            reconfigurations_max: small("reconfigurations_max", loads, 4, (0, 32))?,
-            regions_min: small("regions_min", &self.regions_min, 1, (1, 32))?,
-            passes_min: small("passes_min", &self.passes_min, 1, (1, 1_024))?,
+            reconfigurations_max: small("reconfigurations_max", loads, 4, 0..=32)?,
+            regions_min: small("regions_min", &self.regions_min, 1, 1..=32)?,
+            passes_min: small("passes_min", &self.passes_min, 1, 1..=1_024)?,
         })
     }
 }
@@ -99,12 +100,12 @@ pub(super) fn placement(
     };
     to.consolidation = consolidation.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
-    let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, (1, 60_000))?;
+    let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, 1..=60_000)?;
     let longest = source.number(
         "reconfiguration.backoff_max_ms",
         &keys.backoff_max_ms,
         backoff.max(5_000),
-        (backoff, 600_000),
+        backoff..=600_000,
     )?;
     to.backoff = Duration::from_millis(backoff);
     to.backoff_max = Duration::from_millis(longest);
@@ -142,7 +143,7 @@ pub(super) fn fairness(
     let schemes = [("static", Scheme::Static), ("drf", Scheme::Drf), ("full", Scheme::Full)];
     let spares = [("level-shares", Spare::LevelShares), ("by-weight", Spare::ByWeight)];
     let sharing = &keys.sharing;
-    let epoch = source.number("epoch.length_ms", &keys.epoch.length_ms, 20, (1, 10_000))?;
+    let epoch = source.number("epoch.length_ms", &keys.epoch.length_ms, 20, 1..=10_000)?;
     to.fairness = Fairness {
         scheme: source.word("sharing.scheme", &sharing.scheme, default.scheme, &schemes)?,
         spare: source.word("sharing.spare", &sharing.spare, default.spare, &spares)?,
@@ -150,7 +151,7 @@ pub(super) fn fairness(
             "sharing.headroom_percent",
             &sharing.headroom_percent,
             default.headroom_percent,
-            (0, 50),
+            0..=50,
         )?,
         epoch: Duration::from_millis(epoch),
     };
@@ -202,7 +203,7 @@ pub(super) fn autoscaling(
 ) -> Result<Option<usize>, InvalidPolicyFile> {
     let keys = source.keys::<AutoscalingFile>()?;
     let default = Autoscaling::default();
-    let period = source.number("monitor.period_ms", &keys.monitor.period_ms, 10, (1, 60_000))?;
+    let period = source.number("monitor.period_ms", &keys.monitor.period_ms, 10, 1..=60_000)?;
     let (out, calm) = (&keys.scale_out, &keys.scale_in);
     let percent = |key, value, default| source.small(key, value, default, PERCENT);
     let periods = |key, value, default| source.small(key, value, default, PERIODS);
@@ -312,7 +313,7 @@ pub(super) fn admission(
 ) -> Result<(), InvalidPolicyFile> {
     let keys = source.keys::<AdmissionFile>()?.promises;
     let key = "promises.dag_bandwidth_max_mbps";
-    let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, (1, 4_000_000))?;
+    let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, 1..=4_000_000)?;
     to.admission = AdmissionPolicy {
         ingress_percent: source.small(
             "promises.ingress_percent",

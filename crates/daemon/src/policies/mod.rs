@@ -106,18 +106,18 @@ impl Policies {
     }
 
     /// The text of a file that was accepted last, or what ships.
-    fn last(&self, name: &str, shipped: &str) -> (String, String) {
+    fn last(&self, name: &str, shipped: &str) -> PolicyText {
         let path = self.accepted.join(name);
         let kept = std::fs::read_to_string(&path).ok();
-        let kept = kept.map(|text| (path.display().to_string(), text));
+        let kept = kept.map(|text| PolicyText { path: path.display().to_string(), text });
         let kept = kept.filter(|text| alone(name, text).is_ok());
-        kept.unwrap_or_else(|| (format!("policies/{name}"), shipped.to_owned()))
+        kept.unwrap_or_else(|| PolicyText::new(format!("policies/{name}"), shipped))
     }
 
-    fn accept(&self, texts: &[(String, String); SHIPPED.len()]) {
+    fn accept(&self, texts: &[PolicyText; SHIPPED.len()]) {
         let kept = std::fs::create_dir_all(&self.accepted).map_err(anyhow::Error::from);
         let kept = kept.and_then(|()| {
-            SHIPPED.iter().zip(texts).try_for_each(|((name, _), (_, text))| {
+            SHIPPED.iter().zip(texts).try_for_each(|((name, _), PolicyText { text, .. })| {
                 let path = self.accepted.join(name);
                 if std::fs::read_to_string(&path).is_ok_and(|kept| kept == *text) {
                     return Ok(());
@@ -132,39 +132,53 @@ impl Policies {
     }
 }
 
+/// The text of a policy file.
+#[derive(Debug, Clone)]
+struct PolicyText {
+    /// Where it is from, for errors.
+    path: String,
+    text: String,
+}
+
+impl PolicyText {
+    fn new(path: String, text: &str) -> Self {
+        Self { path, text: text.to_owned() }
+    }
+}
+
 /// Checks one file, beside others that are empty.
-fn alone(name: &str, text: &(String, String)) -> Result<(), InvalidPolicyFile> {
+fn alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicyFile> {
     let texts = SHIPPED.map(|(other, _)| match other == name {
         true => text.clone(),
-        false => (other.to_owned(), String::new()),
+        false => PolicyText::new(other.to_owned(), ""),
     });
     parse_texts(&texts).map(|_| ())
 }
 
 fn parse_texts(
-    texts: &[(String, String); SHIPPED.len()],
+    texts: &[PolicyText; SHIPPED.len()],
 ) -> Result<ControllerSettings, InvalidPolicyFile> {
-    parse(&texts.each_ref().map(|(path, text)| Source { path: path.clone(), text }))
+    parse(&texts.each_ref().map(|PolicyText { path, text }| Source { path: path.clone(), text }))
 }
 
 /// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
 /// policies.
 pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicyFile> {
     let Some(folder) = folder else { return Ok(ControllerSettings::default()) };
-    let mut texts = SHIPPED.map(|(name, _)| (name.to_owned(), String::new()));
+    let mut texts = SHIPPED.map(|(name, _)| PolicyText::new(name.to_owned(), ""));
     for (text, (name, shipped)) in texts.iter_mut().zip(SHIPPED) {
         *text = read(&folder.join(name), name, shipped)?;
     }
     parse_texts(&texts)
 }
 
-/// A file's name for errors, and its text.
-fn read(path: &Path, name: &str, shipped: &str) -> Result<(String, String), InvalidPolicyFile> {
+/// A file's text, or what ships where there is none in the folder.
+fn read(path: &Path, name: &str, shipped: &str) -> Result<PolicyText, InvalidPolicyFile> {
     let shown = path.display().to_string();
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok((shown, text)),
+        Ok(text) => Ok(PolicyText { path: shown, text }),
         Err(source) if source.kind() == std::io::ErrorKind::NotFound && folder_exists(path) => {
-            Ok((format!("policies/{name}"), shipped.to_owned()))
+            Ok(PolicyText::new(format!("policies/{name}"), shipped))
         }
         Err(source) => Err(InvalidPolicyFile::Read { path: shown, source }),
     }
@@ -221,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_files_that_ship_say_what_empty_ones_mean() {
-        let shipped = SHIPPED.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let shipped = SHIPPED.map(|(name, text)| PolicyText::new(name.to_owned(), text));
         let shipped = parse_texts(&shipped).expect("they ship");
         assert_eq!(Ok(shipped), with(&[]));
         assert_eq!(shipped, ControllerSettings::default());

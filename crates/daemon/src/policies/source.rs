@@ -1,5 +1,7 @@
 //! A policy file while it is checked. Every error names file, line and key.
 
+use std::ops::RangeInclusive;
+
 use serde::de::DeserializeOwned;
 
 use super::InvalidPolicyFile;
@@ -57,14 +59,15 @@ impl Source<'_> {
         key: &str,
         value: &Spanned<u64>,
         default: u64,
-        (min, max): (u64, u64),
+        range: RangeInclusive<u64>,
     ) -> Result<u64, InvalidPolicyFile> {
         let Some(value) = value else { return Ok(default) };
         let number = *value.get_ref();
-        if (min..=max).contains(&number) {
+        if range.contains(&number) {
             return Ok(number);
         }
-        let message = format!("{key} = {number} is not allowed: {min} to {max}");
+        let message =
+            format!("{key} = {number} is not allowed: {} to {}", range.start(), range.end());
         Err(self.wrong(value.span().start, message))
     }
 
@@ -74,10 +77,11 @@ impl Source<'_> {
         key: &str,
         value: &Spanned<u64>,
         default: u32,
-        (min, max): (u32, u32),
+        range: RangeInclusive<u32>,
     ) -> Result<u32, InvalidPolicyFile> {
-        let number = self.number(key, value, default.into(), (min.into(), max.into()))?;
-        Ok(u32::try_from(number).unwrap_or(max))
+        let (min, max) = range.into_inner();
+        let number = self.number(key, value, default.into(), min.into()..=max.into())?;
+        Ok(u32::try_from(number).expect("within a range of 32 bits"))
     }
 
     /// The meaning of one of `words`, or the default if the key is missing.

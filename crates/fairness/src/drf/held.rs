@@ -6,7 +6,7 @@
 //! less.
 
 use super::problem::dominant_of;
-use super::solver::{FULL, cap_level, rate};
+use super::solver::{FULL, Part, cap_level, rate};
 use super::{DrfProblem, RESOURCES_MAX, Share, UserLimit, UserOutcome};
 
 /// Most that a user may hold elsewhere, in the unit of [`Share`]: 2^8 times all of the problem's
@@ -76,10 +76,10 @@ fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Risin
     if capacities[dominant] == 0 {
         return (outcome(Some(dominant), UserLimit::Capacity(dominant)), rising, None);
     }
-    let per_task = (user.demand[dominant], capacities[dominant]);
+    let per_task = Part { amount: user.demand[dominant], capacity: capacities[dominant] };
     for (k, amount) in user.demand.iter().enumerate().filter(|(_, amount)| **amount > 0) {
-        rising.rates[k] =
-            rate((*amount, capacities[k]), per_task, k == dominant) * u64::from(weight);
+        let part = Part { amount: *amount, capacity: capacities[k] };
+        rising.rates[k] = rate(part, per_task, k == dominant) * u64::from(weight);
     }
     rising.is_done = false;
     let limit = cap.map_or(UserLimit::Capacity(dominant), |(_, limit)| limit);

@@ -228,13 +228,14 @@ impl<const R: usize> Filling<'_, R> {
         if self.capacities[dominant] == 0 {
             return self.outcomes.push(stopped(Some(dominant), UserLimit::Capacity(dominant)));
         }
-        let per_task = (demand[dominant], self.capacities[dominant]);
+        let per_task = Part { amount: demand[dominant], capacity: self.capacities[dominant] };
         let rates = &mut self.rates[index];
         for (k, &amount) in demand.iter().enumerate() {
             if amount == 0 {
                 continue;
             }
-            let rate = rate((amount, self.capacities[k]), per_task, k == dominant);
+            let part = Part { amount, capacity: self.capacities[k] };
+            let rate = rate(part, per_task, k == dominant);
             rates[k] = rate * u64::from(user.weight.get());
             self.sums[k] += u128::from(rates[k]);
         }
@@ -341,23 +342,31 @@ fn product(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
 
+/// What a task takes of one resource, of how much there is, in the resource's unit.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub amount: u64,
+    pub capacity: u64,
+}
+
 /// What a user takes of a resource for each unit of its share, in units of 2^-[`RATE_BITS`], if a task
-/// takes `amount` of `capacity` there and `per_task` of its dominant resource.
+/// takes `part` there and `dominant` of its dominant resource.
 #[inline]
-pub(super) fn rate((amount, capacity): (u64, u64), per_task: (u64, u64), is_dominant: bool) -> u64 {
+pub(super) fn rate(part: Part, dominant: Part, is_dominant: bool) -> u64 {
     if is_dominant {
         return 1 << RATE_BITS;
     }
     // The dominant fraction is the largest, so this is at most one.
-    let (part, whole) = (product(amount, per_task.1), product(per_task.0, capacity));
-    scaled(part, whole, RATE_BITS, true) as u64
+    let numerator = product(part.amount, dominant.capacity);
+    let denominator = product(dominant.amount, part.capacity);
+    scaled(numerator, denominator, RATE_BITS, true) as u64
 }
 
-/// The level at which a user reaches its cap, if a task takes `amount` of `capacity`; `None` if the
-/// cap is more than the whole resource, so that the capacity stops it first.
-pub(super) fn cap_level(cap: Fraction, (amount, capacity): (u64, u64), weight: u32) -> Option<u64> {
-    let numerator = product(cap.numerator(), amount);
-    let denominator = product(cap.denominator(), capacity);
+/// The level at which a user reaches its cap, if a task takes `part` of its dominant resource; `None`
+/// if the cap is more than the whole resource, so that the capacity stops it first.
+pub(super) fn cap_level(cap: Fraction, part: Part, weight: u32) -> Option<u64> {
+    let numerator = product(cap.numerator(), part.amount);
+    let denominator = product(cap.denominator(), part.capacity);
     let level = || scaled(numerator, denominator * u128::from(weight), SHARE_BITS, false) as u64;
     (numerator <= denominator).then(level)
 }

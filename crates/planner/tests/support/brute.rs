@@ -135,7 +135,7 @@ pub fn loads_needed_whole(world: &World, name: &DagName, dag: &RandomDag) -> Opt
 }
 
 /// The fewest parts of a chain of distinct NTs, each in the bitstreams once, for which some choice of loads has
-/// the bandwidth, and the fewest loads with so many parts.
+/// the bandwidth, and the fewest loads with this many parts.
 pub fn fewest_parts(world: &World, name: &DagName, dag: &RandomDag) -> Option<(usize, usize)> {
     let chain = dag.nt_ids();
     let cuts = 0..1u32 << (chain.len() - 1);

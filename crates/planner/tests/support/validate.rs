@@ -121,7 +121,7 @@ fn order(dag: &Dag, plan: &Plan) -> Checked {
             ensure(!branch.nodes.is_empty(), || "an empty branch".into())?;
             for (i, node) in branch.nodes.iter().enumerate() {
                 let before = place.insert(node.clone(), (s, b, i));
-                ensure(before.is_none(), || format!("{node} stands twice"))?;
+                ensure(before.is_none(), || format!("duplicate node {node}"))?;
             }
         }
         if plan.mapping.form == Form::Sequential {

@@ -43,14 +43,39 @@ pub(super) struct Program {
 enum Stage {
     /// An earlier commit may be under way.
     Banks,
-    /// This many configurations have been sent.
-    Configurations { active: u32, sent: usize },
-    /// This many rows are in the shadow bank.
-    Rows { active: u32, written: usize },
+    Configurations(Sending),
+    Rows(Writing),
     /// This commit is under way.
-    Packets { version: u32 },
-    /// This many rows have been compared.
-    ReadBack { version: u32, read: usize, differ: usize },
+    Packets {
+        version: u32,
+    },
+    ReadBack(Comparing),
+}
+
+/// Configurations go to the card, whose tables have the version `active`.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    active: u32,
+    /// This many have been sent.
+    sent: usize,
+}
+
+/// Rows go to the shadow bank; packets use the version `active`.
+#[derive(Debug, Clone, Copy)]
+struct Writing {
+    active: u32,
+    /// This many are there.
+    written: usize,
+}
+
+/// The rows of a version are read back.
+#[derive(Debug, Clone, Copy)]
+struct Comparing {
+    version: u32,
+    /// This many have been compared.
+    read: usize,
+    /// This many of them are not what was written.
+    differ: usize,
 }
 
 type ProgramOutcome = Option<Result<u32, ProgramFailure>>;
@@ -77,13 +102,9 @@ impl Program {
                 Stage::Banks => self.begin(card, context)?,
                 Stage::Packets { version } => self.conclude(version, card, context)?,
                 _ if context.words_left == 0 => return Ok(None),
-                Stage::Configurations { active, sent } => {
-                    self.send((active, sent), card, context)?
-                }
-                Stage::Rows { active, written } => self.write((active, written), card, context)?,
-                Stage::ReadBack { version, read, differ } => {
-                    self.compare(version, (read, differ), card, context)?
-                }
+                Stage::Configurations(sending) => self.send(sending, card, context)?,
+                Stage::Rows(writing) => self.write(writing, card, context)?,
+                Stage::ReadBack(comparing) => self.compare(comparing, card, context)?,
             };
             if let Some(result) = outcome {
                 return Ok(Some(CardReport::Programmed { ticket: self.ticket, result }));
@@ -115,19 +136,19 @@ impl Program {
         if self.delta.is_empty() {
             return Ok(Some(Ok(active)));
         }
-        self.stage = Stage::Configurations { active, sent: 0 };
+        self.stage = Stage::Configurations(Sending { active, sent: 0 });
         Ok(None)
     }
 
     /// Step 3, for the next DAG.
     fn send(
         &mut self,
-        (active, sent): (u32, usize),
+        Sending { active, sent }: Sending,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         let Some(configuration) = self.configurations.get(sent) else {
-            self.stage = Stage::Rows { active, written: 0 };
+            self.stage = Stage::Rows(Writing { active, written: 0 });
             return Ok(None);
         };
         context.spend(configuration.bytes().len() / 4);
@@ -135,14 +156,14 @@ impl Program {
             return Ok(Some(Err(failure)));
         }
         context.statistics.configurations += 1;
-        self.stage = Stage::Configurations { active, sent: sent + 1 };
+        self.stage = Stage::Configurations(Sending { active, sent: sent + 1 });
         Ok(None)
     }
 
     /// Step 4: the next rows, and with the last ones the commit.
     fn write(
         &mut self,
-        (active, mut written): (u32, usize),
+        Writing { active, mut written }: Writing,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
@@ -155,7 +176,7 @@ impl Program {
             context.statistics.words_written += words.len() as u64;
         }
         if written < self.delta.row_count() {
-            self.stage = Stage::Rows { active, written };
+            self.stage = Stage::Rows(Writing { active, written });
             return Ok(None);
         }
         let version = active.wrapping_add(1);
@@ -185,15 +206,14 @@ impl Program {
         if status == COMMIT_BUSY {
             return Ok(self.late(context));
         }
-        self.stage = Stage::ReadBack { version, read: 0, differ: 0 };
+        self.stage = Stage::ReadBack(Comparing { version, read: 0, differ: 0 });
         Ok(None)
     }
 
     /// Step 6: the next rows.
     fn compare(
         &mut self,
-        version: u32,
-        (read, differ): (usize, usize),
+        Comparing { version, read, differ }: Comparing,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
@@ -204,7 +224,7 @@ impl Program {
         let differ = differ + rows_that_differ(card, &rows)?;
         let read = read + rows.len();
         if read < self.delta.row_count() {
-            self.stage = Stage::ReadBack { version, read, differ };
+            self.stage = Stage::ReadBack(Comparing { version, read, differ });
             return Ok(None);
         }
         if differ > 0 {

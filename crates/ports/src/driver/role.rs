@@ -1,4 +1,4 @@
-//! Whether a card may be closed for another role: nothing is in any region, and none is loaded.
+//! Whether a card may be closed for another role: all regions are empty, and no load is under way.
 
 use snic_domain::limits::REGIONS_MAX;
 use snic_tables::registers::{
@@ -7,7 +7,7 @@ use snic_tables::registers::{
 
 use crate::card::{Card, CardError};
 
-/// What stands in the way, if something does.
+/// What prevents it, if anything does.
 pub(super) fn obstacle(card: &mut dyn Card) -> Result<Option<String>, CardError> {
     if card.read(LOAD_STATUS)? == LOAD_BUSY {
         return Ok(Some("a region is being loaded; try again when it is done".to_owned()));

@@ -115,7 +115,7 @@ pub(super) fn counters(
     let pairs = before.chunks_exact(ROW_WORDS).zip(words.chunks_exact(ROW_WORDS));
     for (row, (before, words)) in (0u16..).zip(pairs) {
         if words.iter().any(|&word| word != 0) {
-            counters.dags.push((row, dag(card, row, (before, words))?));
+            counters.dags.push((row, dag(card, row, before, words)?));
         }
     }
     counters.dag_drops = drops.read(card, &counters.dags)?;
@@ -132,7 +132,8 @@ pub(super) fn rows(tables: &TableImage) -> usize {
 fn dag(
     card: &mut dyn Card,
     row: u16,
-    (before, words): (&[u32], &[u32]),
+    before: &[u32],
+    words: &[u32],
 ) -> Result<DagCounters, CardError> {
     let first = DAG_LOAD + u32::from(row) * DAG_LOAD_ROW;
     let mut whole = |number: usize| {

@@ -1,5 +1,5 @@
-//! Which steps are of a trace: told to the card, so that what another process does of a step is
-//! found under it.
+//! Tells the card which steps belong to a trace, so that the part of a step that another process does is
+//! found in that trace.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Traces {
         self.of.insert(ticket, parent);
     }
 
-    /// What is accessed from now on is for this step, or for none.
+    /// Accesses from now on belong to this step, or to none.
     pub(super) fn turn(&mut self, card: &mut dyn Card, step: Option<Ticket>) {
         let parent = step.and_then(|ticket| self.of.get(&ticket));
         let step = step.filter(|_| parent.is_some());

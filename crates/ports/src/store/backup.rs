@@ -1,4 +1,4 @@
-//! One file that holds all of a store, records and blobs: what a host is set up again from.
+//! One file that holds a whole store, records and blobs, to set a host up again.
 //!
 //! ```text
 //!  "snic backup 1\n" │ length u64 │ snapshot │ count u64 │ (digest, length u64, bytes)* │ SHA-256
@@ -6,7 +6,7 @@
 //!
 //! Integers are little-endian. The snapshot is a [`Snapshot`], which checks itself; a blob's digest
 //! checks the blob; the last digest is of all of these digests, so that a file that was cut at a
-//! blob's edge, or put together from two, is refused too.
+//! blob's edge, or put together from two, is rejected too.
 
 use snic_domain::Digest;
 
@@ -37,7 +37,7 @@ impl Writer {
         (Self { digests, left: blobs }, bytes)
     }
 
-    /// What stands before the next blob's bytes.
+    /// The header of the next blob.
     pub fn blob(&mut self, digest: Digest, bytes: u64) -> Vec<u8> {
         self.digests.extend_from_slice(digest.as_bytes());
         self.left = self.left.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! The packet mixes of the BlueField-2 study, with offload and without.
 //!
 //! With offload a mix goes through the simulated card. Without, every packet goes to the card's own
-//! processors, and what their kernel handles the study says itself: that is an NT of so many bits.
+//! processors, and the study states what their kernel handles: that is an NT of this many bits.
 
 use anyhow::{Context, Result};
 use snic_card_sim::{Header, Sizes, TrafficSource};

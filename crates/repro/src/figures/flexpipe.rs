@@ -252,7 +252,7 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
         cells.map(|cell| (f64::from(cell.bytes), cell.mean * 1e6 / clock as f64)).collect()
     };
     let series = designs.iter().zip(&all).flat_map(|((name, _), measured)| {
-        // A static pipeline serves all flows alike.
+        // A static pipeline serves all flows the same.
         let flows = if *name == "StaticPipe" { 0..1 } else { 0..4 };
         flows.map(move |flow| {
             Series::ours(format!("{name}, flow {}", flow + 1), points(measured, flow))

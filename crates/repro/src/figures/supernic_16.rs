@@ -107,7 +107,7 @@ pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
     outcome.note(
         "The paper says that user 1 runs four NTs in a chain, user 2 two of these, that both require the \
          same, that each should get half of its dominant resource, that DRF fills all regions and the static \
-         scheme does not, that the two are alike for user 2, and that user 1's load rises at 50 s; it gives \
+         scheme does not, that the two are the same for user 2, and that user 1's load rises at 50 s; it gives \
          neither loads nor capacities. The least that all of this is true of: three regions with the chain of \
          four, of which each user requests one; the third is nobody's under the static scheme and user \
          1's under DRF. Loads are over half of the regions, so that it is the policy that divides. A share \

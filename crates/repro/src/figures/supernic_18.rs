@@ -56,7 +56,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
          twelve NTs, six of them AmorphOS's, and prints the areas of eight; the largest pair's 79 % \
          cannot be computed from these: with them one NT needs most of the LUTs, the other most of the \
          memory, so that the pair fills little more than one. No pair of the eight fills 78 to 80 % of twice \
-         the largest, be it by LUTs, by memory, by the fuller of both or by their mean; and by LUTs alone \
+         the largest: by LUTs, by memory, by the fuller of both or by their mean; and by LUTs alone \
          no four areas for the others could: 79 % would need a largest NT of 8,300 LUTs or more, of twice \
          which the smallest two are 5.6 % at most, not 10. It stays outside.",
     );

@@ -18,7 +18,7 @@ use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot,
 use crate::parameters::{ENTRY_CYCLES, FIG4_PACKETS, FIG4_UNIT_CYCLES, PACKET_BYTES, Parameters};
 use crate::testbed::{Setup, Testbed, nt};
 
-/// The last packet of each DAG is done long before so many units.
+/// The last packet of each DAG is done long before this many units.
 const UNITS_MAX: u64 = 1_000;
 /// How much of a time unit the core and the scheduler may take.
 const PASSES: f64 = 0.1;

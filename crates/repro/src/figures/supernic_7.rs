@@ -93,7 +93,7 @@ fn notes(outcome: &mut FigureOutcome) {
          3.0 cycles if the round trip is the plot's own. What would lengthen it only where several \
          packets are under way was tried and does not give the rest: a scheduler that looks at credits \
          every 2, 2.5, 3, 4 or 5 cycles only (at best 128 B with 4 credits 73, 256 B with 2 credits 82 Gbit/s), and a window that \
-         opens anew when it is used up (128 B with 8 credits 82, 256 B with 4 credits 89). The text says nothing of either.",
+         is replenished when it is used up (128 B with 8 credits 82, 256 B with 4 credits 89). The text says nothing of either.",
     );
 }
 

@@ -40,7 +40,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// Through so many NTs, each in a region of its own.
+/// Through this many NTs, each in a separate region.
 fn cycles(parameters: &Parameters, regions: usize) -> Result<u64> {
     let (card, options) = (parameters.card.clone(), parameters.options());
     let names = ["first", "second"];

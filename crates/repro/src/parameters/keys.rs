@@ -136,7 +136,7 @@ pub(super) const PLANE: &[(Field<PlaneOptions>, &str)] = &[
             low: 1.0,
             high: 1e6,
         },
-        "as pace_packets: so many packets in so many cycles",
+        "as pace_packets: number of packets in a number of cycles",
     ),
     (
         Field {

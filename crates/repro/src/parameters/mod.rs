@@ -98,6 +98,9 @@ pub struct Parameters {
 
 impl Parameters {
     /// Those of the files that are compiled in, and of the table.
+    ///
+    /// # Errors
+    /// The catalogue that is compiled in is not valid or lacks the card.
     pub fn load() -> Result<Self> {
         let catalogue = builtin()?;
         let model = CardModel::new(MODEL)?;
@@ -175,7 +178,7 @@ impl Parameters {
 
     /// Keys that look like one that there is not.
     fn like(&self, key: &str) -> Vec<String> {
-        /// How alike they must be: 1 is the same.
+        /// How similar they must be: 1 is the same.
         const ALIKE: f64 = 0.75;
         let list = self.list();
         let alike = |parameter: &Parameter| {

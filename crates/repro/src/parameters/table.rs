@@ -134,7 +134,7 @@ table! {
     FIG9_CYCLES = "fig9.cycles", [50.0], "cycles", 0.0..=1e4,
         Paper("SuperNIC, 5.3: 10 or 50"), "latency of an NT";
     FIG9_SHARE_PERCENT = "fig9.dag_a_percent", [50.0], "%", 1.0..=99.0,
-        Assumption("two DAGs that both send all they can share the wire alike"),
+        Assumption("two DAGs that both send all they can share the wire equally"),
         "DAG-a's part of what is sent";
 
     FIG10_REQUEST_GBPS = "fig10.request_gbps", [10.0], "Gbit/s", 0.1..=100.0,

@@ -15,7 +15,7 @@ const COUNTS: Duration = Duration::from_millis(25);
 /// How many times its promise a greedy tenant sends.
 const GREED: u64 = 10;
 
-/// What the NTs of a DAG take for one packet of so many bytes each, in nanoseconds: nothing is taken back from an
+/// What the NTs of a DAG take for one packet of this many bytes each, in nanoseconds: nothing is taken back from an
 /// NT, so a packet may find one of another tenant in each.
 fn packet_nanos(parameters: &Parameters, spec: &DagSpec, bytes: u32) -> f64 {
     let types = || parameters.catalogue.nt_types.iter();
@@ -47,7 +47,7 @@ fn verdict(calm: &Seen, seen: &Seen, packet_nanos: f64) -> Verdict {
     }
 }
 
-/// Of so many that keep to their promises one may be slower. The goal is none; of the 50 sets 19 in 227 are,
+/// Of this many that keep to their promises one may be slower. The goal is none; of the 50 sets 19 in 227 are,
 /// with up to five times their p99 and 6 µs.
 const ONE_SLOWER_IN: usize = 10;
 /// Fewer than this say nothing about a part.

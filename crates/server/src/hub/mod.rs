@@ -234,7 +234,7 @@ impl Hub {
     /// The control plane has ended.
     pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
-        let known = plane.read((Level::Watches, Flow::Server), KnownResources::of).await?;
+        let known = plane.read(Level::Watches, Flow::Server, KnownResources::of).await?;
         let hub = Arc::new(Self { clock: now, ..Self::new(known, now(), kept) });
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
@@ -344,8 +344,9 @@ impl Hub {
                 Change::Dag(name, uid) => {
                     let (name, uid) = (name.clone(), *uid);
                     // A tenant that changes much delays only what is told of itself.
-                    let share = (Level::Watches, Flow::Tenant(name.tenant.clone()));
-                    let dag = plane.read(share, move |controller| controller.dag_view(&name));
+                    let flow = Flow::Tenant(name.tenant.clone());
+                    let query = move |controller: &Controller| controller.dag_view(&name);
+                    let dag = plane.read(Level::Watches, flow, query);
                     let dag = dag.await?;
                     dag.filter(|dag| dag.uid == uid).map(ResourceView::Dag)
                 }
@@ -354,8 +355,8 @@ impl Hub {
                     let (card, region) = (card.clone(), *region);
                     let query =
                         move |controller: &Controller| controller.region_view(&card, region);
-                    let share = (Level::Watches, Flow::Server);
-                    plane.read(share, query).await?.map(ResourceView::Region)
+                    let read = plane.read(Level::Watches, Flow::Server, query);
+                    read.await?.map(ResourceView::Region)
                 }
                 Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),
                 // A binding has few states, and each is reported.

@@ -41,7 +41,7 @@ impl BitstreamService for Services {
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;
         let bytes = collect(&mut stream, &declared).await?;
-        let (bytes, signed_by) = self.check(bytes, &declared, (nts, header.signature)).await?;
+        let (bytes, signed_by) = self.check(bytes, &declared, nts, header.signature).await?;
         declared.signed_by = signed_by;
         // In a task of its own, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
@@ -251,7 +251,8 @@ impl Services {
         &self,
         bytes: Vec<u8>,
         declared: &Bitstream,
-        (nts, signature): (Vec<NtType>, Vec<u8>),
+        nts: Vec<NtType>,
+        signature: Vec<u8>,
     ) -> Result<(Vec<u8>, Option<Box<str>>), ApiError> {
         let (declared, validator) = (declared.clone(), self.0.upload_check.clone());
         let checked = tokio::task::spawn_blocking(move || {

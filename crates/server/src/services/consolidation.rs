@@ -2,7 +2,9 @@
 
 use snic_api::convert::{card, name};
 use snic_api::v1;
-use snic_controller::{ConsolidationView, MoveView, RecommendationView, Underfilled};
+use snic_controller::{
+    BitstreamAdvice, ConsolidationView, MoveView, RecommendationView, Underfilled,
+};
 use snic_domain::{CardId, RegionId};
 
 fn regions(card: &CardId, regions: &[RegionId]) -> Vec<String> {
@@ -30,10 +32,7 @@ pub(super) fn would_be(view: &ConsolidationView) -> v1::OptimizeCardResponse {
 }
 
 /// Bitstreams worth building for a card.
-pub(super) fn recommended(
-    id: &CardId,
-    (sequences, underfilled): (Vec<RecommendationView>, Vec<Underfilled>),
-) -> v1::RecommendBitstreamsResponse {
+pub(super) fn recommended(id: &CardId, advice: BitstreamAdvice) -> v1::RecommendBitstreamsResponse {
     let one = |view: RecommendationView| {
         let found = view.recommendation;
         v1::recommend_bitstreams_response::Recommendation {
@@ -52,7 +51,7 @@ pub(super) fn recommended(
         fill_permille: found.fill_permille,
     };
     v1::RecommendBitstreamsResponse {
-        recommendations: sequences.into_iter().map(one).collect(),
-        underfilled: underfilled.iter().map(half_empty).collect(),
+        recommendations: advice.worth_building.into_iter().map(one).collect(),
+        underfilled: advice.underfilled.iter().map(half_empty).collect(),
     }
 }

@@ -110,8 +110,8 @@ impl Services {
         F: FnOnce(&Controller, &Caller) -> T + Send + 'static,
     {
         let reader = caller.clone();
-        let share = (Level::of(caller), Flow::from(caller));
-        let read = self.0.plane.read(share, move |controller| query(controller, &reader));
+        let query = move |controller: &Controller| query(controller, &reader);
+        let read = self.0.plane.read(Level::of(caller), Flow::from(caller), query);
         read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 

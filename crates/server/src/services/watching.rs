@@ -64,7 +64,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Waits until the tenant is deleted, if it is one's; why the watch ends.
+    /// Waits until the watch's tenant is deleted, if it has one; says why the watch ends.
     async fn ends(mut self) -> ApiError {
         let Some(tenant) = self.tenant else { return std::future::pending().await };
         loop {

@@ -113,87 +113,112 @@ pub(super) fn start(
     let to_controller = messages.clone();
     let thread = std::thread::Builder::new()
         .name(format!("card-{id}"))
-        .spawn(move || run(slot, store.as_ref(), &to_controller, &inbox))?;
+        .spawn(move || Served::new(slot, store.as_ref(), &to_controller, &inbox).run())?;
     Ok(CardThread { id, commands, messages, thread })
 }
 
-fn run(mut slot: CardSlot, store: &dyn Store, messages: &Inbox, inbox: &Receiver<Order>) {
-    let mut session = Session::new(slot.deadlines);
-    let mut clock = CardClock::new(wall_clock());
-    loop {
-        match (slot.open)() {
-            Ok((mut card, profile)) => {
-                let event =
-                    Event::CardAppeared { card: slot.id.clone(), profile: Box::new(profile) };
-                messages.send(Message::Event(event));
-                let session = (&mut session, &mut clock);
-                match serve(&mut slot, session, card.as_mut(), (store, messages, inbox)) {
-                    End::Lost => {}
-                    End::Released => continue,
-                    End::Stopped => return,
+/// A card that a thread serves, and whom it serves it for.
+struct Served<'a> {
+    slot: CardSlot,
+    session: Session,
+    clock: CardClock,
+    store: &'a dyn Store,
+    /// To the controller.
+    messages: &'a Inbox,
+    /// From the controller.
+    orders: &'a Receiver<Order>,
+}
+
+impl<'a> Served<'a> {
+    fn new(
+        slot: CardSlot,
+        store: &'a dyn Store,
+        messages: &'a Inbox,
+        orders: &'a Receiver<Order>,
+    ) -> Self {
+        let session = Session::new(slot.deadlines);
+        Self { slot, session, clock: CardClock::new(wall_clock()), store, messages, orders }
+    }
+
+    fn run(mut self) {
+        loop {
+            match (self.slot.open)() {
+                Ok((mut card, profile)) => {
+                    let (card_id, profile) = (self.slot.id.clone(), Box::new(profile));
+                    let event = Event::CardAppeared { card: card_id, profile };
+                    self.messages.send(Message::Event(event));
+                    match self.serve(card.as_mut()) {
+                        End::Lost => {}
+                        End::Released => continue,
+                        End::Stopped => return,
+                    }
+                }
+                Err(reason) => {
+                    let event = Event::CardAbsent { card: self.slot.id.clone(), reason };
+                    self.messages.send(Message::Event(event));
                 }
             }
-            Err(reason) => {
-                let event = Event::CardAbsent { card: slot.id.clone(), reason };
-                messages.send(Message::Event(event));
-            }
-        }
-        // What was asked of the lost card is of no use to the next one.
-        let mut left = REOPEN;
-        while !left.is_zero() {
-            match inbox.recv_timeout(left) {
-                Ok(_) => left = left.saturating_sub(Duration::from_millis(1)),
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return,
+            // What was asked of the lost card is of no use to the next one.
+            let mut left = REOPEN;
+            while !left.is_zero() {
+                match self.orders.recv_timeout(left) {
+                    Ok(_) => left = left.saturating_sub(Duration::from_millis(1)),
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
         }
     }
-}
 
-fn serve(
-    slot: &mut CardSlot,
-    (session, clock): (&mut Session, &mut CardClock),
-    card: &mut dyn Card,
-    (store, messages, inbox): (&dyn Store, &Inbox, &Receiver<Order>),
-) -> End {
-    loop {
-        let sleep = match (session.is_ready(), session.is_idle()) {
-            (true, _) => Duration::ZERO,
-            (false, true) => POLL_IDLE,
-            (false, false) => POLL_BUSY,
-        };
-        let mut received = inbox.recv_timeout(sleep);
-        // All that waits, so that a step knows of the sample behind a commit.
+    fn serve(&mut self, card: &mut dyn Card) -> End {
         loop {
-            match received {
-                Ok((CardCommand::LoadRole { ticket, force }, _)) => {
-                    match (slot.prepare_role)(force) {
-                        Ok(()) => session.submit(CardCommand::LoadRole { ticket, force }, None),
-                        Err(reason) => {
-                            report(messages, &slot.id, CardReport::RoleRefused { ticket, reason });
-                        }
-                    }
+            let sleep = match (self.session.is_ready(), self.session.is_idle()) {
+                (true, _) => Duration::ZERO,
+                (false, true) => POLL_IDLE,
+                (false, false) => POLL_BUSY,
+            };
+            let mut received = self.orders.recv_timeout(sleep);
+            // All that waits, so that a step knows of the sample behind a commit.
+            loop {
+                match received {
+                    Ok((command, parent)) => self.submit(command, parent),
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return End::Stopped,
                 }
-                Ok((command, parent)) => {
-                    parent.into_iter().for_each(|parent| session.trace(command.ticket(), parent));
-                    submit(session, command, store);
+                received = self.orders.recv_timeout(Duration::ZERO);
+            }
+            let mut end = None;
+            for said in self.session.step(card, self.clock.at(wall_clock())) {
+                match said {
+                    CardReport::Lost { .. } => end = Some(End::Lost),
+                    CardReport::Released { .. } => end = Some(End::Released),
+                    _ => {}
                 }
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return End::Stopped,
+                report(self.messages, &self.slot.id, said);
             }
-            received = inbox.recv_timeout(Duration::ZERO);
-        }
-        let mut end = None;
-        for said in session.step(card, clock.at(wall_clock())) {
-            match said {
-                CardReport::Lost { .. } => end = Some(End::Lost),
-                CardReport::Released { .. } => end = Some(End::Released),
-                _ => {}
+            if let Some(end) = end {
+                return end;
             }
-            report(messages, &slot.id, said);
         }
-        if let Some(end) = end {
-            return end;
+    }
+
+    fn submit(&mut self, command: CardCommand, parent: Option<String>) {
+        match command {
+            CardCommand::LoadRole { ticket, force } => match (self.slot.prepare_role)(force) {
+                Ok(()) => self.session.submit(CardCommand::LoadRole { ticket, force }, None),
+                Err(reason) => {
+                    let refused = CardReport::RoleRefused { ticket, reason };
+                    report(self.messages, &self.slot.id, refused);
+                }
+            },
+            command => {
+                parent.into_iter().for_each(|parent| self.session.trace(command.ticket(), parent));
+                let bytes = match &command {
+                    CardCommand::Load { digest, .. } => region_bytes(*digest, self.store),
+                    _ => None,
+                };
+                self.session.submit(command, bytes);
+            }
         }
     }
 }
@@ -214,14 +239,6 @@ fn region_bytes(digest: Digest, store: &dyn Store) -> Option<Arc<[u8]>> {
             None
         }
     }
-}
-
-fn submit(session: &mut Session, command: CardCommand, store: &dyn Store) {
-    let bytes = match &command {
-        CardCommand::Load { digest, .. } => region_bytes(*digest, store),
-        _ => None,
-    };
-    session.submit(command, bytes);
 }
 
 #[cfg(test)]

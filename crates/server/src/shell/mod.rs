@@ -79,7 +79,7 @@ pub enum ShellError {
     #[error("the daemon is stopping")]
     Stopped,
     /// The caller has too many calls that wait.
-    #[error("{limit} calls of this caller wait already")]
+    #[error("{limit} calls of this caller are already waiting")]
     Overloaded {
         /// Most calls of one caller that may wait.
         limit: usize,
@@ -147,6 +147,9 @@ pub struct Running {
 impl Running {
     /// Stops all threads: what was promised is durable, the cards are left as they are.
     /// Blocks until they have ended.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
     pub fn stop(self) -> Result<(), StoreError> {
         self.messages.send(Message::Stop);
         self.wait()
@@ -158,6 +161,9 @@ impl Running {
     }
 
     /// Blocks until the control plane has ended: after [`Running::stop`], or when its store failed.
+    ///
+    /// # Errors
+    /// The store failed for good, or the controller's thread panicked. What was not durable was never promised.
     pub fn wait(self) -> Result<(), StoreError> {
         match self.controller.join() {
             Ok(result) => result,
@@ -199,6 +205,9 @@ fn onwards(
 }
 
 /// Starts the threads of a control plane.
+///
+/// # Errors
+/// The operating system gives no thread.
 pub fn start(
     controller: Controller,
     store: Arc<dyn Store>,
@@ -241,6 +250,10 @@ impl From<NotQueued> for ShellError {
 
 impl ControlPlane {
     /// Asks for a change. What the reply promises is durable when it arrives.
+    ///
+    /// # Errors
+    /// The controller refused the request, the caller has its share of the waiting places, or the control plane has
+    /// ended. Nothing has changed then.
     pub async fn request(&self, request: Request) -> Result<Reply, ShellError> {
         let (answer, answered) = oneshot::channel();
         let trace = Trace::current();
@@ -256,7 +269,8 @@ impl ControlPlane {
     /// Reads the state, in the time of this share. All that is read is durable when the answer arrives.
     pub(crate) async fn read<T, F>(
         &self,
-        (level, flow): (Level, Flow),
+        level: Level,
+        flow: Flow,
         query: F,
     ) -> Result<T, ShellError>
     where
@@ -278,7 +292,7 @@ impl ControlPlane {
 
     /// Whether the control plane answers.
     pub async fn answers(&self) -> bool {
-        self.read((Level::Health, Flow::Server), |_| ()).await.is_ok()
+        self.read(Level::Health, Flow::Server, |_| ()).await.is_ok()
     }
 
     /// Other policies, or why they are refused: the controller logs both.
@@ -298,6 +312,9 @@ impl ControlPlane {
 
     /// Stores a bitstream's bytes and registers it. Where it is refused the bytes go again, unless
     /// another bitstream has the same.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::request`]; or the store cannot keep the bytes.
     pub async fn register_bitstream(
         &self,
         caller: Caller,
@@ -326,6 +343,9 @@ impl ControlPlane {
     }
 
     /// The bytes of a bitstream.
+    ///
+    /// # Errors
+    /// The store has no such bytes or cannot read them, or the control plane has ended.
     pub async fn bitstream_bytes(&self, digest: Digest) -> Result<Vec<u8>, ShellError> {
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || store.get_blob(digest)).await;

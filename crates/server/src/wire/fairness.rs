@@ -141,7 +141,7 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::PreLaunch => Kind::PreLaunch,
         LogKind::ScaleIn => Kind::ScaleIn,
         LogKind::ContextSwitch => Kind::ContextSwitch,
-        LogKind::Reclaim => Kind::Reclaim,
+        LogKind::Preemption => Kind::Reclaim,
         LogKind::Scaled => Kind::Scaled,
         LogKind::NoPlace => Kind::NoPlace,
         LogKind::Overrun => Kind::Overrun,

@@ -42,7 +42,7 @@ async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
     operator.tenants.delete_tenant(delete).await.expect("deleted");
     let status = operator.tenants.get_tenant(get).await.expect_err("gone");
     assert_eq!(status.code(), Code::NotFound);
-    let again = operator.create_tenant("acme").await.expect("made anew");
+    let again = operator.create_tenant("acme").await.expect("made again");
     assert_ne!(again.uid, made.uid);
     rig.stop().await;
 }

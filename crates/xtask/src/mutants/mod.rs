@@ -91,7 +91,7 @@ pub fn run(workspace: &Workspace, selection: &Selection) -> anyhow::Result<bool>
     Ok(total.is_enough())
 }
 
-/// What became of so many mutants.
+/// What became of the mutants that were tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     killed: usize,

@@ -189,7 +189,7 @@ impl Bench {
         // nothing of it stays in the tree.
         command.env("PROPTEST_RNG_SEED", "2024").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true").env("INSTA_UPDATE", "no");
-        // Who breaks a promise of the simulation breaks it in some of so many runs, or hardly ever.
+        // A mutant that breaks a promise of the simulation breaks it in some of these runs, or hardly ever.
         command.env("SNIC_SEEDS", "300");
         command.stdin(Stdio::null()).process_group(0);
         command

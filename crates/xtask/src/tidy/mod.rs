@@ -7,6 +7,8 @@ mod manifests;
 mod modules;
 mod names;
 mod ratio;
+mod records;
+mod sizes;
 mod sources;
 
 use crate::report::Tally;
@@ -24,6 +26,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("modules of the controller", |workspace, tracked| modules::check(&workspace.root, tracked)),
     ("names of public types", |workspace, tracked| names::check(&workspace.root, tracked)),
+    ("writers of records", |workspace, tracked| records::check(&workspace.root, tracked)),
+    ("sizes of crates", |workspace, tracked| sizes::check(&workspace.root, tracked)),
     ("lines of tests", |workspace, tracked| ratio::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),

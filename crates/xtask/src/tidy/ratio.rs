@@ -18,8 +18,8 @@ const CRATES: &[(&str, usize)] =
 
 /// Lines of one crate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Lines {
-    code: usize,
+pub(super) struct Lines {
+    pub(super) code: usize,
     tests: usize,
 }
 
@@ -56,7 +56,7 @@ pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
 }
 
 /// The lines of one file, by its path in its crate.
-fn count(file: &str, text: &str) -> Lines {
+pub(super) fn count(file: &str, text: &str) -> Lines {
     let all: Vec<&str> = text.lines().collect();
     let with_code = |lines: &[&str]| {
         let is_code = |line: &&&str| !line.trim().is_empty() && !line.trim().starts_with("//");

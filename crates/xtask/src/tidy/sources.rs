@@ -83,7 +83,7 @@ pub(super) fn code_lines(text: &str) -> usize {
     (0..lines.len()).find(opens_tests).unwrap_or(lines.len())
 }
 
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
     folders.starts_with("integration")
         || folders.split('/').any(|folder| folder == "tests" || folder == "benches")
@@ -99,7 +99,7 @@ fn is_generated(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A body of so many lines of code, and a module of tests behind it.
+    /// A body of this many lines of code, and a module of tests behind it.
     fn source(code: usize, tests: usize) -> String {
         let tests = "    // more\n".repeat(tests);
         format!("{}#[cfg(test)]\nmod tests {{\n{tests}}}\n", "// code\n".repeat(code))

@@ -69,7 +69,7 @@ impl Picture {
         Self { width, height, cells }
     }
 
-    /// What differs from what is expected, as a sentence; `None` where it is alike.
+    /// How it differs from what is expected, as a sentence; `None` where it is the same.
     pub fn differs(&self, expected: &Self) -> Option<String> {
         if self.width != expected.width || self.height.abs_diff(expected.height) > LONGER {
             let size = |picture: &Self| (picture.width * CELL, picture.height * CELL);

@@ -7,7 +7,7 @@ use snic_domain::limits::SAVE_UNIT;
 
 use crate::records::StateRecord;
 
-/// What a context of so many bytes takes.
+/// What a context of this many bytes takes.
 fn whole(length: u32) -> u64 {
     u64::from(length).next_multiple_of(SAVE_UNIT.get())
 }
@@ -21,7 +21,7 @@ pub(super) fn is_free(records: &BTreeMap<u32, StateRecord>, offset: u32, length:
         && after.is_none_or(|(at, _)| u64::from(offset) + whole(length) <= u64::from(*at))
 }
 
-/// Where so many contexts of so many bytes have room, one place each; `None` where not all have.
+/// Places for this many contexts of this many bytes, one each; `None` where there is no room for all.
 /// Time O(states + contexts) where none is shorter than the one before it, as contexts of one chain
 /// are; else O(states · contexts).
 pub(super) fn places(

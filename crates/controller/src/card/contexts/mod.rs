@@ -13,14 +13,14 @@
 //!                                                                              └► Erasing ─► gone
 //! ```
 //!
-//! This machine says what is where and which step of a wrapper is under way, one at a time. When a
-//! context is to be moved, and what a DAG is told of it, is decided in `residency`, which knows DAGs and
-//! regions.
+//! This machine knows where each context is and which step of a wrapper is under way, one at a time. `residency`,
+//! which knows DAGs and regions, decides when a context moves and what a DAG is
+//! told.
 //!
-//! After a crash the records say what was under way; whether the context is still in its region the
-//! card says. A save is made again: the context stays in the region until a load, which waits. A
-//! restore is made again: no packet came before it was noted. When the card's boot id is another one,
-//! its memory is empty, and all that was in it is lost.
+//! After a crash the records say what was under way, and the card says whether the context is still in its
+//! region. A save is repeated: the context stays in the region until a load, which waits. A
+//! restore is repeated: no packet came before it was recorded. When the card's boot id has changed,
+//! its memory is empty, and all saved contexts are lost.
 
 mod area;
 
@@ -116,10 +116,10 @@ pub(crate) struct Contexts {
     records: BTreeMap<u32, StateRecord>,
     /// What regions keep; nothing without an entry.
     regions: BTreeMap<RegionId, InRegion>,
-    /// DAGs whose regions are loaded and that wait for their state.
-    newcomers: BTreeSet<DagName>,
-    /// What regions may keep for DAGs that are gone, by what the region holds.
-    departed: BTreeMap<(RegionId, DagUid), Digest>,
+    /// DAGs whose regions are loaded and whose contexts are not restored yet.
+    awaiting_restore: BTreeSet<DagName>,
+    /// Contexts of deleted DAGs that regions may have, with the bitstream of the region.
+    pending_erases: BTreeMap<(RegionId, DagUid), Digest>,
     step: Option<ContextStep>,
     /// Steps that failed in a row.
     failures: u32,
@@ -137,8 +137,8 @@ impl Contexts {
             card,
             records: BTreeMap::new(),
             regions: BTreeMap::new(),
-            newcomers: BTreeSet::new(),
-            departed: BTreeMap::new(),
+            awaiting_restore: BTreeSet::new(),
+            pending_erases: BTreeMap::new(),
             step: None,
             failures: 0,
             not_before: Timestamp::ZERO,
@@ -185,8 +185,8 @@ impl Contexts {
     }
 
     /// A DAG that is gone, as the store has it.
-    pub fn restore_departed(&mut self, region: RegionId, departed: PendingErase) {
-        self.departed.insert((region, departed.uid), departed.digest);
+    pub fn restore_pending_erase(&mut self, region: RegionId, erase: PendingErase) {
+        self.pending_erases.insert((region, erase.uid), erase.digest);
     }
 
     fn in_region(&mut self, region: RegionId) -> &mut InRegion {
@@ -325,15 +325,15 @@ impl Contexts {
         })
     }
 
-    /// What stood at an offset is gone.
+    /// The record at an offset is gone.
     pub fn remove(&mut self, tx: &mut Tx, offset: u32) {
         self.records.remove(&offset);
         tx.delete(RecordKey::SavedContext(self.card.clone(), offset));
     }
 
-    /// A DAG goes: nobody needs its contexts any more. Gives the regions that had one.
+    /// A DAG is deleted, its contexts are not needed any more. Returns the regions that had one.
     pub fn forget_dag(&mut self, tx: &mut Tx, dag: &DagName) -> Vec<RegionId> {
-        self.newcomers.remove(dag);
+        self.awaiting_restore.remove(dag);
         for record in self.records.values_mut().filter(|record| record.dag == *dag) {
             record.phase = Phase::Erasing;
             tx.put(Record::SavedContext(self.card.clone(), record.clone()));
@@ -346,38 +346,38 @@ impl Contexts {
         own.into_iter().map(|(region, _)| region).collect()
     }
 
-    /// A DAG waits for its contexts: its regions are loaded.
+    /// Enqueues the restore of a DAG's contexts: its regions are loaded.
     pub fn expect(&mut self, dag: &DagName) {
-        self.newcomers.insert(dag.clone());
+        self.awaiting_restore.insert(dag.clone());
     }
 
-    /// A DAG lacks nothing any more.
+    /// All contexts of a DAG are restored.
     pub fn admitted(&mut self, dag: &DagName) {
-        self.newcomers.remove(dag);
+        self.awaiting_restore.remove(dag);
     }
 
     /// The DAGs that wait for their contexts, by name.
-    pub fn newcomers(&self) -> impl Iterator<Item = &DagName> {
-        self.newcomers.iter()
+    pub fn awaiting_restore(&self) -> impl Iterator<Item = &DagName> {
+        self.awaiting_restore.iter()
     }
 
-    /// A region may keep something for a DAG that goes, while it holds this.
-    pub fn add_departed(&mut self, tx: &mut Tx, region: RegionId, gone: PendingErase) {
-        self.departed.insert((region, gone.uid), gone.digest);
+    /// A region may keep a context for a deleted DAG while it holds this bitstream.
+    pub fn add_pending_erase(&mut self, tx: &mut Tx, region: RegionId, gone: PendingErase) {
+        self.pending_erases.insert((region, gone.uid), gone.digest);
         tx.put(Record::PendingErase(self.card.clone(), region, gone));
     }
 
-    /// What a region kept for a DAG that is gone is erased.
-    pub fn remove_departed(&mut self, tx: &mut Tx, region: RegionId, uid: DagUid) {
-        if self.departed.remove(&(region, uid)).is_some() {
+    /// The context of a deleted DAG in a region is erased.
+    pub fn remove_pending_erase(&mut self, tx: &mut Tx, region: RegionId, uid: DagUid) {
+        if self.pending_erases.remove(&(region, uid)).is_some() {
             tx.delete(RecordKey::PendingErase(self.card.clone(), region, uid));
         }
     }
 
-    /// Forgets what is gone by itself: its region holds something else by now.
-    pub fn settle_departed(&mut self, tx: &mut Tx, regions: &Regions) {
+    /// Forgets erases whose region holds another bitstream by now.
+    pub fn settle_pending_erases(&mut self, tx: &mut Tx, regions: &Regions) {
         let card = &self.card;
-        self.departed.retain(|(region, uid), digest| {
+        self.pending_erases.retain(|(region, uid), digest| {
             let observed = regions.get(*region).map(Region::observed);
             let stays = matches!(observed, Some(ObservedContent::Unknown))
                 || observed == Some(ObservedContent::Holds(*digest));
@@ -388,9 +388,9 @@ impl Contexts {
         });
     }
 
-    /// What regions may keep for DAGs that are gone, with what the region holds.
-    pub fn departed(&self) -> impl Iterator<Item = (RegionId, DagUid, Digest)> {
-        self.departed.iter().map(|((region, uid), digest)| (*region, *uid, *digest))
+    /// Contexts of deleted DAGs that regions may have, with the region's bitstream.
+    pub fn pending_erases(&self) -> impl Iterator<Item = (RegionId, DagUid, Digest)> {
+        self.pending_erases.iter().map(|((region, uid), digest)| (*region, *uid, *digest))
     }
 
     /// Whether a step may begin now: none is under way, and it is time for one.
@@ -451,7 +451,7 @@ impl Contexts {
         order
     }
 
-    /// A wrapper answered; `failed` says how long to wait after so many failures in a row, where it
+    /// A wrapper answered; `failed` says how long to wait after this many failures in a row, where it
     /// failed. `None` where it is not the step that is under way.
     pub fn ended(
         &mut self,
@@ -481,7 +481,7 @@ impl Contexts {
     /// Whether something is to be done that waits for nothing but its time.
     fn is_pending(&self) -> bool {
         let to_do = |record: &StateRecord| !matches!(record.phase, Phase::Saved(_));
-        let any = !self.newcomers.is_empty() || !self.departed.is_empty();
+        let any = !self.awaiting_restore.is_empty() || !self.pending_erases.is_empty();
         self.step.is_none() && (any || self.records.values().any(to_do))
     }
 

@@ -123,17 +123,17 @@ fn what_a_dag_that_goes_had_is_erased_and_never_restored() {
     contexts.add_resident(&mut tx, RegionId(1), resident("a"));
     contexts.add_resident(&mut tx, RegionId(1), resident("b"));
     assert_eq!(contexts.forget_dag(&mut tx, &dag("a")), [RegionId(1)]);
-    assert_eq!(contexts.newcomers().count(), 0);
+    assert_eq!(contexts.awaiting_restore().count(), 0);
     assert!(contexts.next_erase().is_some());
     assert_eq!(contexts.residents(RegionId(1)).collect::<Vec<_>>(), [&resident("b")]);
     let gone = PendingErase { uid: uid(4), digest: Digest::of(b"kv") };
-    contexts.add_departed(&mut tx, RegionId(1), gone);
-    assert_eq!(contexts.departed().count(), 1);
+    contexts.add_pending_erase(&mut tx, RegionId(1), gone);
+    assert_eq!(contexts.pending_erases().count(), 1);
     let before = tx.writes().len();
     for _ in 0..2 {
-        contexts.remove_departed(&mut tx, RegionId(1), uid(4));
+        contexts.remove_pending_erase(&mut tx, RegionId(1), uid(4));
     }
-    assert_eq!((contexts.departed().count(), tx.writes().len()), (0, before + 1));
+    assert_eq!((contexts.pending_erases().count(), tx.writes().len()), (0, before + 1));
 }
 
 #[test]

@@ -20,7 +20,7 @@ type RequestKey = (Flow, u16);
 
 #[derive(Debug, Clone, Copy)]
 enum Pending {
-    /// A read of the key with this hash, when so many writes had passed.
+    /// A read of the key with this hash, when this many writes had passed.
     Read { key: u64, writes: u64 },
     /// A write.
     Write { key: u64 },

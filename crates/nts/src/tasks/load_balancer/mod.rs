@@ -3,7 +3,7 @@
 //!
 //! A table of flows keeps a flow at its backend when others come or go; where the table is full, the
 //! hash alone decides, which sends it to the same place as long as the backends stay. Cards with the
-//! same settings choose alike.
+//! same settings make the same choices.
 
 mod maglev;
 mod settings;
@@ -20,7 +20,7 @@ pub(crate) use settings::SCHEMA;
 
 use super::fragments::Fragments;
 use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
-use crate::aging::{AgingTable, KeyedHash, Lookup};
+use crate::aging::{Age, AgingTable, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
@@ -97,7 +97,8 @@ impl Active {
             let backend = self.by_backend.get(&(flow.protocol, assignment.backend));
             let is_listed = service.is_some() && service == backend;
             if is_listed && class < CLASSES && self.flows.lookup(flow, now) == Lookup::Absent {
-                self.flows.insert_aged(*flow, *assignment, (class, *left), now);
+                let age = Age { class, left: *left };
+                self.flows.insert_aged(*flow, *assignment, age, now);
             }
         }
     }

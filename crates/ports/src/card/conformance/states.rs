@@ -87,7 +87,7 @@ pub fn a_state_is_not_restored_for_another_dag(fixture: Fixture) {
     assert_eq!(refused(order(&mut rig, 0, other)), STATE_ERROR_FOREIGN);
 }
 
-/// However alike they are.
+/// However similar they are.
 pub fn a_state_is_not_restored_into_another_bitstream(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let (slot, done) = saved(&mut rig);

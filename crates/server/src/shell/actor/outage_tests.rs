@@ -42,7 +42,7 @@ async fn read<T: Send + 'static>(
     plane: &ControlPlane,
     query: impl FnOnce(&Controller) -> T + Send + 'static,
 ) -> T {
-    let read = plane.read((Level::Watches, Flow::Server), query);
+    let read = plane.read(Level::Watches, Flow::Server, query);
     tokio::time::timeout(PATIENCE, read).await.expect("reads are answered").expect("it runs")
 }
 
@@ -56,6 +56,18 @@ async fn tenants(plane: &ControlPlane) -> Vec<String> {
         controller.tenants().map(|view| view.tenant.id.to_string()).collect()
     };
     read(plane, ids).await
+}
+
+/// Waits until the loop has done this many epochs.
+async fn wait_for_epoch(plane: &ControlPlane, count: u64) {
+    let done = async {
+        while epochs(plane).await < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, done)
+        .await
+        .expect("the card is read back, and the loop goes on");
 }
 
 /// Whether a request was refused for the store; and whether it may take effect yet.
@@ -81,12 +93,7 @@ fn begin(disk: &FullableDisk) -> (ControlPlane, Running) {
 async fn events_wait_until_what_they_tell_of_is_stored() {
     let disk = FullableDisk::default();
     let (plane, running) = begin(&disk);
-    let known = async {
-        while epochs(&plane).await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, known).await.expect("the card is read back");
+    wait_for_epoch(&plane, 1).await;
     let mut changes = plane.changes();
     disk.fill(Fault::BeforeDurable);
     let command =
@@ -96,12 +103,7 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
     let is_told = |change: &Change| matches!(change, Change::Region(_, RegionId(0)));
     // What goes on meanwhile would carry it out.
     let seen = epochs(&plane).await;
-    let more = async {
-        while epochs(&plane).await < seen + 3 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, more).await.expect("the loop goes on");
+    wait_for_epoch(&plane, seen + 3).await;
     while let Ok(change) = changes.try_recv() {
         assert!(!is_told(&change), "{change:?} is told, and a crash would undo it");
     }
@@ -116,18 +118,15 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     let disk = FullableDisk::default();
     let (plane, running) = begin(&disk);
     plane.request(tenant("before")).await.expect("there is room");
+    // The card's own record has to be stored before it is read back, and the loop starts after that.
+    wait_for_epoch(&plane, 1).await;
 
     disk.fill(Fault::BeforeDurable);
     assert!(refused(plane.request(tenant("during")).await), "it may be stored yet");
     assert!(!refused(plane.request(tenant("never")).await), "it was not carried out");
     assert!(tenants(&plane).await.contains(&"before".to_owned()));
     let seen = epochs(&plane).await;
-    let more = async {
-        while epochs(&plane).await < seen + 3 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, more).await.expect("the loop goes on");
+    wait_for_epoch(&plane, seen + 3).await;
     assert_eq!(disk.store().scan("tenants/").expect("it can be read").len(), 1);
 
     disk.free();

@@ -1,10 +1,10 @@
-//! What chains keep for DAGs that were deleted: erased in the regions that may have it, as soon as no
-//! packet of theirs can come there any more.
+//! Contexts of deleted DAGs: erased in the regions that may have them, as soon as no
+//! packet of the DAG can reach the region any more.
 //!
-//! Which regions those are is noted with the delete, in one batch: a crash in between changes nothing.
-//! A region is forgotten when its wrapper has said that it is done, or when it holds something else:
-//! a load leaves nothing. Which contexts a region had before it was loaded last is not remembered, so
-//! every region is asked whose chain keeps something for the DAG's NTs; what is not there is erased, too.
+//! Those regions are recorded in the same batch as the delete: a crash in between changes nothing.
+//! A region is forgotten when its wrapper has reported the erase, or when it holds another bitstream:
+//! a load clears everything. The contexts of a region before its last load are not remembered, so
+//! every region whose chain keeps state for the DAG's NTs is asked; erasing an absent context is harmless.
 
 use snic_domain::{ByteSize, CardId, DagName, DagUid, Digest, NtTypeId, RegionId};
 use snic_tables::{DagRow, Table};
@@ -15,18 +15,18 @@ use crate::records::PendingErase;
 use crate::state::Core;
 use crate::tx::Tx;
 
-/// A DAG goes: nobody needs its contexts any more.
+/// A DAG is deleted: its contexts are not needed any more.
 pub(crate) fn forget_dag(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let ids: Vec<CardId> = core.cards.ids().cloned().collect();
     for id in ids {
-        note_departed(core, tx, &id, name);
+        note_pending_erases(core, tx, &id, name);
         let left = core.cards.known_mut(&id).contexts_mut().forget_dag(tx, name);
         left.into_iter().for_each(|region| refresh_kept_in(core, &id, region));
     }
 }
 
 /// A DAG is deleted: notes the regions of a card that may have a context of it.
-fn note_departed(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName) {
+fn note_pending_erases(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName) {
     let entry = core.dags.known(name);
     let keeps =
         |nt: &NtTypeId| core.registry.nt(nt).is_some_and(|known| known.state > ByteSize::ZERO);
@@ -52,14 +52,14 @@ fn note_departed(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName) {
     let found: Vec<_> = found.collect();
     let contexts = core.cards.known_mut(id).contexts_mut();
     for (region, digest) in found {
-        contexts.add_departed(tx, region, PendingErase { uid, digest });
+        contexts.add_pending_erase(tx, region, PendingErase { uid, digest });
     }
 }
 
 /// The next context that can be erased: what its region holds is known and is not being loaded, and
 /// no row leads the DAG's packets there.
 pub(super) fn next(card: &CardMachine) -> Option<(RegionId, ContextCommand)> {
-    let mut all = card.contexts().departed().peekable();
+    let mut all = card.contexts().pending_erases().peekable();
     all.peek()?;
     let loading = card.regions().loading().map(|loading| loading.region);
     let under_way = card.tables().under_way(Table::Dag);
