@@ -126,6 +126,7 @@ proptest! {
         after.form = FormPreference::Parallel;
         prop_assert_eq!(DagPatch::default().apply(&before), before.clone());
         prop_assert_eq!(DagPatch::from(after.clone()).apply(&before), after.clone());
+        prop_assert_eq!(DagPatch::default().apply(&after), after.clone(), "edges stay, too");
         let only = DagPatch { bandwidth: Some(after.bandwidth), ..DagPatch::default() };
         prop_assert_eq!(only.apply(&before), DagSpec { bandwidth: after.bandwidth, ..before });
     }
