@@ -234,7 +234,7 @@ impl Scratch<'_> {
         let tenant = &request.name.tenant;
         // Meanwhile a DAG whose tenant may not load it may share the current content of the region.
         let usable = |(region, chain): &&(RegionId, &PhysicalChain)| {
-            chain.bitstream.is_loadable_by(tenant) && self.ledger.is_unused(*region)
+            chain.is_loadable_by(tenant) && self.ledger.is_unused(*region)
         };
         let loads: Vec<_> = self.loads.iter().filter(usable).copied().collect();
         let intended = plan_on(&self.ledger, self.catalogue, request, &loads, self.is_thrifty);

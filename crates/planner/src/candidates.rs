@@ -11,7 +11,7 @@ use snic_domain::{Area, ByteSize, RegionId, RegionKind, RegionProfile};
 
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::plan::Job;
-use crate::view::{View, fresh_capacity};
+use crate::view::{View, fresh_bandwidth, fresh_capacity};
 
 /// Interchangeable regions that can be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,16 +41,23 @@ pub(crate) fn fits_region(region: &RegionProfile, chain: &PhysicalChain) -> bool
         && chain.area.is_some_and(|area| region.area.fits(area))
 }
 
-/// The classes of all regions that can be loaded: free ones before victims, useful victims last.
-pub(crate) fn classes(view: &View<'_>) -> SmallVec<[Class; 4]> {
+/// The regions in a bit set, in ascending order.
+pub(crate) fn regions_in(mut regions: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let first = regions.trailing_zeros() as usize;
+        regions &= regions.wrapping_sub(1);
+        (first < REGIONS_MAX).then_some(first)
+    })
+}
+
+/// The classes of the regions that can be loaded, a bit set: free ones before victims, useful victims last.
+pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
     let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
-    let profile = view.job.ledger.profile();
-    for (region, of) in profile.regions().take(REGIONS_MAX) {
-        if view.loadable >> region.0 & 1 == 0 {
-            continue;
-        }
-        let content = view.job.ledger.chain(region);
-        let useful = content.is_some_and(|chain| chain.mask & view.job.mask != 0);
+    for region in regions_in(loadable) {
+        let id = RegionId(region as u8);
+        let Some(of) = job.ledger.profile().region(id) else { continue };
+        let content = job.ledger.chain(id);
+        let useful = content.is_some_and(|chain| chain.mask & job.mask != 0);
         let alike = classes.iter_mut().find(|class| {
             (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
                 && class.victim == content.is_some()
@@ -58,14 +65,14 @@ pub(crate) fn classes(view: &View<'_>) -> SmallVec<[Class; 4]> {
                 && !useful
         });
         match alike {
-            Some(class) => class.regions |= 1 << region.0,
+            Some(class) => class.regions |= 1 << region,
             None => classes.push(Class {
                 kind: of.kind,
                 area: of.area,
                 bitstream_max: of.bitstream_max,
                 victim: content.is_some(),
                 useful,
-                regions: 1 << region.0,
+                regions: 1 << region,
             }),
         }
     }
@@ -90,7 +97,7 @@ pub(crate) struct Candidate<'a> {
 /// Whether the job's tenant may load this bitstream on this card.
 pub(crate) fn is_loadable(job: &Job<'_>, chain: &PhysicalChain) -> bool {
     chain.area.is_some()
-        && chain.bitstream.is_loadable_by(job.tenant())
+        && chain.is_loadable_by(job.tenant())
         && chain.bitstream.card_model == job.ledger.profile().model
 }
 
@@ -111,19 +118,18 @@ pub(crate) fn bitstreams<'a>(
 
 /// All loads that could serve `keys`, the best first: those that cover most nodes of the DAG, free
 /// regions before victims, least unused area, largest capacity, id.
-pub(crate) fn candidates<'a>(
-    view: &View<'a>,
-    classes: &[Class],
-    keys: &[NtKey],
-) -> Vec<Candidate<'a>> {
+pub(crate) fn candidates<'a>(view: &View<'a>, keys: &[NtKey]) -> Vec<Candidate<'a>> {
     let mut found: Vec<Candidate<'a>> = Vec::new();
     for chain in bitstreams(view.job, keys) {
-        let capacity = fresh_capacity(chain, keys);
+        let capacity = match keys {
+            [key] => fresh_bandwidth(chain, *key),
+            _ => fresh_capacity(chain, keys),
+        };
         if capacity == 0 {
             continue;
         }
-        let covers = view.job.keys.iter().filter(|k| chain.holds(&[**k])).count();
-        for (index, class) in classes.iter().enumerate().filter(|(_, c)| c.takes(chain)) {
+        let covers = view.job.keys.iter().filter(|k| chain.has(**k)).count();
+        for (index, class) in view.classes.iter().enumerate().filter(|(_, c)| c.takes(chain)) {
             let (victim, unused) = (class.victim, unused_permille(class.area, chain));
             found.push(Candidate { chain, class: index, victim, unused, covers, capacity });
         }

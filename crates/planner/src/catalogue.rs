@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, Digest, NtType, NtTypeId, TenantId,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, DagSpec, Digest, NtType, NtTypeId, TenantId,
 };
 
 use crate::changes::ChangeCounter;
@@ -54,6 +54,8 @@ pub(crate) struct PhysicalChain {
     pub(crate) area: Option<Area>,
     /// The bits of its keys.
     pub(crate) mask: u64,
+    /// The tenant that owns it; `None` is the provider. In the bitstream it is a part of the id.
+    owner: Option<TenantId>,
 }
 
 impl PhysicalChain {
@@ -73,7 +75,25 @@ impl PhysicalChain {
             area = None;
         }
         let mask = slots.iter().fold(0, |mask, slot| mask | slot.key.bit());
-        Self { bitstream, slots, area, mask }
+        let owner = bitstream.id.owner();
+        Self { bitstream, slots, area, mask, owner }
+    }
+
+    /// [`Bitstream::is_loadable_by`].
+    pub(crate) fn is_loadable_by(&self, tenant: &TenantId) -> bool {
+        self.owner.as_ref().is_none_or(|owner| owner == tenant)
+    }
+
+    /// Whether packets of a DAG may pass through it once it is loaded: its owner shares it, and the DAG's tenant
+    /// trusts it.
+    pub(crate) fn is_open_to(&self, tenant: &TenantId, spec: &DagSpec) -> bool {
+        self.is_loadable_by(tenant)
+            || self.bitstream.shareable && spec.trusts(tenant, &self.bitstream)
+    }
+
+    /// Whether one of its slots contains an NT.
+    pub(crate) fn has(&self, key: NtKey) -> bool {
+        self.mask & key.bit() != 0 && self.slots.iter().any(|slot| slot.key == key)
     }
 
     /// Whether its slots contain `keys` in this order, possibly with others between them.
@@ -101,12 +121,6 @@ pub(crate) fn whole_pages(size: ByteSize) -> ByteSize {
 pub(crate) struct KnownNt {
     pub(crate) nt: NtType,
     pub(crate) key: NtKey,
-}
-
-impl KnownNt {
-    pub(crate) const fn latency(&self) -> Cycles {
-        self.nt.latency
-    }
 }
 
 /// The NT types and bitstreams that a plan may use, by id.

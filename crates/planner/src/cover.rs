@@ -38,20 +38,18 @@ impl<'a> NtNeeds<'a> {
     fn of(search: &Search<'a, '_>) -> Self {
         let job = search.view.job;
         let mut widest = 0;
-        let distinct = (0..job.keys.len()).filter(|i| !job.keys[..*i].contains(&job.keys[*i]));
-        let needs = distinct
-            .map(|i| {
-                let key = job.keys[i];
-                let nodes = job.keys.iter().filter(|k| **k == key).count() as u64;
-                let candidates = candidates(search.view, &search.classes, &[key]);
+        let needs = job
+            .totals
+            .iter()
+            .map(|total| {
+                let candidates = candidates(search.view, &[total.key]);
                 for candidate in &candidates {
-                    let held = |i: &usize| candidate.chain.holds(&[job.keys[*i]]);
-                    let first = |i: &usize| !job.keys[..*i].contains(&job.keys[*i]);
-                    let covered = (0..job.keys.len()).filter(first).filter(held).count();
+                    let covered =
+                        job.totals.iter().filter(|of| candidate.chain.has(of.key)).count();
                     widest = widest.max(covered as u64);
                 }
                 let best = candidates.iter().map(|c| c.capacity).max().unwrap_or(0);
-                NtNeed { key, demand: job.kbps.saturating_mul(nodes), candidates, best }
+                NtNeed { key: total.key, demand: total.kbps, candidates, best }
             })
             .collect();
         Self { needs, widest }
@@ -69,7 +67,7 @@ impl<'a> Search<'a, '_> {
     ) -> CoverResult {
         self.cover_steps = steps;
         self.cover_most = most;
-        if !self.is_anything_short() {
+        if !self.is_short {
             return if accept(self) { CoverResult::Found } else { CoverResult::None };
         }
         let needs = NtNeeds::of(self);
@@ -79,16 +77,6 @@ impl<'a> Search<'a, '_> {
             (false, 0) => CoverResult::GaveUp,
             (false, _) => CoverResult::None,
         }
-    }
-
-    /// Whether loads are needed at all. Every plan calls this, so it allocates nothing.
-    pub(crate) fn is_anything_short(&self) -> bool {
-        let keys = &self.view.job.keys;
-        (0..keys.len()).filter(|i| !keys[..*i].contains(&keys[*i])).any(|i| {
-            let nodes = keys.iter().filter(|key| **key == keys[i]).count() as u64;
-            let left = (0..self.view.regions.len()).map(|r| self.view.left_of(r, keys[i]));
-            left.sum::<u64>() < self.view.job.kbps.saturating_mul(nodes)
-        })
     }
 
     /// `last` is the NT and the candidate of the load made just before. Loads form sets, so loads for
@@ -115,7 +103,7 @@ impl<'a> Search<'a, '_> {
         let Some(need) = need else { return accept(self) };
         let from = last.filter(|(before, _)| *before == need.key).map_or(0, |(_, index)| index);
         for (index, candidate) in need.candidates.iter().enumerate().skip(from) {
-            let regions = self.classes[candidate.class].regions & loadable;
+            let regions = self.view.classes[candidate.class].regions & loadable;
             if regions == 0 {
                 continue;
             }
@@ -140,8 +128,7 @@ impl<'a> Search<'a, '_> {
         let mut first = None;
         let mut shares = 0u64;
         for need in &needs.needs {
-            let left = (0..self.view.regions.len()).map(|r| self.view.left_of(r, need.key));
-            let short = need.demand.saturating_sub(left.sum());
+            let short = need.demand.saturating_sub(self.view.left_of_all(need.key));
             if short > 0 {
                 first = first.or(Some(need));
                 let loads = short.div_ceil(need.best.max(1));

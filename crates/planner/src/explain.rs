@@ -6,6 +6,7 @@
 //! the kinds that were not chosen are of the whole chain beside what the rest of the DAG takes of loaded
 //! told.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use smallvec::SmallVec;
@@ -15,12 +16,12 @@ use snic_domain::{
     RegionId, Rejection, RejectionReason, Resource, Shortage,
 };
 
-use crate::candidates::{area_of, bitstreams, classes, unused_permille};
-use crate::catalogue::NtKey;
+use crate::candidates::{area_of, bitstreams, regions_in, unused_permille};
+use crate::catalogue::{NtKey, PhysicalChain};
 use crate::objective::Order;
 use crate::plan::Placed;
 use crate::search::{ChainPart, PlannedLoad};
-use crate::view::{RegionPath, View, from_kbps};
+use crate::view::{NtSequence, RegionPath, View, from_kbps};
 
 /// Explains `placed`. The view is as the search left it: without the plan's loads and bandwidths.
 pub(crate) fn explain<'a>(
@@ -28,7 +29,7 @@ pub(crate) fn explain<'a>(
     placed: &Placed<'a>,
     form: FormChoice,
 ) -> Explanation {
-    let rejected: Vec<Vec<Rejection>> =
+    let mut rejected: Vec<Vec<Rejection>> =
         (0..placed.chains.len()).map(|chain| rejections(view, placed, chain)).collect();
     for load in &placed.solution.loads {
         view.load(load.region, load.chain);
@@ -36,8 +37,9 @@ pub(crate) fn explain<'a>(
     for part in &placed.solution.parts {
         let keys: SmallVec<[NtKey; 8]> =
             placed.nodes(part).iter().map(|node| view.job.keys[usize::from(*node)]).collect();
+        let of = view.sequence(&keys);
         for path in &part.paths {
-            view.take(path, &keys);
+            view.take(path, of);
         }
     }
     let mut counted_loads = 0u32;
@@ -52,7 +54,10 @@ pub(crate) fn explain<'a>(
                 .iter()
                 .filter_map(|path| embedding(view, placed, part, path, &mut counted_loads))
                 .collect(),
-            rejected: rejected[part.chain].clone(),
+            rejected: match part.end == placed.chains[part.chain].len() {
+                true => std::mem::take(&mut rejected[part.chain]),
+                false => rejected[part.chain].clone(),
+            },
         });
     }
     Explanation { form, chains }
@@ -102,14 +107,15 @@ fn embedding(
 }
 
 /// The kinds of embedding that were not chosen, for one chain of the staging as a whole.
-fn rejections(view: &View<'_>, placed: &Placed<'_>, chain: usize) -> Vec<Rejection> {
+fn rejections<'a>(view: &View<'a>, placed: &Placed<'a>, chain: usize) -> Vec<Rejection> {
     let kinds = placed
         .parts_of(chain)
         .flat_map(|part| part.paths.iter().map(|path| kind_of(placed, part, path)));
     let chosen_kind = kinds.max().unwrap_or(EmbeddingKind::Shared);
     let chosen = cost_of(placed, chain);
     let keys: Keys = placed.chains[chain].iter().map(|n| view.job.keys[usize::from(*n)]).collect();
-    let beside = Alternatives { view: beside(view, placed, chain), keys, chosen };
+    let view = beside(view, placed, chain);
+    let beside = Alternatives::new(&view, &keys, chosen);
     [
         EmbeddingKind::Shared,
         EmbeddingKind::FreeRegion,
@@ -159,7 +165,10 @@ fn cost_of(placed: &Placed<'_>, chain: usize) -> EmbeddingCost {
 }
 
 /// The view with what the other chains take of loaded regions, and without what they replace.
-fn beside<'a>(view: &View<'a>, placed: &Placed<'a>, chain: usize) -> View<'a> {
+fn beside<'v, 'a>(view: &'v View<'a>, placed: &Placed<'a>, chain: usize) -> Cow<'v, View<'a>> {
+    if placed.chains.len() == 1 {
+        return Cow::Borrowed(view);
+    }
     let mut view = view.clone();
     let parts = || placed.solution.parts.iter().filter(|part| part.chain != chain);
     let mut loaded = 0u32;
@@ -172,11 +181,12 @@ fn beside<'a>(view: &View<'a>, placed: &Placed<'a>, chain: usize) -> View<'a> {
     for part in parts() {
         let keys: Keys =
             placed.nodes(part).iter().map(|node| view.job.keys[usize::from(*node)]).collect();
+        let of = view.sequence(&keys);
         for path in part.paths.iter().filter(|path| loaded >> path.region & 1 == 0) {
-            view.take(path, &keys);
+            view.take(path, of);
         }
     }
-    view
+    Cow::Owned(view)
 }
 
 /// A shortage whose nodes the caller adds.
@@ -189,14 +199,25 @@ fn bps(kbps: u64) -> u64 {
 }
 
 /// What other kinds of embedding of one chain would cost.
-struct Alternatives<'a> {
+struct Alternatives<'v, 'a> {
     /// Without this chain.
-    view: View<'a>,
-    keys: Keys,
+    view: &'v View<'a>,
+    of: NtSequence<'v>,
     chosen: EmbeddingCost,
+    /// By region: what it carries of the chain, in kbit/s.
+    carried: [u64; REGIONS_MAX],
+    /// The bitstreams that contain the chain.
+    bitstreams: SmallVec<[&'a PhysicalChain; 8]>,
 }
 
-impl Alternatives<'_> {
+impl<'v, 'a> Alternatives<'v, 'a> {
+    fn new(view: &'v View<'a>, keys: &'v [NtKey], chosen: EmbeddingCost) -> Self {
+        let of = view.sequence(keys);
+        let carried = std::array::from_fn(|region| view.carried(region, of));
+        let bitstreams = bitstreams(view.job, keys).collect();
+        Self { view, of, chosen, carried, bitstreams }
+    }
+
     /// The least that a kind of embedding costs, or what it is short of.
     fn cost(&self, kind: EmbeddingKind) -> Result<EmbeddingCost, Shortage> {
         match kind {
@@ -207,19 +228,14 @@ impl Alternatives<'_> {
         }
     }
 
-    /// What a region carries of the chain, in kbit/s.
-    fn capacity(&self, region: usize) -> u64 {
-        capacity(&self.view, region, &self.keys)
-    }
-
     fn shared(&self) -> Result<EmbeddingCost, Shortage> {
         let chains = self.view.regions.iter().filter_map(|region| region.chain);
-        if !chains.into_iter().any(|chain| chain.holds(&self.keys)) {
+        if !chains.into_iter().any(|chain| chain.holds(self.of.keys)) {
             let detail = "no loaded chain that the tenant may share contains this sequence of NTs";
             return Err(shortage(Resource::Bitstreams, 1, 0, detail));
         }
         let needed = self.view.job.kbps;
-        let left = (0..REGIONS_MAX).map(|region| self.capacity(region)).sum();
+        let left = self.carried.iter().sum();
         if left < needed {
             let detail = "bandwidth left on the loaded chains that contain the sequence";
             return Err(shortage(Resource::NtBandwidth, bps(needed), bps(left), detail));
@@ -231,8 +247,8 @@ impl Alternatives<'_> {
     /// The least memory of one region that carries the whole chain by a single path, in bytes; none where
     /// it takes several.
     fn least_memory(&self) -> u64 {
-        let (view, kbps) = (&self.view, self.view.job.kbps);
-        let paths = (0..REGIONS_MAX).filter_map(|region| view.path(region, &self.keys, kbps));
+        let (view, kbps) = (self.view, self.view.job.kbps);
+        let paths = (0..REGIONS_MAX).filter_map(|region| view.path(region, self.of, kbps));
         paths.map(|path| view.memory_cost(path.region, &path.slots)).min().unwrap_or(0)
     }
 
@@ -244,8 +260,8 @@ impl Alternatives<'_> {
 
     /// The fewest loads of free regions, or of victims, beside the chains that are loaded.
     fn loaded(&self, victim: bool) -> Result<EmbeddingCost, Shortage> {
-        let Gains { any, regions, mut gains, memory } = self.gains(victim);
-        if !any {
+        let Gains { regions, mut gains, memory } = self.gains(victim);
+        if self.bitstreams.is_empty() {
             let detail = "no prebuilt bitstream contains this sequence of NTs";
             return Err(shortage(Resource::Bitstreams, 1, 0, detail));
         }
@@ -255,7 +271,7 @@ impl Alternatives<'_> {
             return Err(shortage(Resource::Regions, 1, 0, &detail));
         }
         let needed = self.view.job.kbps;
-        let shared = (0..REGIONS_MAX).map(|region| self.capacity(region)).sum::<u64>();
+        let shared = self.carried.iter().sum::<u64>();
         let most = shared.saturating_add(gains.iter().sum());
         if most < needed {
             let detail = "bandwidth of the sequence with all of these regions loaded";
@@ -276,39 +292,31 @@ impl Alternatives<'_> {
 
     /// What loads of free regions, or of victims, would add.
     fn gains(&self, victim: bool) -> Gains {
-        let (mut any, mut memory) = (false, u64::MAX);
-        let mut view = self.view.clone();
+        let view = self.view;
+        let (mut memory, mut fitting) = (u64::MAX, 0u32);
+        let mut most = [0u64; REGIONS_MAX];
         let loadable = view.loadable_now();
-        let mut most = [None::<u64>; REGIONS_MAX];
-        let classes = classes(&view);
-        for chain in bitstreams(view.job, &self.keys) {
-            any = true;
-            for class in classes.iter().filter(|c| c.victim == victim && c.takes(chain)) {
+        for chain in &self.bitstreams {
+            let (carried, takes) = view.carried_fresh(chain, self.of);
+            for class in view.classes.iter().filter(|c| c.victim == victim && c.takes(chain)) {
                 let regions = class.regions & loadable;
-                if regions == 0 {
-                    continue;
+                if regions != 0 {
+                    memory = memory.min(takes.unwrap_or(u64::MAX));
+                    fitting |= regions;
                 }
-                let first = regions.trailing_zeros() as u8;
-                let before = view.load(first, chain);
-                let capacity = capacity(&view, first.into(), &self.keys);
-                if let Some(path) = view.path(first.into(), &self.keys, 1) {
-                    memory = memory.min(view.memory_cost(first, &path.slots));
+                for region in regions_in(regions) {
+                    most[region] = most[region].max(carried);
                 }
-                view.regions[usize::from(first)] = before;
-                let fitting = (0..REGIONS_MAX).filter(|region| regions >> region & 1 == 1);
-                fitting.for_each(|region| most[region] = most[region].max(Some(capacity)));
             }
         }
-        let gain = |(region, most): (usize, Option<u64>)| {
-            Some(most?.saturating_sub(self.capacity(region)))
-        };
-        let gains: Vec<u64> = most.into_iter().enumerate().filter_map(gain).collect();
-        Gains { any, regions: gains.len(), gains, memory }
+        let gain = |region: usize| most[region].saturating_sub(self.carried[region]);
+        let gains: SmallVec<[u64; 8]> = regions_in(fitting).map(gain).collect();
+        Gains { regions: gains.len(), gains, memory }
     }
 
     /// One cut more costs a pass more. Where regions come first it spares none: else it were chosen.
     fn split(&self) -> Result<EmbeddingCost, Shortage> {
-        if self.keys.len() < 2 {
+        if self.of.keys.len() < 2 {
             let detail = "a chain of one NT cannot be cut";
             return Err(shortage(Resource::Passes, 2, 1, detail));
         }
@@ -322,19 +330,10 @@ impl Alternatives<'_> {
 
 /// What loads of one kind would add to what a chain has.
 struct Gains {
-    /// Whether a bitstream contains the chain.
-    any: bool,
     /// Regions that fit one.
     regions: usize,
     /// By region, in kbit/s.
-    gains: Vec<u64>,
+    gains: SmallVec<[u64; 8]>,
     /// The least memory of one load, in bytes.
     memory: u64,
-}
-
-/// What a region carries of a sequence over all of its paths, in kbit/s.
-fn capacity(view: &View<'_>, region: usize, keys: &[NtKey]) -> u64 {
-    let mut paths = Vec::new();
-    view.paths(region, keys, 0, &mut paths);
-    paths.iter().fold(0, |sum: u64, path| sum.saturating_add(path.kbps))
 }

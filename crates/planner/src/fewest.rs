@@ -5,19 +5,22 @@
 //! those of the card are added, one by one, until some choice suffices. Ports, credits, memory and rows are
 //! not counted: with them it may take more, never fewer.
 
-use smallvec::SmallVec;
-use snic_domain::limits::REGIONS_MAX;
+use std::cmp::Reverse;
 
-use crate::candidates::{Class, bitstreams, classes, fits_region};
+use smallvec::SmallVec;
+
+use crate::candidates::{bitstreams, fits_region};
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::effort::Effort;
-use crate::view::{View, fresh_capacity};
+use crate::view::{View, fresh_bandwidth};
 
 /// Beyond this many missing regions, the exact number helps nobody.
 const MORE_MAX: u64 = 1_000;
 
 /// By NT of the DAG, in kbit/s; negative where it is short.
 type Sums = SmallVec<[i64; 8]>;
+/// By class: its regions that are not loaded yet.
+type Classes = SmallVec<[u32; 4]>;
 
 /// Regions that a DAG has no place without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,32 +51,28 @@ struct Finder {
 /// The fewest regions more with which the sums suffice; `None` if no number of regions does, because no
 /// bitstream for the regions of the card contains one of the NTs.
 pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
-    let all = &view.job.keys;
-    let keys: SmallVec<[NtKey; 8]> =
-        (0..all.len()).filter(|i| !all[..*i].contains(&all[*i])).map(|i| all[i]).collect();
-    let slack: Sums = keys
+    let totals = &view.job.totals;
+    let keys: SmallVec<[NtKey; 8]> = totals.iter().map(|total| total.key).collect();
+    let slack: Sums = totals
         .iter()
-        .map(|key| {
-            let nodes = all.iter().filter(|other| *other == key).count() as u64;
-            let left = (0..REGIONS_MAX).map(|region| view.left_of(region, *key)).sum::<u64>();
-            signed(left).saturating_sub(signed(view.job.kbps.saturating_mul(nodes)))
-        })
+        .map(|total| signed(view.left_of_all(total.key)).saturating_sub(signed(total.kbps)))
         .collect();
-    let classes = classes(view);
-    let finder = Finder::new(view, &keys, &classes);
+    let classes = &view.classes;
+    let finder = Finder::new(view, &keys);
     if slack.iter().zip(&finder.best).any(|(slack, best)| *slack < 0 && *best == 0) {
         return None;
     }
-    let regions: SmallVec<[u32; 4]> = (0..classes.len())
+    let regions: Classes = (0..classes.len())
         .map(|index| match finder.offers.iter().any(|offer| offer.class == Some(index)) {
             true => classes[index].regions.count_ones(),
             false => 0,
         })
         .collect();
     let available = regions.iter().map(|count| u64::from(*count)).sum();
-    let mut more = finder.loads_min(&slack).saturating_sub(available);
+    let enough = finder.more_by_best_offers(&slack, &regions);
+    let mut more = finder.loads_min(&slack).saturating_sub(available).min(enough);
     let mut is_exact = true;
-    while more < MORE_MAX {
+    while more < enough.min(MORE_MAX) {
         match finder.suffices(&slack, &regions, more, None) {
             Some(true) => break,
             Some(false) => more += 1,
@@ -88,30 +87,38 @@ pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
 }
 
 impl Finder {
-    fn new(view: &View<'_>, keys: &[NtKey], classes: &[Class]) -> Self {
-        let mut chains: Vec<&PhysicalChain> =
-            keys.iter().flat_map(|key| bitstreams(view.job, std::slice::from_ref(key))).collect();
-        chains.sort_by(|a, b| a.bitstream.id.cmp(&b.bitstream.id));
-        chains.dedup_by(|a, b| a.bitstream.id == b.bitstream.id);
-        let fresh = |chain: &PhysicalChain| -> Sums {
-            keys.iter().map(|key| signed(fresh_capacity(chain, &[*key]))).collect()
-        };
-        let mut offers = Vec::new();
-        for (index, class) in classes.iter().enumerate() {
+    fn new(view: &View<'_>, keys: &[NtKey]) -> Self {
+        let mut chains: SmallVec<[&PhysicalChain; 16]> = SmallVec::new();
+        for (at, key) in keys.iter().enumerate() {
+            // What contains an earlier NT, too, is there already.
+            let is_new = |chain: &&PhysicalChain| !keys[..at].iter().any(|key| chain.has(*key));
+            chains.extend(bitstreams(view.job, std::slice::from_ref(key)).filter(is_new));
+        }
+        chains.sort_unstable_by(|a, b| a.bitstream.id.cmp(&b.bitstream.id));
+        let fresh: SmallVec<[Sums; 16]> = chains
+            .iter()
+            .map(|chain| keys.iter().map(|key| signed(fresh_bandwidth(chain, *key))).collect())
+            .collect();
+        let mut offers = Vec::with_capacity(chains.len() * (view.classes.len() + 1));
+        for (index, class) in view.classes.iter().enumerate() {
             let first = class.regions.trailing_zeros() as usize;
             let now: Sums = keys.iter().map(|key| signed(view.left_of(first, *key))).collect();
-            for chain in chains.iter().filter(|chain| class.takes(chain)) {
-                let change = fresh(chain).iter().zip(&now).map(|(new, old)| new - old).collect();
+            for (_, fresh) in chains.iter().zip(&fresh).filter(|(chain, _)| class.takes(chain)) {
+                let change = fresh.iter().zip(&now).map(|(new, old)| new - old).collect();
                 offers.push(Offer { change, class: Some(index) });
             }
         }
         let card = view.job.ledger.profile();
-        for chain in chains {
+        for (chain, change) in chains.into_iter().zip(fresh) {
             if card.regions().any(|(_, region)| fits_region(region, chain)) {
-                offers.push(Offer { change: fresh(chain), class: None });
+                offers.push(Offer { change, class: None });
             }
         }
         let adds = |offer: &Offer| offer.change.iter().filter(|change| **change > 0).count() as u64;
+        offers.sort_by_cached_key(|offer| {
+            let sum = offer.change.iter().sum::<i64>();
+            (offer.class.is_none(), Reverse(adds(offer)), Reverse(sum))
+        });
         let widest = offers.iter().map(adds).max().unwrap_or(0);
         let best = |i: usize| offers.iter().map(|offer| offer.change[i]).max().unwrap_or(0).max(0);
         Self { best: (0..keys.len()).map(best).collect(), widest, offers, effort: Effort::new() }
@@ -125,6 +132,35 @@ impl Finder {
         let loads = slack.iter().zip(&self.best).map(loads);
         let all = loads.clone().fold(0u64, u64::saturating_add);
         loads.max().unwrap_or(0).max(all.div_ceil(self.widest.max(1)))
+    }
+
+    /// How many further regions suffice with always the first offer that helps: often the fewest.
+    fn more_by_best_offers(&self, slack: &[i64], regions: &[u32]) -> u64 {
+        let (mut slack, mut regions) = (Sums::from_slice(slack), Classes::from_slice(regions));
+        let mut more = 0;
+        while let Some(need) = slack.iter().position(|slack| *slack < 0) {
+            let available = |offer: &&Offer| offer.class.is_none_or(|class| regions[class] > 0);
+            let helps = |offer: &&Offer| offer.change[need] > 0;
+            let Some(offer) = self.offers.iter().filter(available).find(helps) else {
+                return u64::MAX;
+            };
+            let enough = slack[need].unsigned_abs().div_ceil(offer.change[need].unsigned_abs());
+            let times = match offer.class {
+                Some(class) => {
+                    let times = enough.min(regions[class].into());
+                    regions[class] -= times as u32;
+                    times
+                }
+                None => {
+                    more += enough;
+                    enough
+                }
+            };
+            for (slack, change) in slack.iter_mut().zip(&offer.change) {
+                *slack = slack.saturating_add(change.saturating_mul(signed(times)));
+            }
+        }
+        more
     }
 
     /// Whether loads into `regions` of each class and `more` further ones suffice; `None` if the effort is
@@ -151,7 +187,7 @@ impl Finder {
             if offer.change[need] <= 0 {
                 continue;
             }
-            let (mut regions, mut more) = (SmallVec::<[u32; 4]>::from_slice(regions), more);
+            let (mut regions, mut more) = (Classes::from_slice(regions), more);
             match offer.class {
                 Some(class) if regions[class] > 0 => regions[class] -= 1,
                 None if more > 0 => more -= 1,

@@ -1,14 +1,15 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
+use smallvec::{SmallVec, smallvec};
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
 
-use crate::candidates::{bitstreams, classes, fits_region};
+use crate::candidates::{bitstreams, fits_region, regions_in};
 use crate::catalogue::NtKey;
 use crate::fewest::{FurtherRegions, further_regions};
-use crate::plan::{Job, Plan};
+use crate::plan::{Job, NtTotal, Plan};
 use crate::search::Blocked;
-use crate::view::{View, fresh_capacity, from_kbps};
+use crate::view::{View, fresh_bandwidth, from_kbps};
 use crate::work;
 
 /// An NT that the tenant may not use. The text is the same whether it exists or not.
@@ -22,19 +23,29 @@ pub(crate) fn unknown_nt(node: &Node) -> Shortage {
     }
 }
 
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The card as a whole is short, or these NTs are: nothing was searched.
+    BeforeSearch(SmallVec<[NtShort; 2]>),
+    /// The search found no placement.
+    Search(Blocked),
+}
+
 fn whole_dag_shortage(
     resource: Resource,
     required: u64,
     available: u64,
     detail: &str,
 ) -> Option<Shortage> {
-    let detail = detail.to_owned();
-    let short = Shortage { resource, required, available, nodes: Vec::new(), detail };
-    (required > available).then_some(short)
+    (required > available).then(|| {
+        let (nodes, detail) = (Vec::new(), detail.to_owned());
+        Shortage { resource, required, available, nodes, detail }
+    })
 }
 
 /// Shortages of the card that no mapping avoids: ingress, egress, a row of the DAG table.
-fn card_shortages(job: &Job<'_>) -> Vec<Shortage> {
+fn card_shortages(job: &Job<'_>) -> impl Iterator<Item = Shortage> {
     let bandwidth = job.dag().bandwidth();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
     let egress = job.ledger.egress_residual() + job.own_egress();
@@ -56,24 +67,42 @@ fn card_shortages(job: &Job<'_>) -> Vec<Shortage> {
     ]
     .into_iter()
     .flatten()
-    .collect()
 }
 
 /// Checks what is necessary for any mapping, before a search: capacity of the card, and of each NT by
-/// itself.
-pub(crate) fn check_before_search(view: &View<'_>) -> Result<(), Infeasible> {
-    let mut shortages = card_shortages(view.job);
-    shortages.extend(nt_shortages(view));
-    if shortages.is_empty() { Ok(()) } else { Err(hardest_first(shortages)) }
+/// itself. `is_short` says whether an NT has too little on what the view has loaded.
+///
+/// # Errors
+///
+/// The NTs that are short, if any: otherwise it is the card.
+pub(crate) fn check_before_search(
+    view: &View<'_>,
+    is_short: bool,
+) -> Result<(), SmallVec<[NtShort; 2]>> {
+    let nts = if is_short { nts_short(view) } else { SmallVec::new() };
+    let is_possible = nts.is_empty() && card_shortages(view.job).next().is_none();
+    if is_possible { Ok(()) } else { Err(nts) }
+}
+
+/// Every shortage behind a failure. `unlimited` makes a plan that counts no packets, where there is one.
+pub(crate) fn explain(
+    view: &View<'_>,
+    failure: Failure,
+    unlimited: impl FnOnce() -> Option<Plan>,
+) -> Infeasible {
+    match failure {
+        Failure::BeforeSearch(nts) => {
+            let mut shortages: Vec<Shortage> = card_shortages(view.job).collect();
+            shortages.extend(nt_shortages(view, &nts));
+            hardest_first(shortages)
+        }
+        Failure::Search(blocked) => after_search(view, blocked, unlimited().as_ref()),
+    }
 }
 
 /// The shortages after a search that found no placement.
 /// `bandwidth_only` is the plan that counts no packets, where there is one.
-pub(crate) fn after_search(
-    view: &View<'_>,
-    blocked: Blocked,
-    bandwidth_only: Option<&Plan>,
-) -> Infeasible {
+fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>) -> Infeasible {
     let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(needed) = blocked.memory {
         let left = view.memory;
@@ -189,14 +218,38 @@ fn search_shortage(job: &Job<'_>) -> Shortage {
     }
 }
 
-/// Shortages of each NT by itself: bandwidth of loaded instances, and regions for more instances. If there
-/// are any, no mapping exists, because every mapping sends the whole bandwidth through each node.
-fn nt_shortages(view: &View<'_>) -> Vec<Shortage> {
-    let keys = &view.job.keys;
-    let mut shortages: Vec<Shortage> = (0..keys.len())
-        .filter(|node| !keys[..*node].contains(&keys[*node]))
-        .flat_map(|node| shortages_of_nt(view, node))
-        .collect();
+/// An NT that has too little on loaded instances and on whatever could be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NtShort {
+    total: NtTotal,
+    /// Bandwidth left on loaded instances, in kbit/s.
+    left: u64,
+    /// Whether an instance is loaded.
+    is_held: bool,
+    loads: LoadGain,
+}
+
+/// The NTs that are short by themselves. If there are any, no mapping exists, because every mapping sends the
+/// whole bandwidth through each node.
+fn nts_short(view: &View<'_>) -> SmallVec<[NtShort; 2]> {
+    let short = |total: &NtTotal| {
+        let left = view.left_of_all(total.key);
+        if left >= total.kbps {
+            return None;
+        }
+        let mut held = view.regions.iter().filter_map(|region| region.chain);
+        let is_held = held.any(|chain| chain.holds(&[total.key]));
+        let loads = LoadGain::of(view, total.key);
+        let is_short = !loads.any && !is_held || left.saturating_add(loads.gain) < total.kbps;
+        is_short.then_some(NtShort { total: *total, left, is_held, loads })
+    };
+    view.job.totals.iter().filter_map(short).collect()
+}
+
+/// Their shortages: bandwidth of loaded instances, and regions for more instances.
+fn nt_shortages(view: &View<'_>, nts: &[NtShort]) -> Vec<Shortage> {
+    let mut shortages: Vec<Shortage> =
+        nts.iter().flat_map(|short| shortages_of_nt(view.job, short)).collect();
     let short = |resource| shortages.iter().filter(move |s| s.resource == resource);
     if short(Resource::Bitstreams).next().is_none() {
         let nodes: Vec<NodeId> =
@@ -208,48 +261,42 @@ fn nt_shortages(view: &View<'_>) -> Vec<Shortage> {
     shortages
 }
 
-/// The same for the NT of `node` and all other nodes of the same type.
-fn shortages_of_nt(view: &View<'_>, node: usize) -> Vec<Shortage> {
-    let job = view.job;
-    let (key, node) = (job.keys[node], &job.dag().nodes()[node]);
-    let alike = || job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == key);
-    let demand = job.kbps.saturating_mul(alike().count() as u64);
-    let left = (0..view.regions.len()).map(|region| view.left_of(region, key)).sum::<u64>();
-    if left >= demand {
-        return Vec::new();
-    }
-    let held = view.regions.iter().filter_map(|r| r.chain).any(|chain| chain.holds(&[key]));
-    let nodes: Vec<NodeId> = alike().map(|(n, _)| n.id.clone()).collect();
-    let short = |resource, required, available, detail: String| Shortage {
-        resource,
-        required,
-        available,
-        nodes: nodes.clone(),
+fn shortages_of_nt(job: &Job<'_>, short: &NtShort) -> SmallVec<[Shortage; 2]> {
+    let NtShort { total, left, is_held, loads } = *short;
+    let nt = &job.dag().nodes()[total.first].nt;
+    let alike = job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == total.key);
+    let nodes: Vec<NodeId> = alike.map(|(n, _)| n.id.clone()).collect();
+    let none = |nodes: Vec<NodeId>, detail: String| Shortage {
+        resource: Resource::Bitstreams,
+        required: 1,
+        available: 0,
+        nodes,
         detail,
     };
-    let loads = LoadGain::of(view, key);
-    if !loads.any && !held {
-        let detail = format!("no bitstream that the tenant may use contains {}", node.nt);
-        return vec![short(Resource::Bitstreams, 1, 0, detail)];
+    if !loads.any && !is_held {
+        let detail = format!("no bitstream that the tenant may use contains {nt}");
+        return smallvec![none(nodes, detail)];
     }
-    if left.saturating_add(loads.gain) >= demand {
-        return Vec::new();
-    }
-    let (required, available) = (from_kbps(demand).get(), from_kbps(left).get());
-    let detail = format!("bandwidth left on the loaded instances of {}", node.nt);
-    let mut shortages = vec![short(Resource::NtBandwidth, required, available, detail)];
+    let bandwidth = Shortage {
+        resource: Resource::NtBandwidth,
+        required: from_kbps(total.kbps).get(),
+        available: from_kbps(left).get(),
+        nodes: nodes.clone(),
+        detail: format!("bandwidth left on the loaded instances of {nt}"),
+    };
+    let mut shortages = smallvec![bandwidth];
     if !loads.any {
-        let detail = format!("no bitstream that the tenant may load contains {}", node.nt);
-        shortages.push(short(Resource::Bitstreams, 1, 0, detail));
+        let detail = format!("no bitstream that the tenant may load contains {nt}");
+        shortages.push(none(nodes, detail));
     } else if !loads.fits {
-        let detail = format!("no bitstream that fits a region of the card contains {}", node.nt);
-        shortages.push(short(Resource::Bitstreams, 1, 0, detail));
+        let detail = format!("no bitstream that fits a region of the card contains {nt}");
+        shortages.push(none(nodes, detail));
     }
     shortages
 }
 
 /// Bandwidth of one NT gained by loading every region that can be loaded.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LoadGain {
     /// Whether any bitstream contains it.
     any: bool,
@@ -263,19 +310,21 @@ impl LoadGain {
     fn of(view: &View<'_>, key: NtKey) -> Self {
         let mut loads = Self::default();
         let mut most = [0u64; REGIONS_MAX];
-        let classes = classes(view);
+        let mut loadable = 0u32;
         let card = view.job.ledger.profile();
         for chain in bitstreams(view.job, &[key]) {
             loads.any = true;
-            loads.fits |= card.regions().any(|(_, region)| fits_region(region, chain));
-            let capacity = fresh_capacity(chain, &[key]);
-            for class in classes.iter().filter(|class| class.takes(chain)) {
-                let fitting = (0..REGIONS_MAX).filter(|r| class.regions >> r & 1 == 1);
-                fitting.for_each(|region| most[region] = most[region].max(capacity));
+            loads.fits = loads.fits || card.regions().any(|(_, region)| fits_region(region, chain));
+            let capacity = fresh_bandwidth(chain, key);
+            for class in view.classes.iter().filter(|class| class.takes(chain)) {
+                loadable |= class.regions;
+                for region in regions_in(class.regions) {
+                    most[region] = most[region].max(capacity);
+                }
             }
         }
-        for (region, capacity) in most.into_iter().enumerate() {
-            let gain = capacity.saturating_sub(view.left_of(region, key));
+        for region in regions_in(loadable) {
+            let gain = most[region].saturating_sub(view.left_of(region, key));
             loads.gain = loads.gain.saturating_add(gain);
         }
         loads

@@ -8,70 +8,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_ROWS, PAGE_SIZE, REGIONS_MAX};
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardProfile, DagName, RegionId, Resource, Slot,
     TenantId,
 };
 
-use crate::catalogue::{ChainSlot, PhysicalChain};
+use crate::catalogue::PhysicalChain;
 use crate::changes::ChangeCounter;
 use crate::refusal::{ContentMismatch, Overbooked};
+use crate::region::{RegionCondition, RegionEntry};
 use crate::reservation::SlotShare;
 use crate::work;
 use crate::{Objective, PlanCatalogue, Reservation, TableRows};
-
-/// Whether new chains may be placed in a region.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RegionCondition {
-    /// New chains may be placed.
-    #[default]
-    Usable,
-    /// No new chains; existing ones stay.
-    Cordoned,
-    /// Not available for planning: it failed.
-    Faulty,
-    /// Not available for planning: its content is not known.
-    Unknown,
-}
-
-/// Reservations of one NT instance.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct SlotUse {
-    bandwidth: Bandwidth,
-    /// Thousandths of a credit.
-    credits: u64,
-    /// Number of DAGs by tenant: the memory is allocated once for each tenant.
-    tenants: BTreeMap<TenantId, u32>,
-}
-
-/// Content and reservations of one region.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct RegionEntry {
-    condition: RegionCondition,
-    kept: bool,
-    content: Option<Arc<PhysicalChain>>,
-    slots: [SlotUse; CHAIN_SLOTS_MAX],
-    /// Cycles per second of its port.
-    port: u64,
-    users: BTreeSet<Arc<DagName>>,
-}
-
-impl RegionEntry {
-    fn chain_slot(&self, slot: Slot) -> Option<&ChainSlot> {
-        self.content.as_ref().and_then(|chain| chain.slots.get(slot.index()))
-    }
-
-    fn bandwidth_max(&self, slot: Slot) -> Bandwidth {
-        self.chain_slot(slot).map_or(Bandwidth::ZERO, |slot| slot.bandwidth_max)
-    }
-
-    fn memory(&self, slot: Slot) -> ByteSize {
-        self.chain_slot(slot).map_or(ByteSize::ZERO, |slot| slot.memory)
-    }
-}
 
 /// Reservations of the resources of the whole card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -222,7 +171,7 @@ impl Ledger {
 
     /// Whether a region may be reloaded: no DAG uses it, and it need not keep its content.
     pub fn is_replaceable(&self, region: RegionId) -> bool {
-        self.is_unused(region) && !self.is_kept(region)
+        self.regions.get(region.index()).is_none_or(RegionEntry::is_replaceable)
     }
 
     /// Reserves for `dag`, in place of what it held before. No sum ever exceeds its maximum.
@@ -241,7 +190,7 @@ impl Ledger {
             }
             return Err(overbooked);
         }
-        if self.admit(&dag.tenant, &reservation, None).is_ok() {
+        if own.is_some() && self.admit(&dag.tenant, &reservation, None).is_ok() {
             self.restored.remove(dag);
         }
         let name = before.map_or_else(|| Arc::new(dag.clone()), |(name, _)| name);
@@ -441,12 +390,17 @@ impl Ledger {
         Ok(())
     }
 
+    /// All regions, by id.
+    pub(crate) fn entries(&self) -> &[RegionEntry] {
+        &self.regions
+    }
+
     pub(crate) fn region_count(&self) -> usize {
         self.regions.len()
     }
 
     pub(crate) fn chain(&self, region: RegionId) -> Option<&PhysicalChain> {
-        self.regions.get(region.index()).and_then(|entry| entry.content.as_deref())
+        self.regions.get(region.index()).and_then(RegionEntry::chain)
     }
 
     /// Whether the memory of an NT instance is already allocated for `tenant`.

@@ -21,9 +21,9 @@ use snic_domain::{Dag, DagName, Mapping, RegionId};
 
 use crate::candidates::fits_region;
 use crate::catalogue::PhysicalChain;
-use crate::ledger::RegionCondition;
 use crate::objective::Order;
-use crate::plan::{plan, plan_on};
+use crate::plan::{PendingLoad, plan_on, plan_silently};
+use crate::region::RegionCondition;
 use crate::vacate::{EmptiableRegions, OccupiedRegions};
 use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation};
 
@@ -120,9 +120,6 @@ pub fn optimize(
             .collect(),
     }
 }
-
-/// A bitstream that is loaded if a DAG needs it, and the region for it.
-type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
 
 /// Moves in order: index of the DAG, and its new placement.
 type Moves = Vec<(usize, Plan)>;
@@ -318,7 +315,7 @@ impl<'a> Optimizer<'a> {
         let Resident { name, dag, .. } = self.residents[resident];
         let request = PlanRequest { name, dag, previous: Some(&self.mappings[resident]) };
         let pending = load.filter(|(region, chain)| {
-            self.ledger.is_unused(*region) && chain.bitstream.is_loadable_by(&name.tenant)
+            self.ledger.is_unused(*region) && chain.is_loadable_by(&name.tenant)
         });
         let loads: Vec<_> = pending.into_iter().collect();
         let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads, false) else {
@@ -389,7 +386,7 @@ impl<'a> Optimizer<'a> {
             self.open_unused();
             let Resident { name, dag, .. } = self.residents[resident];
             let request = PlanRequest { name, dag, previous: Some(&self.mappings[resident]) };
-            let plan = plan(&self.ledger, self.catalogue, &request).ok();
+            let plan = plan_silently(&self.ledger, self.catalogue, &request);
             let spares =
                 |plan: &Plan| plan.mapping.stages.len() < before && plan.loads.len() <= loads;
             if let Some(plan) = plan.filter(spares) {

@@ -7,15 +7,20 @@ use snic_domain::{
     Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
 };
 
-use crate::candidates::{bitstreams, classes};
+use crate::candidates::bitstreams;
 use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
 use crate::effort::{Effort, LOOKS_OF_A_PLAN};
 use crate::form::{Graph, Nodes, PassCost, Staging};
+use crate::infeasible::Failure;
 use crate::objective::Order;
+use crate::reservation::{NtCost, ReservationSum};
 use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::view::{View, from_kbps, kbps};
-use crate::work::{Passage, Work};
+use crate::work::{Passage, Work, port_max, reads_payload};
 use crate::{Ledger, Reservation, TableRows, explain, infeasible};
+
+/// A bitstream that is loaded if a DAG needs it, and the region for it.
+pub(crate) type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
 
 /// A DAG to be placed.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +59,15 @@ pub struct Plan {
     pub explanation: snic_domain::Explanation,
 }
 
+/// What all nodes of one NT need together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NtTotal {
+    pub(crate) key: NtKey,
+    pub(crate) kbps: u64,
+    /// The first of these nodes, as an index.
+    pub(crate) first: usize,
+}
+
 /// A request with the values that planning needs often.
 #[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
@@ -67,8 +81,12 @@ pub(crate) struct Job<'a> {
     pub(crate) kbps: u64,
     /// What its packets cost.
     pub(crate) work: Work,
-    /// By node: the way through its NT alone.
-    ways: SmallVec<[Passage; 8]>,
+    /// By node: what one instance of its NT costs.
+    nts: SmallVec<[NtCost; 8]>,
+    /// What all nodes of an NT need together, each NT once.
+    pub(crate) totals: SmallVec<[NtTotal; 8]>,
+    /// What the port of a region lets through of the DAG that nothing else passes, in kbit/s.
+    port_kbps_max: u64,
     /// Memory is short: less memory is preferred to more headroom.
     pub(crate) is_thrifty: bool,
     /// Which terms of a score are compared first.
@@ -89,14 +107,15 @@ impl<'a> Job<'a> {
         effort: &'a Effort,
     ) -> Result<Self, Infeasible> {
         let tenant = &request.name.tenant;
-        let mut keys = SmallVec::new();
-        let mut ways = SmallVec::new();
+        let (mut keys, mut nts) = (SmallVec::new(), SmallVec::new());
+        let mut payload = false;
         let mut unknown = Vec::new();
         for node in request.dag.nodes() {
             match catalogue.usable_nt(&node.nt, tenant) {
                 Some(known) => {
                     keys.push(known.key);
-                    ways.push(Passage::of([&known.nt]));
+                    nts.push(NtCost::of(&known.nt));
+                    payload |= reads_payload(&known.nt);
                 }
                 None => unknown.push(infeasible::unknown_nt(node)),
             }
@@ -106,26 +125,33 @@ impl<'a> Job<'a> {
         }
         let held = ledger.held(request.name);
         let own = held.map(Reservation::rows).unwrap_or_default();
-        let rows_left = ledger.rows_residual().zip(own, u32::saturating_add);
-        let mask = keys.iter().fold(0, |mask, key: &NtKey| mask | key.bit());
+        let profile = ledger.profile();
         let kbps = kbps(request.dag.bandwidth());
-        let is_thrifty = false;
-        let work = Work::of(ledger.profile(), request.dag, catalogue);
+        let work = Work::with(profile, &request.dag.spec().packet_sizes, payload);
         Ok(Self {
             ledger,
             catalogue,
             request,
+            mask: keys.iter().fold(0, |mask, key: &NtKey| mask | key.bit()),
+            totals: totals(&keys, kbps),
             keys,
-            mask,
             kbps,
             work,
-            ways,
-            is_thrifty,
+            nts,
+            port_kbps_max: work.port_kbps(port_max(profile)),
+            is_thrifty: false,
             order: ledger.order(),
             effort,
-            rows_left,
+            rows_left: ledger.rows_residual().zip(own, u32::saturating_add),
             held,
         })
+    }
+
+    /// The same, where only bandwidth is counted.
+    fn bandwidth_only(&self, effort: &'a Effort) -> Self {
+        let work = self.work.bandwidth_only();
+        let port_kbps_max = work.port_kbps(port_max(self.ledger.profile()));
+        Self { work, port_kbps_max, effort, ..self.clone() }
     }
 
     pub(crate) const fn tenant(&self) -> &'a TenantId {
@@ -144,6 +170,16 @@ impl<'a> Job<'a> {
             .map_or(Bandwidth::ZERO, |at| held.shares[at].bandwidth)
     }
 
+    /// What the port of a region has left for the DAG, in kbit/s of it.
+    pub(crate) fn port_kbps(&self, region: RegionId) -> u64 {
+        self.work.port_kbps(self.ledger.port_left(region, self.own_port(region)))
+    }
+
+    /// The same of a region that the plan loads.
+    pub(crate) const fn port_kbps_max(&self) -> u64 {
+        self.port_kbps_max
+    }
+
     /// What the DAG itself holds of the port of a region, in cycles per second.
     pub(crate) fn own_port(&self, region: RegionId) -> u64 {
         self.held.map_or(0, |held| held.port(region))
@@ -154,13 +190,14 @@ impl<'a> Job<'a> {
         self.held.map_or(0, |held| held.credits(region, slot))
     }
 
-    /// The way of its packets through these NTs, which are of its nodes.
-    pub(crate) fn passage(&self, keys: &[NtKey]) -> Passage {
-        let way = |key: &NtKey| {
-            let node = self.keys.iter().position(|other| other == key);
-            node.map_or(Passage::NONE, |node| self.ways[node])
-        };
-        keys.iter().map(way).fold(Passage::NONE, |sum, way| sum.then(way.latency, way.slowest))
+    /// How long its packets hold credits on their way through these NTs, which are of its nodes, in cycles.
+    pub(crate) fn round_trip(&self, keys: &[NtKey]) -> u64 {
+        if !self.work.counts_packets() {
+            return 0;
+        }
+        let node = |key: &NtKey| self.keys.iter().position(|other| other == key);
+        let ways = keys.iter().filter_map(|key| Some(self.nts[node(key)?].way));
+        self.work.round_trip(Passage::through(ways))
     }
 
     pub(crate) fn own_ingress(&self) -> Bandwidth {
@@ -184,14 +221,29 @@ impl<'a> Job<'a> {
     }
 
     fn latency(&self, node: usize) -> Cycles {
-        let nt = self.catalogue.known(&self.dag().nodes()[node].nt);
-        nt.map_or(Cycles::ZERO, |known| known.latency())
+        Cycles::new(self.nts[node].way.latency)
+    }
+
+    fn graph(&self) -> Graph {
+        Graph::new(self.dag(), |node| self.latency(node))
     }
 
     fn cost(&self) -> PassCost {
         let profile = self.ledger.profile();
         PassCost { core: profile.core.get(), pass: profile.scheduler_pass.get() }
     }
+}
+
+/// What all nodes of each NT need together.
+fn totals(keys: &[NtKey], kbps: u64) -> SmallVec<[NtTotal; 8]> {
+    let mut totals: SmallVec<[NtTotal; 8]> = SmallVec::new();
+    for (first, key) in keys.iter().enumerate() {
+        match totals.iter_mut().find(|total| total.key == *key) {
+            Some(total) => total.kbps = total.kbps.saturating_add(kbps),
+            None => totals.push(NtTotal { key: *key, kbps, first }),
+        }
+    }
+    totals
 }
 
 /// Plans one DAG; changes nothing. The same ledger, catalogue and request give the same plan on every
@@ -227,25 +279,57 @@ pub fn plan_within(
         return Err(infeasible::out_of_effort(&job));
     }
     let mut view = View::new(&job);
-    infeasible::check_before_search(&view)?;
-    let graph = Graph::new(request.dag, |node| job.latency(node));
-    let mut blocked = Blocked::default();
-    match choose(&graph, &mut view, None, &mut blocked) {
-        Some((placed, form)) => Ok(finish(view, placed, form)),
-        None => {
-            let unlimited = plan_bandwidth_only(&job, &graph);
-            Err(infeasible::after_search(&view, blocked, unlimited.as_ref()))
+    let graph = job.graph();
+    match find(&graph, &mut view, None) {
+        Ok((placed, form)) => Ok(finish(view, placed, form)),
+        Err(failure) => {
+            let unlimited = || plan_bandwidth_only(&job, &graph);
+            Err(infeasible::explain(&view, failure, unlimited))
         }
     }
 }
 
-/// A plan that counts bandwidth only, for saying what else is short: not to be used.
-fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
+/// The same where nobody asks why there is none.
+pub(crate) fn plan_silently(
+    ledger: &Ledger,
+    catalogue: &PlanCatalogue,
+    request: &PlanRequest<'_>,
+) -> Option<Plan> {
     let effort = Effort::new();
-    let job = Job { work: job.work.bandwidth_only(), effort: &effort, ..job.clone() };
+    let job = Job::new(ledger, catalogue, request, &effort).ok()?;
+    effort.spend(LOOKS_OF_A_PLAN);
     let mut view = View::new(&job);
-    let (placed, form) = choose(graph, &mut view, None, &mut Blocked::default())?;
+    let (placed, form) = find(&job.graph(), &mut view, None).ok()?;
     Some(finish(view, placed, form))
+}
+
+/// A placement. With loads, which are in the view already, no others are made. The view stays as it is.
+fn find<'a>(
+    graph: &Graph,
+    view: &mut View<'a>,
+    loads: Option<&[PendingLoad<'a>]>,
+) -> Result<(Placed<'a>, FormChoice), Failure> {
+    let is_short = view.is_anything_short();
+    infeasible::check_before_search(view, is_short).map_err(Failure::BeforeSearch)?;
+    let mut blocked = Blocked::default();
+    let loads = Loads { given: loads, are_needed: is_short };
+    choose(graph, view, loads, &mut blocked).ok_or(Failure::Search(blocked))
+}
+
+/// A plan for which only bandwidth counted, with all that it would take: not to be used, but to say what else is
+/// short.
+fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
+    if !job.work.counts_packets() {
+        return None;
+    }
+    let effort = Effort::new();
+    let unlimited = job.bandwidth_only(&effort);
+    let mut view = View::new(&unlimited);
+    let (placed, form) = find(graph, &mut view, None).ok()?;
+    let plan = finish(view, placed, form);
+    let profile = job.ledger.profile();
+    let reservation = Reservation::of(&plan.mapping, job.dag(), job.catalogue, profile);
+    Some(Plan { reservation, ..plan })
 }
 
 /// The same with these loads only.
@@ -253,18 +337,15 @@ pub(crate) fn plan_on(
     ledger: &Ledger,
     catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
-    loads: &[(RegionId, &PhysicalChain)],
+    loads: &[PendingLoad<'_>],
     is_thrifty: bool,
 ) -> Option<Plan> {
     let effort = Effort::new();
     let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request, &effort).ok()? };
     let mut view = View::new(&job);
-    let before: Vec<_> =
+    let before: SmallVec<[_; 4]> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
-    infeasible::check_before_search(&view).ok()?;
-    let graph = Graph::new(request.dag, |node| job.latency(node));
-    let mut blocked = Blocked::default();
-    let (placed, form) = choose(&graph, &mut view, Some(loads), &mut blocked)?;
+    let (placed, form) = find(&job.graph(), &mut view, Some(loads)).ok()?;
     before.into_iter().for_each(|(region, old)| view.regions[region.index()] = old);
     Some(finish(view, placed, form))
 }
@@ -301,17 +382,25 @@ impl Placed<'_> {
     }
 }
 
-/// `loads` are in the view already; if they are given, no others are made.
+/// The loads that a placement may use.
+#[derive(Debug, Clone, Copy)]
+struct Loads<'l, 'a> {
+    /// These are in the view already, and no others are made.
+    given: Option<&'l [PendingLoad<'a>]>,
+    /// Whether some NT has too little on what the view has loaded.
+    are_needed: bool,
+}
+
 fn place<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     (form, staging): (Form, &Staging),
-    loads: Option<&[(RegionId, &'a PhysicalChain)]>,
+    loads: Loads<'_, 'a>,
     blocked: &mut Blocked,
 ) -> Option<Placed<'a>> {
     let staging = follow_available_chains(graph, view, staging.clone());
-    let search = Search::new(view, &staging);
-    let (solution, why) = match loads {
+    let search = Search::new(view, &staging, loads.are_needed);
+    let (solution, why) = match loads.given {
         Some(loads) => search.run_on(loads),
         None => search.run(),
     };
@@ -351,12 +440,11 @@ fn follow_available_chains(graph: &Graph, view: &View<'_>, mut staging: Staging)
         let shared = (0..view.regions.len()).find_map(|region| {
             let order = along(view.regions[region].chain?)?;
             let keys: SmallVec<[NtKey; 8]> = order.iter().map(|n| key(*n)).collect();
-            (view.widest(region, &keys, 0) >= job.kbps).then_some(order)
+            (view.widest(region, view.sequence(&keys)) >= job.kbps).then_some(order)
         });
         let fitting = || {
-            let classes = classes(view);
             bitstreams(job, &keys[..1])
-                .filter(|chain| classes.iter().any(|class| class.takes(chain)))
+                .filter(|chain| view.classes.iter().any(|class| class.takes(chain)))
                 .find_map(along)
         };
         if let Some(order) = shared.or_else(fitting) {
@@ -370,7 +458,7 @@ fn follow_available_chains(graph: &Graph, view: &View<'_>, mut staging: Staging)
 fn choose<'a>(
     graph: &Graph,
     view: &mut View<'a>,
-    loads: Option<&[(RegionId, &'a PhysicalChain)]>,
+    loads: Loads<'_, 'a>,
     blocked: &mut Blocked,
 ) -> Option<(Placed<'a>, FormChoice)> {
     let cost = view.job.cost();
@@ -452,6 +540,16 @@ fn form_reason(
     }
 }
 
+/// What the placement takes: [`Reservation::of`] its mapping, without looking up its NTs again.
+fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reservation {
+    let mut sum = ReservationSum::new(job.work);
+    for (part, chain) in placed.passes().flatten().zip(mapping.chains()) {
+        let nts = placed.nodes(part).iter().map(|node| job.nts[usize::from(*node)]);
+        sum.add(&chain.instances, nts);
+    }
+    sum.finish(job.dag().bandwidth(), TableRows::of(mapping))
+}
+
 /// The plan as a value.
 fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan {
     let job = view.job;
@@ -491,7 +589,7 @@ fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan 
         })
         .collect();
     loads.sort_by_key(|load| load.region);
-    let reservation = Reservation::of(&mapping, job.dag(), job.catalogue, job.ledger.profile());
+    let reservation = reservation(job, &placed, &mapping);
     let explanation = explain::explain(&mut view, &placed, form);
     Plan { mapping, loads, reservation, explanation }
 }

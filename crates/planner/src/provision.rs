@@ -14,8 +14,8 @@ use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
 use crate::candidates::fits_region;
 use crate::catalogue::{NtKey, PhysicalChain};
-use crate::ledger::RegionCondition;
 use crate::plan::PlanRequest;
+use crate::region::RegionCondition;
 use crate::view::kbps;
 use crate::{Ledger, PlanCatalogue};
 

@@ -12,7 +12,8 @@ use snic_domain::{
 };
 
 use crate::optimize::{Budget, Consolidation, Resident, optimize};
-use crate::{Ledger, PlanCatalogue, PlanRequest, plan};
+use crate::plan::plan_silently;
+use crate::{Ledger, PlanCatalogue, PlanRequest};
 
 /// Bitstreams that fill less of their region than this are reported, in thousandths (SuperNIC, 4.1).
 const UNDERFILLED_PERMILLE: u32 = 500;
@@ -122,7 +123,7 @@ impl CatalogueResult {
     ) -> Self {
         let fits = |r: &&Refused<'_>| {
             let request = PlanRequest { name: r.name, dag: r.dag, previous: None };
-            plan(ledger, catalogue, &request).is_ok()
+            plan_silently(ledger, catalogue, &request).is_some()
         };
         let budget = Budget { reconfigurations: u32::MAX, regions: 1, passes: 1 };
         let Consolidation { freed, taken, passes_after, .. } =

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, STAGE_ROWS};
-use snic_domain::{Bandwidth, ByteSize, CardProfile, Dag, Mapping, NodeId, NtType, RegionId, Slot};
+use snic_domain::{
+    Bandwidth, ByteSize, CardProfile, Dag, Instance, Mapping, NodeId, NtType, RegionId, Slot,
+};
 
 use crate::PlanCatalogue;
 use crate::catalogue::whole_pages;
@@ -118,41 +120,13 @@ impl Reservation {
         catalogue: &PlanCatalogue,
         profile: &CardProfile,
     ) -> Self {
-        let work = Work::of(profile, dag, catalogue);
-        let mut shares: SmallVec<[SlotShare; 8]> = SmallVec::new();
-        let mut ports: SmallVec<[PortShare; 4]> = SmallVec::new();
+        let mut sum = ReservationSum::new(Work::of(profile, dag, catalogue));
         for chain in mapping.chains() {
-            let nts = chain.nodes.iter().filter_map(|node| nt_of(node, dag, catalogue));
-            let round_trip = work.round_trip(Passage::of(nts));
-            for instance in &chain.instances {
-                let (region, bandwidth) = (instance.region, instance.bandwidth);
-                let credits = work.credits(bandwidth, round_trip);
-                ports.push(PortShare { region, cycles: work.port(bandwidth) });
-                for (node, slot) in chain.nodes.iter().zip(&instance.slots) {
-                    let memory = nt_of(node, dag, catalogue).map(|nt| whole_pages(nt.memory));
-                    let memory = memory.unwrap_or(ByteSize::ZERO);
-                    shares.push(SlotShare { region, slot: *slot, bandwidth, memory, credits });
-                }
-            }
+            let nts = chain.nodes.iter().map(|node| nt_of(node, dag, catalogue));
+            let costs = nts.map(|nt| nt.map_or(NtCost::NONE, NtCost::of));
+            sum.add(&chain.instances, costs);
         }
-        shares.sort_by_key(SlotShare::place);
-        shares.dedup_by(|next, sum| {
-            let same = next.place() == sum.place();
-            if same {
-                sum.bandwidth += next.bandwidth;
-                sum.credits = sum.credits.saturating_add(next.credits);
-            }
-            same
-        });
-        ports.sort_by_key(|port| port.region);
-        ports.dedup_by(|next, sum| {
-            let same = next.region == sum.region;
-            sum.cycles = sum.cycles.saturating_add(if same { next.cycles } else { 0 });
-            same
-        });
-        let (ingress, egress) = (work.ingress(dag.bandwidth()), work.egress(dag.bandwidth()));
-        let bandwidth = dag.bandwidth();
-        Self { shares, ports, bandwidth, ingress, egress, rows: TableRows::of(mapping) }
+        sum.finish(dag.bandwidth(), TableRows::of(mapping))
     }
 
     /// The elementwise maximum of both. Held during an update, it covers the old and the new mapping,
@@ -236,6 +210,77 @@ impl Reservation {
     /// Rows of the card's tables.
     pub const fn rows(&self) -> TableRows {
         self.rows
+    }
+}
+
+/// What one instance of an NT costs a DAG.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NtCost {
+    pub(crate) way: Passage,
+    /// In whole pages.
+    memory: ByteSize,
+}
+
+impl NtCost {
+    /// Of an NT that is not known.
+    const NONE: Self = Self { way: Passage::NONE, memory: ByteSize::ZERO };
+
+    pub(crate) fn of(nt: &NtType) -> Self {
+        Self { way: Passage::of(nt), memory: whole_pages(nt.memory) }
+    }
+}
+
+/// Sums up what the parts of a mapping take.
+pub(crate) struct ReservationSum {
+    work: Work,
+    shares: SmallVec<[SlotShare; 8]>,
+    ports: SmallVec<[PortShare; 4]>,
+}
+
+impl ReservationSum {
+    pub(crate) fn new(work: Work) -> Self {
+        Self { work, shares: SmallVec::new(), ports: SmallVec::new() }
+    }
+
+    /// Adds a virtual chain; `nts` are those of its nodes, in order.
+    pub(crate) fn add(
+        &mut self,
+        instances: &[Instance],
+        nts: impl Iterator<Item = NtCost> + Clone,
+    ) {
+        let work = &self.work;
+        let round_trip = work.round_trip(Passage::through(nts.clone().map(|nt| nt.way)));
+        for instance in instances {
+            let (region, bandwidth) = (instance.region, instance.bandwidth);
+            let credits = work.credits(bandwidth, round_trip);
+            self.ports.push(PortShare { region, cycles: work.port(bandwidth) });
+            for (nt, slot) in nts.clone().zip(&instance.slots) {
+                let (slot, memory) = (*slot, nt.memory);
+                self.shares.push(SlotShare { region, slot, bandwidth, memory, credits });
+            }
+        }
+    }
+
+    /// The sum, each place once.
+    pub(crate) fn finish(self, bandwidth: Bandwidth, rows: TableRows) -> Reservation {
+        let Self { work, mut shares, mut ports } = self;
+        shares.sort_by_key(SlotShare::place);
+        shares.dedup_by(|next, sum| {
+            let same = next.place() == sum.place();
+            if same {
+                sum.bandwidth += next.bandwidth;
+                sum.credits = sum.credits.saturating_add(next.credits);
+            }
+            same
+        });
+        ports.sort_by_key(|port| port.region);
+        ports.dedup_by(|next, sum| {
+            let same = next.region == sum.region;
+            sum.cycles = sum.cycles.saturating_add(if same { next.cycles } else { 0 });
+            same
+        });
+        let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
+        Reservation { shares, ports, bandwidth, ingress, egress, rows }
     }
 }
 

@@ -27,13 +27,13 @@ use smallvec::SmallVec;
 use snic_domain::RegionId;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
-use crate::candidates::{Candidate, Class, area_of, candidates, classes, unused_permille};
+use crate::candidates::{Candidate, area_of, candidates, unused_permille};
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::cover::CoverResult;
 use crate::form::Staging;
 use crate::objective::Order;
 use crate::shares;
-use crate::view::{RegionPath, View};
+use crate::view::{NtSequence, RegionPath, View};
 
 /// Steps of one round until a first solution; after that, a solution with more cuts is accepted.
 const STEPS_TO_FIND: u32 = 300;
@@ -130,7 +130,8 @@ impl ChainTask {
 /// The state of one search. Backtracking undoes every change.
 pub(crate) struct Search<'a, 'v> {
     pub(crate) view: &'v mut View<'a>,
-    pub(crate) classes: SmallVec<[Class; 4]>,
+    /// Whether some NT has too little on what was loaded at the start.
+    pub(crate) is_short: bool,
     chains: Vec<ChainTask>,
     stages: usize,
     parts: Vec<ChainPart>,
@@ -165,11 +166,11 @@ struct PartPlacement {
 }
 
 impl<'a, 'v> Search<'a, 'v> {
-    pub(crate) fn new(view: &'v mut View<'a>, staging: &Staging) -> Self {
+    pub(crate) fn new(view: &'v mut View<'a>, staging: &Staging, is_short: bool) -> Self {
         let job = view.job;
         let mut search = Self {
-            classes: classes(view),
             view,
+            is_short,
             chains: Vec::new(),
             stages: staging.stages.len(),
             parts: Vec::new(),
@@ -187,37 +188,43 @@ impl<'a, 'v> Search<'a, 'v> {
         for (stage, branches) in staging.stages.iter().enumerate() {
             for nodes in branches {
                 let keys = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
-                let chain = search.chain_task(stage, keys);
-                search.chains.push(chain);
+                let (reach, parts_min) = (SmallVec::new(), SmallVec::new());
+                search.chains.push(ChainTask { stage, keys, reach, parts_min });
             }
         }
         search
     }
 
-    fn chain_task(&self, stage: usize, keys: SmallVec<[NtKey; 8]>) -> ChainTask {
-        let reach: SmallVec<[u8; 8]> =
-            (0..keys.len()).map(|start| (start + self.reach(&keys[start..])) as u8).collect();
-        let mut parts_min: SmallVec<[u8; 8]> = SmallVec::from_elem(0u8, keys.len() + 1);
-        for start in (0..keys.len()).rev() {
-            let end = usize::from(reach[start]);
-            // Nothing contains it: a number of parts that no round allows.
-            parts_min[start] =
-                if end == start { u8::MAX } else { parts_min[end].saturating_add(1) };
+    /// Finds out how far parts may reach, on what the view has loaded and on what may be loaded.
+    fn set_reach(&mut self) {
+        let mut chains = std::mem::take(&mut self.chains);
+        for ChainTask { keys, reach, parts_min, .. } in &mut chains {
+            let ends = (0..keys.len()).map(|start| (start + self.reach(&keys[start..])) as u8);
+            *reach = ends.collect();
+            *parts_min = SmallVec::from_elem(0u8, keys.len() + 1);
+            for start in (0..keys.len()).rev() {
+                let end = usize::from(reach[start]);
+                // Nothing contains it: a number of parts that no round allows.
+                parts_min[start] =
+                    if end == start { u8::MAX } else { parts_min[end].saturating_add(1) };
+            }
         }
-        ChainTask { stage, keys, reach, parts_min }
+        self.chains = chains;
     }
 
     /// How many of the first `keys` some region or loadable bitstream contains in order.
     fn reach(&self, keys: &[NtKey]) -> usize {
         let most = keys.len().min(CHAIN_SLOTS_MAX);
         let mut found = 0;
-        for chain in self.view.regions.iter().filter_map(|region| region.chain) {
+        let first = keys[0].bit();
+        let chains = self.view.regions.iter().filter_map(|region| region.chain);
+        for chain in chains.filter(|chain| chain.mask & first != 0) {
             found = found.max(chain.prefix_held(keys));
             if found == most {
                 return found;
             }
         }
-        if self.classes.is_empty() || !self.may_load {
+        if self.view.classes.is_empty() || !self.may_load {
             return found;
         }
         let job = self.view.job;
@@ -225,7 +232,7 @@ impl<'a, 'v> Search<'a, 'v> {
             let could = chain.prefix_held(keys);
             if could > found
                 && crate::candidates::is_loadable(job, chain)
-                && self.classes.iter().any(|class| class.takes(chain))
+                && self.view.classes.iter().any(|class| class.takes(chain))
             {
                 found = could;
             }
@@ -235,13 +242,14 @@ impl<'a, 'v> Search<'a, 'v> {
 
     /// Runs the search; returns the best solution that was found.
     pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
-        let is_short = self.is_anything_short();
+        let is_short = self.is_short;
         if !is_short && self.view.job.order == Order::Regions {
             self.search_loaded_chains();
             if self.best.is_some() {
                 return (self.best, self.blocked);
             }
         }
+        self.set_reach();
         // A load is needed or may save cuts, or memory or rows do not suffice without one.
         let (fewest, most) = self.cuts();
         if fewest > most
@@ -276,7 +284,7 @@ impl<'a, 'v> Search<'a, 'v> {
             let unused = unused_permille(area_of(job, *region), chain);
             self.loads.push(PlannedLoad { region: region.0, chain, victim, unused });
         }
-        if !self.is_anything_short() {
+        if !self.is_short {
             self.search_loaded_chains();
         }
         self.drop_unused_loads();
@@ -295,11 +303,8 @@ impl<'a, 'v> Search<'a, 'v> {
         let before = self.best.as_ref().map(|best| best.score);
         let is_better = |search: &Self| search.best.as_ref().map(|best| best.score) != before;
         self.may_load = false;
-        let planned = std::mem::take(&mut self.chains);
-        for chain in &planned {
-            let loaded = self.chain_task(chain.stage, chain.keys.clone());
-            self.chains.push(loaded);
-        }
+        let planned = self.chains.clone();
+        self.set_reach();
         let (fewest, most) = self.cuts();
         for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
             self.round(cuts);
@@ -383,7 +388,8 @@ impl<'a, 'v> Search<'a, 'v> {
             self.steps = 0;
             return;
         }
-        self.share(at, &keys);
+        let of = self.view.sequence(&keys);
+        self.share(at, of);
         // Try a load if sharing led to no solution, or to one with more than one load.
         if self.is_settled() || self.steps == 0 || !self.may_load {
             return;
@@ -391,7 +397,7 @@ impl<'a, 'v> Search<'a, 'v> {
         let part = (at.chain, at.start, at.end);
         let known = self.candidates.get(&part).cloned();
         let all = known.unwrap_or_else(|| {
-            let found: Rc<[_]> = candidates(self.view, &self.classes, &keys).into();
+            let found: Rc<[_]> = candidates(self.view, &keys).into();
             self.candidates.insert(part, Rc::clone(&found));
             found
         });
@@ -399,16 +405,17 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Serves a part by chains that are loaded or planned to be.
-    fn share(&mut self, at: PartPlacement, keys: &[NtKey]) {
+    fn share(&mut self, at: PartPlacement, of: NtSequence<'_>) {
         let job = self.view.job;
-        let single = shares::single(self.view, keys, job.kbps, at.forced);
+        let single = shares::single(self.view, of, job.kbps, at.forced);
         let one_does = !single.is_empty();
         let takes_victim = single.iter().any(|(region, _)| self.view.loadable >> region & 1 == 1);
         let short_before = self.memory_short;
-        for (region, _) in single {
-            let Some(mut path) = self.widest_path(region, keys) else { continue };
+        for (region, widest) in single {
+            let path = self.view.path(usize::from(region), of, widest);
+            let Some(mut path) = path else { continue };
             path.kbps = job.kbps;
-            self.try_paths(at, keys, SmallVec::from_iter([path]));
+            self.try_paths(at, of, SmallVec::from_iter([path]));
             // The widest path led to a solution without a further load: narrower ones leave less headroom.
             if self.steps == 0 || self.is_settled() {
                 return;
@@ -419,19 +426,18 @@ impl<'a, 'v> Search<'a, 'v> {
         if one_does && !takes_victim && self.memory_short == short_before {
             return;
         }
-        for paths in shares::several(self.view, keys, job.kbps, at.forced) {
-            self.try_paths(at, keys, paths);
+        for paths in shares::several(self.view, of, job.kbps, at.forced) {
+            self.try_paths(at, of, paths);
         }
     }
 
-    fn widest_path(&self, region: u8, keys: &[NtKey]) -> Option<RegionPath> {
-        let region = usize::from(region);
-        let widest = self.view.widest(region, keys, 0);
-        self.view.path(region, keys, widest)
-    }
-
     /// Takes the paths, places the rest, and undoes.
-    fn try_paths(&mut self, at: PartPlacement, keys: &[NtKey], paths: SmallVec<[RegionPath; 2]>) {
+    fn try_paths(
+        &mut self,
+        at: PartPlacement,
+        of: NtSequence<'_>,
+        paths: SmallVec<[RegionPath; 2]>,
+    ) {
         let before = self.headroom;
         let mut taken = 0;
         let mut fits = true;
@@ -442,7 +448,7 @@ impl<'a, 'v> Search<'a, 'v> {
                 fits = false;
                 break;
             }
-            self.headroom = self.headroom.min(self.view.take(path, keys));
+            self.headroom = self.headroom.min(self.view.take(path, of));
             taken += 1;
         }
         if fits && self.could_be_better() {
@@ -450,23 +456,23 @@ impl<'a, 'v> Search<'a, 'v> {
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
             let part = self.parts.pop();
-            self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]), keys);
+            self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]), of);
         } else {
-            self.undo(&paths[..taken], keys);
+            self.undo(&paths[..taken], of);
         }
         self.headroom = before;
     }
 
-    fn undo(&mut self, paths: &[RegionPath], keys: &[NtKey]) {
+    fn undo(&mut self, paths: &[RegionPath], of: NtSequence<'_>) {
         for path in paths.iter().rev() {
-            self.view.give_back(path, keys);
+            self.view.give_back(path, of);
         }
     }
 
     /// Loads one more candidate for a part and places the part again.
     fn load(&mut self, at: PartPlacement, all: &[Candidate<'a>]) {
         for (index, candidate) in all.iter().enumerate().skip(at.from) {
-            let regions = self.classes[candidate.class].regions & self.view.loadable_now();
+            let regions = self.view.classes[candidate.class].regions & self.view.loadable_now();
             if regions == 0 || self.steps == 0 {
                 continue;
             }

@@ -6,18 +6,13 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
 
-use crate::catalogue::NtKey;
-use crate::view::{RegionPath, View};
-
-fn mask_of(keys: &[NtKey]) -> u64 {
-    keys.iter().fold(0, |mask, key| mask | key.bit())
-}
+use crate::view::{NtSequence, RegionPath, View};
 
 /// Regions with a single path of at least `kbps`, with its width, the widest first. With forced regions,
 /// only a single forced region qualifies. A thrifty plan prefers regions that take the least memory.
 pub(crate) fn single(
     view: &View<'_>,
-    keys: &[NtKey],
+    of: NtSequence<'_>,
     kbps: u64,
     forced: u32,
 ) -> SmallVec<[(u8, u64); 8]> {
@@ -25,15 +20,14 @@ pub(crate) fn single(
     if forced.count_ones() > 1 {
         return found;
     }
-    let mask = mask_of(keys);
     for region in (0..REGIONS_MAX).filter(|r| forced == 0 || forced >> r & 1 == 1) {
-        let widest = view.widest(region, keys, mask);
+        let widest = view.widest(region, of);
         if widest >= kbps {
             found.push((region as u8, widest));
         }
     }
     let memory = |region: u8, widest| {
-        let path = view.path(usize::from(region), keys, widest);
+        let path = view.path(usize::from(region), of, widest);
         path.map_or(0, |path| view.memory_cost(region, &path.slots))
     };
     match view.job.is_thrifty {
@@ -47,14 +41,13 @@ pub(crate) fn single(
 /// victims; if it takes memory, the fewest that take the least. Every forced region is used.
 pub(crate) fn several(
     view: &View<'_>,
-    keys: &[NtKey],
+    of: NtSequence<'_>,
     kbps: u64,
     forced: u32,
 ) -> SmallVec<[SmallVec<[RegionPath; 2]>; 3]> {
     let mut all = Vec::new();
-    let mask = mask_of(keys);
     for region in 0..REGIONS_MAX {
-        view.paths(region, keys, mask, &mut all);
+        view.paths(region, of, &mut all);
     }
     let is_forced = |path: &RegionPath| forced >> path.region & 1 == 1;
     let is_spared =

@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{Bandwidth, RegionId, Slot};
 
+use crate::candidates::{Class, classes};
 use crate::catalogue::{NtKey, PhysicalChain};
-use crate::ledger::RegionCondition;
 use crate::plan::Job;
+use crate::region::{RegionCondition, RegionEntry};
 use crate::work;
 
 /// Slots used in one region, in ascending order.
@@ -40,6 +41,24 @@ pub(crate) struct PlannedRegion<'a> {
     pub(crate) planned: bool,
 }
 
+impl PlannedRegion<'_> {
+    fn left_of(&self, key: NtKey) -> u64 {
+        let Some(chain) = self.chain.filter(|chain| chain.mask & key.bit() != 0) else { return 0 };
+        let alike = chain.slots.iter().zip(&self.free).filter(|(slot, _)| slot.key == key);
+        alike.map(|(_, free)| free).sum()
+    }
+}
+
+/// Consecutive NTs of the DAG, with what every region asks of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NtSequence<'k> {
+    pub(crate) keys: &'k [NtKey],
+    /// The bits of its keys.
+    pub(crate) mask: u64,
+    /// How long a packet holds its credits, in cycles.
+    round_trip: u64,
+}
+
 /// What a way through a region may have, in kbit/s.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -56,6 +75,8 @@ pub(crate) struct View<'a> {
     pub(crate) regions: [PlannedRegion<'a>; REGIONS_MAX],
     /// Bit set of regions that could be loaded, including those that this plan uses or loads.
     pub(crate) loadable: u32,
+    /// The same, by what makes them interchangeable.
+    pub(crate) classes: SmallVec<[Class; 4]>,
     /// On-board memory left, in bytes.
     pub(crate) memory: u64,
 }
@@ -87,39 +108,47 @@ impl<'a> View<'a> {
             job,
             regions: [none; REGIONS_MAX],
             loadable: 0,
+            classes: SmallVec::new(),
             memory: job.ledger.memory_residual().get(),
         };
-        for region in 0..job.ledger.region_count() {
-            view.open(RegionId(region as u8));
+        for (region, entry) in (0u8..).zip(job.ledger.entries()) {
+            view.open(RegionId(region), entry);
         }
+        view.classes = classes(job, view.loadable);
         view
     }
 
-    fn open(&mut self, region: RegionId) {
-        let ledger = self.job.ledger;
-        if ledger.condition(region) != RegionCondition::Usable {
+    fn open(&mut self, region: RegionId, entry: &'a RegionEntry) {
+        let job = self.job;
+        if entry.condition != RegionCondition::Usable {
             return;
         }
-        if ledger.is_replaceable(region) && !self.job.previous_uses(region) {
+        if entry.is_replaceable() && !job.previous_uses(region) {
             self.loadable |= 1 << region.0;
         }
-        let Some(chain) = ledger.chain(region) else { return };
-        let (tenant, spec) = (self.job.tenant(), self.job.dag().spec());
-        if !chain.bitstream.is_shared_with(tenant) || !spec.trusts(tenant, &chain.bitstream) {
+        let Some(chain) = entry.chain() else { return };
+        if !chain.is_open_to(job.tenant(), job.dag().spec()) {
             return;
         }
-        let job = self.job;
         let view = &mut self.regions[region.index()];
         view.chain = Some(chain);
-        view.port = job.work.port_kbps(ledger.port_left(region, job.own_port(region)));
-        for (slot, credits) in (0u8..).zip(view.credits.iter_mut().take(chain.slots.len())) {
-            let slot = Slot(slot);
-            *credits = ledger.credits_left(region, slot, job.own_credits(region, slot));
+        view.port = job.port_kbps(region);
+        let counts_credits = job.work.counts_packets();
+        for (slot, (held, taken)) in chain.slots.iter().zip(&entry.slots).enumerate() {
+            let at = Slot(slot as u8);
+            let left = held.bandwidth_max.saturating_sub(taken.bandwidth);
+            view.free[slot] = kbps(left + job.own(region, at));
+            if counts_credits {
+                let own = job.own_credits(region, at);
+                view.credits[slot] = job.ledger.credits_left(region, at, own);
+            }
         }
-        for (slot, free) in (0u8..).zip(view.free.iter_mut().take(chain.slots.len())) {
-            let own = self.job.own(region, Slot(slot));
-            *free = kbps(ledger.residual(region, Slot(slot)) + own);
-        }
+    }
+
+    /// Consecutive NTs of the DAG.
+    pub(crate) fn sequence<'k>(&self, keys: &'k [NtKey]) -> NtSequence<'k> {
+        let mask = keys.iter().fold(0, |mask, key| mask | key.bit());
+        NtSequence { keys, mask, round_trip: self.job.round_trip(keys) }
     }
 
     /// Bit set of regions that can still be loaded: neither used nor loaded by this plan.
@@ -129,21 +158,31 @@ impl<'a> View<'a> {
             .fold(self.loadable, |set, r| set & !(1 << r))
     }
 
-    /// Bandwidth of the widest path of `keys` through a region, in kbit/s; 0 if there is none.
-    pub(crate) fn widest(&self, region: usize, keys: &[NtKey], mask: u64) -> u64 {
+    /// Bandwidth of the widest path of a sequence through a region, in kbit/s; 0 if there is none.
+    pub(crate) fn widest(&self, region: usize, of: NtSequence<'_>) -> u64 {
         let view = &self.regions[region];
-        let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return 0 };
+        let Some(chain) = view.chain.filter(|chain| chain.mask & of.mask == of.mask) else {
+            return 0;
+        };
+        let keys = of.keys;
         if keys.len() > chain.slots.len() {
             return 0;
         }
-        let limits = self.limits(view, keys);
+        let work = &self.job.work;
+        let counts_packets = work.counts_packets();
         // best[n]: the widest path of the first n keys through the slots so far.
         let mut best = [0u64; CHAIN_SLOTS_MAX + 1];
-        best[0] = limits.port;
-        for (slot, key) in slots_of(chain) {
-            let free = limits.slots[usize::from(slot)];
-            for n in (1..=keys.len().min(usize::from(slot) + 1)).rev() {
-                if keys[n - 1] == key {
+        best[0] = view.port;
+        for (slot, held) in chain.slots.iter().enumerate() {
+            if of.mask & held.key.bit() == 0 {
+                continue;
+            }
+            let mut free = view.free[slot];
+            if counts_packets {
+                free = work.within_credits(free, view.credits[slot], of.round_trip);
+            }
+            for n in (1..=keys.len().min(slot + 1)).rev() {
+                if keys[n - 1] == held.key {
                     best[n] = best[n].max(best[n - 1].min(free));
                 }
             }
@@ -152,46 +191,79 @@ impl<'a> View<'a> {
     }
 
     /// The first path through a region on which every NT has `kbps` left.
-    pub(crate) fn path(&self, region: usize, keys: &[NtKey], kbps: u64) -> Option<RegionPath> {
+    pub(crate) fn path(&self, region: usize, of: NtSequence<'_>, kbps: u64) -> Option<RegionPath> {
         let view = &self.regions[region];
-        first_path(view.chain?, &self.limits(view, keys).slots, keys, kbps)
-            .map(|slots| RegionPath { region: region as u8, slots, kbps })
+        let chain = view.chain.filter(|chain| chain.mask & of.mask == of.mask)?;
+        first_path(chain, &self.limits(view, of).slots, of.keys, kbps).map(|slots| RegionPath {
+            region: region as u8,
+            slots,
+            kbps,
+        })
     }
 
     /// All ways through a region at once, each with what it takes of what the ones before it
-    /// left; together they carry the most that fits where no NT is twice in `keys`.
-    pub(crate) fn paths(
-        &self,
-        region: usize,
-        keys: &[NtKey],
-        mask: u64,
-        out: &mut Vec<RegionPath>,
-    ) {
-        let view = &self.regions[region];
-        let Some(chain) = view.chain.filter(|chain| chain.mask & mask == mask) else { return };
-        for_each_path(chain, self.limits(view, keys), keys, |slots, kbps| {
+    /// left; together they carry the most that fits where no NT is twice in the sequence.
+    pub(crate) fn paths(&self, region: usize, of: NtSequence<'_>, out: &mut Vec<RegionPath>) {
+        self.for_each_path(region, of, |slots, kbps| {
             out.push(RegionPath { region: region as u8, slots, kbps });
         });
     }
 
-    /// What each slot of a region and its port let through of a way through `keys`.
-    fn limits(&self, view: &PlannedRegion<'_>, keys: &[NtKey]) -> Limits {
+    /// What all ways through a region carry together, in kbit/s.
+    pub(crate) fn carried(&self, region: usize, of: NtSequence<'_>) -> u64 {
+        let mut sum = 0u64;
+        self.for_each_path(region, of, |_, kbps| sum = sum.saturating_add(kbps));
+        sum
+    }
+
+    fn for_each_path(&self, region: usize, of: NtSequence<'_>, visit: impl FnMut(Slots, u64)) {
+        let view = &self.regions[region];
+        if let Some(chain) = view.chain.filter(|chain| chain.mask & of.mask == of.mask) {
+            for_each_path(chain, self.limits(view, of), of.keys, visit);
+        }
+    }
+
+    /// What a load of `chain` would carry of a sequence in kbit/s, and the memory of its first way in bytes;
+    /// no memory where there is no way.
+    pub(crate) fn carried_fresh(
+        &self,
+        chain: &'a PhysicalChain,
+        of: NtSequence<'_>,
+    ) -> (u64, Option<u64>) {
+        let limits = self.limits(&self.fresh_region(chain), of);
+        let memory = |slot: &u8| chain.slots[usize::from(*slot)].memory.get();
+        let first = first_path(chain, &limits.slots, of.keys, 1);
+        let memory = first.map(|slots| slots.iter().map(memory).sum());
+        let mut sum = 0u64;
+        for_each_path(chain, limits, of.keys, |_, kbps| sum = sum.saturating_add(kbps));
+        (sum, memory)
+    }
+
+    /// What each slot of a region and its port let through of a way through a sequence.
+    fn limits(&self, view: &PlannedRegion<'_>, of: NtSequence<'_>) -> Limits {
         let work = &self.job.work;
-        let round_trip = work.round_trip(self.job.passage(keys));
         let mut slots = view.free;
-        for (free, credits) in slots.iter_mut().zip(view.credits) {
-            *free = work.within_credits(*free, credits, round_trip);
+        if work.counts_packets() {
+            for (free, credits) in slots.iter_mut().zip(view.credits) {
+                *free = work.within_credits(*free, credits, of.round_trip);
+            }
         }
         Limits { slots, port: view.port }
     }
 
     /// What all instances of an NT in a region have left together, in kbit/s.
     pub(crate) fn left_of(&self, region: usize, key: NtKey) -> u64 {
-        let view = &self.regions[region];
-        let slots = view.chain.filter(|chain| chain.mask & key.bit() != 0);
-        let slots = slots.map_or(&[][..], |chain| &chain.slots[..]);
-        let alike = slots.iter().zip(&view.free).filter(|(slot, _)| slot.key == key);
-        alike.map(|(_, free)| free).sum()
+        self.regions[region].left_of(key)
+    }
+
+    /// The same in all regions.
+    pub(crate) fn left_of_all(&self, key: NtKey) -> u64 {
+        self.regions.iter().map(|region| region.left_of(key)).sum()
+    }
+
+    /// Whether an NT has less left in all regions than the DAG needs: no placement without loads.
+    pub(crate) fn is_anything_short(&self) -> bool {
+        self.job.totals.iter().any(|total| self.left_of_all(total.key) < total.kbps)
     }
 
     /// Memory that a path through a region adds for the job's tenant, in bytes (whole pages).
@@ -212,11 +284,11 @@ impl<'a> View<'a> {
         if paid { 0 } else { size }
     }
 
-    /// Takes what `path` needs for `keys`; returns the headroom left on its tightest NT, in kbit/s. The caller
+    /// Takes what `path` needs for a sequence; returns the headroom left on its tightest NT, in kbit/s. The caller
     /// ensures that bandwidth, credits and memory suffice.
-    pub(crate) fn take(&mut self, path: &RegionPath, keys: &[NtKey]) -> u64 {
+    pub(crate) fn take(&mut self, path: &RegionPath, of: NtSequence<'_>) -> u64 {
         let mut headroom = u64::MAX;
-        let credits = self.credits_of(path, keys);
+        let credits = self.credits_of(path, of);
         let view = &mut self.regions[usize::from(path.region)];
         view.port = view.port.saturating_sub(path.kbps);
         for slot in &path.slots {
@@ -231,8 +303,8 @@ impl<'a> View<'a> {
     }
 
     /// Undoes [`View::take`].
-    pub(crate) fn give_back(&mut self, path: &RegionPath, keys: &[NtKey]) {
-        let credits = self.credits_of(path, keys);
+    pub(crate) fn give_back(&mut self, path: &RegionPath, of: NtSequence<'_>) {
+        let credits = self.credits_of(path, of);
         let view = &mut self.regions[usize::from(path.region)];
         view.port = view.port.saturating_add(path.kbps);
         for slot in path.slots.iter().rev() {
@@ -244,22 +316,30 @@ impl<'a> View<'a> {
         }
     }
 
-    fn credits_of(&self, path: &RegionPath, keys: &[NtKey]) -> u64 {
-        let round_trip = self.job.work.round_trip(self.job.passage(keys));
-        self.job.work.credits(from_kbps(path.kbps), round_trip)
+    fn credits_of(&self, path: &RegionPath, of: NtSequence<'_>) -> u64 {
+        let work = &self.job.work;
+        if !work.counts_packets() {
+            return 0;
+        }
+        work.credits(from_kbps(path.kbps), of.round_trip)
     }
 
     /// Plans to load a region; returns its previous state, for undoing.
     pub(crate) fn load(&mut self, region: u8, chain: &'a PhysicalChain) -> PlannedRegion<'a> {
-        let new = PlannedRegion {
+        let new = self.fresh_region(chain);
+        std::mem::replace(&mut self.regions[usize::from(region)], new)
+    }
+
+    /// A region that this plan loads.
+    fn fresh_region(&self, chain: &'a PhysicalChain) -> PlannedRegion<'a> {
+        PlannedRegion {
             chain: Some(chain),
             free: fresh(chain),
             credits: [work::credits_max(self.job.ledger.profile()); CHAIN_SLOTS_MAX],
-            port: self.job.work.port_kbps(work::port_max(self.job.ledger.profile())),
+            port: self.job.port_kbps_max(),
             uses: [0; CHAIN_SLOTS_MAX],
             planned: true,
-        };
-        std::mem::replace(&mut self.regions[usize::from(region)], new)
+        }
     }
 }
 
@@ -300,8 +380,14 @@ fn for_each_path(
     }
 }
 
-/// Bandwidth of the NTs of a freshly loaded chain, over all paths of `keys`, in kbit/s. What its port lets
+/// Bandwidth of an NT in a freshly loaded chain, all instances together, in kbit/s. What its port lets
 /// through may be less.
+pub(crate) fn fresh_bandwidth(chain: &PhysicalChain, key: NtKey) -> u64 {
+    let alike = chain.slots.iter().filter(|slot| slot.key == key);
+    alike.map(|slot| kbps(slot.bandwidth_max)).fold(0, u64::saturating_add)
+}
+
+/// The same of a sequence of NTs, over all paths of `keys`.
 pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey]) -> u64 {
     let mut sum = 0u64;
     let limits = Limits { slots: fresh(chain), port: u64::MAX };

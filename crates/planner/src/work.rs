@@ -69,15 +69,20 @@ impl Passage {
     /// Through nothing.
     pub(crate) const NONE: Self = Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX) };
 
-    /// And then another part.
-    pub(crate) fn then(self, latency: u64, slowest: Bandwidth) -> Self {
-        let latency = self.latency.saturating_add(latency);
-        Self { latency, slowest: self.slowest.min(slowest) }
+    /// Through one NT.
+    pub(crate) const fn of(nt: &NtType) -> Self {
+        Self { latency: nt.latency.get(), slowest: nt.bandwidth_max }
     }
 
-    /// Through these NTs.
-    pub(crate) fn of<'a>(nts: impl IntoIterator<Item = &'a NtType>) -> Self {
-        nts.into_iter().fold(Self::NONE, |way, nt| way.then(nt.latency.get(), nt.bandwidth_max))
+    /// And then another part.
+    pub(crate) fn then(self, next: Self) -> Self {
+        let latency = self.latency.saturating_add(next.latency);
+        Self { latency, slowest: self.slowest.min(next.slowest) }
+    }
+
+    /// Through these one after the other.
+    pub(crate) fn through(ways: impl Iterator<Item = Self>) -> Self {
+        ways.fold(Self::NONE, Self::then)
     }
 }
 
@@ -146,7 +151,8 @@ impl Work {
         Self::of_spec(profile, dag.spec(), catalogue)
     }
 
-    fn with(profile: &CardProfile, sizes: &PacketSizes, payload: bool) -> Self {
+    /// The same of packets of these sizes; `payload` says whether an NT reads payloads.
+    pub(crate) fn with(profile: &CardProfile, sizes: &PacketSizes, payload: bool) -> Self {
         let (packets, bits) = (sizes.packets().max(1), sizes.bits().max(1));
         let beat = u64::from(profile.width_bits / 8).max(1);
         let beats = |bytes: u32| u64::from(bytes).div_ceil(beat);
@@ -179,10 +185,14 @@ impl Work {
 
     /// The same for a DAG as it was stored.
     fn of_spec(profile: &CardProfile, spec: &DagSpec, catalogue: &PlanCatalogue) -> Self {
-        let reads_payload = |nt: &NtType| nt.traffic == Traffic::Payload;
         let payload =
             spec.nodes.iter().any(|node| catalogue.nt(&node.nt).is_some_and(reads_payload));
         Self::with(profile, &spec.packet_sizes, payload)
+    }
+
+    /// Whether packets are counted, and not only bandwidth.
+    pub(crate) const fn counts_packets(&self) -> bool {
+        self.pass.is_some()
     }
 
     /// The same where only bandwidth is counted.
@@ -251,8 +261,17 @@ impl Work {
     }
 }
 
+/// Whether an NT reads payloads, and not headers only.
+pub(crate) fn reads_payload(nt: &NtType) -> bool {
+    nt.traffic == Traffic::Payload
+}
+
 /// `amount × up / down`, rounded down.
 fn ratio(amount: u64, up: u64, down: u64) -> u64 {
+    // Nearly all products fit 64 bits, whose division takes a fraction of the time.
+    if let Some(product) = amount.checked_mul(up) {
+        return product / down.max(1);
+    }
     let product = u128::from(amount) * u128::from(up);
     u64::try_from(product / u128::from(down.max(1))).unwrap_or(u64::MAX)
 }
@@ -302,7 +321,10 @@ mod tests {
     #[test]
     fn credits_are_packets_under_way() {
         let large = work(PacketSizes::only(1_500), true);
-        let way = Passage::NONE.then(100, gbps(100)).then(42, gbps(30));
+        let nts = [(100, gbps(100)), (42, gbps(30))];
+        let way = Passage::through(
+            nts.into_iter().map(|(latency, slowest)| Passage { latency, slowest }),
+        );
         // 25 over the port, 142, 12,000 bits at 30 Gbit/s in 100 cycles, 3 back.
         assert_eq!(large.round_trip(way), 270);
         assert_eq!(large.credits(gbps(12), 270), 1_080, "a million packets in 1.08 µs");
