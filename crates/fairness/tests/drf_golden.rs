@@ -73,6 +73,13 @@ fn the_first_user_capped_at_one() {
 }
 
 #[test]
+fn a_quota_of_what_is_not_asked_for_limits_nothing() {
+    let user = User::new(&[0, 1]).with_quota(&[Some(0), Some(3)]);
+    let p = problem(&[10, 10], vec![user]);
+    expect(&p, &[(3, 1)], &[(3, 10)], &[UserLimit::Quota(1)]);
+}
+
+#[test]
 fn thirty_and_thirty() {
     let p = problem(&[30, 30], vec![User::new(&[1, 3]), User::new(&[1, 1])]);
     expect(&p, &[(5, 1), (15, 1)], &[(1, 2), (1, 2)], &[UserLimit::Capacity(1); 2]);
