@@ -1,13 +1,13 @@
 //! Handles rows that have reached the card: releases what the new placement replaces and updates the
 //! DAG's conditions.
 
-use snic_domain::{CardId, DagName, Timestamp};
+use snic_domain::{CardId, ConditionStatus, DagName, Timestamp};
 
 use crate::card::Committed;
 use crate::protocol::LogKind;
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
-use crate::status::{Facts, FailingLoad, conditions};
+use crate::status::{ADOPTING, Facts, FailingLoad, conditions};
 use crate::tx::{About, Tx};
 use crate::{placement, scaling, work};
 
@@ -25,16 +25,45 @@ pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
         }
     }
     let entry = core.dags.known(name);
-    let facts = entry.shown().map(|placement| facts(core, placement));
+    let facts = entry.shown().map(|placement| facts(core, name, placement));
     let conditions = conditions(entry, facts.as_ref(), core.now());
     if conditions != entry.conditions() {
         core.dags.known_mut(name).set_conditions(conditions);
+        tell_promise(core, tx, name);
         core.dags.emit(tx, name);
     }
 }
 
+/// Tells that a promise is broken, and that it is kept again. While a card is asked what it holds, nothing
+/// is broken yet; who is stopped for its state is told how long when it serves again.
+fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    let now = core.now();
+    let entry = core.dags.known_mut(name);
+    let Some(promise) = entry.promise() else {
+        return; // None was given yet.
+    };
+    let text = promise.message.clone();
+    let (kind, text) = if promise.status == ConditionStatus::True {
+        let Some(since) = entry.note_kept() else {
+            return; // Nobody was told otherwise.
+        };
+        let took = now.since(since);
+        (LogKind::PromiseKept, format!("{text} again, after {took:?}"))
+    } else {
+        let is_asked = promise.reason == ADOPTING;
+        if is_asked || entry.is_stopped() || !entry.note_broken(now) {
+            return;
+        }
+        (LogKind::PromiseBroken, text)
+    };
+    let placement = entry.shown();
+    let regions = placement.map(regions_of).unwrap_or_default();
+    let card = placement.map(|placement| &placement.mapping.card);
+    tx.note(kind, About { dag: Some(name), card, regions }, text);
+}
+
 /// What is known of the card of a placement.
-fn facts<'a>(core: &'a Core, placement: &Placement) -> Facts<'a> {
+fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> Facts<'a> {
     let card = core.cards.known(&placement.mapping.card);
     let regions = regions_of(placement);
     let entries = || regions.iter().filter_map(|region| card.region(*region));
@@ -47,7 +76,17 @@ fn facts<'a>(core: &'a Core, placement: &Placement) -> Facts<'a> {
             Some(FailingLoad { failures: entry.failures(), error: entry.last_error()? })
         }),
         table_error: card.tables().error(),
+        carried: carried(core, name).map(|placement| placement.spec.bandwidth),
     }
+}
+
+/// The placement that a DAG's packets take now: the card, read back, has its rows, and its regions hold
+/// what it needs. While another one is on its way to the tables, this one serves.
+fn carried<'a>(core: &'a Core, name: &DagName) -> Option<&'a Placement> {
+    let entry = core.dags.known(name);
+    let active = entry.active().and_then(|serial| entry.placement(serial))?;
+    let card = core.cards.known(&active.mapping.card);
+    (card.is_ready() && card.is_loaded(active)).then_some(active)
 }
 
 /// The card's tables, read back, hold the rows of these placements.

@@ -1,10 +1,13 @@
 //! The conditions of a DAG, from desired and observed state.
 
-use snic_domain::{Condition, ConditionStatus, ConditionType, Timestamp};
+use snic_domain::{Bandwidth, Condition, ConditionStatus, ConditionType, Timestamp};
 
 use crate::card::ConnectionState;
 use crate::dags::DagEntry;
 use crate::records::Placement;
+
+/// The reason while a card is asked what it holds.
+pub(crate) const ADOPTING: &str = "CARD_ADOPTING";
 
 /// A condition without its times.
 struct Finding {
@@ -43,6 +46,8 @@ pub(crate) struct Facts<'a> {
     pub failing: Option<FailingLoad<'a>>,
     /// Why the last commit failed, where none succeeded since.
     pub table_error: Option<&'a str>,
+    /// What was promised to the placement that packets take now, if the card carries one.
+    pub carried: Option<Bandwidth>,
 }
 
 /// The conditions of a DAG now, with the facts about the placement that is shown of it, if one is; a
@@ -65,6 +70,7 @@ pub(crate) fn conditions(
             tables_programmed(dag, placement, facts),
         ],
     };
+    let promise = promise_kept(dag, facts, &findings);
     let ready = ready(&findings);
     let since = |finding: &Finding| {
         let same = |c: &&Condition| c.kind == finding.kind && c.status == finding.status;
@@ -72,6 +78,7 @@ pub(crate) fn conditions(
     };
     findings
         .into_iter()
+        .chain(promise)
         .chain([ready])
         .map(|finding| Condition {
             since: since(&finding),
@@ -97,7 +104,7 @@ fn silence(kind: ConditionType, connection: &ConnectionState) -> Option<Finding>
     let (reason, message) = match connection {
         ConnectionState::Ready => return None,
         ConnectionState::Adopting(_) => {
-            ("CARD_ADOPTING", "the card is being asked what it holds".to_owned())
+            (ADOPTING, "the card is being asked what it holds".to_owned())
         }
         ConnectionState::Absent(reason) => ("CARD_LOST", format!("the card is lost: {reason}")),
     };
@@ -143,6 +150,40 @@ fn tables_programmed(dag: &DagEntry, placement: &Placement, facts: &Facts<'_>) -
     }
 }
 
+/// Whether what was promised is there, as the other findings say; nothing before a promise was given: by a
+/// creation that ended, whether the DAG became ready or not.
+fn promise_kept(
+    dag: &DagEntry,
+    facts: Option<&Facts<'_>>,
+    findings: &[Finding],
+) -> Option<Finding> {
+    let kind = ConditionType::PromiseKept;
+    let is_given = dag.promise().is_some()
+        || dag.is_ready()
+        || dag.previous().is_some()
+        || dag.operation().is_none();
+    if !is_given {
+        return None;
+    }
+    if let Some(carried) = facts.and_then(|facts| facts.carried) {
+        let message = format!("the card carries the {carried} that were promised");
+        return Some(Finding::new(kind, ConditionStatus::True, "CARRIED", message));
+    }
+    let promised = dag.spec().bandwidth;
+    let unmet = findings.iter().find(|finding| finding.status != ConditionStatus::True);
+    let (status, reason, why) = unmet
+        .map_or((ConditionStatus::Unknown, "NOT_PROGRAMMED", ""), |finding| {
+            (finding.status, finding.reason, &*finding.message)
+        });
+    let message = match status {
+        ConditionStatus::Unknown => {
+            format!("whether any of the promised {promised} are served is not known: {why}")
+        }
+        _ => format!("none of the promised {promised} are served: {why}"),
+    };
+    Some(Finding::new(kind, status, reason, message))
+}
+
 /// Ready is the and of all others: false if one is false, else unknown if one is.
 fn ready(findings: &[Finding]) -> Finding {
     let first = |status| findings.iter().find(|f| f.status == status);
@@ -158,7 +199,7 @@ fn ready(findings: &[Finding]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{CardId, DagUid, Form, Mapping, Timestamp};
+    use snic_domain::{CardId, DagUid, Form, Mapping, OperationId, Timestamp};
     use snic_tables::Ticket;
 
     use super::*;
@@ -189,13 +230,52 @@ mod tests {
 
     fn facts(loaded: usize) -> Facts<'static> {
         let (failing, table_error) = (None, None);
-        Facts { connection: &READY, regions: 2, loaded, failing, table_error }
+        let (regions, carried) = (2, None);
+        Facts { connection: &READY, regions, loaded, failing, table_error, carried }
     }
 
-    /// Status and reason of each condition, the last one being the DAG's as a whole.
+    /// Status and reason of each condition but the promise's, the last one being the DAG's as a whole.
     fn told(dag: &DagEntry, facts: &Facts<'_>) -> Vec<(ConditionStatus, String)> {
         let all = conditions(dag, Some(facts), Timestamp::from_nanos(7));
-        all.into_iter().map(|c| (c.status, c.reason)).collect()
+        let all = all.into_iter().filter(|c| c.kind != ConditionType::PromiseKept);
+        all.map(|c| (c.status, c.reason)).collect()
+    }
+
+    /// Status, reason and message of the promise's condition, where there is one.
+    fn promise(
+        dag: &DagEntry,
+        facts: Option<&Facts<'_>>,
+    ) -> Option<(ConditionStatus, String, String)> {
+        let all = conditions(dag, facts, Timestamp::ZERO);
+        let promise = all.into_iter().find(|c| c.kind == ConditionType::PromiseKept);
+        promise.map(|c| (c.status, c.reason, c.message))
+    }
+
+    #[test]
+    fn a_promise_is_kept_where_a_place_carries_it_and_says_else_what_is_not_served() {
+        let told = |dag: &DagEntry, facts: &Facts<'_>| promise(dag, Some(facts)).expect("given");
+        let carried = Facts { carried: Some(gbps(3)), ..facts(1) };
+        let (status, reason, message) = told(&placed(), &carried);
+        assert_eq!((status, &*reason), (ConditionStatus::True, "CARRIED"));
+        assert!(message.contains("3 Gbit/s"), "of the place that serves: {message}");
+        let why = Some(FailingLoad { failures: 2, error: "garbage" });
+        let (status, reason, message) = told(&placed(), &Facts { failing: why, ..facts(1) });
+        assert_eq!((status, &*reason), (ConditionStatus::False, "LOAD_FAILING"));
+        assert!(
+            message.starts_with("none of the promised 1 Gbit/s are served: 1 of 2"),
+            "{message}"
+        );
+        let lost = ConnectionState::Absent("no power".into());
+        let (status, reason, message) = told(&placed(), &Facts { connection: &lost, ..facts(2) });
+        assert_eq!((status, &*reason), (ConditionStatus::Unknown, "CARD_LOST"));
+        assert!(message.contains("is not known: the card is lost: no power"), "{message}");
+        let mut unplaced = placed();
+        unplaced.withdraw();
+        let (status, reason, _) = promise(&unplaced, None).expect("given");
+        assert_eq!((status, &*reason), (ConditionStatus::False, "NO_PLACE"));
+        let mut new = placed();
+        new.set_operation(OperationId::new("op-1").expect("a label"));
+        assert_eq!(promise(&new, Some(&facts(1))), None, "it is being made");
     }
 
     #[test]
@@ -236,7 +316,7 @@ mod tests {
         dag.set_conditions(conditions(&dag, Some(&facts(1)), Timestamp::from_nanos(1)));
         let later = conditions(&dag, Some(&facts(2)), Timestamp::from_nanos(9));
         let since: Vec<u64> = later.iter().map(|c| c.since.as_nanos()).collect();
-        assert_eq!(since, [1, 9, 1, 1], "only that its regions are loaded is new");
+        assert_eq!(since, [1, 9, 1, 1, 1], "only that its regions are loaded is new");
         dag.withdraw();
         let unplaced = conditions(&dag, None, Timestamp::from_nanos(9));
         assert_eq!(unplaced[0].reason, "NO_PLACE");

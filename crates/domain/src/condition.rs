@@ -14,6 +14,8 @@ pub enum ConditionType {
     RegionsLoaded,
     /// The card's tables, read back, hold its rows.
     TablesProgrammed,
+    /// The bandwidth that was promised to it is there.
+    PromiseKept,
     /// Packets flow: all of the above, for this generation.
     Ready,
 }

@@ -29,6 +29,7 @@ fn readings(controller: &Controller) -> Vec<Reading> {
     for dag in controller.dags_after(None, None) {
         let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
         all.push(Reading::new(M::DagRateLimit, dag.rate.get() as f64, of()));
+        all.push(Reading::new(M::DagUnserved, dag.unserved.get() as f64, of()));
         let drops = dag.traffic.as_ref().map(|traffic| traffic.drops).unwrap_or_default();
         for (cause, packets) in DropCause::ALL.iter().zip(drops).filter(|(_, n)| *n > 0) {
             let [tenant, name] = of();

@@ -94,6 +94,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         conditions: view.conditions.iter().map(dag::condition_to_wire).collect(),
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
+        unserved_bps: view.unserved.get(),
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
         traffic: view.traffic.as_deref().map(traffic),
         etag: view.etag.clone(),

@@ -43,6 +43,8 @@ pub enum Measured {
     DagDrops,
     /// Rate limit, in bit/s. By tenant and DAG.
     DagRateLimit,
+    /// Promised bandwidth that is not known to be served, in bit/s. By tenant and DAG.
+    DagUnserved,
     /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
     TenantShare,
     /// Dominant share of a tenant, 0 to 1. By card, tenant, and `space` or `time`.
@@ -71,7 +73,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 24] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -90,6 +92,7 @@ const TABLE: [Row; 23] = [
     (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),
     (Measured::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
     (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "Rate limit", false),
+    (Measured::DagUnserved, "snic.dag.unserved", "bit/s", "Promised and not served", false),
     (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
     (
         Measured::DominantShare,

@@ -125,6 +125,7 @@ fn check_lines(collector: &Collector, log: &str) {
         "snic.reconfiguration.duration",
         "snic.region.state",
         "snic.dags",
+        "snic.dag.unserved",
     ] {
         assert!(exported.contains(metric), "{metric} is not in {exported:?}");
     }

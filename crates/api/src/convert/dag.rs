@@ -184,6 +184,7 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
         ConditionType::Mapped => "Mapped",
         ConditionType::RegionsLoaded => "RegionsLoaded",
         ConditionType::TablesProgrammed => "TablesProgrammed",
+        ConditionType::PromiseKept => "PromiseKept",
         ConditionType::Ready => "Ready",
     };
     let status = match condition.status {

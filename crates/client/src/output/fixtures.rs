@@ -111,6 +111,7 @@ pub fn web() -> Dag {
                 "READ_BACK",
                 "The card, read back, holds its rows.",
             ),
+            condition("PromiseKept", true, "CARRIED", "The card carries what was promised."),
             condition("Ready", true, "READY", "Packets pass."),
         ],
         mapping: Some(Mapping {
@@ -120,6 +121,7 @@ pub fn web() -> Dag {
             reconfigurations: 2,
         }),
         rate_limit_bps: 10 * GBPS,
+        unserved_bps: 0,
         traffic: Some(DagTraffic {
             offered_bps: 4 * GBPS,
             served_bps: 3 * GBPS,

@@ -66,6 +66,10 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },
             ),
+            (
+                "Not served",
+                if dag.unserved_bps == 0 { String::new() } else { rate(dag.unserved_bps) },
+            ),
             ("Traffic", dag.traffic.as_ref().map(traffic).unwrap_or_default()),
             ("Drops", dag.traffic.as_ref().map(drops).unwrap_or_default()),
             ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),

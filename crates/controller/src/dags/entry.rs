@@ -1,8 +1,8 @@
 //! One DAG: what it asks for, where it is, and which of its placements the card serves.
 
 use snic_domain::{
-    Bandwidth, CardId, Condition, DagName, DagSpec, DagUid, Explanation, Infeasible, OperationId,
-    Timestamp,
+    Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
+    Explanation, Infeasible, OperationId, Timestamp,
 };
 
 use super::place::Place;
@@ -39,6 +39,8 @@ pub(crate) struct DagEntry {
     operation: Option<OperationId>,
     explanation: Option<Explanation>,
     conditions: Vec<Condition>,
+    /// Since when its promise is broken, where that was told.
+    broken: Option<Timestamp>,
     /// Its traffic.
     meter: Meter,
 }
@@ -70,6 +72,7 @@ impl DagEntry {
             operation: None,
             explanation,
             conditions: Vec::new(),
+            broken: None,
             meter: Meter::default(),
         }
     }
@@ -155,6 +158,36 @@ impl DagEntry {
     /// How far it is.
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
+    }
+
+    /// The condition that says whether its promise is kept; none before it was given one.
+    pub fn promise(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == ConditionType::PromiseKept)
+    }
+
+    /// What was promised and is not known to be served.
+    pub fn unserved(&self) -> Bandwidth {
+        let kept = self.promise().is_none_or(|promise| promise.status == ConditionStatus::True);
+        if kept { Bandwidth::ZERO } else { self.spec.bandwidth }
+    }
+
+    /// Its promise is broken, which is told; `false` where it was told before.
+    pub const fn note_broken(&mut self, now: Timestamp) -> bool {
+        let is_new = self.broken.is_none();
+        if is_new {
+            self.broken = Some(now);
+        }
+        is_new
+    }
+
+    /// Its promise is kept; gives since when it was broken, if it was told that.
+    pub const fn note_kept(&mut self) -> Option<Timestamp> {
+        self.broken.take()
+    }
+
+    /// Whether it is stopped while its state is moved.
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
     }
 
     /// It is as far as these say.

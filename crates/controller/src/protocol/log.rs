@@ -29,6 +29,10 @@ pub enum LogKind {
     StateLost,
     /// A region is not switched: what is kept in it cannot be saved.
     StateKept,
+    /// What was promised to a DAG is not served, or not known to be.
+    PromiseBroken,
+    /// What was promised to a DAG is served again.
+    PromiseKept,
     /// An epoch was skipped.
     Overrun,
     /// A card's counters made no sense.

@@ -109,6 +109,8 @@ pub struct DagView {
     pub explanation: Option<Explanation>,
     /// What its token bucket lets in.
     pub rate: Bandwidth,
+    /// What was promised and is not known to be served.
+    pub unserved: Bandwidth,
     /// What its chains keep for it.
     pub states: Vec<StateView>,
     /// What goes through it, where it is known.

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use snic_controller::{CardHealth, CardReport, ControlError, ControllerSettings, DagView, Event};
+use snic_controller::{
+    CardHealth, CardReport, ControlError, ControllerSettings, DagView, Event, LogKind,
+};
 use snic_domain::{
-    CardId, ConditionStatus, ConditionType, DagState, RegionId, RegionState, Timestamp,
+    Bandwidth, CardId, ConditionStatus, ConditionType, DagState, RegionId, RegionState, Timestamp,
 };
 use snic_tables::{CardCommand, LoadFailure, ProgramFailure};
 
 use crate::support::card::TinyCard;
 use crate::support::things::{
-    bitstream_id, card_id, create, delete, digest, profile, spec, update,
+    bitstream_id, card_id, create, dag, delete, digest, profile, spec, update,
 };
 use crate::support::{World, operation_id, operator};
 
@@ -443,4 +445,65 @@ fn counters_are_sampled_from_cards_that_answer() {
     world.lose_card();
     world.handle(Event::Sample);
     assert!(world.asked.is_empty());
+}
+
+/// What was told of the promises of a DAG: kind and text, in order.
+fn promises(world: &World, name: &str) -> Vec<(LogKind, String)> {
+    let name = dag(name);
+    let kinds = [LogKind::PromiseBroken, LogKind::PromiseKept];
+    let who = operator();
+    let log = world.controller.log_before(&who, None);
+    let log = log.filter(|e| e.dag.as_ref() == Some(&name) && kinds.contains(&e.kind));
+    let mut told: Vec<_> = log.map(|e| (e.kind, e.text.clone())).collect();
+    told.reverse();
+    told
+}
+
+#[test]
+fn a_promise_that_breaks_is_told_once_and_so_is_that_it_is_kept_again() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    let promise = |world: &World| {
+        let condition = world.condition("acme/web", ConditionType::PromiseKept);
+        (condition.status, condition.reason, world.view("acme/web").unserved)
+    };
+    let kept = (ConditionStatus::True, "CARRIED".to_owned(), Bandwidth::ZERO);
+    assert_eq!((promise(&world), promises(&world, "acme/web")), (kept.clone(), Vec::new()));
+    world.lose_card();
+    world.lose_card();
+    let lost = (ConditionStatus::Unknown, "CARD_LOST".to_owned(), Bandwidth::from_gbps(5));
+    assert_eq!(promise(&world), lost);
+    let [(LogKind::PromiseBroken, text)] = &promises(&world, "acme/web")[..] else {
+        panic!("{:?}", promises(&world, "acme/web"))
+    };
+    assert!(text.contains("promised 5 Gbit/s") && text.contains("no answer on the bus"), "{text}");
+    world.pass(Duration::from_secs(2));
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(promise(&world), kept);
+    let told = promises(&world, "acme/web");
+    let [_, (LogKind::PromiseKept, text)] = &told[..] else { panic!("{told:?}") };
+    assert!(text.contains("5 Gbit/s") && text.contains("again, after 2"), "{text}");
+}
+
+/// While a DAG moves, the place before it carries the promise; before it was ready there is none.
+#[test]
+fn a_promise_is_kept_while_another_place_is_made_ready() {
+    let mut world = World::new();
+    world.ask(create("acme/web", spec("lb", 5))).expect("there is room");
+    let view = world.view("acme/web");
+    let has_promise = |view: &DagView| {
+        view.conditions.iter().any(|condition| condition.kind == ConditionType::PromiseKept)
+    };
+    assert!(!has_promise(&view) && view.unserved == Bandwidth::ZERO, "{view:?}");
+    world.settle();
+    let before = world.changes.len();
+    world.ask(update("acme/web", spec("vpn", 5))).expect("there is room");
+    world.settle();
+    let name = dag("acme/web");
+    let seen = world.changes[before..].iter().filter_map(|(_, dag)| dag.as_ref());
+    let seen: Vec<_> = seen.filter(|dag| dag.name == name).collect();
+    let is_whole = |dag: &&DagView| has_promise(dag) && dag.unserved == Bandwidth::ZERO;
+    assert!(seen.len() > 1 && seen.iter().all(is_whole), "{seen:?}");
+    assert_eq!(promises(&world, "acme/web"), []);
 }

@@ -153,6 +153,8 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::StateRestored => Kind::StateRestored,
         LogKind::StateLost => Kind::StateLost,
         LogKind::StateKept => Kind::StateKept,
+        LogKind::PromiseBroken => Kind::PromiseBroken,
+        LogKind::PromiseKept => Kind::PromiseKept,
     };
     v1::Event {
         number: entry.number,

@@ -1,14 +1,19 @@
 //! The life of a DAG, as a tenant sees it.
 
+use std::time::Duration;
+
 use prost::Message as _;
 use prost_types::FieldMask;
 use snic_api::error::reason_of;
+use snic_api::v1::event::Kind;
+use snic_api::v1::event_service_client::EventServiceClient;
 use snic_api::v1::operation::Result as Outcome;
 use snic_api::v1::{self, ErrorReason};
+use snic_card_sim::Faults;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::rig::{Rig, chain, dag};
+use crate::rig::{Client, Rig, chain, dag, in_time};
 
 const WEB: &str = "tenants/acme/dags/web";
 
@@ -41,7 +46,7 @@ async fn a_dag_becomes_ready_and_goes() {
     assert_ne!(dag.uid, 0);
     assert!(dag.conditions.iter().all(|c| c.status() == v1::condition::Status::True), "{dag:?}");
     let kinds: Vec<&str> = dag.conditions.iter().map(|c| c.r#type.as_str()).collect();
-    assert_eq!(kinds, ["Mapped", "RegionsLoaded", "TablesProgrammed", "Ready"]);
+    assert_eq!(kinds, ["Mapped", "RegionsLoaded", "TablesProgrammed", "PromiseKept", "Ready"]);
     let mapping = dag.mapping.as_ref().expect("mapped");
     // The core and the two NTs: 49 + 12 + 10.
     assert_eq!(
@@ -341,4 +346,64 @@ async fn a_fork_is_a_stage_with_branches() {
     let branches: Vec<usize> = mapping.stages.iter().map(|stage| stage.branches.len()).collect();
     assert_eq!(branches, [1, 2]);
     rig.stop().await;
+}
+
+/// A region is lost and cannot be loaded again: who was promised bandwidth there is told what is not served,
+/// in the DAG, by an event, and nobody else is.
+#[tokio::test]
+async fn a_promise_that_a_lost_region_breaks_is_told_with_what_is_not_served() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let spec = v1::Dag { bandwidth_bps: 5_000_000_000, ..chain(&["nat", "firewall"]) };
+    let dag = acme.ready_dag(WEB, spec).await;
+    assert_eq!((promise(&dag), dag.unserved_bps), ((v1::condition::Status::True, "CARRIED"), 0));
+    let events = promise_events(&rig, "tenant/acme").await;
+    assert_eq!(events, [], "nothing is broken yet");
+
+    // The card forgets what its regions hold, and no load succeeds.
+    rig.card.with(|card| {
+        card.set_faults(Faults { load_fails: 1.0, ..Faults::default() });
+        card.power_cycle();
+    });
+    let broken = until(&mut acme, |dag| promise(dag).0 == v1::condition::Status::False).await;
+    assert_eq!(broken.unserved_bps, 5_000_000_000);
+    assert_ne!(broken.state(), v1::dag::State::Ready);
+    let told = promise_events(&rig, "tenant/acme").await;
+    let [(kind, name, text)] = &told[..] else { panic!("once: {told:?}") };
+    assert_eq!((kind, name.as_str()), (&Kind::PromiseBroken, WEB));
+    assert!(text.contains("promised 5 Gbit/s"), "{text}");
+    assert_eq!(promise_events(&rig, "tenant/globex").await, [], "it is nobody else's");
+    rig.stop().await;
+}
+
+/// Status and reason of the condition that says whether a promise is kept.
+fn promise(dag: &v1::Dag) -> (v1::condition::Status, &str) {
+    let of = dag.conditions.iter().find(|condition| condition.r#type == "PromiseKept");
+    of.map_or((v1::condition::Status::Unspecified, ""), |of| (of.status(), &of.reason))
+}
+
+async fn until(client: &mut Client, holds: impl Fn(&v1::Dag) -> bool) -> v1::Dag {
+    in_time(async {
+        loop {
+            let dag = client.get_dag(WEB).await.expect("there");
+            if holds(&dag) {
+                return dag;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+/// Events about promises that `who` may see, the first first.
+async fn promise_events(rig: &Rig, who: &str) -> Vec<(Kind, String, String)> {
+    let channel = rig.client(who).await.channel;
+    let request = v1::ListEventsRequest { page_size: 1_000, ..Default::default() };
+    let events = EventServiceClient::new(channel).list_events(request).await.expect("listed");
+    let events = events.into_inner().events.into_iter().rev();
+    let of_promises =
+        |event: &v1::Event| matches!(event.kind(), Kind::PromiseBroken | Kind::PromiseKept);
+    let events = events.filter(of_promises);
+    events.map(|event| (event.kind(), event.dag, event.message)).collect()
 }
