@@ -8,6 +8,7 @@ mod reading;
 mod roles;
 mod states;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,19 +82,17 @@ impl Bench {
 
 /// A difference of one row of four words.
 fn one_row(row: u16, rate_kbps: u32) -> TableDelta {
+    rows(row..=row, rate_kbps)
+}
+
+/// A difference of rows of four words, one behind the other.
+fn rows(rows: RangeInclusive<u16>, rate_kbps: u32) -> TableDelta {
     let mut target = TableImage::default();
-    target
-        .set(
-            row,
-            &RateLimiterRow {
-                rate_kbps,
-                burst_bytes: 1,
-                promised_kbps: 0,
-                packet_bytes: 0,
-                weight: 0,
-            },
-        )
-        .expect("a row");
+    let row =
+        RateLimiterRow { rate_kbps, burst_bytes: 1, promised_kbps: 0, packet_bytes: 0, weight: 0 };
+    for number in rows {
+        target.set(number, &row).expect("a row");
+    }
     TableImage::default().delta_to(&target)
 }
 

@@ -8,7 +8,7 @@ use snic_tables::{
     CardCommand, CardReport, DagConfiguration, ProgramFailure, RowKey, Table, TableDelta, Ticket,
 };
 
-use super::{Bench, one_row, programmed};
+use super::{Bench, one_row, programmed, rows};
 
 fn failed(ticket: u64, failure: ProgramFailure) -> CardReport {
     CardReport::Programmed { ticket: Ticket(ticket), result: Err(failure) }
@@ -166,6 +166,18 @@ fn rows_that_read_back_differently_are_counted() {
     bench.card.faults.corrupt_word = Some(words_of_row_3() + 4);
     bench.program(1, one_row(3, 100));
     assert_eq!(bench.step(), [programmed(1, 6)]);
+}
+
+#[test]
+fn each_row_of_a_run_is_compared() {
+    for row in 3..=6 {
+        let mut bench = Bench::new();
+        let words = RowKey { table: Table::RateLimiter, row }.offset().expect("a row");
+        bench.card.faults.corrupt_word = Some(words + 1);
+        bench.program(1, rows(3..=6, 100));
+        let failure = ProgramFailure::ReadBack { rows: 1 };
+        assert_eq!(bench.step(), [failed(1, failure)], "row {row}");
+    }
 }
 
 #[test]
