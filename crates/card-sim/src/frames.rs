@@ -25,7 +25,7 @@ pub struct FrameId(pub u32);
 
 /// A frame has passed through an NT's pipeline: now its bytes are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passage {
+pub struct FrameAtNt {
     /// Which frame.
     pub frame: FrameId,
     /// Its length.
@@ -84,7 +84,7 @@ pub struct Sighting {
 /// Who holds the bytes of frames, and what NTs do with them.
 pub trait Frames: Any + Send + fmt::Debug {
     /// A frame passes an NT.
-    fn pass(&mut self, passage: &Passage) -> Passed;
+    fn pass(&mut self, passage: &FrameAtNt) -> Passed;
 
     /// The next frame that an NT made in the last [`Frames::pass`].
     fn made(&mut self) -> Option<MadeFrame>;

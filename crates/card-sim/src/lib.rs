@@ -48,7 +48,7 @@ mod wheel;
 pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
-pub use frames::{FrameId, Frames, MadeFrame, Passage, Passed, Sighting};
+pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
 pub use histogram::Latency;
 pub use measurement::{DagMeasurement, Measurements};
 pub use plane::{MemoryAccess, PlaneOptions, RegionPace};

@@ -10,12 +10,12 @@ use crate::decoded::Decoded;
 
 /// What the scheduler remembers of chains and instances, by row.
 #[derive(Debug)]
-pub(crate) struct Spread {
+pub(crate) struct InstanceSelector {
     cursors: Box<[u16]>,
     owed: Box<[i64]>,
 }
 
-impl Default for Spread {
+impl Default for InstanceSelector {
     fn default() -> Self {
         Self {
             cursors: vec![0; Table::Chain.rows()].into(),
@@ -24,7 +24,7 @@ impl Default for Spread {
     }
 }
 
-impl Spread {
+impl InstanceSelector {
     /// Rows changed: what was owed to their instances is no more.
     pub(crate) fn forget(&mut self, rows: &Decoded, changed: &[RowKey]) {
         for key in changed {
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn equal_weights_take_turns_whatever_the_sizes() {
         let rows = rows(&[7, 7, 7]);
-        let mut spread = Spread::default();
+        let mut spread = InstanceSelector::default();
         let chosen: Vec<_> = [64, 1_500, 64, 9_216, 64, 64]
             .map(|bytes| spread.choose(&rows, 5, bytes, idle).expect("an instance"))
             .into();
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_chain_without_a_usable_instance_has_none() {
-        let mut spread = Spread::default();
+        let mut spread = InstanceSelector::default();
         let none = Err(DropCause::NoInstance);
         assert_eq!(spread.choose(&Decoded::default(), 5, 64, idle), none);
         assert_eq!(spread.choose(&rows(&[]), 5, 64, idle), none);
@@ -173,7 +173,7 @@ mod tests {
         }
         let by_load = ChainRow { steering: Steering::LeastLoaded, ..chain(10, 4) };
         rows.chains[5] = Some(by_load);
-        let mut spread = Spread::default();
+        let mut spread = InstanceSelector::default();
         let load = |region: u8| [0, 700, 0, 900][usize::from(region)];
         let chosen: Vec<_> = (0..3).map(|_| spread.choose(&rows, 5, 64, load)).collect();
         assert_eq!(chosen, [Ok(11); 3], "of equals the first, and none without a weight");
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_instance_of_no_weight_gets_nothing() {
         let rows = rows(&[0, 3, 1]);
-        let mut spread = Spread::default();
+        let mut spread = InstanceSelector::default();
         for _ in 0..40 {
             assert_ne!(spread.choose(&rows, 5, 64, idle), Ok(10));
         }
@@ -196,7 +196,7 @@ mod tests {
             sizes in prop::collection::vec(64_u32..1_519, 500..600),
         ) {
             let rows = rows(&weights);
-            let mut spread = Spread::default();
+            let mut spread = InstanceSelector::default();
             let mut bytes = vec![0_u64; weights.len()];
             for &size in &sizes {
                 let at = spread.choose(&rows, 5, size, idle).expect("an instance");

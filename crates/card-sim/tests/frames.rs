@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rig::{Rig, uid};
-use snic_card_sim::{FrameId, Frames, Header, MadeFrame, Passage, Passed, Sighting};
+use snic_card_sim::{FrameAtNt, FrameId, Frames, Header, MadeFrame, Passed, Sighting};
 use snic_domain::Timestamp;
 use snic_tables::{DagRow, DropCause};
 
@@ -33,7 +33,7 @@ struct Told {
 }
 
 impl Frames for Told {
-    fn pass(&mut self, passage: &Passage) -> Passed {
+    fn pass(&mut self, passage: &FrameAtNt) -> Passed {
         let deed = self.deeds[self.next % self.deeds.len()];
         self.next += 1;
         match deed {

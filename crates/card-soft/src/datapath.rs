@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{FrameId, Frames, MadeFrame, Passage, Passed, Sighting};
+use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
 use snic_domain::Timestamp;
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
@@ -14,7 +14,7 @@ use crate::tasks::Tasks;
 
 /// The source and the destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct FrameRoute {
     /// The port that it came in by.
     pub(crate) from: usize,
     /// The function that it is for, where it was classified as one for a function.
@@ -25,7 +25,7 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) packet: Packet,
-    pub(crate) way: Way,
+    pub(crate) way: FrameRoute,
     /// An NT sends it back to where it came from.
     pub(crate) back: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Leaving {
 #[derive(Debug)]
 struct Held {
     packet: Packet,
-    way: Way,
+    way: FrameRoute,
     /// Tells it from all others, for people who watch.
     serial: u64,
 }
@@ -68,7 +68,7 @@ impl Datapath {
     }
 
     /// Takes a frame in; `None`, with the frame gone, where there is no place.
-    pub(crate) fn hold(&mut self, packet: Packet, way: Way) -> Option<FrameId> {
+    pub(crate) fn hold(&mut self, packet: Packet, way: FrameRoute) -> Option<FrameId> {
         let at = self.free.pop()?;
         self.serial += 1;
         self.places[at as usize] = Some(Held { packet, way, serial: self.serial });
@@ -87,7 +87,7 @@ impl Datapath {
     }
 
     /// Keeps what the NT made while a frame passed.
-    fn hold_made(&mut self, way: Way) {
+    fn hold_made(&mut self, way: FrameRoute) {
         for (direction, packet) in self.tasks.made() {
             let Some(at) = self.free.pop() else { continue };
             self.serial += 1;
@@ -101,7 +101,7 @@ impl Datapath {
 }
 
 impl Frames for Datapath {
-    fn pass(&mut self, passage: &Passage) -> Passed {
+    fn pass(&mut self, passage: &FrameAtNt) -> Passed {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
         let Some(Held { packet, way, .. }) = &mut self.places[passage.frame.0 as usize] else {

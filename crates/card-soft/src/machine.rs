@@ -14,7 +14,7 @@ use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
 use snic_tables::DropCause;
 
 use crate::captures::CAPTURES_MAX;
-use crate::datapath::{Datapath, Leaving, Way};
+use crate::datapath::{Datapath, FrameRoute, Leaving};
 use crate::header::{self, NO_FUNCTION};
 use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
@@ -151,17 +151,17 @@ impl Machine {
     /// A frame came in by a port.
     fn arrive(&mut self, packet: Packet, from: usize) {
         match self.switch.side(from) {
-            Side::Function(number) => self.inject(packet, Way { from, to: None }, number),
+            Side::Function(number) => self.inject(packet, FrameRoute { from, to: None }, number),
             Side::Uplink => match self.switch.receiver(packet.bytes()) {
-                Whom::Function(to) => self.inject(packet, Way { from, to: Some(to) }, to),
+                Whom::Function(to) => self.inject(packet, FrameRoute { from, to: Some(to) }, to),
                 Whom::Group => self.spread(&packet, from, None),
-                Whom::Unknown => self.inject(packet, Way { from, to: None }, NO_FUNCTION),
+                Whom::Unknown => self.inject(packet, FrameRoute { from, to: None }, NO_FUNCTION),
             },
         }
     }
 
     /// Hands a frame to the model.
-    fn inject(&mut self, packet: Packet, way: Way, function: u16) {
+    fn inject(&mut self, packet: Packet, way: FrameRoute, function: u16) {
         let header = header::of(packet.bytes(), function);
         // A frame is shorter than the pool's buffers.
         let bytes = packet.len() as u32;
@@ -179,7 +179,7 @@ impl Machine {
                 continue;
             }
             match self.pool.copy_of(packet.bytes()) {
-                Some(copy) => self.inject(copy, Way { from, to: Some(to) }, to),
+                Some(copy) => self.inject(copy, FrameRoute { from, to: Some(to) }, to),
                 None => self.switch.count_too_slow(from),
             }
         }
@@ -199,7 +199,9 @@ impl Machine {
         let from = leaving.way.from;
         match self.switch.target(&leaving) {
             Target::Port(port) => self.switch.send(port, leaving.packet.bytes()),
-            Target::Function(to) => self.inject(leaving.packet, Way { from, to: Some(to) }, to),
+            Target::Function(to) => {
+                self.inject(leaving.packet, FrameRoute { from, to: Some(to) }, to)
+            }
             Target::All => {
                 self.switch.send_up(leaving.packet.bytes());
                 let except = match self.switch.side(from) {

@@ -19,7 +19,9 @@ use uuid::Uuid;
 
 use crate::environment;
 use crate::process::{CallDeadlines, WorkerProcess};
-use crate::protocol::{Asked, CardSelector, Finding, TracedWork, WorkerReply, WorkerRequest};
+use crate::protocol::{
+    CardSelector, Finding, TracedRequest, TracedWork, WorkerReply, WorkerRequest,
+};
 
 /// Interval of the check that an idle worker is alive.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -115,7 +117,7 @@ impl XrtCard {
         let (device, digest) = (settings.device, role);
         let (role, control) = (settings.role.clone(), settings.control.clone());
         let request = WorkerRequest::Examine { device, role, digest, control };
-        let asked = Asked { parent: None, request };
+        let asked = TracedRequest { parent: None, request };
         let mut worker = start(settings)?;
         match worker.call(&asked, &[], settings.deadlines.open)? {
             (WorkerReply::Findings(findings), _) => Ok(findings),
@@ -164,7 +166,7 @@ impl XrtCard {
         let Some(worker) = &mut self.worker else {
             return Err(CardError::Lost("its XRT worker is gone".to_owned()));
         };
-        let asked = Asked { parent: self.parent.clone(), request };
+        let asked = TracedRequest { parent: self.parent.clone(), request };
         match worker.call(&asked, payload, limit) {
             Ok((WorkerReply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use snic_ports::remote::Deadlined;
 
-use crate::protocol::{Asked, WorkerReply, WorkerRequest, receive, send};
+use crate::protocol::{TracedRequest, WorkerReply, WorkerRequest, receive, send};
 
 /// How long a call may take before the worker counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl WorkerProcess {
     /// One request, for a trace where it is for one, one reply. After an error the worker is killed: what it is doing is not known.
     pub(crate) fn call(
         &mut self,
-        asked: &Asked,
+        asked: &TracedRequest,
         payload: &[u8],
         limit: Duration,
     ) -> Result<(WorkerReply, Vec<u8>), String> {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn call(worker: &mut WorkerProcess) -> String {
-        let asked = Asked { parent: None, request: WorkerRequest::Stage };
+        let asked = TracedRequest { parent: None, request: WorkerRequest::Stage };
         worker.call(&asked, &[], Duration::from_millis(200)).expect_err("no worker")
     }
 

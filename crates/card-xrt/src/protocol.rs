@@ -32,7 +32,7 @@ impl fmt::Display for CardSelector {
 
 /// A request, and the trace that it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct TracedRequest {
     pub(crate) parent: Option<String>,
     pub(crate) request: WorkerRequest,
 }
@@ -169,9 +169,9 @@ mod tests {
             parent in any::<Option<String>>(),
         ) {
             let runs = runs.iter().map(|&(at, words)| Run { at, words }).collect();
-            let request = Asked { parent, request: WorkerRequest::Write { runs } };
+            let request = TracedRequest { parent, request: WorkerRequest::Write { runs } };
             let bytes = frame(&request, &payload);
-            let (got, with): (Asked, _) = receive(&mut &bytes[..]).expect("just written");
+            let (got, with): (TracedRequest, _) = receive(&mut &bytes[..]).expect("just written");
             prop_assert_eq!((got, with), (request, payload));
         }
 

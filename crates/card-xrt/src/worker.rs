@@ -23,8 +23,8 @@ use snic_tables::registers::{
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
 use crate::protocol::{
-    Asked, CardSelector, Finding, Run, TracedWork, WorkerReply, WorkerRequest, receive, send,
-    to_bytes, to_words,
+    CardSelector, Finding, Run, TracedRequest, TracedWork, WorkerReply, WorkerRequest, receive,
+    send, to_bytes, to_words,
 };
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
@@ -56,7 +56,7 @@ pub fn serve(socket: UnixStream) -> Result<(), WorkerEnd> {
     let mut writer = socket;
     let mut worker = Worker::default();
     loop {
-        let (Asked { parent, request }, payload) = match receive(&mut reader) {
+        let (TracedRequest { parent, request }, payload) = match receive(&mut reader) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),

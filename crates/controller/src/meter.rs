@@ -65,7 +65,7 @@ impl Quiet {
 
 /// What the autoscaler is told of a DAG at the end of a monitor period.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct ScalingInput<'a> {
     pub policy: &'a Policy,
     /// How long a monitor period is.
     pub period: Duration,
@@ -189,7 +189,7 @@ impl Meter {
     }
 
     /// Its load takes part in a monitor period for `span`; what the autoscaler decides if the period ended.
-    pub fn decide(&mut self, span: Duration, look: &Look<'_>) -> Option<Decision> {
+    pub fn decide(&mut self, span: Duration, look: &ScalingInput<'_>) -> Option<Decision> {
         self.monitor.observe(self.load?, span, look.period)?;
         Some(decide(look.policy, look.residency, look.capacity, &mut self.monitor, look.now))
     }

@@ -7,7 +7,7 @@ use crate::admission::{
     Admission, AdmissionRules, Borrower, Candidate, CardPlan, Choice, Rejection,
 };
 use crate::card::Booking;
-use crate::dags::{DagEntry, Left};
+use crate::dags::{DagEntry, ReplacedPlacement};
 use crate::protocol::ControlError;
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
@@ -204,7 +204,7 @@ pub(crate) fn uninstall(core: &mut Core, name: &DagName) {
 /// The same, but on the card `booked` rows and reservation are those of another placement already.
 fn take_away(core: &mut Core, name: &DagName, booked: Option<&CardId>) {
     let entry = core.dags.known_mut(name);
-    let Some(Left { placement, in_target }) = entry.withdraw() else {
+    let Some(ReplacedPlacement { placement, in_target }) = entry.withdraw() else {
         return; // Nothing is desired: it waits for a place.
     };
     let uid = entry.uid();
@@ -298,8 +298,8 @@ fn drop_previous(core: &mut Core, tx: &mut Tx, name: &DagName) {
     }
 }
 
-fn give_back(core: &mut Core, tx: &mut Tx, name: &DagName, left: Left) {
-    let Left { placement, in_target } = left;
+fn give_back(core: &mut Core, tx: &mut Tx, name: &DagName, left: ReplacedPlacement) {
+    let ReplacedPlacement { placement, in_target } = left;
     let uid = core.dags.known(name).uid();
     let id = placement.mapping.card.clone();
     let card = core.cards.known_mut(&id);

@@ -20,7 +20,7 @@ use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 use crate::admission::{Admission, Choice, Preemption};
 use crate::dags::DagEntry;
 use crate::epoch::{Flows, of_engine};
-use crate::meter::{Changes, Look, NoPlace, Scaling, Trouble};
+use crate::meter::{Changes, NoPlace, Scaling, ScalingInput, Trouble};
 use crate::placement;
 use crate::placement::Handover;
 use crate::protocol::{ControlError, LogKind};
@@ -81,7 +81,7 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
         };
         let meter = entry.meter_mut();
         looks |= meter.load().is_some_and(|load| is_near(&policy, &chain, load));
-        let look = Look { policy: &policy, period, residency, capacity: &chain, now };
+        let look = ScalingInput { policy: &policy, period, residency, capacity: &chain, now };
         let Some(decision) = meter.decide(span, &look) else {
             continue; // It is measured for the first time, or the period goes on.
         };

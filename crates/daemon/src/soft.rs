@@ -27,14 +27,18 @@ pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
 }
 
 /// How a software card is found or started.
-pub struct Way {
+pub struct SoftCardLauncher {
     place: CardFolder,
     program: Program,
     settings: snic_card_soft::SoftCardSettings,
 }
 
-/// The way to a card; the daemon's own program is the card's process.
-pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Result<Way> {
+/// Finds or starts a card; the daemon's own program is the card's process.
+pub fn launcher(
+    soft: &Soft,
+    card: &CardSettings,
+    settings: &Settings,
+) -> std::io::Result<SoftCardLauncher> {
     // The card runs in another folder.
     let folder = std::path::absolute(&settings.data_dir)?.join("cards").join(card.id.as_str());
     let mut arguments =
@@ -43,7 +47,7 @@ pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Re
         let profiles = std::path::absolute(profiles)?;
         arguments.extend(["--profiles".to_owned(), profiles.display().to_string()]);
     }
-    Ok(Way {
+    Ok(SoftCardLauncher {
         place: CardFolder::new(&folder),
         program: Program { file: std::env::current_exe()?, arguments },
         settings: snic_card_soft::SoftCardSettings {
@@ -55,13 +59,21 @@ pub fn way(soft: &Soft, card: &CardSettings, settings: &Settings) -> std::io::Re
 }
 
 /// Through what a card's packets are seen.
-pub fn window(way: &Way, profile: &CardProfile) -> SoftWindow {
-    SoftWindow::new(way.place.clone(), profile.model.clone(), way.settings.clone())
+pub fn window(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftWindow {
+    SoftWindow::new(launcher.place.clone(), profile.model.clone(), launcher.settings.clone())
 }
 
 /// Opens a card: the process that is there, or a new one.
-pub fn open(way: &Way, profile: &CardProfile) -> Result<(Box<dyn card::Card>, CardLink), String> {
-    let card = SoftCard::open(&way.place, &way.program, profile.model.clone(), &way.settings)?;
+pub fn open(
+    launcher: &SoftCardLauncher,
+    profile: &CardProfile,
+) -> Result<(Box<dyn card::Card>, CardLink), String> {
+    let card = SoftCard::open(
+        &launcher.place,
+        &launcher.program,
+        profile.model.clone(),
+        &launcher.settings,
+    )?;
     let link = CardLink {
         driver: "software".to_owned(),
         link: format!("process {}", card.link().pid),

@@ -215,12 +215,12 @@ fn slot(
         }
         Driver::Soft => {
             let soft = card.soft.clone().unwrap_or_default();
-            let way =
-                soft::way(&soft, card, settings).with_context(|| format!("card {}", card.id))?;
-            links.set_window(card.id.clone(), Arc::new(soft::window(&way, &profile)));
+            let launcher = soft::launcher(&soft, card, settings)
+                .with_context(|| format!("card {}", card.id))?;
+            links.set_window(card.id.clone(), Arc::new(soft::window(&launcher, &profile)));
             let (id, links) = (card.id.clone(), links.clone());
             let open = move || {
-                let (card, link) = soft::open(&way, &profile)?;
+                let (card, link) = soft::open(&launcher, &profile)?;
                 links.set(id.clone(), link);
                 Ok((card, profile.clone()))
             };

@@ -198,7 +198,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         &mut self,
         key: K,
         value: V,
-        age: Age,
+        age: EntryAge,
         now: Timestamp,
     ) -> Option<EntryId> {
         let id = self.insert(key, value, age.class, now)?;
@@ -244,7 +244,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
 
 /// How old an entry is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Age {
+pub(crate) struct EntryAge {
     /// Of the classes of its table, each with a lifetime.
     pub(crate) class: usize,
     /// Time to live.
@@ -366,7 +366,7 @@ mod tests {
             };
             let mut copy = AgingTable::<u8, (), 2>::new(16, LIFETIMES, KeyedHash(3, 4));
             for (key, class, left) in list(&table, now) {
-                copy.insert_aged(key, (), Age { class, left }, later);
+                copy.insert_aged(key, (), EntryAge { class, left }, later);
             }
             prop_assert_eq!(list(&copy, later), list(&table, now));
         }

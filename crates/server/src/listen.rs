@@ -142,7 +142,7 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
 /// The other end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    who: Who,
+    who: PeerIdentity,
     /// Whose share its calls without an identity use.
     pub flow: Flow,
     /// Permits for its calls.
@@ -151,7 +151,7 @@ pub(crate) struct Peer {
 
 /// How callers on a connection are identified.
 #[derive(Debug, Clone)]
-enum Who {
+enum PeerIdentity {
     /// By the certificate.
     Certificate(Result<Caller, NoIdentity>),
     /// By the user that opened the socket, who may choose among the identities that it has.
@@ -162,8 +162,8 @@ impl Peer {
     /// The caller of a request.
     pub fn caller(&self, headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
         match &self.who {
-            Who::Certificate(found) => found.clone(),
-            Who::User(user) => user.caller(headers),
+            PeerIdentity::Certificate(found) => found.clone(),
+            PeerIdentity::User(user) => user.caller(headers),
         }
     }
 }
@@ -456,8 +456,11 @@ impl Arrivals {
             }
         };
         let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));
-        let peer =
-            Peer { who: Who::Certificate(found), flow, call_slots: call_slots(&self.limits) };
+        let peer = Peer {
+            who: PeerIdentity::Certificate(found),
+            flow,
+            call_slots: call_slots(&self.limits),
+        };
         let connection = Connection { io: Io::Tls(Box::new(io)), peer, cut, _place: place };
         // Where the server stops nobody serves it.
         let _ = accepted.send(Ok(connection)).await;
@@ -480,8 +483,11 @@ impl Arrivals {
                 return;
             }
         };
-        let peer =
-            Peer { who: Who::User(Arc::new(user)), flow, call_slots: call_slots(&self.limits) };
+        let peer = Peer {
+            who: PeerIdentity::User(Arc::new(user)),
+            flow,
+            call_slots: call_slots(&self.limits),
+        };
         let connection = Connection { io: Io::Unix(io), peer, cut: None, _place: place };
         // Where the server stops nobody serves it.
         let _ = accepted.send(Ok(connection)).await;

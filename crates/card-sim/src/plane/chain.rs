@@ -16,7 +16,7 @@ use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, Table};
 
 use super::access::Access;
-use super::outside::After;
+use super::outside::AfterNt;
 use super::{LEAD_CYCLES, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key};
 use crate::context::Counted;
 use crate::region::NEVER;
@@ -277,7 +277,7 @@ impl Plane {
             return self.lose(at, DropCause::RegionUnavailable);
         }
         if self.frames.is_some()
-            && let After::Ended = self.pass_frame(at)
+            && let AfterNt::Ended = self.pass_frame(at)
         {
             return;
         }

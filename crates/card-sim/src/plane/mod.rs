@@ -41,7 +41,7 @@ use crate::measurement::Stats;
 use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
-use crate::spread::Spread;
+use crate::spread::InstanceSelector;
 use crate::time::{Clock, Meter, Rate};
 use crate::trace::Trace;
 use crate::traffic::Generator;
@@ -325,7 +325,7 @@ pub(crate) struct Plane {
     cells: u64,
     /// Cells of the packets on the card, by [`Room`].
     cells_of: [u64; 3],
-    spread: Spread,
+    spread: InstanceSelector,
     /// Copies that wait for credits, by bank and instance.
     queues: Vec<Queue>,
     /// Queues that are not empty, by region, in the order of their turns.
@@ -390,7 +390,7 @@ impl Plane {
             cells_free: cells,
             cells,
             cells_of: [0; 3],
-            spread: Spread::default(),
+            spread: InstanceSelector::default(),
             queues: vec![Queue { head: NIL, tail: NIL, beyond: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
             paces: false,

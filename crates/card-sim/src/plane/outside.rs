@@ -8,7 +8,7 @@ use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, RowKey, Table};
 
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
-use crate::frames::{FrameId, Frames, MadeFrame, Passage, Passed, Sighting};
+use crate::frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
 use crate::region::slots;
 use crate::traffic::Header;
 use crate::wheel::Event;
@@ -17,7 +17,7 @@ use crate::wheel::Event;
 pub(super) const OUTSIDE: u32 = u32::MAX;
 
 /// What a copy does after an NT.
-pub(super) enum After {
+pub(super) enum AfterNt {
     /// It goes on.
     GoesOn,
     /// It is no more.
@@ -90,15 +90,15 @@ impl Plane {
     }
 
     /// The bytes of a copy's packet, where it has any, meet the NT that the copy is in.
-    pub(super) fn pass_frame(&mut self, at: u32) -> After {
+    pub(super) fn pass_frame(&mut self, at: u32) -> AfterNt {
         let now = self.time();
         let copy = self.copies[at];
         let packet = &self.packets[copy.packet];
         let slot = copy.rest.trailing_zeros();
-        let Some(frame) = packet.frame() else { return After::GoesOn };
+        let Some(frame) = packet.frame() else { return AfterNt::GoesOn };
         let nt = self.number(&copy, slot as usize);
-        let (Some(nt), Some(frames)) = (nt, &mut self.frames) else { return After::GoesOn };
-        let passage = Passage { frame, bytes: packet.bytes, nt, uid: packet.uid, now };
+        let (Some(nt), Some(frames)) = (nt, &mut self.frames) else { return AfterNt::GoesOn };
+        let passage = FrameAtNt { frame, bytes: packet.bytes, nt, uid: packet.uid, now };
         let passed = frames.pass(&passage);
         self.saw(copy.packet, PacketStep::Passed { region: copy.region, slot: slot as u8 });
         while let Some(made) = self.frames.as_mut().and_then(|frames| frames.made()) {
@@ -115,11 +115,11 @@ impl Plane {
         }
     }
 
-    fn end_copy(&mut self, at: u32, cause: DropCause) -> After {
+    fn end_copy(&mut self, at: u32, cause: DropCause) -> AfterNt {
         let region = self.copies[at].region;
         self.lose(at, cause);
         self.serve(region);
-        After::Ended
+        AfterNt::Ended
     }
 
     /// The copy passes no NT behind the one that it is in, and its packet no further stage.
@@ -134,11 +134,11 @@ impl Plane {
     }
 
     /// An NT made the packet longer or shorter.
-    fn resize(&mut self, at: u32, bytes: u32) -> After {
+    fn resize(&mut self, at: u32, bytes: u32) -> AfterNt {
         let PacketCopy { packet, region, bits, .. } = self.copies[at];
         let before = self.packets[packet].bytes;
         if bytes == before {
-            return After::GoesOn;
+            return AfterNt::GoesOn;
         }
         let (held, needed) = (self.timing.beats(before), self.timing.beats(bytes));
         let free = self.cells_free + u64::from(held);
@@ -153,7 +153,7 @@ impl Plane {
         self.copies[at].bits = now_bits;
         let region = &mut self.regions[usize::from(region)];
         region.bits_waiting = region.bits_waiting - bits + now_bits;
-        After::GoesOn
+        AfterNt::GoesOn
     }
 
     /// An NT made a frame while a copy was in it: a packet of the same DAG and table version, which goes

@@ -11,7 +11,7 @@ use crate::records::{DagRecord, Placement};
 
 /// A placement that a DAG has no more: its rows and its reservation are to be given back.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct ReplacedPlacement {
     pub placement: Placement,
     /// The target tables still have its rows.
     pub in_target: bool,
@@ -260,20 +260,20 @@ impl DagEntry {
     }
 
     /// The card has the desired placement: gives what served until now.
-    pub fn arrived(&mut self) -> Option<Left> {
+    pub fn arrived(&mut self) -> Option<ReplacedPlacement> {
         debug_assert!(self.is_ready(), "{}: what arrives is what the card has", self.name);
         let placement = self.place.arrived()?;
         Some(self.left(placement))
     }
 
     /// Nothing is desired any more; what serves meanwhile stays.
-    pub fn withdraw(&mut self) -> Option<Left> {
+    pub fn withdraw(&mut self) -> Option<ReplacedPlacement> {
         let placement = self.place.withdraw()?;
         Some(self.left(placement))
     }
 
     /// What serves meanwhile serves no more.
-    pub fn leave(&mut self) -> Option<Left> {
+    pub fn leave(&mut self) -> Option<ReplacedPlacement> {
         let placement = self.place.leave()?;
         Some(self.left(placement))
     }
@@ -290,9 +290,9 @@ impl DagEntry {
         self.place.refused(why);
     }
 
-    fn left(&mut self, placement: Placement) -> Left {
+    fn left(&mut self, placement: Placement) -> ReplacedPlacement {
         let in_target = self.target.take_if(|target| *target == placement.serial).is_some();
-        Left { placement, in_target }
+        ReplacedPlacement { placement, in_target }
     }
 
     /// How it would be with a placement, on a card that does not know of it.

@@ -20,7 +20,7 @@ use crate::protocol::Change;
 use crate::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::tx::Tx;
 
-pub(crate) use entry::{DagEntry, Left};
+pub(crate) use entry::{DagEntry, ReplacedPlacement};
 use uids::Uids;
 
 /// An explanation has a record of its own; a larger one is cut to what a record takes.

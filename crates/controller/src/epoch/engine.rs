@@ -19,7 +19,7 @@ use snic_fairness::fluid::{
     Cost, Demand, InvalidNetwork, Limit, NetworkBuilder, Solver, TenantIndex,
 };
 
-use super::room::Room;
+use super::room::Headroom;
 use super::space::{AREA_BITS, Space};
 use crate::protocol::{Fairness, Scheme};
 
@@ -124,7 +124,7 @@ pub struct Engine {
     space: Space,
     solver: Solver,
     demands: Vec<Demand>,
-    room: Room,
+    room: Headroom,
     outcome: EpochOutcome,
 }
 
@@ -142,7 +142,8 @@ impl Engine {
             builder.flow(TenantIndex(flow.tenant), &flow.uses);
         }
         let solver = Solver::new(builder.build()?, rules.spare);
-        let (space, room) = (Space::new(&topology)?, Room::new(&topology, rules.headroom_percent));
+        let (space, room) =
+            (Space::new(&topology)?, Headroom::new(&topology, rules.headroom_percent));
         let (demands, outcome) = (Vec::new(), EpochOutcome::default());
         Ok(Self { topology, rules, space, solver, demands, room, outcome })
     }

@@ -20,12 +20,12 @@ const NUMBER_BITS: u32 = RESOURCES_MAX.trailing_zeros();
 
 /// A flow that takes another amount than what passes.
 #[derive(Debug, Clone, Copy)]
-struct Use {
+struct WeightedUse {
     flow: u32,
     cost: u32,
 }
 
-impl Use {
+impl WeightedUse {
     /// What `rate` takes.
     fn takes(self, rate: u64) -> u64 {
         let scaled = u128::from(rate) * u128::from(self.cost);
@@ -58,12 +58,12 @@ pub(super) struct Slack {
 /// What all flows pass at a cost of one, like the ports, stands aside: one sum is that of each such
 /// resource.
 #[derive(Debug, Clone, Default)]
-struct Passage {
+struct ResourceUsers {
     common: Vec<u32>,
     /// Flows that pass at a cost of one what is not common.
     ones: Users<u32>,
     /// Flows that pass at another cost.
-    others: Users<Use>,
+    others: Users<WeightedUse>,
 }
 
 /// Users of resources, one resource after another.
@@ -101,7 +101,7 @@ impl<T> Users<T> {
     }
 }
 
-impl Passage {
+impl ResourceUsers {
     fn new(topology: &Topology) -> Self {
         let resources = topology.capacities.len();
         let mut ones = vec![Vec::new(); resources];
@@ -110,7 +110,7 @@ impl Passage {
             for (k, cost) in flow.uses.iter().filter(|(_, cost)| cost.raw() > 0) {
                 match *cost == Cost::ONE {
                     true => ones[*k].push(at as u32),
-                    false => others[*k].push(Use { flow: at as u32, cost: cost.raw() }),
+                    false => others[*k].push(WeightedUse { flow: at as u32, cost: cost.raw() }),
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Passage {
             sums[k] = users.iter().map(|flow| sent[*flow as usize]).sum();
         }
         for (k, users) in self.others.iter().filter(|(k, _)| counts(*k)) {
-            let takes = |u: &Use| u.takes(sent[u.flow as usize]);
+            let takes = |u: &WeightedUse| u.takes(sent[u.flow as usize]);
             sums[k] = users.iter().fold(sums[k], |sum, u| sum.saturating_add(takes(u)));
         }
         let mut common = self.common.iter().map(|k| *k as usize).filter(|k| counts(*k)).peekable();
@@ -143,8 +143,8 @@ impl Passage {
 
 /// The resources of a topology, and who uses them.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
-    passage: Passage,
+pub(super) struct Headroom {
+    passage: ResourceUsers,
     /// By resource: up to where it may be filled; all of it where one tenant uses it alone, for who
     /// is alone can only disturb itself.
     usable: Vec<u64>,
@@ -168,11 +168,11 @@ pub(super) struct Room {
     slots: Vec<u64>,
 }
 
-impl Room {
+impl Headroom {
     pub fn new(topology: &Topology, headroom_percent: u32) -> Self {
         let resources = topology.capacities.len();
         let mut room = Self {
-            passage: Passage::new(topology),
+            passage: ResourceUsers::new(topology),
             usable: topology.capacities.clone(),
             passing: vec![0; resources],
             used: vec![0; resources],

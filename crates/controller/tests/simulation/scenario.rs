@@ -1,6 +1,8 @@
 //! One seed: what is asked, what fails, and what must hold.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use rand::Rng;
@@ -85,7 +87,86 @@ fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants: Default::default() }
 }
 
+/// One thing that happens in a step.
+struct Act {
+    name: &'static str,
+    /// How often, in percent of all steps.
+    weight: u32,
+    run: fn(&mut Run),
+}
+
+/// What happens in steps. The order is part of what a seed means.
+const ACTS: [Act; 15] = [
+    Act {
+        name: "a tenant asks for a DAG, or to change or delete one",
+        weight: 20,
+        run: Run::request,
+    },
+    Act { name: "an operator changes a tenant", weight: 1, run: Run::change_tenant },
+    Act { name: "somebody cancels or deletes an operation", weight: 1, run: Run::operation },
+    Act { name: "a rule is made or deleted", weight: 1, run: Run::rule },
+    Act {
+        name: "an operator drains, resets or optimises, or loads a role",
+        weight: 2,
+        run: Run::operate_regions,
+    },
+    Act { name: "the daemon crashes", weight: 2, run: Run::crash },
+    Act { name: "other faults", weight: 2, run: Run::change_faults },
+    Act { name: "the card's power fails", weight: 1, run: |run| run.world.power_cycle() },
+    Act { name: "other policies", weight: 3, run: Run::change_policies },
+    Act { name: "the card is lost", weight: 1, run: |run| run.world.card.lose() },
+    Act { name: "a long time passes", weight: 1, run: |run| run.world.leap(LEAP) },
+    Act { name: "a machine starts, stops or is alive", weight: 4, run: Run::machine },
+    Act { name: "the store commits", weight: 21, run: Run::commit },
+    Act { name: "microseconds pass", weight: 30, run: Run::pass_micros },
+    Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
+];
+
+/// What holds after every step.
+struct Invariant {
+    name: &'static str,
+    check: fn(&mut Run),
+}
+
+/// In their order after a step. Beside these, `World` checks what holds at each event and each command to the
+/// card: the controller's own check, the durability barrier, rows that lead to a region that is loaded.
+const INVARIANTS: [Invariant; 6] = [
+    Invariant {
+        name: "no NT over its bandwidth, one content a region",
+        check: |run| run.check_mappings(),
+    },
+    Invariant { name: "what callers see of machines", check: |run| run.machines.check(&run.world) },
+    Invariant { name: "visibility and quotas", check: Run::check_book },
+    Invariant { name: "shares by weight", check: Run::check_weights },
+    Invariant { name: "lists agree with single reads", check: Run::check_lists },
+    Invariant { name: "the card model's own check", check: Run::check_card },
+];
+
+/// A seed that broke a promise.
+pub struct FailedSeed {
+    seed: u64,
+    step: u32,
+    during: &'static str,
+    trace: String,
+    panic: Box<dyn Any + Send>,
+}
+
+impl FailedSeed {
+    /// Prints all that happened, and fails as the promise did.
+    pub fn tell(self) -> ! {
+        let Self { seed, step, during, trace, panic } = self;
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        eprintln!("{trace}seed {seed} failed in step {step} of {STEPS}, {during}: {text}");
+        resume_unwind(panic)
+    }
+}
+
 struct Run {
+    /// Steps so far.
+    step: u32,
+    /// The act or the invariant.
+    during: &'static str,
     world: World,
     model: Model,
     machines: Machines,
@@ -95,8 +176,13 @@ struct Run {
 }
 
 /// Runs a seed; gives its story, and how often it came to what it is about.
-pub fn run(seed: u64) -> (String, Seen) {
+///
+/// # Errors
+/// A promise was broken.
+pub fn run(seed: u64) -> Result<(String, Seen), FailedSeed> {
     let mut run = Run {
+        step: 0,
+        during: "the catalogue is made",
         world: World::new(seed),
         model: Model::default(),
         machines: Machines::default(),
@@ -104,14 +190,22 @@ pub fn run(seed: u64) -> (String, Seen) {
         weights: Weights::default(),
         other_calls: OTHER_CALLS,
     };
-    run.set_up();
-    for _ in 0..STEPS {
-        run.step();
+    let kept = catch_unwind(AssertUnwindSafe(|| {
+        run.set_up();
+        for _ in 0..STEPS {
+            run.step();
+        }
+        run.during = "it becomes quiet";
+        run.calm_down();
+        run.check_quiet();
+        run.during = "a restart when all is quiet";
+        run.check_restart();
+    }));
+    let Run { step, during, world, book, .. } = run;
+    match kept {
+        Ok(()) => Ok((world.log, book.seen)),
+        Err(panic) => Err(FailedSeed { seed, step, during, trace: world.log, panic }),
     }
-    run.calm_down();
-    run.check_quiet();
-    run.check_restart();
-    (run.world.log, run.book.seen)
 }
 
 impl Run {
@@ -156,43 +250,57 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.world.rng.random_range(0..100) {
-            0..20 => self.request(),
-            20 => self.change_tenant(),
-            21 => self.operation(),
-            22 => self.rule(),
-            23..25 => self.operate_regions(),
-            25..27 => self.crash(),
-            27..29 => self.change_faults(),
-            30..33 => self.change_policies(),
-            29 => self.world.power_cycle(),
-            33 => self.world.card.lose(),
-            34 => self.world.leap(LEAP),
-            35..39 => self.machine(),
-            39..60 => {
-                let count = self.world.rng.random_range(1..4);
-                self.world.commit(count);
-            }
-            60..90 => {
-                let micros = self.world.rng.random_range(1..400);
-                self.world.pass(Duration::from_micros(micros));
-            }
-            _ => {
-                let millis = self.world.rng.random_range(1..8);
-                self.world.pass(Duration::from_millis(millis));
-            }
-        }
+        self.step += 1;
+        let mut drawn = self.world.rng.random_range(0..100);
+        let act = ACTS.iter().find(|act| {
+            let is_it = drawn < act.weight;
+            drawn = drawn.saturating_sub(act.weight);
+            is_it
+        });
+        let act = act.expect("the weights make a hundred");
+        self.during = act.name;
+        (act.run)(self);
         self.world.open_card();
+        self.during = "replies that quotas and rights allow";
         self.take_replies();
         self.world.keep_traffic();
-        self.check_mappings();
-        self.machines.check(&self.world);
+        for invariant in &INVARIANTS {
+            self.during = invariant.name;
+            (invariant.check)(self);
+        }
+    }
+
+    fn commit(&mut self) {
+        let count = self.world.rng.random_range(1..4);
+        self.world.commit(count);
+    }
+
+    fn pass_micros(&mut self) {
+        let micros = self.world.rng.random_range(1..400);
+        self.world.pass(Duration::from_micros(micros));
+    }
+
+    fn pass_millis(&mut self) {
+        let millis = self.world.rng.random_range(1..8);
+        self.world.pass(Duration::from_millis(millis));
+    }
+
+    fn check_book(&mut self) {
         let is_kept = self.book.check(&self.world.controller);
-        is_kept.unwrap_or_else(|broken| panic!("{broken}\n{}", self.world.log));
+        is_kept.unwrap_or_else(|broken| panic!("{broken}"));
+    }
+
+    fn check_weights(&mut self) {
         self.book.seen.shares += self.weights.check(&self.world.controller);
+    }
+
+    fn check_lists(&mut self) {
         if self.world.chance(6) {
             check_lists(&self.world.controller);
         }
+    }
+
+    fn check_card(&mut self) {
         self.world.card.check().expect("the card's invariants");
     }
 
@@ -434,11 +542,8 @@ impl Run {
                     let seen = after.dag(dag.uid.row());
                     assert!(
                         seen.is_some_and(|m| m.counters.packets_out > 0),
-                        "{}: no packet of {seen:?}
-{dag:?}
-{}",
-                        dag.name,
-                        self.world.log
+                        "{}: no packet of {seen:?}\n{dag:?}",
+                        dag.name
                     );
                 }
                 // It was placed when there was room; a region failed since, and there is none now.
@@ -466,11 +571,7 @@ impl Run {
         }
         let after = self.world.card.accesses();
         assert_eq!(after.loads, before.loads, "a region that was right was loaded again");
-        assert_eq!(
-            after.table_words, before.table_words,
-            "a right table was written:\n{}",
-            self.world.log
-        );
+        assert_eq!(after.table_words, before.table_words, "a right table was written");
         self.check_quiet();
     }
 }

@@ -86,7 +86,7 @@ pub struct Issued {
 
 /// Whether a certificate may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum CertificateStatus {
     /// Until it ends.
     Valid,
     /// It has ended.
@@ -95,7 +95,7 @@ pub enum Standing {
     Revoked,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for CertificateStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Valid => "VALID",
@@ -112,11 +112,11 @@ impl Issued {
     }
 
     /// Whether it may be used at a time.
-    pub fn standing(&self, now: SystemTime) -> Standing {
+    pub fn standing(&self, now: SystemTime) -> CertificateStatus {
         match self.revoked {
-            Some(_) => Standing::Revoked,
-            None if self.ends() <= now => Standing::Ended,
-            None => Standing::Valid,
+            Some(_) => CertificateStatus::Revoked,
+            None if self.ends() <= now => CertificateStatus::Ended,
+            None => CertificateStatus::Valid,
         }
     }
 }
@@ -237,7 +237,7 @@ impl Authority {
     /// The newest certificate of a name that is valid at a time.
     pub fn valid(&self, name: &str, now: SystemTime) -> Option<&Issued> {
         let mut newest_first = self.record.issued.iter().rev();
-        newest_first.find(|one| one.name == name && one.standing(now) == Standing::Valid)
+        newest_first.find(|one| one.name == name && one.standing(now) == CertificateStatus::Valid)
     }
 
     /// Where the files of a name are.
@@ -319,7 +319,8 @@ impl Authority {
     pub fn revoke(&mut self, name: &str, keep: usize) -> Result<usize> {
         let now = SystemTime::now();
         let mut count = 0;
-        let valid = |one: &&mut Issued| one.name == name && one.standing(now) == Standing::Valid;
+        let valid =
+            |one: &&mut Issued| one.name == name && one.standing(now) == CertificateStatus::Valid;
         for one in self.record.issued.iter_mut().rev().filter(valid).skip(keep) {
             one.revoked = Some(seconds(now));
             count += 1;
@@ -443,7 +444,10 @@ mod tests {
         let mut authority = Authority::open(folder.path()).expect("it is there");
         let now = SystemTime::now();
         let standings: Vec<_> = authority.issued().iter().map(|one| one.standing(now)).collect();
-        assert_eq!(standings, [Standing::Revoked, Standing::Valid, Standing::Valid]);
+        assert_eq!(
+            standings,
+            [CertificateStatus::Revoked, CertificateStatus::Valid, CertificateStatus::Valid]
+        );
         assert_eq!(authority.revoke("tenant/acme", 0).expect("written"), 1);
         assert_eq!(authority.revoke("tenant/acme", 0).expect("written"), 0);
         assert!(authority.valid("tenant/acme", now).is_none());

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use snic_domain::Timestamp;
 
 use super::memcached::{self, HEADER_BYTES, Header, MemcachedRequest};
-use crate::aging::{Age, AgingTable, KeyedHash, Lookup};
+use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, Schema};
 use crate::state::{self, InvalidState};
 use crate::wire::{
@@ -214,7 +214,7 @@ impl NetworkTask for KvReplication {
         let mut requests = self.table(&active.settings);
         for (key, outstanding, left) in saved {
             if requests.lookup(&key, now) == Lookup::Absent {
-                requests.insert_aged(key, outstanding, Age { class: 0, left }, now);
+                requests.insert_aged(key, outstanding, EntryAge { class: 0, left }, now);
             }
         }
         self.active.as_mut().expect("looked at above").requests = requests;

@@ -17,7 +17,7 @@ use rules::{Action, Settings};
 
 use super::fragments::Fragments;
 use super::tracking::{self, CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
-use crate::aging::{Age, AgingTable, KeyedHash, Lookup};
+use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{self, Flow, Fragment, Frame, IcmpMessage, Layout, TcpFlags, quoted_flow};
@@ -76,7 +76,7 @@ impl NetworkTask for Firewall {
             for old in active.table.iter(now).skip(skipped) {
                 let opener = if old.value.is_reversed { old.key.reversed() } else { *old.key };
                 if settings.decide(&opener) == Action::Accept {
-                    let age = Age { class: old.class, left: old.left };
+                    let age = EntryAge { class: old.class, left: old.left };
                     table.insert_aged(*old.key, *old.value, age, now);
                 }
             }
@@ -133,7 +133,7 @@ impl NetworkTask for Firewall {
             if !is_sound || table.lookup(&flow, now) != Lookup::Absent {
                 return Err(InvalidState::Damaged(format!("a wrong flow {flow:?}")));
             }
-            table.insert_aged(flow, connection, Age { class, left }, now);
+            table.insert_aged(flow, connection, EntryAge { class, left }, now);
         }
         self.active.as_mut().expect("looked at above").table = table;
         Ok(())

@@ -20,7 +20,7 @@ pub(crate) use settings::SCHEMA;
 
 use super::fragments::Fragments;
 use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
-use crate::aging::{Age, AgingTable, KeyedHash, Lookup};
+use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
@@ -97,7 +97,7 @@ impl Active {
             let backend = self.by_backend.get(&(flow.protocol, assignment.backend));
             let is_listed = service.is_some() && service == backend;
             if is_listed && class < CLASSES && self.flows.lookup(flow, now) == Lookup::Absent {
-                let age = Age { class, left: *left };
+                let age = EntryAge { class, left: *left };
                 self.flows.insert_aged(*flow, *assignment, age, now);
             }
         }

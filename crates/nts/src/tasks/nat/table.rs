@@ -15,7 +15,7 @@ use snic_domain::Timestamp;
 
 use super::settings::Settings;
 use crate::DropReason;
-use crate::aging::{Age, AgingTable, EntryId, KeyedHash, Lookup};
+use crate::aging::{AgingTable, EntryAge, EntryId, KeyedHash, Lookup};
 use crate::tasks::tracking::{CLASSES, CLOSING, OPENING, Progress};
 use crate::wire::{Endpoint, TcpFlags};
 
@@ -307,7 +307,7 @@ impl Tables {
                 continue;
             }
             let Some(mapping) = tables.mapping_id(&key.mapping) else { continue };
-            let age = Age { class, left: *left };
+            let age = EntryAge { class, left: *left };
             if tables.sessions.insert_aged(*key, *session, age, now).is_some() {
                 tables.mappings.value_mut(mapping).sessions += 1;
             }
