@@ -19,7 +19,7 @@ const TENANT_SERIES: u8 = 16;
 /// Smallest file of a tenants' series in bytes: some ten entries.
 const TENANT_FILE_BYTES_MIN: u64 = 4 << 10;
 
-/// Files of their own, with limits of their own: entries push out only entries of their series.
+/// Separate files with separate limits: entries push out only entries of their series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Series(u8);
 

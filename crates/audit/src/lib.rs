@@ -6,7 +6,7 @@
 //!                      └──► sync, a few times a second
 //! ```
 //!
-//! Operators and orchestrators have a series of files of their own, and tenants share others: whatever a
+//! Operators and orchestrators have a series of separate files, and tenants share others: whatever a
 //! tenant does, it pushes out no entry of an operator. Denied requests of one tenant get a few entries a
 //! second; the next entry says how many got none.
 //!

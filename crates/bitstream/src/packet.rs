@@ -39,7 +39,7 @@ impl Register {
     pub(crate) const MFWR: Self = Self(10);
     pub(crate) const IDCODE: Self = Self(12);
     pub(crate) const CTL1: Self = Self(24);
-    /// Its words go to the next die of a part of stacked dies, as a stream of their own.
+    /// Its words go to the next die of a part of stacked dies, as a separate stream.
     pub(crate) const BOUT: Self = Self(30);
 
     /// The register's address, 0 to 31.

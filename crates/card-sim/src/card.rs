@@ -146,7 +146,7 @@ impl SimCard {
     /// # Errors
     /// The source has no rate, no packets, or packets of sizes that a port does not take: see [`InvalidSource`].
     pub fn attach(&mut self, source: TrafficSource) -> Result<SourceId, InvalidSource> {
-        // Every source draws from a generator of its own.
+        // Every source draws from a separate generator.
         let seed = self.rng.next_u64();
         let now = self.plane.now;
         let generator = Generator::new(source, self.plane.clock(), now, seed)?;

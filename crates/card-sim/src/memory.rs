@@ -94,7 +94,7 @@ impl Memory {
     }
 }
 
-/// What a buffer takes: whole units, and an address of its own even where it is empty.
+/// What a buffer takes: whole units, and a distinct address even where it is empty.
 fn room(bytes: usize) -> u64 {
     (bytes.max(1) as u64).next_multiple_of(ALIGNMENT)
 }

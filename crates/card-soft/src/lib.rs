@@ -1,7 +1,7 @@
 //! The software card: a process that forwards real packets behind the register map.
 //!
 //! ```text
-//!  snicd                                   snicd card (a process of its own; outlives the daemon)
+//!  snicd                                   snicd card (a separate process; outlives the daemon)
 //!  ┌────────────────┐  unix socket,        ┌─────────────────────────────────────────────┐
 //!  │ SoftCard: Card │  frames with a       │ control ─► machine: the card model of       │
 //!  └────────────────┘  deadline            │            card-sim on the wall clock       │

@@ -104,7 +104,7 @@ fn last_line(log: &Path) -> String {
     text.lines().next_back().unwrap_or("(nothing)").to_owned()
 }
 
-/// Starts a card process in a group of its own, so that no signal for its starter reaches it. Gives what
+/// Starts a card process in a separate group, so that no signal for its starter reaches it. Gives what
 /// says whether it has ended.
 fn start(
     place: &CardFolder,

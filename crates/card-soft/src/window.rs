@@ -1,4 +1,4 @@
-//! The packets of a card in another process. Each watch has a connection of its own, so that the daemon's
+//! The packets of a card in another process. Each watch has a separate connection, so that the daemon's
 //! accesses do not wait for it.
 
 use snic_domain::{CardModel, DagUid};

@@ -122,7 +122,7 @@ impl VirtualFunctions {
             .then_some(PciAddress { routing_id, ..self.physical_function })
     }
 
-    /// Whether every function has an address of its own.
+    /// Whether every function has a distinct address.
     pub fn is_valid(&self) -> bool {
         self.count == 0 || self.address(self.count - 1).is_some()
     }

@@ -10,7 +10,7 @@
 //! the burst: `bits / bandwidth of the NT`. That counts where latencies are so small that a tenth of
 //! them is less.
 //!
-//! On NTs that all share, on those that some skip, or each in a region of its own; packets of several
+//! On NTs that all share, on those that some skip, or each in a separate region; packets of several
 //! sizes; much load and little; bursts that stay and bursts that come and go.
 
 use std::time::Duration;

@@ -298,7 +298,7 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    /// Begins one, in a place of its own or in that of the oldest one of this address. Gives its number, and
+    /// Begins one, in a separate place or in that of the oldest one of this address. Gives its number, and
     /// what tells when it is given up.
     fn begin(
         &mut self,

@@ -1,6 +1,6 @@
 //! Durable puts a second at 1, 8 and 64 threads: what group commit makes of two fdatasyncs.
 //!
-//! The value is 256 bytes; every put is a batch of its own that is durable when it is counted.
+//! The value is 256 bytes; every put is a separate batch that is durable when it is counted.
 
 use std::hint::black_box;
 use std::sync::Barrier;

@@ -16,7 +16,7 @@ use snic_ports::store::snapshot::sync_folder_of;
 use snic_ports::store::{StoreError, Write};
 
 /// sled writes a leaf of its tree, 16 records and the few it may gain by a merge, as one item, and
-/// an item over a quarter of a segment goes to a file of its own that is never synced. Twenty
+/// an item over a quarter of a segment goes to a separate file that is never synced. Twenty
 /// records of the largest size (96 KiB and a key of 512 B) have 1.97 MB, so a quarter of a segment
 /// must be 2 MiB.
 const SEGMENT_BYTES: usize = 8 << 20;

@@ -6,7 +6,7 @@
 //!                                             container runtime: --device snic.dev/vf=… ◄┘
 //! ```
 //!
-//! Each binding has a file of its own, removed with the binding. Files are replaced atomically, and
+//! Each binding has a separate file, removed with the binding. Files are replaced atomically, and
 //! only when their content changes.
 
 pub mod folder;

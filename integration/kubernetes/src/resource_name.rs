@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(check(&format!("snic.dev/{}", "w".repeat(63))), Ok(()));
         assert!(check(&format!("snic.dev/{}", "w".repeat(64))).is_err());
         let domain = |chars: usize| format!("{}.{}", "d".repeat(63), "d".repeat(chars - 64));
-        // Labels have bounds of their own in DNS; Kubernetes looks at the whole.
+        // Labels have separate bounds in DNS; Kubernetes looks at the whole.
         assert_eq!(check(&format!("{}/web", domain(244))), Ok(()));
         assert!(check(&format!("{}/web", domain(245))).is_err());
     }

@@ -215,7 +215,7 @@ struct PutRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 struct PutResponse {}
 
-/// An etcd with a folder of its own.
+/// An etcd with a separate folder.
 struct Etcd {
     child: Child,
     endpoint: String,

@@ -1,5 +1,5 @@
 //! Creates and deletes of one tenant beside the fairness loop: how many operations a second end, and how
-//! many edges the loop has, as more and more clients call at once. The daemon is a process of its own,
+//! many edges the loop has, as more and more clients call at once. The daemon is a separate process,
 //! with a simulated card; clients run at a low priority, as on other machines.
 //!
 //! `SNIC_CLIENTS=1,25,250` says how many; `SNIC_SECONDS` how long each.

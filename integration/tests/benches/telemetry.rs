@@ -5,7 +5,7 @@
 //!
 //! Beside it stands what each daemon took of the processors for a DAG, created and deleted, and all
 //! that it does meanwhile: that is the same number while others use the machine, too. The collector
-//! is a process of its own that takes all and keeps nothing; its processor time is said apart,
+//! is a separate process that takes all and keeps nothing; its processor time is said apart,
 //! since it stands on the same processors here.
 //!
 //! `cargo build --release -p snicd && cargo bench -p snic-integration --bench telemetry`

@@ -1,4 +1,4 @@
-//! A daemon in a process of its own, and its folder.
+//! A daemon in a separate process, and its folder.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};

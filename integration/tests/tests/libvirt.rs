@@ -1,6 +1,6 @@
 //! The hook in the hands of the real libvirt, with a real QEMU that emulates.
 //!
-//! libvirtd runs in a mount namespace of its own, with empty folders where it keeps its things, so
+//! libvirtd runs in a separate mount namespace, with empty folders where it keeps its things, so
 //! that nothing of the machine's own libvirt is seen or changed. Needs root and the programs of
 //! the distribution; without them it says that it did not run.
 

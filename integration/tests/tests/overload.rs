@@ -1,6 +1,6 @@
 //! Three tenants do all at once what loads the daemon; a fourth one, within its limits, must not notice.
 //!
-//! The daemon and each of the three are processes of their own. The three run at a low priority: on the
+//! The daemon and each of the three are separate processes. The three run at a low priority: on the
 //! network they would be other machines, with processors of their own.
 
 use std::process::{Child, Command, Stdio};
@@ -108,7 +108,7 @@ async fn flood(tenant: &str, socket: &std::path::Path) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// A flooder in a process of its own; killed when dropped.
+/// A flooder in a separate process; killed when dropped.
 struct Flooder(Child);
 
 impl Flooder {

@@ -42,7 +42,7 @@ fn run(program: &str, arguments: &str) {
     assert!(output.status.success(), "{program} {arguments}: {why}");
 }
 
-/// A host in a network namespace of its own, at one of the card's TAP devices.
+/// A host in a separate network namespace, at one of the card's TAP devices.
 struct Host {
     namespace: String,
 }

@@ -1,4 +1,4 @@
-//! Five ways to fill a card, side by side: each NT on a port of its own (PANIC), a region for each
+//! Five ways to fill a card, side by side: each NT on a separate port (PANIC), a region for each
 //! chain, the planner without sharing, without concatenation, and all of it.
 //!
 //! What a way cannot do is taken from the planner, or from what it has to load; the planner itself,
@@ -17,7 +17,7 @@ use snic_planner::{
 /// A way to fill a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlacementScheme {
-    /// Every NT has a region and a port of its own; a packet passes the scheduler for each
+    /// Every NT has a region and a separate port; a packet passes the scheduler for each
     /// (PANIC, OSDI '20). Regions are shared.
     PerNt,
     /// A region for each DAG that nobody else uses, built for it.
@@ -255,7 +255,7 @@ fn flat(dag: &Dag) -> Dag {
     Dag::new(spec).expect("only the form differs")
 }
 
-/// Cycles of a DAG whose NTs each have a port of their own: a pass for each.
+/// Cycles of a DAG whose NTs each have a separate port: a pass for each.
 pub fn per_nt_latency(dag: &Dag, profile: &CardProfile, nts: &[NtType]) -> Cycles {
     let of = |id: &NtTypeId| nts.iter().find(|nt| nt.id == *id).map_or(0, |nt| nt.latency.get());
     let sum: u64 = dag.nodes().iter().map(|node| of(&node.nt)).sum();

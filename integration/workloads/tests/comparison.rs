@@ -29,7 +29,7 @@ fn sharing_passes_the_papers_throughput_for_area() {
     }
 }
 
-/// Each NT with a port of its own costs a pass for each; NTs of DAG-C that read headers side by
+/// Each NT with a separate port costs a pass for each; NTs of DAG-C that read headers side by
 /// side behind the first: more than 40 % less.
 #[test]
 fn chains_pass_the_papers_latency() {

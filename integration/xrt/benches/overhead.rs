@@ -88,7 +88,7 @@ fn measure(criterion: &mut Criterion, name: &str, card: &mut dyn Card) {
     group.throughput(Throughput::Elements(WRITES.into()));
     group.bench_function(format!("write 1,000 registers, {name}"), |bencher| {
         bencher.iter(|| {
-            // Every other word, so that they are runs of their own.
+            // Every other word, so that they are separate runs.
             for word in 0..WRITES {
                 card.write(first + 8 * word, word).expect("the card answers");
             }

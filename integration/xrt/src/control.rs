@@ -1,4 +1,4 @@
-//! How tests speak to a device in a process of its own: one request a connection, one reply.
+//! How tests speak to a device in a separate process: one request a connection, one reply.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -14,7 +14,7 @@ use crate::serve::{DeviceFailure, Trap};
 /// How long a device may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An emulated card: its device is a process of its own.
+/// An emulated card: its device is a separate process.
 pub struct XrtCardProcess {
     /// What the worker needs.
     pub emulation: Emulation,

@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// The configuration controller reads from the device's memory: what lies there is handed to
-    /// the simulated card as a buffer of its own.
+    /// the simulated card as a separate buffer.
     fn load(&mut self) {
         let is_busy = self.card.read(LOAD_STATUS) == Ok(LOAD_BUSY);
         if !is_busy {

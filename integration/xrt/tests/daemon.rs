@@ -162,7 +162,7 @@ async fn a_dag_that_shares_a_loaded_chain_costs_its_own_rows_and_no_load() {
     // A DAG's row, one of each of stage, chain, instance and rate limiter: 8 + 8 + 4 + 4 + 4.
     assert!(words <= 28, "{words} words, for {rows:x?}");
     // Four registers for the doorbell, one for the commit; and two where the row of its rate follows
-    // with a commit of its own, too small for the doorbell.
+    // with a separate commit, too small for the doorbell.
     assert!(writes <= 7, "{writes} register writes");
 }
 

@@ -133,7 +133,7 @@ fn frame_data_needs_idcode_address_and_command() {
     assert_eq!(with(10..12, &[]), missing("FAR", 48));
     assert_eq!(with(12..14, &[]), missing("CMD WCFG", 48));
     // A second write without WCFG, which would begin with the frame that the buffer holds, and one
-    // without an address of its own.
+    // without its own address.
     let again: Vec<u32> = std::iter::once(0x3000_405D).chain(frame()).collect();
     assert_eq!(with(108..108, &again), missing("CMD WCFG", 432));
     let again: Vec<u32> = [0x3000_8001, 1].into_iter().chain(again).collect();

@@ -23,7 +23,7 @@ use crate::tx::Tx;
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
 use uids::Uids;
 
-/// An explanation has a record of its own; a larger one is cut to what a record takes.
+/// Explanations have records of their own; a larger one is cut to what a record takes.
 const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 
 /// All DAGs, and which of them have to be looked at again.

@@ -281,7 +281,7 @@ impl Authority {
         });
         self.store()?;
         let pair = self.pair(subject.name());
-        // The daemon runs as a user of its own, and reads its key as a member of the folder's group.
+        // The daemon runs as a separate user, and reads its key as a member of the folder's group.
         let mode = if matches!(subject, CertificateSubject::Server(_)) { 0o640 } else { 0o600 };
         write(&pair.key, key.serialize_pem().as_bytes(), mode)?;
         write(&pair.certificate, certificate.pem().as_bytes(), 0o644)?;

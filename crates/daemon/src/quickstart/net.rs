@@ -1,4 +1,4 @@
-//! `snicd quickstart --net`: two hosts of this machine, each in a network namespace of its own, with a
+//! `snicd quickstart --net`: two hosts of this machine, each in a separate network namespace, with a
 //! software card between them and a firewall in the way.
 //!
 //! ```text

@@ -25,7 +25,7 @@ const DAG_D: NtSequence<'static> =
 /// Cycles of the DAGs above on an empty sNIC: the core's 49 (SuperNIC, 5.1) and the catalogue's latencies.
 const ALONE: [f64; 4] = [103.0, 75.0, 127.0, 171.0];
 
-/// A DAG on a card of its own, and what is sent at it.
+/// A DAG on a separate card, and what is sent at it.
 struct Run {
     chains: Vec<NtSequence<'static>>,
     options: PlaneOptions,

@@ -98,7 +98,7 @@ impl Bench {
             testbed.send(TrafficSource::of_dag(dag.uid, rate, Sizes::Facebook))?;
             background = Some(dag);
         } else {
-            // Alone on the card it has a region of its own; DAG-D's counts all the same.
+            // Alone on the card it has a separate region; DAG-D's counts all the same.
             loaded = loaded + area(&types, nts);
         }
         let dag = testbed.chain("foreground", nts, parameters.gbps(&FIG14_REQUEST_GBPS))?;

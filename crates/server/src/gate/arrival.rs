@@ -1,7 +1,7 @@
 //! A request's message must arrive in time.
 //!
 //! Whoever sends only the headers of a call, or its message byte by byte, holds a place without using it,
-//! up to the call's deadline. So the message has a deadline of its own: a fixed time, and more for what has
+//! up to the call's deadline. So the message has a separate deadline: a fixed time, and more for what has
 //! arrived already, so that a long upload is not cut off while it makes progress.
 
 use std::pin::Pin;

@@ -43,7 +43,7 @@ impl BitstreamService for Services {
         let bytes = collect(&mut stream, &declared).await?;
         let (bytes, signed_by) = self.check(bytes, &declared, nts, header.signature).await?;
         declared.signed_by = signed_by;
-        // In a task of its own, so that it completes even if the caller disconnects.
+        // In a separate task, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {
             plane.register_bitstream(registrant, repeat, declared, bytes).await

@@ -1,6 +1,6 @@
 //! Watches: first the existing resources, then each change.
 //!
-//! Each watch has a task of its own, so it waits only for its own reader. If the reader is so slow that
+//! Each watch has a separate task, so it waits only for its own reader. If the reader is so slow that
 //! its unseen changes are dropped, the watch ends with an error.
 
 use std::collections::BTreeMap;

@@ -44,7 +44,7 @@ async fn idle_connections_without_an_identity_leave_room() {
         }
     })
     .await;
-    // These have a place of their own as soon as they are known.
+    // These have a separate place as soon as they are known.
     let mut anonymous = Vec::new();
     for _ in 0..20 {
         anonymous.extend(rig.try_connect(None).await);

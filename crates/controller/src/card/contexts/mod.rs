@@ -3,7 +3,7 @@
 //!
 //! What a chain keeps for one DAG is a *context*. A [`ResidentContext`] of a region is a DAG that may
 //! have one there, a [`StateRecord`] says which one stands in the save area; a context is in one of the
-//! two, never in both. Each is a record of its own in the store: a thousand DAGs may share a region.
+//! two, never in both. Each is a separate record in the store: a thousand DAGs may share a region.
 //!
 //! ```text
 //!  region is to hold something else ──┐
@@ -100,7 +100,7 @@ pub(crate) struct PlaceTaken;
 /// What one region keeps.
 #[derive(Debug, Default)]
 struct InRegion {
-    /// DAGs that may have a context in it, records of their own.
+    /// DAGs that may have a context in it; each is a record.
     residents: BTreeSet<ResidentContext>,
     /// Nothing was kept in it since it was loaded but what its residents keep.
     is_fresh: bool,

@@ -19,7 +19,7 @@ const NTS: [(&str, u64); 7] = [
 ];
 
 /// Bitstreams, named after their NTs. A region that holds the first serves most chains; `lb`,
-/// `vpn` and `pad` always need a region of their own.
+/// `vpn` and `pad` always need a separate region.
 const CHAINS: [&[&str]; 9] = [
     &["nat", "firewall", "cache", "aes"],
     &["nat", "firewall"],
