@@ -41,7 +41,7 @@ pub enum InvalidHeader {
     },
     /// A field's text is too long, not ended by a NUL, or not printable ASCII.
     #[error(
-        "field {field:?} of the header is no text: printable ASCII of at most \
+        "field {field:?} of the header is not text: printable ASCII of at most \
          {HEADER_TEXT_BYTES_MAX} bytes and a NUL are needed"
     )]
     Text {

@@ -653,7 +653,7 @@ mod tests {
         let settings = Settings::parse("x", &good).expect("valid");
         assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
         let wrong = error(&with("uplink = \"eth1\""));
-        assert!(wrong.contains("\"eth1\" is no port; allowed: tap:NAME"), "{wrong}");
+        assert!(wrong.contains("\"eth1\" is not a port; allowed: tap:NAME"), "{wrong}");
         assert!(
             error(&with("functions = [\"tap:a\", \"tap:b\"]"))
                 .contains("2 ports for the 1 functions")

@@ -86,7 +86,7 @@ impl Collector {
     /// Serves on a port of this machine until the task is aborted.
     ///
     /// # Panics
-    /// There is no port.
+    /// There is not a port.
     pub async fn serve(&self) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");

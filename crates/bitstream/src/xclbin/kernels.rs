@@ -128,7 +128,7 @@ fn attribute(element: &BytesStart<'_>, name: &str) -> Result<String, &'static st
     let is_name = (1..64).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
     match str::from_utf8(&value) {
         Ok(text) if is_name => Ok(text.to_owned()),
-        _ => Err("a name, base or range is no short text"),
+        _ => Err("a name, base or range is not a short text"),
     }
 }
 
@@ -138,7 +138,7 @@ fn number(element: &BytesStart<'_>, name: &str) -> Result<u64, &'static str> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "a base or range is no number")
+    parsed.map_err(|_| "a base or range is not a number")
 }
 
 /// Every kernel has its IP, at the same address.

@@ -189,7 +189,7 @@ fn compressed_writes_are_held_against_the_region_frame_by_frame() {
     assert_refused(&compressed(&outside, frames(3, 2)), "frame 0 of column 6 in row 2");
     assert_refused(&compressed(&[far(0, 2, 5, 5)], frames(3, 2)), "frame 5 of column 5");
     assert_refused(&compressed(&[far(1, 1, 0, 0)], frames(3, 2)), "block type 1");
-    assert_refused(&compressed(&[CLOSING], frames(3, 2)), "no frame address");
+    assert_refused(&compressed(&[CLOSING], frames(3, 2)), "not a frame address");
 }
 
 #[test]

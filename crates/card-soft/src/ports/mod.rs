@@ -29,7 +29,7 @@ pub enum PortSpec {
 /// A text that names no port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no port; allowed: tap:NAME for a TAP device that the card makes, interface:NAME for an \
+    "{0:?} is not a port; allowed: tap:NAME for a TAP device that the card makes, interface:NAME for an \
      interface that is there, each with a name of 1 to {NAME_BYTES_MAX} characters without spaces, \
      slashes and colons"
 )]
