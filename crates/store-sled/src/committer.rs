@@ -340,6 +340,20 @@ mod tests {
         assert_eq!(committer.engine.sequence().unwrap(), 0);
     }
 
+    /// Whatever sled says: the journal is what a start trusts. The null device takes every byte and
+    /// cannot be synced.
+    #[test]
+    fn what_the_journal_cannot_sync_is_not_acknowledged() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut committer = committer(folder.path(), Some(Path::new("/dev/null")));
+        let answers = Answers::default();
+        committer.serve(vec![answers.write(0, Batch::new().put("a", "1"))]);
+        committer.serve(vec![answers.write(1, Batch::new().put("b", "1"))]);
+        let answered = answers.of();
+        assert!(matches!(answered[0], (0, Err(StoreError::Io { .. }))), "{answered:?}");
+        assert!(matches!(answered[1], (1, Err(StoreError::Stopped(_)))), "{answered:?}");
+    }
+
     #[test]
     fn an_answer_that_panics_is_no_ones_problem_but_its_own() {
         let folder = tempfile::tempdir().unwrap();

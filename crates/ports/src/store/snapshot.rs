@@ -226,6 +226,18 @@ mod tests {
         }
     }
 
+    /// Also where the digest is of all of it: who wrote that counted the records wrong.
+    #[test]
+    fn what_stands_behind_the_records_is_refused() {
+        let bytes = example().encode();
+        let mut content = bytes[..bytes.len() - DIGEST_BYTES].to_vec();
+        content.push(0);
+        let digest = Digest::of(&content);
+        content.extend_from_slice(digest.as_bytes());
+        let error = Snapshot::decode(&content).unwrap_err();
+        assert_eq!(error, "its records do not parse");
+    }
+
     #[test]
     fn keys_out_of_order_and_records_over_the_limit_are_refused() {
         let mut swapped = example();
