@@ -47,7 +47,7 @@ fn verdict(calm: &Seen, seen: &Seen, packet_nanos: f64) -> Verdict {
     }
 }
 
-/// Of this many that keep to their promises one may be slower. The goal is none; of the 50 sets 19 in 227 are,
+/// Of this many that keep to their promises one may be slower. The goal is none; of the 50 sets 20 in 227 are,
 /// with up to five times their p99 and 6 µs.
 const ONE_SLOWER_IN: usize = 10;
 /// Fewer than this say nothing about a part.
