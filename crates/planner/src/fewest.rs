@@ -38,6 +38,24 @@ struct Offer {
     change: Sums,
     /// The class of regions that it is for; `None` is a further region.
     class: Option<usize>,
+    rank: OfferRank,
+}
+
+/// What makes an offer better: regions that there are before further ones, then how many NTs it adds to, then how
+/// much it adds.
+type OfferRank = (bool, Reverse<u64>, Reverse<i64>);
+
+impl Offer {
+    fn new(change: Sums, class: Option<usize>) -> Self {
+        let sum = change.iter().sum::<i64>();
+        let rank = (class.is_none(), Reverse(adds(&change)), Reverse(sum));
+        Self { change, class, rank }
+    }
+}
+
+/// How many NTs a load adds to.
+fn adds(change: &[i64]) -> u64 {
+    change.iter().filter(|change| **change > 0).count() as u64
 }
 
 struct Finder {
@@ -58,7 +76,7 @@ pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
         .map(|total| signed(view.left_of_all(total.key)).saturating_sub(signed(total.kbps)))
         .collect();
     let classes = &view.classes;
-    let finder = Finder::new(view, &keys);
+    let mut finder = Finder::new(view, &keys);
     if slack.iter().zip(&finder.best).any(|(slack, best)| *slack < 0 && *best == 0) {
         return None;
     }
@@ -72,6 +90,9 @@ pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
     let enough = finder.more_by_best_offers(&slack, &regions);
     let mut more = finder.loads_min(&slack).saturating_sub(available).min(enough);
     let mut is_exact = true;
+    if more < enough {
+        finder.offers.sort_by_key(|offer| offer.rank);
+    }
     while more < enough.min(MORE_MAX) {
         match finder.suffices(&slack, &regions, more, None) {
             Some(true) => break,
@@ -105,21 +126,16 @@ impl Finder {
             let now: Sums = keys.iter().map(|key| signed(view.left_of(first, *key))).collect();
             for (_, fresh) in chains.iter().zip(&fresh).filter(|(chain, _)| class.takes(chain)) {
                 let change = fresh.iter().zip(&now).map(|(new, old)| new - old).collect();
-                offers.push(Offer { change, class: Some(index) });
+                offers.push(Offer::new(change, Some(index)));
             }
         }
         let card = view.job.ledger.profile();
         for (chain, change) in chains.into_iter().zip(fresh) {
             if card.regions().any(|(_, region)| fits_region(region, chain)) {
-                offers.push(Offer { change, class: None });
+                offers.push(Offer::new(change, None));
             }
         }
-        let adds = |offer: &Offer| offer.change.iter().filter(|change| **change > 0).count() as u64;
-        offers.sort_by_cached_key(|offer| {
-            let sum = offer.change.iter().sum::<i64>();
-            (offer.class.is_none(), Reverse(adds(offer)), Reverse(sum))
-        });
-        let widest = offers.iter().map(adds).max().unwrap_or(0);
+        let widest = offers.iter().map(|offer| adds(&offer.change)).max().unwrap_or(0);
         let best = |i: usize| offers.iter().map(|offer| offer.change[i]).max().unwrap_or(0).max(0);
         Self { best: (0..keys.len()).map(best).collect(), widest, offers, effort: Effort::new() }
     }
@@ -134,16 +150,15 @@ impl Finder {
         loads.max().unwrap_or(0).max(all.div_ceil(self.widest.max(1)))
     }
 
-    /// How many further regions suffice with always the first offer that helps: often the fewest.
+    /// How many further regions suffice with always the best offer that helps: often the fewest.
     fn more_by_best_offers(&self, slack: &[i64], regions: &[u32]) -> u64 {
         let (mut slack, mut regions) = (Sums::from_slice(slack), Classes::from_slice(regions));
         let mut more = 0;
         while let Some(need) = slack.iter().position(|slack| *slack < 0) {
             let available = |offer: &&Offer| offer.class.is_none_or(|class| regions[class] > 0);
             let helps = |offer: &&Offer| offer.change[need] > 0;
-            let Some(offer) = self.offers.iter().filter(available).find(helps) else {
-                return u64::MAX;
-            };
+            let useful = self.offers.iter().filter(available).filter(helps);
+            let Some(offer) = useful.min_by_key(|offer| offer.rank) else { return u64::MAX };
             let enough = slack[need].unsigned_abs().div_ceil(offer.change[need].unsigned_abs());
             let times = match offer.class {
                 Some(class) => {

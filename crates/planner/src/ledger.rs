@@ -494,16 +494,21 @@ impl Ledger {
 
     fn put(&mut self, name: Arc<DagName>, reservation: Reservation) {
         for share in &reservation.shares {
-            self.totals.memory += self.memory_cost(share, &name.tenant);
             let entry = &mut self.regions[share.region.index()];
+            let memory = entry.memory(share.slot);
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth += share.bandwidth;
             slot.credits = slot.credits.saturating_add(share.credits);
             match slot.tenants.get_mut(&name.tenant) {
                 Some(dags) => *dags += 1,
-                None => drop(slot.tenants.insert(name.tenant.clone(), 1)),
+                None => {
+                    slot.tenants.insert(name.tenant.clone(), 1);
+                    self.totals.memory += memory;
+                }
             }
-            entry.users.insert(Arc::clone(&name));
+        }
+        for region in reservation.regions() {
+            self.regions[region.index()].users.insert(Arc::clone(&name));
         }
         for port in &reservation.ports {
             let entry = &mut self.regions[port.region.index()];
@@ -519,6 +524,7 @@ impl Ledger {
         let (name, reservation) = self.held.remove_entry(dag)?;
         for share in &reservation.shares {
             let entry = &mut self.regions[share.region.index()];
+            let memory = entry.memory(share.slot);
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth = slot.bandwidth - share.bandwidth;
             slot.credits = slot.credits.saturating_sub(share.credits);
@@ -526,10 +532,12 @@ impl Ledger {
                 *dags -= 1;
                 if *dags == 0 {
                     slot.tenants.remove(&name.tenant);
+                    self.totals.memory = self.totals.memory - memory;
                 }
             }
-            entry.users.remove(&name);
-            self.totals.memory = self.totals.memory - self.memory_cost(share, &name.tenant);
+        }
+        for region in reservation.regions() {
+            self.regions[region.index()].users.remove(&name);
         }
         for port in &reservation.ports {
             let entry = &mut self.regions[port.region.index()];
