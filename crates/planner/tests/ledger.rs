@@ -142,6 +142,29 @@ fn memory_is_paid_once_by_each_tenant() {
 }
 
 #[test]
+fn ingress_and_egress_are_not_overbooked_by_a_bit() {
+    for resource in [Resource::IngressBandwidth, Resource::EgressBandwidth] {
+        let mut world = world();
+        let mut profile = profile(1);
+        match resource {
+            Resource::IngressBandwidth => profile.ingress = gbps(8),
+            _ => profile.egress = gbps(8),
+        }
+        world.ledger = Ledger::new(CardId::new("card-0").expect("a test id"), profile);
+        world.load(0, "nf");
+        let five = reservation(&world, "nat", &[(0, &[0], 5)]);
+        world.ledger.hold(&name("t0/a"), five).expect("5 of 8");
+        let four = reservation(&world, "firewall", &[(0, &[1], 4)]);
+        let error = world.ledger.hold(&name("t0/b"), four).expect_err("9 of 8");
+        let (required, available) = (gbps(4).get(), gbps(3).get());
+        let expected = Overbooked { resource, region: None, slot: None, required, available };
+        assert_eq!(error, expected);
+        let three = reservation(&world, "firewall", &[(0, &[1], 3)]);
+        world.ledger.hold(&name("t0/b"), three).expect("8 of 8");
+    }
+}
+
+#[test]
 fn tables_have_an_end() {
     let mut world = world();
     let rows = TableRows { dags: 1, ..TableRows::CARD };
