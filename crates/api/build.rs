@@ -20,7 +20,10 @@ fn main() -> Result<()> {
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo::rerun-if-changed={}", root.display());
 
-    let mut descriptors = protox::compile(proto_files(&root.join("snic/control/v1"))?, [&root])?;
+    let mut files = proto_files(&root.join("snic/control/v1"))?;
+    // The response of operations that leave nothing to show; no file imports it.
+    files.push("google/protobuf/empty.proto".into());
+    let mut descriptors = protox::compile(files, [&root])?;
     tonic_prost_build::configure()
         .bytes(".snic.control.v1.UploadBitstreamRequest.chunk")
         .compile_fds(descriptors.clone())?;

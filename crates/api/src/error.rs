@@ -19,6 +19,7 @@ use crate::names::InvalidName;
 use crate::page::InvalidPage;
 use crate::v1::shortage::Resource;
 use crate::v1::{ErrorReason, OperationError, Shortage};
+use crate::words::EnumWord as _;
 
 /// The `domain` of every `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "snic";
@@ -170,7 +171,7 @@ impl ApiError {
         let resource = Resource::try_from(first.resource).unwrap_or(Resource::Unspecified);
         let message = format!("insufficient capacity for {subject}: {}", first.message);
         let failure = Self::new(reason, message)
-            .metadata("resource", resource.as_str_name())
+            .metadata("resource", resource.word())
             .metadata("required", first.required)
             .metadata("available", first.available)
             .metadata("unit", &first.unit);
@@ -271,7 +272,7 @@ impl ApiError {
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.reason.as_str_name(), self.message)
+        write!(f, "{}: {}", self.reason.word(), self.message)
     }
 }
 
@@ -281,7 +282,7 @@ impl From<ApiError> for Status {
     fn from(failure: ApiError) -> Self {
         let code = failure.code();
         let mut details = *failure.details;
-        details.set_error_info(failure.reason.as_str_name(), ERROR_DOMAIN, failure.metadata);
+        details.set_error_info(failure.reason.word(), ERROR_DOMAIN, failure.metadata);
         Self::with_error_details(code, failure.message, details)
     }
 }
@@ -319,7 +320,7 @@ pub fn reason_of(status: &Status) -> Option<ErrorReason> {
     if info.domain != ERROR_DOMAIN {
         return None;
     }
-    ErrorReason::from_str_name(&info.reason)
+    ErrorReason::from_word(&info.reason)
 }
 
 fn cut(text: impl fmt::Display) -> String {

@@ -11,7 +11,9 @@ pub mod error;
 pub mod names;
 pub mod page;
 pub mod render;
+pub mod replies;
 pub mod trace_parent;
+pub mod words;
 
 /// Messages, clients and servers generated from `proto/snic/control/v1`, whose comments are their
 /// documentation.
@@ -30,3 +32,7 @@ pub mod v1 {
 /// The files in `proto/` and their imports as an encoded `google.protobuf.FileDescriptorSet`, for the
 /// reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The files of google.rpc, whose messages are in the details of errors: a client that reads the
+/// descriptors from the server needs them to show the details.
+pub use tonic_types::pb::FILE_DESCRIPTOR_SET as ERROR_DETAILS_DESCRIPTOR_SET;

@@ -7,8 +7,9 @@ use snic_api::error::{ApiError, DETAILS_BYTES_MAX, reason_of};
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use snic_api::v1::{
-    CreateTenantRequest, DeleteTenantRequest, ErrorReason, GetTenantRequest, ListTenantsRequest,
-    ListTenantsResponse, Tenant, UpdateTenantRequest,
+    CreateTenantRequest, CreateTenantResponse, DeleteTenantRequest, DeleteTenantResponse,
+    ErrorReason, GetTenantRequest, GetTenantResponse, ListTenantsRequest, ListTenantsResponse,
+    UpdateTenantRequest, UpdateTenantResponse,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -31,11 +32,11 @@ fn largest_failure() -> ApiError {
 
 #[tonic::async_trait]
 impl TenantService for Failing {
-    async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Result<Tenant> {
+    async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Result<CreateTenantResponse> {
         Err(largest_failure().into())
     }
 
-    async fn get_tenant(&self, request: Request<GetTenantRequest>) -> Result<Tenant> {
+    async fn get_tenant(&self, request: Request<GetTenantRequest>) -> Result<GetTenantResponse> {
         Err(ApiError::not_found("tenant", request.into_inner().name).into())
     }
 
@@ -43,11 +44,11 @@ impl TenantService for Failing {
         Err(ApiError::internal("t").into())
     }
 
-    async fn update_tenant(&self, _: Request<UpdateTenantRequest>) -> Result<Tenant> {
+    async fn update_tenant(&self, _: Request<UpdateTenantRequest>) -> Result<UpdateTenantResponse> {
         Err(ApiError::internal("t").into())
     }
 
-    async fn delete_tenant(&self, _: Request<DeleteTenantRequest>) -> Result<()> {
+    async fn delete_tenant(&self, _: Request<DeleteTenantRequest>) -> Result<DeleteTenantResponse> {
         Err(ApiError::internal("t").into())
     }
 }
@@ -120,9 +121,7 @@ fn methods_keep_to_the_conventions() {
     for method in files().iter().flat_map(|file| &file.service).flat_map(|s| &s.method) {
         let name = method.name();
         assert!(method.input_type().ends_with(&format!(".{name}Request")), "{name}");
-        if name.starts_with("List") {
-            assert!(method.output_type().ends_with(&format!(".{name}Response")), "{name}");
-        }
+        assert!(method.output_type().ends_with(&format!(".{name}Response")), "{name}");
         let sends = ["Watch", "Download"].iter().any(|verb| name.starts_with(verb));
         assert_eq!(method.server_streaming(), sends, "{name}");
         assert_eq!(method.client_streaming(), name.starts_with("Upload"), "{name}");
@@ -139,9 +138,9 @@ fn requests_have_the_standard_fields() {
         }
         let standard: &[&str] = match name {
             _ if name.starts_with("Create") => &["request_id"],
-            _ if name.starts_with("Update") => &["update_mask"],
-            "DeleteOperationRequest" => &["name"],
-            _ if name.starts_with("Delete") => &["name", "etag"],
+            _ if name.starts_with("Update") => &["update_mask", "request_id"],
+            "DeleteOperationRequest" => &["name", "request_id", "allow_missing"],
+            _ if name.starts_with("Delete") => &["name", "etag", "request_id", "allow_missing"],
             _ if name.starts_with("List") => &["page_size", "page_token"],
             // There is one log of events, and nothing to choose from.
             "WatchEventsRequest" => &["resume_revision"],
@@ -149,13 +148,17 @@ fn requests_have_the_standard_fields() {
             "WatchPacketsRequest" => &["name"],
             _ if name.starts_with("Watch") => &["parent", "resume_revision"],
             "RecommendBitstreamsRequest" => &["card"],
+            // The header has the request's id.
             _ if name.starts_with("Upload") => &["header", "chunk"],
-            "BindVmRequest" | "UnbindVmRequest" => &["vm", "tenant"],
+            "BindVmRequest" | "UnbindVmRequest" => &["vm", "tenant", "request_id"],
+            // Again is as good: it says what lives now.
             "HeartbeatRequest" => &["vms"],
             // Of the server itself there is one.
             "GetMaintenanceRequest" | "GetDiagnosticsRequest" | "DownloadBackupRequest" => &[],
-            "SetMaintenanceRequest" => &["active", "reason"],
-            _ => &["name"],
+            "SetMaintenanceRequest" => &["active", "reason", "request_id"],
+            _ if ["Get", "Explain", "Wait"].iter().any(|verb| name.starts_with(verb)) => &["name"],
+            // What is left changes something.
+            _ => &["name", "request_id"],
         };
         for field in standard {
             assert!(has(field), "{name} lacks {field}");
@@ -173,4 +176,22 @@ fn enums_begin_with_unspecified() {
             assert!(first.name().ends_with("_UNSPECIFIED"), "{}", e.name());
         }
     }
+}
+
+/// Names that clients in Python would have to spell in another way.
+#[test]
+fn no_field_is_named_like_a_keyword_of_python() {
+    let keywords = [
+        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class",
+        "continue", "def", "del", "elif", "else", "except", "finally", "for", "from", "global",
+        "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return",
+        "try", "while", "with", "yield",
+    ];
+    fn names(message: &prost_types::DescriptorProto) -> Vec<String> {
+        let own = message.field.iter().map(|field| field.name().to_owned());
+        own.chain(message.nested_type.iter().flat_map(names)).collect()
+    }
+    let all: Vec<_> = files().iter().flat_map(|f| &f.message_type).flat_map(names).collect();
+    assert!(all.len() > 300, "{} fields", all.len());
+    assert!(all.iter().all(|name| !keywords.contains(&name.as_str())));
 }

@@ -75,7 +75,7 @@ fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
         }
         "UpdateTenant" => {
             let request: v1::UpdateTenantRequest = read(message)?;
-            of(request.tenant.unwrap_or_default().name, "")
+            of(request.tenant.unwrap_or_default().name, &request.request_id)
         }
         "CreateNtType" => {
             let request: v1::CreateNtTypeRequest = read(message)?;
@@ -98,20 +98,58 @@ fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
         "BindVm" => {
             let request: v1::BindVmRequest = read(message)?;
             let name = format_args!("vmBindings/{}", request.vm);
-            RequestSubject { tenant: request.tenant, ..of(name, "") }
+            RequestSubject { tenant: request.tenant, ..of(name, &request.request_id) }
         }
         "UnbindVm" => {
             let request: v1::UnbindVmRequest = read(message)?;
             let name = format_args!("vmBindings/{}", request.vm);
-            RequestSubject { tenant: request.tenant, ..of(name, "") }
+            RequestSubject { tenant: request.tenant, ..of(name, &request.request_id) }
         }
-        "SetMaintenance" => of("maintenance", ""),
+        "SetMaintenance" => {
+            of("maintenance", &read::<v1::SetMaintenanceRequest>(message)?.request_id)
+        }
         "OptimizeCard" => {
             let request: v1::OptimizeCardRequest = read(message)?;
-            RequestSubject { validate_only: request.validate_only, ..of(request.name, "") }
+            let subject = of(request.name, &request.request_id);
+            RequestSubject { validate_only: request.validate_only, ..subject }
         }
-        _ => of(read::<NamedRequest>(message)?.name, ""),
+        method => match named(method, message) {
+            Some(subject) => subject,
+            None => of(read::<NamedRequest>(message)?.name, ""),
+        },
     })
+}
+
+macro_rules! named {
+    ($($method:literal $request:ident),+) => {
+        /// The subject of a request that names what it changes.
+        fn named(method: &str, message: &[u8]) -> Option<RequestSubject> {
+            match method {
+                $($method => {
+                    let request: v1::$request = read(message)?;
+                    Some(of(request.name, &request.request_id))
+                })+
+                _ => None,
+            }
+        }
+    };
+}
+named! {
+    "CancelOperation" CancelOperationRequest,
+    "CordonCard" CordonCardRequest,
+    "CordonRegion" CordonRegionRequest,
+    "DeleteBitstream" DeleteBitstreamRequest,
+    "DeleteDag" DeleteDagRequest,
+    "DeleteNtType" DeleteNtTypeRequest,
+    "DeleteOperation" DeleteOperationRequest,
+    "DeleteRule" DeleteRuleRequest,
+    "DeleteTenant" DeleteTenantRequest,
+    "DrainCard" DrainCardRequest,
+    "DrainRegion" DrainRegionRequest,
+    "LoadRole" LoadRoleRequest,
+    "ResetRegion" ResetRegionRequest,
+    "UncordonCard" UncordonCardRequest,
+    "UndrainRegion" UndrainRegionRequest
 }
 
 /// `tenants/{tenant}` that owns a resource, from its name.
@@ -167,6 +205,31 @@ mod tests {
             validate_only: true,
         };
         assert_eq!(subject("DagService/CreateDag", &framed(&request)), expected);
+    }
+
+    /// What clients send, by the published descriptors: no method is left out here when one is added.
+    #[test]
+    fn the_request_id_of_every_method_that_has_one_is_found() {
+        use prost_types::FileDescriptorSet;
+
+        let files = FileDescriptorSet::decode(snic_api::FILE_DESCRIPTOR_SET).expect("descriptors");
+        let of_snic = || files.file.iter().filter(|file| file.package() == "snic.control.v1");
+        let mut methods = 0;
+        for method in of_snic().flat_map(|file| &file.service).flat_map(|service| &service.method) {
+            let request = method.input_type().rsplit('.').next().expect("a name");
+            let message = of_snic().flat_map(|file| &file.message_type);
+            let message = message.into_iter().find(|m| m.name() == request).expect("a request");
+            let field = message.field.iter().find(|field| field.name() == "request_id");
+            let Some(number) = field.map(|field| field.number()) else { continue };
+            methods += 1;
+            // Tag of a field with a length, the length, the text.
+            let tag = u8::try_from(number << 3 | 2).expect("a small number");
+            let body = [&[tag, 2][..], b"id"].concat();
+            let length = u32::try_from(body.len()).expect("short").to_be_bytes();
+            let found = subject(method.name(), &[&[0][..], &length, &body].concat());
+            assert_eq!(found.request_id, "id", "{}", method.name());
+        }
+        assert!(methods >= 25, "{methods} methods with a request id");
     }
 
     #[rstest]

@@ -169,6 +169,16 @@ pub struct Guard {
     pub etag: Option<String>,
 }
 
+/// When to delete.
+#[derive(Debug, Args)]
+pub struct DeleteGuard {
+    #[command(flatten)]
+    pub guard: Guard,
+    /// Succeed if there is nothing to delete
+    #[arg(long)]
+    pub allow_missing: bool,
+}
+
 /// A form of a DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FormArg {
@@ -244,7 +254,7 @@ pub enum DagCommand {
         #[arg(short, long)]
         wait: bool,
         #[command(flatten)]
-        guard: Guard,
+        guard: DeleteGuard,
     },
 }
 
@@ -317,7 +327,7 @@ pub enum TenantCommand {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        guard: Guard,
+        guard: DeleteGuard,
     },
 }
 
@@ -384,7 +394,7 @@ pub enum NtCommand {
         /// Id
         name: String,
         #[command(flatten)]
-        guard: Guard,
+        guard: DeleteGuard,
     },
 }
 

@@ -43,15 +43,6 @@ const RETRIES: usize = 4;
 /// Longest pause before a retry, even if the server asks for a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Whether a request may be retried when its outcome is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeat {
-    /// Idempotent: it reads, or carries a request id.
-    Safe,
-    /// A retry might apply the change twice, or fail because it was applied.
-    Never,
-}
-
 /// A connection. It is established with the first request.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -139,13 +130,13 @@ impl Client {
         Self { deadline, ..self }
     }
 
-    /// Sends a request and waits for its reply within the time limit.
+    /// Sends a request and waits for its reply within the time limit. While the server cannot be
+    /// reached the request is sent again: one that changes something must carry a request id.
     ///
     /// # Errors
     /// [`Failure`]: the server's error, or why it did not answer.
     pub async fn call<Q, R, F>(
         &self,
-        repeat: Repeat,
         message: Q,
         send: impl Fn(Self, Request<Q>) -> F,
     ) -> Result<R, Failure>
@@ -166,7 +157,7 @@ impl Client {
             .with_jitter();
         let calls = attempt
             .retry(pauses)
-            .when(|status: &Status| repeat == Repeat::Safe && status.code() == Code::Unavailable)
+            .when(|status: &Status| status.code() == Code::Unavailable)
             .adjust(|status, pause| pause.map(|pause| requested_pause(status).unwrap_or(pause)));
         match tokio::time::timeout_at(end, calls).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
@@ -354,10 +345,7 @@ mod tests {
 
     /// Calls something that fails with one status after the other before it succeeds: how often it
     /// was sent, how long that took, and what came of it.
-    async fn call(
-        repeat: Repeat,
-        failures: Vec<Status>,
-    ) -> (usize, Duration, Result<&'static str, Failure>) {
+    async fn call(failures: Vec<Status>) -> (usize, Duration, Result<&'static str, Failure>) {
         let begun = Instant::now();
         let answers = std::sync::Mutex::new(failures.into_iter());
         let sent = std::sync::atomic::AtomicUsize::new(0);
@@ -370,21 +358,19 @@ mod tests {
             let failure = answers.lock().expect("no panic while it is held").next();
             async { failure.map_or(Ok(Response::new("done")), Err) }
         };
-        let result = client().call(repeat, (), send).await;
+        let result = client().call((), send).await;
         (sent.into_inner(), begun.elapsed(), result)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_is_safe_is_sent_again() {
+    async fn only_what_did_not_arrive_is_sent_again() {
         let away = || Status::unavailable("away");
-        let (sent, took, result) = call(Repeat::Safe, vec![away(), away()]).await;
+        let (sent, took, result) = call(vec![away(), away()]).await;
         assert_eq!((sent, result.expect("it succeeds in the end")), (3, "done"));
         assert!(took >= Duration::from_millis(200), "{took:?}: not without a pause");
-        let (sent, _, result) = call(Repeat::Never, vec![away()]).await;
-        assert_eq!((sent, result.expect_err("it may have taken effect").exit_code()), (1, 7));
-        let (sent, _, result) = call(Repeat::Safe, vec![Status::not_found("none")]).await;
+        let (sent, _, result) = call(vec![Status::not_found("none")]).await;
         assert_eq!((sent, result.expect_err("it will not appear").exit_code()), (1, 3));
-        let (sent, _, result) = call(Repeat::Safe, vec![away(); 100]).await;
+        let (sent, _, result) = call(vec![away(); 100]).await;
         assert_eq!((sent, result.expect_err("too often").exit_code()), (RETRIES + 1, 7));
     }
 
@@ -394,7 +380,7 @@ mod tests {
             let details =
                 tonic_types::ErrorDetails::with_retry_info(Some(Duration::from_secs(asked)));
             let busy = Status::with_error_details(Code::Unavailable, "busy", details);
-            let (sent, took, result) = call(Repeat::Safe, vec![busy]).await;
+            let (sent, took, result) = call(vec![busy]).await;
             assert_eq!((sent, result.expect("it succeeds in the end")), (2, "done"));
             assert_eq!(took.as_secs(), waited, "asked for {asked} s");
         }

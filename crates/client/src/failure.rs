@@ -22,6 +22,7 @@ use miette::GraphicalReportHandler;
 use serde::Serialize;
 use snic_api::error::reason_of;
 use snic_api::v1::ErrorReason;
+use snic_api::words::EnumWord as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -99,6 +100,11 @@ impl Failure {
     /// A usage error: what is wrong, and what to do.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// The reply lacks what it is there for.
+    pub fn without(field: &str) -> Self {
+        Self::Reply(format!("the server's reply has no {field}"))
     }
 
     /// The exit code.
@@ -318,7 +324,7 @@ impl ErrorReport {
         let mut report = Self {
             message: status.message().to_owned(),
             code: code_name(status.code()),
-            reason: reason.map(|reason| reason.as_str_name().to_owned()).unwrap_or_default(),
+            reason: reason.map(|reason| reason.word().to_owned()).unwrap_or_default(),
             ..Self::default()
         };
         if report.message.is_empty() {

@@ -16,7 +16,7 @@ pub mod names;
 pub mod output;
 mod watch;
 
-pub use connection::{Client, Repeat};
+pub use connection::Client;
 pub use contexts::{ClientContext, Contexts, ContextsError, ContextsFile};
 pub use failure::Failure;
 pub use watch::follow;

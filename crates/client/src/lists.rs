@@ -10,15 +10,21 @@ use crate::failure::Failure;
 /// Items per page: a reply stays far below the 4 MiB that a message may have.
 pub const PAGE_SIZE: i32 = 200;
 
-/// Calls a method of a service: `call!(client, Safe, dags.get_dag, request)`. `Safe` or `Never` is
-/// the [`Repeat`](crate::Repeat) of the request.
+/// Calls a method of a service: `call!(client, dags.list_dags, request)`; `dags.get_dag => dag` takes
+/// this field of the reply. A request that changes something must carry a request id.
 #[macro_export]
 macro_rules! call {
-    ($client:expr, $repeat:ident, $service:ident.$method:ident, $request:expr) => {
+    ($client:expr, $service:ident.$method:ident => $field:ident, $request:expr) => {
+        $crate::call!($client, $service.$method, $request).and_then(|reply| {
+            reply.$field.ok_or_else(|| $crate::Failure::without(stringify!($field)))
+        })
+    };
+    ($client:expr, $service:ident.$method:ident, $request:expr) => {
         $client
-            .call($crate::Repeat::$repeat, $request, |client, request| async move {
-                client.$service().$method(request).await
-            })
+            .call(
+                $request,
+                |client, request| async move { client.$service().$method(request).await },
+            )
             .await
     };
 }
@@ -53,7 +59,7 @@ where
 pub async fn cards(client: &Client) -> Result<Vec<Card>, Failure> {
     pages(async |page_token| {
         let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, cards.list_cards, request)?;
+        let reply = call!(client, cards.list_cards, request)?;
         Ok((reply.cards, reply.next_page_token))
     })
     .await
@@ -67,7 +73,7 @@ pub async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failu
     pages(async |page_token| {
         let parent = parent.to_owned();
         let request = ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, cards.list_regions, request)?;
+        let reply = call!(client, cards.list_regions, request)?;
         Ok((reply.regions, reply.next_page_token))
     })
     .await

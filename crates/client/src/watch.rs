@@ -50,7 +50,7 @@ pub async fn follow<T>(
 mod tests {
     use std::cell::RefCell;
 
-    use snic_api::v1::DagEvent;
+    use snic_api::v1::WatchDagsResponse;
     use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
     use tonic::codegen::http::StatusCode;
     use tonic_prost::ProstCodec;
@@ -59,9 +59,10 @@ mod tests {
     use crate::contexts::{ClientContext, ContextsFile};
 
     /// What a server sends before a stream ends, with a status or without one.
-    fn stream(revisions: &[u64], end: Option<Status>) -> Streaming<DagEvent> {
-        let mut codec = ProstCodec::<DagEvent, DagEvent>::default();
-        let events = revisions.iter().map(|&revision| DagEvent { revision, ..Default::default() });
+    fn stream(revisions: &[u64], end: Option<Status>) -> Streaming<WatchDagsResponse> {
+        let mut codec = ProstCodec::<WatchDagsResponse, WatchDagsResponse>::default();
+        let events =
+            revisions.iter().map(|&revision| WatchDagsResponse { revision, ..Default::default() });
         let items: Vec<_> = events.map(Ok).chain(end.map(Err)).collect();
         let source = tokio_stream::iter(items);
         let single = SingleMessageCompressionOverride::default();
@@ -69,7 +70,7 @@ mod tests {
         Streaming::new_response(codec.decoder(), body, StatusCode::OK, None, None)
     }
 
-    type Opened = Result<Streaming<DagEvent>, Status>;
+    type Opened = Result<Streaming<WatchDagsResponse>, Status>;
 
     /// Follows one stream after the other: where each was opened, what was taken, and how it ended.
     async fn followed(streams: Vec<Opened>) -> (Vec<u64>, Vec<u64>, Result<(), Failure>) {
@@ -82,7 +83,7 @@ mod tests {
             opened.borrow_mut().push(revision);
             streams.borrow_mut().next().expect("it was to end before")
         };
-        let take = |event: DagEvent| {
+        let take = |event: WatchDagsResponse| {
             taken.push(event.revision);
             Ok(event.revision)
         };

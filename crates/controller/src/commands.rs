@@ -3,13 +3,14 @@
 
 use snic_domain::{
     Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, RegionId, Tenant, TenantId,
+    TenantPatch,
 };
 
 use crate::dags::DagEntry;
 use crate::lifecycle::NothingServes;
 use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
 use crate::records::Made;
-use crate::registry::{NtUsers, TenantPatch};
+use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
@@ -26,6 +27,11 @@ pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, C
         Made::Operation(id) => {
             core.operations.get(id).map(|r| Reply::Operation(views::operation_view(core, r)))
         }
+        Made::Region(card, region) => views::region_view(core, card, *region).map(Reply::Region),
+        Made::Binding(vm) => {
+            views::binding_view(core, vm).map(|view| Reply::Binding(Box::new(view)))
+        }
+        Made::Done => Some(Reply::Done),
     }
     .ok_or_else(|| ControlError::not_found("what this request made before"))
 }
@@ -276,7 +282,7 @@ fn cancel_operation(
     Ok(Reply::Done)
 }
 
-/// What a request has made, where its repetition would make it again.
+/// What is remembered of a request that was carried out, so that its repetition is answered alike.
 pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
     match reply {
         Reply::Tenant(view) => Some(Made::Tenant(view.tenant.id.clone())),
@@ -284,11 +290,10 @@ pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
         Reply::Bitstream(view) => Some(Made::Bitstream(view.bitstream.id.clone())),
         Reply::Rule(view) => Some(Made::Rule(view.rule.id.clone())),
         Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
-        Reply::Region(_)
-        | Reply::Binding(_)
-        | Reply::Heartbeat { .. }
-        | Reply::WouldBe(_)
-        | Reply::Consolidation(_)
-        | Reply::Done => None,
+        Reply::Region(view) => Some(Made::Region(view.card.clone(), view.region)),
+        Reply::Binding(view) => Some(Made::Binding(view.record.spec.vm.clone())),
+        Reply::Done => Some(Made::Done),
+        // These change nothing, or say that something still lives: again is as good.
+        Reply::Heartbeat { .. } | Reply::WouldBe(_) | Reply::Consolidation(_) => None,
     }
 }

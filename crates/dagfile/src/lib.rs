@@ -313,8 +313,10 @@ fn rate(node: &YamlNode) -> Result<Bandwidth, DagFileProblem> {
 }
 
 fn form(node: &YamlNode) -> Result<Form, DagFileProblem> {
-    match text(node)?.to_ascii_lowercase().as_str() {
-        "auto" | "form_unspecified" => Ok(Form::Unspecified),
+    let word = text(node)?.to_ascii_lowercase();
+    // The API's own output says `FORM_PARALLEL`.
+    match word.strip_prefix("form_").unwrap_or(&word) {
+        "auto" | "unspecified" => Ok(Form::Unspecified),
         "sequential" => Ok(Form::Sequential),
         "parallel" => Ok(Form::Parallel),
         _ => {
@@ -397,7 +399,7 @@ fn full(nodes: &YamlNode, edges: Option<&YamlNode>) -> Result<Graph, DagFileProb
         graph.node_spans.push(id.span.clone());
     }
     for item in edges.map_or(Ok(&[][..]), |edges| items(edges, "edges"))? {
-        let [from, to] = keyed(item, [&["from"], &["to"]])?;
+        let [from, to] = keyed(item, [&["from", "from_node"], &["to", "to_node"]])?;
         let from = from.ok_or_else(|| missing(item, "from", "write `{from: a, to: b}`"))?;
         let to = to.ok_or_else(|| missing(item, "to", "write `{from: a, to: b}`"))?;
         graph.spec_edges.push(snic_domain::Edge { from: node_id(from)?, to: node_id(to)? });
@@ -530,7 +532,7 @@ fn resource(graph: &Graph, bandwidth: Bandwidth, form: Form, etag: String) -> sn
     let edges = graph
         .spec_edges
         .iter()
-        .map(|edge| dag::Edge { from: edge.from.to_string(), to: edge.to.to_string() });
+        .map(|edge| dag::Edge { from_node: edge.from.to_string(), to_node: edge.to.to_string() });
     snic_api::v1::Dag {
         nodes: nodes.collect(),
         edges: edges.collect(),

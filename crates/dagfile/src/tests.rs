@@ -33,7 +33,8 @@ fn a_file_with_a_chain_is_read() {
     assert_eq!((file.name.as_deref(), file.tenant.as_deref()), (Some("web"), Some("acme")));
     assert_eq!(file.dag.bandwidth_bps, 10_000_000_000);
     assert_eq!(ids(&file), ["nat", "firewall", "kv-cache", "aes"]);
-    let edges: Vec<_> = file.dag.edges.iter().map(|e| format!("{}>{}", e.from, e.to)).collect();
+    let edges: Vec<_> =
+        file.dag.edges.iter().map(|e| format!("{}>{}", e.from_node, e.to_node)).collect();
     assert_eq!(edges, ["nat>firewall", "nat>kv-cache", "firewall>aes", "kv-cache>aes"]);
     assert_eq!(file.dag.nodes[1].nt_type, "ntTypes/firewall");
 }

@@ -41,5 +41,5 @@ pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use nt::{Bitstream, NtType, RegionKind, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
 pub use rule::{Match, Prefix, Rule};
-pub use tenant::{Quota, Tenant};
+pub use tenant::{Quota, QuotaPatch, Tenant, TenantPatch};
 pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};

@@ -58,6 +58,63 @@ impl Default for Quota {
     }
 }
 
+/// New values of a quota's bounds; those without one stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaPatch {
+    /// New [`Quota::dags_max`].
+    pub dags_max: Option<u32>,
+    /// New [`Quota::bandwidth_max`].
+    pub bandwidth_max: Option<Bandwidth>,
+    /// New [`Quota::bitstreams_max`].
+    pub bitstreams_max: Option<u32>,
+    /// New [`Quota::bitstream_bytes_max`].
+    pub bitstream_bytes_max: Option<ByteSize>,
+    /// New [`Quota::memory_max`].
+    pub memory_max: Option<ByteSize>,
+    /// New [`Quota::nt_types_max`].
+    pub nt_types_max: Option<u32>,
+    /// New [`Quota::rules_max`].
+    pub rules_max: Option<u32>,
+    /// New [`Quota::machines_max`].
+    pub machines_max: Option<u32>,
+    /// New [`Quota::operations_max`].
+    pub operations_max: Option<u32>,
+}
+
+impl QuotaPatch {
+    /// The quota after the change.
+    pub fn apply(self, now: Quota) -> Quota {
+        Quota {
+            dags_max: self.dags_max.unwrap_or(now.dags_max),
+            bandwidth_max: self.bandwidth_max.unwrap_or(now.bandwidth_max),
+            bitstreams_max: self.bitstreams_max.unwrap_or(now.bitstreams_max),
+            bitstream_bytes_max: self.bitstream_bytes_max.unwrap_or(now.bitstream_bytes_max),
+            memory_max: self.memory_max.unwrap_or(now.memory_max),
+            nt_types_max: self.nt_types_max.unwrap_or(now.nt_types_max),
+            rules_max: self.rules_max.unwrap_or(now.rules_max),
+            machines_max: self.machines_max.unwrap_or(now.machines_max),
+            operations_max: self.operations_max.unwrap_or(now.operations_max),
+        }
+    }
+}
+
+/// A new value for each bound.
+impl From<Quota> for QuotaPatch {
+    fn from(quota: Quota) -> Self {
+        Self {
+            dags_max: Some(quota.dags_max),
+            bandwidth_max: Some(quota.bandwidth_max),
+            bitstreams_max: Some(quota.bitstreams_max),
+            bitstream_bytes_max: Some(quota.bitstream_bytes_max),
+            memory_max: Some(quota.memory_max),
+            nt_types_max: Some(quota.nt_types_max),
+            rules_max: Some(quota.rules_max),
+            machines_max: Some(quota.machines_max),
+            operations_max: Some(quota.operations_max),
+        }
+    }
+}
+
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
@@ -67,4 +124,92 @@ pub struct Tenant {
     pub weight: u32,
     /// What it may have.
     pub quota: Quota,
+}
+
+/// What an update of a tenant sets; the rest stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantPatch {
+    /// The new weight.
+    pub weight: Option<u32>,
+    /// New bounds of its quota.
+    pub quota: Option<QuotaPatch>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quota in which each bound differs from its default and from the others.
+    fn odd() -> Quota {
+        Quota {
+            dags_max: 1_001,
+            bandwidth_max: Bandwidth::from_bps(1_002),
+            bitstreams_max: 1_003,
+            bitstream_bytes_max: ByteSize::from_bytes(1_004),
+            memory_max: ByteSize::from_bytes(1_005),
+            nt_types_max: 1_006,
+            rules_max: 1_007,
+            machines_max: 1_008,
+            operations_max: 1_009,
+        }
+    }
+
+    #[test]
+    fn a_patch_without_values_changes_nothing() {
+        assert_eq!(QuotaPatch::default().apply(odd()), odd());
+        assert_eq!(QuotaPatch::default().apply(Quota::default()), Quota::default());
+    }
+
+    #[test]
+    fn a_patch_of_a_whole_quota_replaces_all_bounds() {
+        assert_eq!(QuotaPatch::from(odd()).apply(Quota::default()), odd());
+        assert_eq!(QuotaPatch::from(Quota::default()).apply(odd()), Quota::default());
+    }
+
+    #[test]
+    fn each_bound_is_set_alone() {
+        let (now, new) = (Quota::default(), odd());
+        let none = QuotaPatch::default();
+        let cases = [
+            (
+                QuotaPatch { dags_max: Some(new.dags_max), ..none },
+                Quota { dags_max: new.dags_max, ..now },
+            ),
+            (
+                QuotaPatch { bandwidth_max: Some(new.bandwidth_max), ..none },
+                Quota { bandwidth_max: new.bandwidth_max, ..now },
+            ),
+            (
+                QuotaPatch { bitstreams_max: Some(new.bitstreams_max), ..none },
+                Quota { bitstreams_max: new.bitstreams_max, ..now },
+            ),
+            (
+                QuotaPatch { bitstream_bytes_max: Some(new.bitstream_bytes_max), ..none },
+                Quota { bitstream_bytes_max: new.bitstream_bytes_max, ..now },
+            ),
+            (
+                QuotaPatch { memory_max: Some(new.memory_max), ..none },
+                Quota { memory_max: new.memory_max, ..now },
+            ),
+            (
+                QuotaPatch { nt_types_max: Some(new.nt_types_max), ..none },
+                Quota { nt_types_max: new.nt_types_max, ..now },
+            ),
+            (
+                QuotaPatch { rules_max: Some(new.rules_max), ..none },
+                Quota { rules_max: new.rules_max, ..now },
+            ),
+            (
+                QuotaPatch { machines_max: Some(new.machines_max), ..none },
+                Quota { machines_max: new.machines_max, ..now },
+            ),
+            (
+                QuotaPatch { operations_max: Some(new.operations_max), ..none },
+                Quota { operations_max: new.operations_max, ..now },
+            ),
+        ];
+        for (patch, expected) in cases {
+            assert_eq!(patch.apply(now), expected, "{patch:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
+use snic_api::words::EnumWord as _;
 use snic_controller::{CardHealth, CardView, Controller, DropCause};
 use snic_domain::CardId;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
@@ -36,7 +37,7 @@ fn readings(controller: &Controller) -> Vec<Reading> {
             let of = [tenant, name, ("cause", cause_word(*cause).to_owned())];
             all.push(Reading::new(M::DagDrops, packets as f64, of));
         }
-        *dags.entry(wire_dag::state_to_wire(dag.state).as_str_name()).or_default() += 1;
+        *dags.entry(wire_dag::state_to_wire(dag.state).word()).or_default() += 1;
         rows.insert(dag.uid.row(), dag.name);
     }
     let maintenance = f64::from(u8::from(controller.maintenance().is_some()));
@@ -64,7 +65,7 @@ fn readings(controller: &Controller) -> Vec<Reading> {
     let mut bindings: BTreeMap<&'static str, u32> = BTreeMap::new();
     for view in controller.bindings_after(None, None) {
         let state = snic_api::convert::binding::state_to_wire(view.record.state);
-        *bindings.entry(state.as_str_name()).or_default() += 1;
+        *bindings.entry(state.word()).or_default() += 1;
     }
     for (state, count) in bindings {
         all.push(Reading::new(M::Bindings, count.into(), [("state", state.to_owned())]));
@@ -113,7 +114,7 @@ fn of_card(all: &mut Vec<Reading>, card: &CardView) {
         all.push(Reading::new(M::PacketsDropped, packets as f64, of));
     }
     for (region, state) in &card.regions {
-        let state = wire_card::region_state_to_wire(*state).as_str_name().to_owned();
+        let state = wire_card::region_state_to_wire(*state).word().to_owned();
         let of = [id(), ("region", region.to_string()), ("state", state)];
         all.push(Reading::new(M::RegionState, 1.0, of));
     }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::v1;
+use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET};
 use snic_controller::Caller;
 use snic_web::{Authorize, PageLimits};
 use tokio::sync::watch;
@@ -306,6 +306,7 @@ fn routes(
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(ERROR_DETAILS_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let (health, health_server) = tonic_health::server::health_reporter();

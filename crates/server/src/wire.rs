@@ -287,6 +287,11 @@ fn any(kind: &str, message: &impl prost::Message) -> prost_types::Any {
     }
 }
 
+/// The response of an operation that leaves nothing to show.
+pub(crate) fn nothing() -> prost_types::Any {
+    any("google.protobuf.Empty", &())
+}
+
 /// A DAG as the response of an operation.
 pub(crate) fn any_dag(dag: &v1::Dag) -> prost_types::Any {
     any("snic.control.v1.Dag", dag)
@@ -348,7 +353,7 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
         OperationWork::DeleteDag(..)
         | OperationWork::DrainCard(_)
         | OperationWork::OptimizeCard(_)
-        | OperationWork::LoadRole { .. } => any("google.protobuf.Empty", &()),
+        | OperationWork::LoadRole { .. } => nothing(),
         OperationWork::DrainRegion(card, number) | OperationWork::ResetRegion(card, number) => {
             let name = name::of_region(card, *number);
             let gone = || v1::Region { name, ..v1::Region::default() };
@@ -374,13 +379,13 @@ fn stage(view: &OperationView) -> String {
     }
 }
 
-/// The result of a dry run.
-pub(crate) fn decided(target: String, verb: Verb, result: v1::operation::Result) -> v1::Operation {
+/// An operation that ended where it began: a dry run, or a deletion with nothing to delete.
+pub(crate) fn decided(target: String, verb: Verb, response: prost_types::Any) -> v1::Operation {
     let metadata = v1::OperationMetadata { target, verb: verb.into(), ..Default::default() };
     v1::Operation {
         name: String::new(),
         metadata: Some(metadata),
         done: true,
-        result: Some(result),
+        result: Some(v1::operation::Result::Response(response)),
     }
 }

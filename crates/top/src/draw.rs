@@ -11,6 +11,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, 
 use snic_api::render::{cut, load_percent, state_word};
 use snic_api::v1::region::State;
 use snic_api::v1::{Card, Dag, Region, card, dag};
+use snic_api::words::EnumWord as _;
 
 use super::model::{Model, Panel, ScreenRow, Sort, number, tenant_of};
 use snic_client::output::{self, text, views};
@@ -248,7 +249,7 @@ fn table_row<'a>(row: &ScreenRow<'_>, theme: Theme) -> TableRow<'a> {
     match row {
         ScreenRow::Dag(dag) => TableRow::new(vec![
             Cell::new(text::dag(&dag.name)),
-            Cell::new(dag.state().as_str_name()).style(dag_style(dag, theme)),
+            Cell::new(dag.state().word()).style(dag_style(dag, theme)),
             Cell::new(text::rate(dag.bandwidth_bps)),
             Cell::new(text::rate(dag.rate_limit_bps)),
             Cell::new(regions_of(dag)),
@@ -332,7 +333,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, s
 fn tenant_detail(model: &Model, tenant: &str) -> String {
     let line = |dag: &Dag| {
         let name = cut(text::id(&dag.name), 24);
-        let state = dag.state().as_str_name();
+        let state = dag.state().word();
         let (asked, rate) = (text::rate(dag.bandwidth_bps), text::rate(dag.rate_limit_bps));
         format!("{name:<24} {state:<12} requested {asked}, rate {rate}\n")
     };

@@ -27,13 +27,13 @@ pub async fn snapshot(client: &Client) -> Result<PolledState, Failure> {
     let all = pages(async |page_token| {
         let parent = "tenants/-".to_owned();
         let request = ListDagsRequest { parent, page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, dags.list_dags, request)?;
+        let reply = call!(client, dags.list_dags, request)?;
         Ok((reply.dags, reply.next_page_token))
     });
     let dags = all.await?;
     let bitstreams = pages(async |page_token| {
         let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, bitstreams.list_bitstreams, request)?;
+        let reply = call!(client, bitstreams.list_bitstreams, request)?;
         Ok((reply.bitstreams, reply.next_page_token))
     });
     let sizes = bitstreams.await?.into_iter().map(|b| (b.name, b.size_bytes));
@@ -67,7 +67,7 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
         Ok(client.cards().watch_regions(request).await?.into_inner())
     };
     while !feeds.is_closed() {
-        let take = |event: snic_api::v1::RegionEvent| {
+        let take = |event: snic_api::v1::WatchRegionsResponse| {
             let kind = event.r#type();
             if let Some(region) = event.region {
                 // If the channel is full, the change arrives with the next snapshot.
@@ -89,7 +89,7 @@ async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
         Ok(client.dags().watch_dags(request).await?.into_inner())
     };
     while !feeds.is_closed() {
-        let take = |event: snic_api::v1::DagEvent| {
+        let take = |event: snic_api::v1::WatchDagsResponse| {
             let kind = event.r#type();
             if let Some(dag) = event.dag {
                 // As above.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use snic_api::render::{load_percent, state_word};
 use snic_api::v1::{Card, Dag, EventType, Region, region};
+use snic_api::words::EnumWord as _;
 
 use snic_client::output::text;
 
@@ -150,7 +151,7 @@ impl ScreenRow<'_> {
     /// The text that a filter searches.
     fn search_text(&self) -> String {
         match self {
-            Self::Dag(dag) => format!("{} {}", text::dag(&dag.name), dag.state().as_str_name()),
+            Self::Dag(dag) => format!("{} {}", text::dag(&dag.name), dag.state().word()),
             Self::Region(region) => {
                 let users: Vec<&str> = region.users.iter().map(|user| &*user.dag).collect();
                 let state = state_word(region.state());
@@ -274,7 +275,7 @@ impl Model {
     fn dag(&mut self, dag: Dag, now: SystemTime) {
         let before = self.dags.get(&dag.name).map(Dag::state);
         if before != Some(dag.state()) && self.has_read {
-            let (name, state) = (text::dag(&dag.name), dag.state().as_str_name());
+            let (name, state) = (text::dag(&dag.name), dag.state().word());
             self.add_event(now, format!("{name} {state}"));
         }
         self.dags.insert(dag.name.clone(), dag);
@@ -496,7 +497,7 @@ pub fn tenant_of(dag: &str) -> &str {
 fn compare(sort: Sort, left: &ScreenRow<'_>, right: &ScreenRow<'_>) -> Ordering {
     match (sort, left, right) {
         (Sort::State, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
-            left.state().as_str_name().cmp(right.state().as_str_name())
+            left.state().word().cmp(right.state().word())
         }
         (Sort::Bandwidth, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
             right.bandwidth_bps.cmp(&left.bandwidth_bps)

@@ -4,6 +4,7 @@
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 use snic_api::v1;
+use snic_api::words::EnumWord as _;
 
 /// Milliseconds since 1970, as in JavaScript.
 fn millis(time: Option<&Timestamp>) -> i64 {
@@ -21,7 +22,7 @@ pub(crate) fn card(card: &v1::Card) -> Value {
     json!({
         "name": card.name,
         "model": card.model,
-        "health": card.health().as_str_name(),
+        "health": card.health().word(),
         "message": card.message,
         "driver": card.driver,
         "link": card.link,
@@ -41,8 +42,8 @@ pub(crate) fn region(region: &v1::Region) -> Value {
     let user = |user: &v1::RegionUser| json!({ "dag": user.dag, "slots": user.slots, "bps": user.bandwidth_bps });
     json!({
         "name": region.name,
-        "kind": region.kind().as_str_name(),
-        "state": region.state().as_str_name(),
+        "kind": region.kind().word(),
+        "state": region.state().word(),
         "cordoned": region.cordoned,
         "bitstream": region.bitstream,
         "slots": region.slots.iter().map(slot).collect::<Vec<_>>(),
@@ -55,21 +56,21 @@ pub(crate) fn region(region: &v1::Region) -> Value {
 
 pub(crate) fn dag(dag: &v1::Dag) -> Value {
     let node = |node: &v1::dag::Node| json!({ "id": node.id, "nt": node.nt_type });
-    let edge = |edge: &v1::dag::Edge| json!([edge.from, edge.to]);
+    let edge = |edge: &v1::dag::Edge| json!([edge.from_node, edge.to_node]);
     let holds = v1::condition::Status::True;
     let reason = dag.conditions.iter().find(|condition| condition.status() != holds);
     let mapping = dag.mapping.as_ref();
     json!({
         "name": dag.name,
         "uid": dag.uid,
-        "state": dag.state().as_str_name(),
+        "state": dag.state().word(),
         "generation": dag.generation,
         "bps": dag.bandwidth_bps,
         "rateBps": dag.rate_limit_bps,
         "nodes": dag.nodes.iter().map(node).collect::<Vec<_>>(),
         "edges": dag.edges.iter().map(edge).collect::<Vec<_>>(),
         "reason": reason.map_or("", |reason| &*reason.message),
-        "form": mapping.map(|mapping| mapping.form().as_str_name()),
+        "form": mapping.map(|mapping| mapping.form().word()),
         "latencyCycles": mapping.map(|mapping| mapping.latency_cycles),
         "stages": mapping.map(|mapping| mapping.stages.iter().map(stage).collect::<Vec<_>>()),
     })
@@ -97,7 +98,7 @@ pub(crate) fn event(event: &v1::Event) -> Value {
     json!({
         "number": event.number,
         "at": millis(event.time.as_ref()),
-        "kind": event.kind().as_str_name(),
+        "kind": event.kind().word(),
         "dag": event.dag,
         "card": event.card,
         "regions": event.regions,
@@ -123,7 +124,7 @@ pub(crate) fn shares(shares: &v1::Fairness) -> Value {
         "weight": shares.weight,
         "areaPpm": shares.area_ppm,
         "spacePpm": shares.space_share_ppm,
-        "limiter": shares.limiter().as_str_name(),
+        "limiter": shares.limiter().word(),
         "regionsOwn": shares.regions_own,
         "regionsSharedMillis": shares.regions_shared_millis,
         "busiest": shares.busiest,
@@ -149,14 +150,14 @@ pub(crate) fn explanation(why: &v1::Explanation) -> Value {
     let chosen = |embedding: &v1::Embedding| {
         let term = |term: &v1::ScoreTerm| json!([term.name, term.value, term.unit]);
         json!({
-            "way": embedding.way().as_str_name(),
+            "way": embedding.way().word(),
             "region": embedding.region,
             "bitstream": embedding.bitstream,
             "bps": embedding.bandwidth_bps,
             "score": embedding.score_terms.iter().map(term).collect::<Vec<_>>(),
         })
     };
-    let rejected = |other: &v1::RejectedAlternative| json!({ "way": other.way().as_str_name(), "why": other.message });
+    let rejected = |other: &v1::RejectedAlternative| json!({ "way": other.way().word(), "why": other.message });
     let chain = |chain: &v1::ChainExplanation| {
         json!({
             "nodes": chain.nodes,

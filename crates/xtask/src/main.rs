@@ -17,6 +17,7 @@ mod licences;
 mod mutants;
 mod package;
 mod packages;
+mod proto;
 mod report;
 mod suite;
 mod tidy;
@@ -49,6 +50,8 @@ enum Task {
     },
     /// Check the rules of the code base: crate arrows, licences, manifests, sources, files, links
     Tidy,
+    /// Check the proto files with buf: lints, and what would break clients of the released API
+    Proto,
     /// Print the dependencies between crates
     Arrows,
     /// Try each patch of crates/xtask/mutants with the tests that should notice it; hours for all
@@ -95,6 +98,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
     match task {
         Task::Test { keep_going } => Ok(suite::run(keep_going)),
         Task::Tidy => Ok(tidy::run(&Workspace::load()?)?.failed == 0),
+        Task::Proto => Ok(proto::check(&Workspace::load()?)?.failed == 0),
         Task::Arrows => {
             print!("{}", arrows::draw(&Workspace::load()?.members));
             Ok(true)

@@ -108,7 +108,8 @@ fn advice(package: &Package) -> String {
     format!("{sign} is missing, needed for {why}: sudo apt-get install {name}")
 }
 
-fn search_path() -> Vec<PathBuf> {
+/// Where programs are looked for.
+pub fn search_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).chain(SYSTEM_FOLDERS.map(PathBuf::from)).collect()
 }

@@ -13,6 +13,7 @@ use cargo_metadata::Message;
 
 use crate::command::{self, cargo};
 use crate::packages;
+use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
 use crate::tidy;
 use crate::transcript::Transcript;
@@ -55,6 +56,7 @@ const STEPS: &[Step] = &[
         shown: "system packages for some tests",
         run: provide,
     },
+    Step { name: "proto", kind: Kind::Quick, shown: "cargo xtask proto", run: proto::check },
     Step {
         name: "lints",
         kind: Kind::Lints,
@@ -247,13 +249,14 @@ mod tests {
         (ran, report)
     }
 
-    const ALL: [&str; 7] = ["format", "tidy", "packages", "lints", "tests", "fresh seed", "docs"];
+    const ALL: [&str; 8] =
+        ["format", "tidy", "packages", "proto", "lints", "tests", "fresh seed", "docs"];
 
     #[test]
     fn all_steps_run_while_all_is_well() {
         let (ran, report) = outcome(&[], false);
         assert_eq!(ran, ALL);
-        assert!(report.closing().ends_with("\n7 passed, 0 failed\n"));
+        assert!(report.closing().ends_with("\n8 passed, 0 failed\n"));
     }
 
     #[test]

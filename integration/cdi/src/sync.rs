@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use snic_api::connect::{ConnectError, Target};
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
-use snic_api::v1::{EventType, VmBinding, VmBindingEvent, WatchBindingsRequest};
+use snic_api::v1::{EventType, VmBinding, WatchBindingsRequest, WatchBindingsResponse};
 use tonic::Status;
 
 use crate::{FolderError, SpecFolder, uuid_of};
@@ -38,7 +38,7 @@ enum Phase {
 }
 
 /// Whether a container may use the binding's devices: only once the card, read back, serves them.
-fn is_usable(event: &VmBindingEvent, binding: &VmBinding) -> bool {
+fn is_usable(event: &WatchBindingsResponse, binding: &VmBinding) -> bool {
     event.r#type() != EventType::Deleted
         && binding.state() == State::Bound
         && !binding.functions.is_empty()

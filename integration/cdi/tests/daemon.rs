@@ -34,7 +34,7 @@ async fn bind(client: &TestClient, uuid: &str, functions: u32) {
 }
 
 async fn unbind(client: &TestClient, uuid: &str) {
-    let request = UnbindVmRequest { vm: uuid.into(), tenant: String::new() };
+    let request = UnbindVmRequest { vm: uuid.into(), tenant: String::new(), ..Default::default() };
     client.machines().unbind_vm(request).await.expect("it is unbound");
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rstest::rstest;
 use snic_api::connect::Target;
 use snic_api::v1::vm_binding::State;
-use snic_api::v1::{EventType, VmBindingEvent};
+use snic_api::v1::{EventType, WatchBindingsResponse};
 use snic_cdi::sync::follow;
 use snic_cdi::{Host, SpecFolder};
 use snic_integration::fake_daemon::{FakeDaemon, binding};
@@ -26,13 +26,13 @@ fn uuid(number: usize) -> String {
     format!("123e4567-e89b-42d3-a456-{number:012}")
 }
 
-fn event(kind: EventType, number: usize, state: State) -> VmBindingEvent {
+fn event(kind: EventType, number: usize, state: State) -> WatchBindingsResponse {
     let binding = Some(binding(&uuid(number), state));
-    VmBindingEvent { r#type: kind.into(), binding, revision: 0 }
+    WatchBindingsResponse { r#type: kind.into(), binding, revision: 0 }
 }
 
-fn bookmark() -> VmBindingEvent {
-    VmBindingEvent { r#type: EventType::Bookmark.into(), binding: None, revision: 1 }
+fn bookmark() -> WatchBindingsResponse {
+    WatchBindingsResponse { r#type: EventType::Bookmark.into(), binding: None, revision: 1 }
 }
 
 fn target(socket: &Path) -> Target {
@@ -41,7 +41,7 @@ fn target(socket: &Path) -> Target {
 
 /// The files after the daemon has sent these events; the last one is a new binding of its own, so
 /// that its file says when the others are done.
-async fn files_after(mut events: Vec<VmBindingEvent>, stale: &[usize]) -> BTreeSet<String> {
+async fn files_after(mut events: Vec<WatchBindingsResponse>, stale: &[usize]) -> BTreeSet<String> {
     const LAST: usize = 99;
     let home = tempfile::tempdir().expect("a folder");
     let socket = home.path().join("snicd.sock");

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use snic_api::connect::{Connection, Target};
+use snic_api::replies::OneItem as _;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{
     BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, UnbindVmRequest, VmBinding,
 };
+use snic_api::words::EnumWord as _;
 use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
 
@@ -95,12 +97,13 @@ impl DaemonClient {
             functions: 0,
             ready_within: prost_types::Duration::try_from(self.bind_within).ok(),
             lease: prost_types::Duration::try_from(self.lease).ok(),
+            ..Default::default()
         });
         request.set_timeout(self.bind_within + REPLY_MARGIN);
         let reply = self.client().await?.bind_vm(request).await;
-        let binding = self.answer(reply).await?;
+        let binding = self.answer(reply).await?.into_item()?;
         if binding.state() != State::Bound {
-            let (name, state) = (&binding.name, binding.state().as_str_name());
+            let (name, state) = (&binding.name, binding.state().word());
             let text = format!("{name} is in state {state}, expected BOUND; try again");
             return Err(Status::unavailable(text));
         }
@@ -113,7 +116,8 @@ impl DaemonClient {
     /// As [`Self::bind`].
     pub async fn unbind(&self, uuid: &str, resource: &ExtendedResource) -> Result<(), Status> {
         let tenant = format!("tenants/{}", resource.tenant);
-        let mut request = Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant });
+        let mut request =
+            Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant, ..Default::default() });
         request.set_timeout(ANSWER_MAX);
         let reply = self.client().await?.unbind_vm(request).await;
         match self.answer(reply).await {
@@ -142,7 +146,7 @@ impl DaemonClient {
         request.set_timeout(ANSWER_MAX);
         let reply = self.client().await?.get_binding(request).await;
         match self.answer(reply).await {
-            Ok(binding) => Ok(Some(binding).filter(|binding| binding.state() == State::Bound)),
+            Ok(reply) => Ok(Some(reply.into_item()?).filter(|b| b.state() == State::Bound)),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
         }

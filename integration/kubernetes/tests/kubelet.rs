@@ -363,7 +363,7 @@ async fn without_a_daemon_or_functions_the_answer_is_a_reason() {
 
     // Somebody takes it away from the pod: it is nobody's until the pod is gone.
     let uuid = snic_cdi::uuid_of(&before[0]).to_owned();
-    let request = UnbindVmRequest { vm: uuid, tenant: String::new() };
+    let request = UnbindVmRequest { vm: uuid, tenant: String::new(), ..Default::default() };
     node.operator().await.machines().unbind_vm(request).await.expect("unbound");
     let refused = pre_start(&mut plugin, "vf-0").await.expect_err("it has nothing");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use snic_api::connect::Target;
 use snic_api::v1::VmBinding;
 use snic_api::v1::vm_binding::State;
+use snic_api::words::EnumWord as _;
 use snic_integration::fake_daemon::{Answer, FakeDaemon, binding};
 use snic_kubernetes::plugin::Plugin;
 use snic_kubernetes::pod_resources::pod_resources_lister_server::{
@@ -239,7 +240,7 @@ async fn a_reply_that_is_not_bound_is_not_an_allocation() {
         node.daemon.script(|script| script.bind = Answer::Binding(state)).await;
         let status = node.allocate(&pool, "vf-0").await.expect_err("not bound");
         assert_eq!(status.code(), Code::Unavailable, "{status}");
-        assert!(status.message().contains(state.as_str_name()), "{status}");
+        assert!(status.message().contains(state.word()), "{status}");
         assert_eq!(node.cdi_files(&pool), BTreeSet::new());
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use snic_api::connect::{ConnectError, Connection, Target};
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::bind_vm_request::Chains as WireChains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::{
@@ -101,9 +102,10 @@ impl DaemonClient {
             functions: spec.functions,
             ready_within: prost_types::Duration::try_from(ready_within).ok(),
             lease: spec.lease_seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+            ..Default::default()
         });
         request.set_timeout(within);
-        Ok(self.0.bind_vm(request).await?.into_inner())
+        Ok(self.0.bind_vm(request).await.item()?)
     }
 
     /// Unbinds a domain. A domain without a binding is no error.
@@ -117,7 +119,8 @@ impl DaemonClient {
         within: Duration,
     ) -> Result<(), CallError> {
         let tenant = tenant.map(|tenant| format!("tenants/{tenant}")).unwrap_or_default();
-        let mut request = Request::new(UnbindVmRequest { vm: uuid.to_string(), tenant });
+        let mut request =
+            Request::new(UnbindVmRequest { vm: uuid.to_string(), tenant, ..Default::default() });
         request.set_timeout(within);
         match self.0.unbind_vm(request).await {
             Ok(_) => Ok(()),

@@ -15,6 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::GetDiagnosticsRequest;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_integration::{DaemonProcess, Home, TestClient};
@@ -157,8 +158,8 @@ impl Side {
     /// Sum and count of the epochs so far, in seconds.
     async fn epoch_times(&self) -> (f64, f64) {
         let mut system = self.clients[0].system();
-        let found = system.get_diagnostics(GetDiagnosticsRequest {}).await.expect("an answer");
-        let metrics = found.into_inner().metrics;
+        let found = system.get_diagnostics(GetDiagnosticsRequest {}).await.item();
+        let metrics = found.expect("an answer").metrics;
         let value = |name: &str| -> f64 {
             let line = metrics.lines().find(|line| line.starts_with(name));
             let last = line.and_then(|line| line.rsplit(' ').next());

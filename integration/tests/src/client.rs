@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hyper_util::rt::TokioIo;
 use snic_api::convert;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
@@ -191,8 +192,7 @@ impl TestClient {
             .map(|part| v1::UploadBitstreamRequest { part: Some(part) })
             .collect();
         let mut client = self.bitstreams();
-        let reply = client.upload_bitstream(tokio_stream::iter(parts)).await?;
-        Ok(reply.into_inner())
+        client.upload_bitstream(tokio_stream::iter(parts)).await.item()
     }
 
     /// Submits a DAG.
@@ -207,7 +207,7 @@ impl TestClient {
             validate_only: false,
             request_id: String::new(),
         };
-        self.dags().create_dag(request).await.map(tonic::Response::into_inner)
+        self.dags().create_dag(request).await.item()
     }
 
     /// Changes the nodes, edges and bandwidth of a DAG.
@@ -221,7 +221,7 @@ impl TestClient {
             update_mask: Some(prost_types::FieldMask { paths }),
             ..Default::default()
         };
-        self.dags().update_dag(request).await.map(tonic::Response::into_inner)
+        self.dags().update_dag(request).await.item()
     }
 
     /// The first region of a DAG, by its name in the API.
@@ -230,7 +230,7 @@ impl TestClient {
     /// Where it is mapped to none.
     pub async fn region_of(&self, name: &DagName) -> String {
         let request = v1::GetDagRequest { name: name.to_string() };
-        let dag = self.dags().get_dag(request).await.expect("it is there").into_inner();
+        let dag = self.dags().get_dag(request).await.item().expect("it is there");
         let stages = dag.mapping.into_iter().flat_map(|mapping| mapping.stages);
         let chains = stages.flat_map(|stage| stage.branches);
         let mut instances = chains.flat_map(|chain| chain.instances);
@@ -242,8 +242,8 @@ impl TestClient {
     /// # Panics
     /// Where it cannot be drained.
     pub async fn drain(&self, region: &str) {
-        let request = v1::DrainRegionRequest { name: region.to_owned() };
-        let operation = self.cards().drain_region(request).await.expect("a region").into_inner();
+        let request = v1::DrainRegionRequest { name: region.to_owned(), ..Default::default() };
+        let operation = self.cards().drain_region(request).await.item().expect("a region");
         self.wait(&operation).await.expect("it is drained");
     }
 
@@ -269,8 +269,12 @@ impl TestClient {
     /// # Errors
     /// The server refuses the call or cannot be reached.
     pub async fn delete_dag(&self, name: &DagName) -> Result<Operation, Status> {
-        let request = v1::DeleteDagRequest { name: name.to_string(), etag: String::new() };
-        self.dags().delete_dag(request).await.map(tonic::Response::into_inner)
+        let request = v1::DeleteDagRequest {
+            name: name.to_string(),
+            etag: String::new(),
+            ..Default::default()
+        };
+        self.dags().delete_dag(request).await.item()
     }
 
     /// Every DAG that this identity may see.
@@ -299,8 +303,8 @@ impl TestClient {
     pub async fn wait(&self, operation: &Operation) -> Result<(), String> {
         let request = v1::WaitOperationRequest { name: operation.name.clone(), timeout: None };
         let mut client = OperationServiceClient::new(self.transport.clone());
-        let ended = client.wait_operation(request).await.map_err(|status| status.to_string())?;
-        match ended.into_inner().result {
+        let ended = client.wait_operation(request).await.item();
+        match ended.map_err(|status| status.to_string())?.result {
             Some(operation::Result::Response(_)) => Ok(()),
             Some(operation::Result::Error(error)) => Err(error.message),
             None => Err("it has not ended".into()),
@@ -345,7 +349,7 @@ pub async fn create_in_trace(client: &TestClient) {
     });
     let header = format!("00-{TRACE}-{PARENT}-01").parse().expect("a header");
     request.metadata_mut().insert("traceparent", header);
-    let operation = client.dags().create_dag(request).await.expect("there is room").into_inner();
+    let operation = client.dags().create_dag(request).await.item().expect("there is room");
     client.wait(&operation).await.expect("it is ready");
 }
 

@@ -10,9 +10,9 @@ use snic_api::v1::orchestration_service_server::{
 };
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{
-    BindVmRequest, BoundFunction, GetBindingRequest, HeartbeatRequest, HeartbeatResponse,
-    ListBindingsRequest, ListBindingsResponse, UnbindVmRequest, VmBinding, VmBindingEvent,
-    WatchBindingsRequest,
+    BindVmRequest, BindVmResponse, BoundFunction, GetBindingRequest, GetBindingResponse,
+    HeartbeatRequest, HeartbeatResponse, ListBindingsRequest, ListBindingsResponse,
+    UnbindVmRequest, UnbindVmResponse, VmBinding, WatchBindingsRequest, WatchBindingsResponse,
 };
 use tokio::net::UnixListener;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -63,7 +63,7 @@ pub struct Script {
     /// What Heartbeat and GetBinding know of.
     pub alive: Vec<VmBinding>,
     /// What WatchBindings sends; then the stream stays open.
-    pub events: Vec<VmBindingEvent>,
+    pub events: Vec<WatchBindingsResponse>,
 }
 
 #[derive(Debug, Default)]
@@ -186,31 +186,35 @@ impl OrchestrationService for Service {
     async fn bind_vm(
         &self,
         request: Request<BindVmRequest>,
-    ) -> Result<Response<VmBinding>, Status> {
+    ) -> Result<Response<BindVmResponse>, Status> {
         let request = request.into_inner();
         self.received(Call::Bind(request.vm.clone())).await;
         let answer = self.0.script.lock().await.bind.clone();
-        self.answer(answer, &request.vm, State::Bound).await.map(Response::new)
+        self.answer(answer, &request.vm, State::Bound)
+            .await
+            .map(|binding| Response::new(binding.into()))
     }
 
     async fn unbind_vm(
         &self,
         request: Request<UnbindVmRequest>,
-    ) -> Result<Response<VmBinding>, Status> {
+    ) -> Result<Response<UnbindVmResponse>, Status> {
         let request = request.into_inner();
         self.received(Call::Unbind(request.vm.clone(), request.tenant)).await;
         let answer = self.0.script.lock().await.unbind.clone();
-        self.answer(answer, &request.vm, State::Unbound).await.map(Response::new)
+        self.answer(answer, &request.vm, State::Unbound)
+            .await
+            .map(|binding| Response::new(binding.into()))
     }
 
     async fn get_binding(
         &self,
         request: Request<GetBindingRequest>,
-    ) -> Result<Response<VmBinding>, Status> {
+    ) -> Result<Response<GetBindingResponse>, Status> {
         let name = request.into_inner().name;
         let alive = self.0.script.lock().await.alive.clone();
         let found = alive.into_iter().find(|binding| binding.name == name);
-        found.map(Response::new).ok_or_else(|| Status::not_found(name))
+        found.map(|binding| Response::new(binding.into())).ok_or_else(|| Status::not_found(name))
     }
 
     async fn list_bindings(
@@ -220,7 +224,7 @@ impl OrchestrationService for Service {
         Err(Status::unimplemented("no hook lists bindings"))
     }
 
-    type WatchBindingsStream = ReceiverStream<Result<VmBindingEvent, Status>>;
+    type WatchBindingsStream = ReceiverStream<Result<WatchBindingsResponse, Status>>;
 
     async fn watch_bindings(
         &self,

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output, Stdio};
 
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
 use snic_domain::{Bandwidth, DagName, DagSpec};
@@ -80,7 +81,7 @@ impl Hook<'_> {
 
 async fn binding(client: &TestClient) -> Option<VmBinding> {
     let request = v1::GetBindingRequest { name: format!("vmBindings/{UUID}") };
-    client.machines().get_binding(request).await.ok().map(tonic::Response::into_inner)
+    client.machines().get_binding(request).await.item().ok()
 }
 
 async fn state(client: &TestClient) -> Option<State> {

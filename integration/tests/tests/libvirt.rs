@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
 use snic_integration::{Home, TestClient, furnished, program};
@@ -147,7 +148,7 @@ fn configure(home: &Home, more: &str) {
 
 async fn binding(client: &TestClient) -> Option<VmBinding> {
     let request = v1::GetBindingRequest { name: format!("vmBindings/{UUID}") };
-    client.machines().get_binding(request).await.ok().map(tonic::Response::into_inner)
+    client.machines().get_binding(request).await.item().ok()
 }
 
 async fn wait_for(client: &TestClient, state: State) {

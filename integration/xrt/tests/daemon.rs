@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::card::Health;
 use snic_api::v1::dag::State;
 use snic_api::v1::{self, Dag};
@@ -113,7 +114,7 @@ async fn the_quickstarts_dags_come_to_the_same_through_xrt_number_by_number() {
     assert!(expected.iter().any(|(at, _)| *at >= ACTIVE_BANK), "rows are in the tables");
     assert!(report.loads >= 2 && report.bytes_in >= report.loads * (4 << 20), "{report:?}");
     let request = v1::GetCardRequest { name: "cards/card0".into() };
-    let shown = client.cards().get_card(request).await.expect("the card").into_inner();
+    let shown = client.cards().get_card(request).await.item().expect("the card");
     assert_eq!(shown.reconfigurations, report.loads);
     assert_eq!(shown.driver, "XRT 2.13.0");
     assert_eq!(shown.shell_uuid, "00000000-0000-0000-0000-000000000001");
@@ -205,15 +206,16 @@ async fn a_role_is_changed_while_the_daemon_runs_once_the_regions_are_drained() 
     let client = operator(&home.socket()).await;
     submit_samples(&client).await;
     let role = || async {
-        let request = v1::LoadRoleRequest { name: "cards/card0".into(), force: false };
-        let asked = client.cards().load_role(request).await?.into_inner();
+        let request =
+            v1::LoadRoleRequest { name: "cards/card0".into(), force: false, ..Default::default() };
+        let asked = client.cards().load_role(request).await.item()?;
         Ok::<_, tonic::Status>(client.wait(&asked).await)
     };
     let shell = || async {
         let until = Instant::now() + READY_MAX;
         loop {
             let request = v1::GetCardRequest { name: "cards/card0".into() };
-            let card = client.cards().get_card(request).await.expect("the card").into_inner();
+            let card = client.cards().get_card(request).await.item().expect("the card");
             if card.health() == Health::Ok {
                 return card.shell_uuid;
             }

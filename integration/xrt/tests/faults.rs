@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::dag::State;
 use snic_api::v1::{self, region};
 use snic_bitstream::catalogue::{self, Catalogue};
@@ -127,7 +128,7 @@ impl Rig {
             self.check_all_is_well(&format!("{failure:?} at {at:#x}")).await;
             let client = self.client().await;
             let request = v1::GetCardRequest { name: "cards/card0".into() };
-            let card = client.cards().get_card(request).await.expect("the card").into_inner();
+            let card = client.cards().get_card(request).await.item().expect("the card");
             assert_eq!(card.health(), v1::card::Health::Ok, "{failure:?}: {}", card.message);
         }
     }

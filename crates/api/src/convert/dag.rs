@@ -81,8 +81,8 @@ fn nodes(problems: &mut Problems, nodes: &[v1::dag::Node]) -> Vec<Node> {
 
 fn edges(problems: &mut Problems, edges: &[v1::dag::Edge]) -> Vec<Edge> {
     let edge = |(i, edge): (usize, &v1::dag::Edge)| {
-        let from = problems.keep(id(&format!("dag.edges[{i}].from"), &edge.from));
-        let to = problems.keep(id(&format!("dag.edges[{i}].to"), &edge.to));
+        let from = problems.keep(id(&format!("dag.edges[{i}].from_node"), &edge.from_node));
+        let to = problems.keep(id(&format!("dag.edges[{i}].to_node"), &edge.to_node));
         Some(Edge { from: from?, to: to? })
     };
     edges.iter().enumerate().filter_map(edge).collect()
@@ -145,7 +145,10 @@ pub fn whole(node: &Node) -> Option<serde_json::Value> {
 
 /// Converts the edges of a spec.
 pub fn edges_to_wire(spec: &DagSpec) -> Vec<v1::dag::Edge> {
-    let edge = |edge: &Edge| v1::dag::Edge { from: edge.from.to_string(), to: edge.to.to_string() };
+    let edge = |edge: &Edge| v1::dag::Edge {
+        from_node: edge.from.to_string(),
+        to_node: edge.to.to_string(),
+    };
     spec.edges.iter().map(edge).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use prost_types::FieldMask;
 use snic_domain::limits::TENANT_WEIGHT_MAX;
-use snic_domain::{Bandwidth, ByteSize, Quota, Tenant, TenantId};
+use snic_domain::{Bandwidth, ByteSize, Quota, QuotaPatch, Tenant, TenantId, TenantPatch};
 
 use super::FieldProblem;
 use super::mask::Mask;
@@ -60,74 +60,35 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
     }
 }
 
-/// An update of a tenant.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TenantPatch {
-    /// The new weight.
-    pub weight: Option<u32>,
-    mask: Mask,
-    quota: v1::Quota,
-}
-
-impl TenantPatch {
-    /// Converts an update.
-    ///
-    /// # Errors
-    /// [`FieldProblem`] for an unknown path or a weight out of range.
-    pub fn read(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<Self, ApiError> {
-        let mask = Mask::read(mask, SETTABLE)?;
-        let sets_weight = mask.has("weight", tenant.weight != 0);
-        Ok(Self {
-            weight: sets_weight.then(|| weight(tenant.weight)).transpose()?,
-            quota: tenant.quota.unwrap_or_default(),
-            mask,
-        })
+/// Converts an update. A bound that the mask names and the message does not set takes its default.
+///
+/// # Errors
+/// [`FieldProblem`] for an unknown path or a weight out of range.
+pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatch, ApiError> {
+    let mask = Mask::read(mask, SETTABLE)?;
+    let sets_weight = mask.has("weight", tenant.weight != 0);
+    let weight = sets_weight.then(|| weight(tenant.weight)).transpose()?;
+    let set = tenant.quota.unwrap_or_default();
+    let whole = QuotaPatch::from(bounds(set, Quota::default()));
+    let is_whole = mask.has("quota", false);
+    let has = |field: &str, is_set: bool| is_whole || mask.has(&format!("quota.{field}"), is_set);
+    macro_rules! chosen {
+        ($($bound:ident: $field:ident),+) => {
+            QuotaPatch { $($bound: whole.$bound.filter(|_| has(stringify!($field), set.$field.is_some()))),+ }
+        };
     }
-
-    /// The quota after the update, given the current one; `None` if it does not change.
-    pub fn quota(&self, now: Quota) -> Option<Quota> {
-        let default = Quota::default();
-        if self.mask.has("quota", false) {
-            return Some(bounds(self.quota, default));
-        }
-        // A bound that the mask names and the message does not set takes its default.
-        let mut quota = v1::Quota::default();
-        let set = self.quota;
-        let has = |path: &str, is_set: bool| self.mask.has(path, is_set);
-        if has("quota.dags_max", set.dags_max.is_some()) {
-            quota.dags_max = set.dags_max.or(Some(default.dags_max));
-        }
-        if has("quota.bandwidth_max_bps", set.bandwidth_max_bps.is_some()) {
-            quota.bandwidth_max_bps = set.bandwidth_max_bps.or(Some(default.bandwidth_max.get()));
-        }
-        if has("quota.bitstreams_max", set.bitstreams_max.is_some()) {
-            quota.bitstreams_max = set.bitstreams_max.or(Some(default.bitstreams_max));
-        }
-        if has("quota.bitstream_bytes_max", set.bitstream_bytes_max.is_some()) {
-            quota.bitstream_bytes_max =
-                set.bitstream_bytes_max.or(Some(default.bitstream_bytes_max.get()));
-        }
-        if has("quota.memory_max_bytes", set.memory_max_bytes.is_some()) {
-            quota.memory_max_bytes = set.memory_max_bytes.or(Some(default.memory_max.get()));
-        }
-        let counts = [
-            ("quota.nt_types_max", set.nt_types_max, default.nt_types_max, &mut quota.nt_types_max),
-            ("quota.rules_max", set.rules_max, default.rules_max, &mut quota.rules_max),
-            ("quota.machines_max", set.machines_max, default.machines_max, &mut quota.machines_max),
-            (
-                "quota.operations_max",
-                set.operations_max,
-                default.operations_max,
-                &mut quota.operations_max,
-            ),
-        ];
-        for (path, given, default, count) in counts {
-            if has(path, given.is_some()) {
-                *count = given.or(Some(default));
-            }
-        }
-        (quota != v1::Quota::default()).then(|| bounds(quota, now))
-    }
+    let quota = chosen!(
+        dags_max: dags_max,
+        bandwidth_max: bandwidth_max_bps,
+        bitstreams_max: bitstreams_max,
+        bitstream_bytes_max: bitstream_bytes_max,
+        memory_max: memory_max_bytes,
+        nt_types_max: nt_types_max,
+        rules_max: rules_max,
+        machines_max: machines_max,
+        operations_max: operations_max
+    );
+    Ok(TenantPatch { weight, quota: (quota != QuotaPatch::default()).then_some(quota) })
 }
 
 /// Converts a quota; every limit is set.

@@ -12,7 +12,6 @@ use tonic_types::StatusExt as _;
 
 use super::dag::{Content, DagReader};
 use super::mask::Mask;
-use super::tenant::TenantPatch;
 use super::*;
 use crate::v1;
 
@@ -281,8 +280,8 @@ fn a_quota_changes_where_the_mask_says() {
         ..Default::default()
     };
     let read = |mask: Option<&[&str]>| {
-        let patch = TenantPatch::read(&wire, mask.map(paths).as_ref()).expect("valid");
-        (patch.weight, patch.quota(now))
+        let patch = tenant::patch(&wire, mask.map(paths).as_ref()).expect("valid");
+        (patch.weight, patch.quota.map(|quota| quota.apply(now)))
     };
     let one = Quota { dags_max: 1, ..now };
     assert_eq!(read(None), (Some(5), Some(one)));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use uuid::Uuid;
 
-use super::{Guard, KindArg};
+use super::{DeleteGuard, KindArg};
 
 /// A bitstream to upload.
 #[derive(Debug, Args)]
@@ -85,6 +85,6 @@ pub enum BitstreamCommand {
         /// Id
         name: String,
         #[command(flatten)]
-        guard: Guard,
+        guard: DeleteGuard,
     },
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Guard;
+use super::DeleteGuard;
 
 /// A classification rule. An omitted field matches every packet.
 #[derive(Debug, Args)]
@@ -71,6 +71,6 @@ pub enum RuleCommand {
         /// Id
         name: String,
         #[command(flatten)]
-        guard: Guard,
+        guard: DeleteGuard,
     },
 }

@@ -44,7 +44,7 @@ async fn latest(
         let left = i32::try_from(limit - all.len()).unwrap_or(PAGE_SIZE);
         let page_size = left.min(PAGE_SIZE);
         let request = ListAuditEntriesRequest { page_size, page_token, ..request.clone() };
-        let reply = call!(client, Safe, audit.list_audit_entries, request)?;
+        let reply = call!(client, audit.list_audit_entries, request)?;
         all.extend(reply.entries);
         page_token = reply.next_page_token;
         if page_token.is_empty() || all.len() >= limit {

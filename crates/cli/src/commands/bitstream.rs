@@ -19,7 +19,6 @@ use uuid::Uuid;
 use super::{CliSession, request_id};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
 use snic_client::Failure;
-use snic_client::Repeat;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
@@ -41,7 +40,7 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             let client = session.client()?;
             let bitstreams = pages(async |page_token| {
                 let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
-                let reply = call!(client, Safe, bitstreams.list_bitstreams, request)?;
+                let reply = call!(client, bitstreams.list_bitstreams, request)?;
                 Ok((reply.bitstreams, reply.next_page_token))
             });
             let bitstreams = bitstreams.await?;
@@ -49,14 +48,15 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         }
         BitstreamCommand::Get { name } => {
             let request = GetBitstreamRequest { name: names::bitstream(&name)? };
-            let bitstream = call!(session.client()?, Safe, bitstreams.get_bitstream, request)?;
+            let bitstream =
+                call!(session.client()?, bitstreams.get_bitstream => bitstream, request)?;
             session.output.one(&bitstream, views::bitstream)
         }
         BitstreamCommand::Recommend { card, manifests } => {
             let client = session.client()?;
             let card = super::card::named(&client, card).await?;
             let request = RecommendBitstreamsRequest { card };
-            let reply = call!(client, Safe, bitstreams.recommend_bitstreams, request)?;
+            let reply = call!(client, bitstreams.recommend_bitstreams, request)?;
             if let Some(folder) = manifests {
                 write_manifests(&folder, &reply)?;
             }
@@ -64,8 +64,13 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         }
         BitstreamCommand::Delete { name, guard } => {
             let name = names::bitstream(&name)?;
-            let request = DeleteBitstreamRequest { name: name.clone(), etag: guard.into_etag() };
-            let () = call!(session.client()?, Never, bitstreams.delete_bitstream, request)?;
+            let request = DeleteBitstreamRequest {
+                name: name.clone(),
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
+                request_id: request_id(),
+            };
+            let _ = call!(session.client()?, bitstreams.delete_bitstream, request)?;
             session.deleted(&name)
         }
     }
@@ -157,11 +162,12 @@ async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failu
     let messages = messages(header, &bytes);
     let client = session.client()?;
     let uploaded = client
-        .call(Repeat::Safe, messages, |client, request| async move {
+        .call(messages, |client, request| async move {
             let request = request.map(tokio_stream::iter);
             client.bitstreams().upload_bitstream(request).await
         })
         .await?;
+    let uploaded = uploaded.bitstream.ok_or_else(|| Failure::without("bitstream"))?;
     session.output.one(&uploaded, views::bitstream)
 }
 

@@ -86,7 +86,7 @@ macro_rules! list {
                 $($field: $value,)*
                 ..Default::default()
             };
-            let reply = call!($client, Safe, $service.$method, request)?;
+            let reply = call!($client, $service.$method, request)?;
             Ok((reply.$items, reply.next_page_token))
         })
         .await
@@ -111,7 +111,7 @@ pub async fn run(session: &mut CliSession, path: &Path) -> Result<(), Failure> {
 /// Diagnostics of the server itself.
 async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let mut versions = format!("snicctl {}\n", env!("CARGO_PKG_VERSION"));
-    let found = call!(client, Safe, system.get_diagnostics, GetDiagnosticsRequest {});
+    let found = call!(client, system.get_diagnostics => diagnostics, GetDiagnosticsRequest {});
     match found {
         Ok(found) => {
             let started = snic_client::output::text::time(found.start_time.as_ref());
@@ -122,7 +122,7 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
         }
         Err(error) => bundle.add("diagnostics.error.txt", &error.to_string())?,
     }
-    let state = call!(client, Safe, system.get_maintenance, GetMaintenanceRequest {});
+    let state = call!(client, system.get_maintenance => maintenance, GetMaintenanceRequest {});
     bundle.add_list("maintenance", state.map(|state| vec![state]))?;
     bundle.add("versions.txt", &versions)
 }
@@ -157,6 +157,6 @@ async fn history(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     )?;
     bundle.add_list("events", list!(client, events.list_events, ListEventsRequest {}, events))?;
     let request = ListAuditEntriesRequest { page_size: AUDIT_ENTRIES, ..Default::default() };
-    let latest = call!(client, Safe, audit.list_audit_entries, request);
+    let latest = call!(client, audit.list_audit_entries, request);
     bundle.add_list("audit", latest.map(|reply| reply.entries))
 }

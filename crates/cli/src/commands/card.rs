@@ -5,7 +5,7 @@ use snic_api::v1::{
     OptimizeCardRequest, UncordonCardRequest,
 };
 
-use super::{CliSession, floor_plan};
+use super::{CliSession, floor_plan, request_id};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -29,7 +29,7 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
         CardCommand::Get { name } => {
             let name = named(&client, name).await?;
             let request = GetCardRequest { name: name.clone() };
-            let card = call!(client, Safe, cards.get_card, request)?;
+            let card = call!(client, cards.get_card => card, request)?;
             if session.output.format() != Format::Table {
                 return session.output.one(&card, |_, _| String::new());
             }
@@ -37,24 +37,28 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
         CardCommand::Cordon { name } => {
-            let request = CordonCardRequest { name: named(&client, name).await? };
-            let card = call!(client, Never, cards.cordon_card, request)?;
+            let request =
+                CordonCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let card = call!(client, cards.cordon_card => card, request)?;
             session.output.one(&card, row)
         }
         CardCommand::Uncordon { name } => {
-            let request = UncordonCardRequest { name: named(&client, name).await? };
-            let card = call!(client, Never, cards.uncordon_card, request)?;
+            let request =
+                UncordonCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let card = call!(client, cards.uncordon_card => card, request)?;
             session.output.one(&card, row)
         }
         CardCommand::Drain { name, wait } => {
-            let request = DrainCardRequest { name: named(&client, name).await? };
-            let operation = call!(client, Never, cards.drain_card, request)?;
+            let request =
+                DrainCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let operation = call!(client, cards.drain_card => operation, request)?;
             session.finish(&client, operation, wait).await
         }
         CardCommand::Optimize { name, dry_run, wait } => {
             let name = named(&client, name).await?;
-            let request = OptimizeCardRequest { name, validate_only: dry_run };
-            let reply = call!(client, Never, cards.optimize_card, request)?;
+            let request =
+                OptimizeCardRequest { name, validate_only: dry_run, request_id: request_id() };
+            let reply = call!(client, cards.optimize_card, request)?;
             if dry_run {
                 return session.output.one(&reply, consolidation::moves);
             }
@@ -62,8 +66,12 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
         }
         CardCommand::LoadRole { name, force, wait } => {
-            let request = LoadRoleRequest { name: named(&client, name).await?, force };
-            let operation = call!(client, Never, cards.load_role, request)?;
+            let request = LoadRoleRequest {
+                name: named(&client, name).await?,
+                force,
+                request_id: request_id(),
+            };
+            let operation = call!(client, cards.load_role => operation, request)?;
             session.finish(&client, operation, wait).await
         }
     }

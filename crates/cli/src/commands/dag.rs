@@ -53,20 +53,24 @@ pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Fa
         DagCommand::List { all_tenants } => list(session, all_tenants).await,
         DagCommand::Get { name } => {
             let request = GetDagRequest { name: session.dag_name(&name)? };
-            let dag = call!(session.client()?, Safe, dags.get_dag, request)?;
+            let dag = call!(session.client()?, dags.get_dag => dag, request)?;
             session.output.one(&dag, views::dag)
         }
         DagCommand::Explain { name } => {
             let request = ExplainDagRequest { name: session.dag_name(&name)? };
-            let explanation = call!(session.client()?, Safe, dags.explain_dag, request)?;
+            let explanation = call!(session.client()?, dags.explain_dag => explanation, request)?;
             session.output.one(&explanation, explain::explanation)
         }
         DagCommand::Watch { name, all_tenants } => watch_dags(session, name, all_tenants).await,
         DagCommand::Delete { name, wait, guard } => {
-            let request =
-                DeleteDagRequest { name: session.dag_name(&name)?, etag: guard.into_etag() };
+            let request = DeleteDagRequest {
+                name: session.dag_name(&name)?,
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
+                request_id: request_id(),
+            };
             let client = session.client()?;
-            let operation = call!(client, Never, dags.delete_dag, request)?;
+            let operation = call!(client, dags.delete_dag => operation, request)?;
             session.finish(&client, operation, wait).await
         }
     }
@@ -166,7 +170,7 @@ async fn create(
         request_id: request_id(),
     };
     let client = session.client()?;
-    let operation = call!(client, Safe, dags.create_dag, request)?;
+    let operation = call!(client, dags.create_dag => operation, request)?;
     session.changed(&client, operation, change).await
 }
 
@@ -184,7 +188,7 @@ async fn update(
         request_id: request_id(),
     };
     let client = session.client()?;
-    let operation = call!(client, Safe, dags.update_dag, request)?;
+    let operation = call!(client, dags.update_dag => operation, request)?;
     session.changed(&client, operation, change).await
 }
 
@@ -193,7 +197,7 @@ async fn list(session: &mut CliSession, is_all: bool) -> Result<(), Failure> {
     let client = session.client()?;
     let dags = pages(async |page_token| {
         let request = ListDagsRequest { parent: parent.clone(), page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, dags.list_dags, request)?;
+        let reply = call!(client, dags.list_dags, request)?;
         Ok((reply.dags, reply.next_page_token))
     });
     let dags = dags.await?;

@@ -19,14 +19,14 @@ pub async fn run(session: &mut CliSession, command: FairnessCommand) -> Result<(
         return session.output.many(&all, views::tenants);
     };
     let request = GetFairnessRequest { name: names::tenant(&tenant)? };
-    let reply = call!(client, Safe, fairness.get_fairness, request)?;
+    let reply = call!(client, fairness.get_fairness, request)?;
     session.output.many(&reply.fairness, views::tenant)
 }
 
 async fn all(client: &Client) -> Result<Vec<Fairness>, Failure> {
     pages(|page_token| async move {
         let request = ListFairnessRequest { page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, fairness.list_fairness, request)?;
+        let reply = call!(client, fairness.list_fairness, request)?;
         Ok((reply.fairness, reply.next_page_token))
     })
     .await

@@ -171,7 +171,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A request id, which makes it safe to send a create again.
+/// A request id, which makes it safe to send a change again.
 fn request_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }

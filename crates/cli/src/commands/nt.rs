@@ -19,14 +19,14 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
             let nt_type_id = text::id(&names::nt_type(&new.name)?).to_owned();
             let nt_type = Some(resource(new));
             let request = CreateNtTypeRequest { nt_type_id, nt_type, request_id: request_id() };
-            let nt = call!(session.client()?, Safe, nts.create_nt_type, request)?;
+            let nt = call!(session.client()?, nts.create_nt_type => nt_type, request)?;
             session.output.one(&nt, views::nt_type)
         }
         NtCommand::List => {
             let client = session.client()?;
             let types = pages(async |page_token| {
                 let request = ListNtTypesRequest { page_size: PAGE_SIZE, page_token };
-                let reply = call!(client, Safe, nts.list_nt_types, request)?;
+                let reply = call!(client, nts.list_nt_types, request)?;
                 Ok((reply.nt_types, reply.next_page_token))
             });
             let types = types.await?;
@@ -34,13 +34,18 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
         }
         NtCommand::Get { name } => {
             let request = GetNtTypeRequest { name: names::nt_type(&name)? };
-            let nt = call!(session.client()?, Safe, nts.get_nt_type, request)?;
+            let nt = call!(session.client()?, nts.get_nt_type => nt_type, request)?;
             session.output.one(&nt, views::nt_type)
         }
         NtCommand::Delete { name, guard } => {
             let name = names::nt_type(&name)?;
-            let request = DeleteNtTypeRequest { name: name.clone(), etag: guard.into_etag() };
-            let () = call!(session.client()?, Never, nts.delete_nt_type, request)?;
+            let request = DeleteNtTypeRequest {
+                name: name.clone(),
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
+                request_id: request_id(),
+            };
+            let _ = call!(session.client()?, nts.delete_nt_type, request)?;
             session.deleted(&name)
         }
     }

@@ -5,7 +5,7 @@ use snic_api::v1::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
 
-use super::CliSession;
+use super::{CliSession, request_id};
 use crate::args::OperationCommand;
 use snic_client::Failure;
 use snic_client::call;
@@ -25,7 +25,7 @@ pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<
                     page_size: PAGE_SIZE,
                     page_token,
                 };
-                let reply = call!(client, Safe, operations.list_operations, request)?;
+                let reply = call!(client, operations.list_operations, request)?;
                 Ok((reply.operations, reply.next_page_token))
             });
             let operations = operations.await?;
@@ -33,24 +33,28 @@ pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<
         }
         OperationCommand::Get { name } => {
             let request = GetOperationRequest { name: names::operation(&name)? };
-            let operation = call!(client, Safe, operations.get_operation, request)?;
+            let operation = call!(client, operations.get_operation => operation, request)?;
             session.output.one(&operation, views::operation)
         }
         OperationCommand::Wait { name } => {
             let request = GetOperationRequest { name: names::operation(&name)? };
-            let operation = call!(client, Safe, operations.get_operation, request)?;
+            let operation = call!(client, operations.get_operation => operation, request)?;
             session.finish(&client, operation, true).await
         }
         OperationCommand::Cancel { name } => {
             let name = names::operation(&name)?;
-            let request = CancelOperationRequest { name: name.clone() };
-            let () = call!(client, Never, operations.cancel_operation, request)?;
+            let request = CancelOperationRequest { name: name.clone(), request_id: request_id() };
+            let _ = call!(client, operations.cancel_operation, request)?;
             session.output.plain(&json!({}), &format!("cancelled {name}\n"))
         }
         OperationCommand::Delete { name } => {
             let name = names::operation(&name)?;
-            let request = DeleteOperationRequest { name: name.clone() };
-            let () = call!(client, Never, operations.delete_operation, request)?;
+            let request = DeleteOperationRequest {
+                name: name.clone(),
+                request_id: request_id(),
+                allow_missing: false,
+            };
+            let _ = call!(client, operations.delete_operation, request)?;
             session.deleted(&name)
         }
     }

@@ -5,7 +5,7 @@ use snic_api::v1::{
     UndrainRegionRequest, WatchRegionsRequest,
 };
 
-use super::{CliSession, card};
+use super::{CliSession, card, request_id};
 use crate::args::RegionCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -23,27 +23,39 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
         }
         RegionCommand::Get { name } => {
             let request = GetRegionRequest { name: region(&client, &name).await? };
-            let region = call!(client, Safe, cards.get_region, request)?;
+            let region = call!(client, cards.get_region => region, request)?;
             session.output.one(&region, views::region)
         }
         RegionCommand::Drain { name, wait } => {
-            let request = DrainRegionRequest { name: region(&client, &name).await? };
-            let operation = call!(client, Never, cards.drain_region, request)?;
+            let request = DrainRegionRequest {
+                name: region(&client, &name).await?,
+                request_id: request_id(),
+            };
+            let operation = call!(client, cards.drain_region => operation, request)?;
             session.finish(&client, operation, wait).await
         }
         RegionCommand::Cordon { name } => {
-            let request = CordonRegionRequest { name: region(&client, &name).await? };
-            let region = call!(client, Never, cards.cordon_region, request)?;
+            let request = CordonRegionRequest {
+                name: region(&client, &name).await?,
+                request_id: request_id(),
+            };
+            let region = call!(client, cards.cordon_region => region, request)?;
             session.output.one(&region, views::region)
         }
         RegionCommand::Undrain { name } => {
-            let request = UndrainRegionRequest { name: region(&client, &name).await? };
-            let region = call!(client, Never, cards.undrain_region, request)?;
+            let request = UndrainRegionRequest {
+                name: region(&client, &name).await?,
+                request_id: request_id(),
+            };
+            let region = call!(client, cards.undrain_region => region, request)?;
             session.output.one(&region, views::region)
         }
         RegionCommand::Reset { name, wait } => {
-            let request = ResetRegionRequest { name: region(&client, &name).await? };
-            let operation = call!(client, Never, cards.reset_region, request)?;
+            let request = ResetRegionRequest {
+                name: region(&client, &name).await?,
+                request_id: request_id(),
+            };
+            let operation = call!(client, cards.reset_region => operation, request)?;
             session.finish(&client, operation, wait).await
         }
         RegionCommand::Watch { card } => {

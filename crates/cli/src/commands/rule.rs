@@ -19,7 +19,7 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
             let dag = session.dag_name(&new.dag)?;
             let rule = Some(resource(new, dag));
             let request = CreateRuleRequest { rule_id, rule, request_id: request_id() };
-            let rule = call!(session.client()?, Safe, rules.create_rule, request)?;
+            let rule = call!(session.client()?, rules.create_rule => rule, request)?;
             session.output.one(&rule, views::rule)
         }
         RuleCommand::List { dag } => {
@@ -28,7 +28,7 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
             let rules = pages(async |page_token| {
                 let request =
                     ListRulesRequest { dag: dag.clone(), page_size: PAGE_SIZE, page_token };
-                let reply = call!(client, Safe, rules.list_rules, request)?;
+                let reply = call!(client, rules.list_rules, request)?;
                 Ok((reply.rules, reply.next_page_token))
             });
             let rules = rules.await?;
@@ -36,13 +36,18 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
         }
         RuleCommand::Get { name } => {
             let request = GetRuleRequest { name: names::rule(&name)? };
-            let rule = call!(session.client()?, Safe, rules.get_rule, request)?;
+            let rule = call!(session.client()?, rules.get_rule => rule, request)?;
             session.output.one(&rule, views::rule)
         }
         RuleCommand::Delete { name, guard } => {
             let name = names::rule(&name)?;
-            let request = DeleteRuleRequest { name: name.clone(), etag: guard.into_etag() };
-            let () = call!(session.client()?, Never, rules.delete_rule, request)?;
+            let request = DeleteRuleRequest {
+                name: name.clone(),
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
+                request_id: request_id(),
+            };
+            let _ = call!(session.client()?, rules.delete_rule, request)?;
             session.deleted(&name)
         }
     }

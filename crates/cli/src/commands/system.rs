@@ -10,7 +10,7 @@ use snic_api::v1::{
     DownloadBackupRequest, GetMaintenanceRequest, Maintenance, SetMaintenanceRequest,
 };
 
-use super::CliSession;
+use super::{CliSession, request_id};
 use crate::args::MaintenanceCommand;
 use snic_client::Failure;
 use snic_client::call;
@@ -27,15 +27,14 @@ pub async fn maintenance(
     let (active, reason) = match command {
         MaintenanceCommand::Status => {
             let request = GetMaintenanceRequest {};
-            let state = call!(client, Safe, system.get_maintenance, request)?;
+            let state = call!(client, system.get_maintenance => maintenance, request)?;
             return session.output.one(&state, line);
         }
         MaintenanceCommand::On { reason } => (true, reason),
         MaintenanceCommand::Off => (false, String::new()),
     };
-    let request = SetMaintenanceRequest { active, reason };
-    // Idempotent, so it may be sent again.
-    let state = call!(client, Safe, system.set_maintenance, request)?;
+    let request = SetMaintenanceRequest { active, reason, request_id: request_id() };
+    let state = call!(client, system.set_maintenance => maintenance, request)?;
     session.output.one(&state, line)
 }
 

@@ -22,7 +22,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
                 tenant: Some(limits.tenant()),
                 request_id: request_id(),
             };
-            let tenant = call!(session.client()?, Safe, tenants.create_tenant, request)?;
+            let tenant = call!(session.client()?, tenants.create_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
         TenantCommand::List => list(session).await,
@@ -30,7 +30,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             let own = || session.tenant()?.ok_or_else(no_tenant);
             let name = names::tenant(&name.map_or_else(own, Ok)?)?;
             let request = GetTenantRequest { name };
-            let tenant = call!(session.client()?, Safe, tenants.get_tenant, request)?;
+            let tenant = call!(session.client()?, tenants.get_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
         TenantCommand::Update { name, limits, guard } => {
@@ -43,15 +43,21 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             let request = UpdateTenantRequest {
                 tenant: Some(Tenant { name, etag, ..limits.tenant() }),
                 update_mask: Some(FieldMask { paths }),
+                request_id: request_id(),
             };
-            let tenant = call!(session.client()?, Never, tenants.update_tenant, request)?;
+            let tenant = call!(session.client()?, tenants.update_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
         TenantCommand::Delete { name, force, guard } => {
             let name = names::tenant(&name)?;
-            let request =
-                DeleteTenantRequest { name: name.clone(), force, etag: guard.into_etag() };
-            let () = call!(session.client()?, Never, tenants.delete_tenant, request)?;
+            let request = DeleteTenantRequest {
+                name: name.clone(),
+                force,
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
+                request_id: request_id(),
+            };
+            let _ = call!(session.client()?, tenants.delete_tenant, request)?;
             session.deleted(&name)
         }
     }
@@ -65,7 +71,7 @@ async fn list(session: &mut CliSession) -> Result<(), Failure> {
     let client = session.client()?;
     let tenants = pages(async |page_token| {
         let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token };
-        let reply = call!(client, Safe, tenants.list_tenants, request)?;
+        let reply = call!(client, tenants.list_tenants, request)?;
         Ok((reply.tenants, reply.next_page_token))
     });
     let tenants = tenants.await?;

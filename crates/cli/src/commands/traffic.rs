@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use snic_api::v1::packet_sighting::Step;
 use snic_api::v1::{PacketSighting, WatchPacketsRequest, WatchPacketsResponse};
+use snic_api::words::EnumWord as _;
 use snic_client::output::{Format, Style, text};
 use snic_client::{Client, Failure};
 use tonic::Streaming;
@@ -124,7 +125,7 @@ fn place(sighting: &PacketSighting) -> String {
         Step::Arrived => ARRIVED.to_owned(),
         Step::Left => "out".to_owned(),
         Step::Dropped => format!("dropped {}", sighting.drop_cause),
-        other => other.as_str_name().to_lowercase(),
+        other => other.word().to_lowercase(),
     }
 }
 

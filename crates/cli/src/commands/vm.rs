@@ -8,7 +8,7 @@ use snic_api::v1::{
     UnbindVmRequest, WatchBindingsRequest,
 };
 
-use super::CliSession;
+use super::{CliSession, request_id};
 use crate::args::{NewBinding, VmCommand};
 use snic_client::Failure;
 use snic_client::call;
@@ -27,17 +27,17 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             let request = request(session, new)?;
             let client = session.client()?.with_deadline(deadline);
             // Binding is idempotent: a repeated request returns the same binding.
-            let binding = call!(client, Safe, machines.bind_vm, request)?;
+            let binding = call!(client, machines.bind_vm => binding, request)?;
             session.output.one(&binding, views::binding)
         }
         VmCommand::Unbind { vm } => {
-            let request = UnbindVmRequest { vm, tenant: String::new() };
-            let binding = call!(session.client()?, Safe, machines.unbind_vm, request)?;
+            let request = UnbindVmRequest { vm, tenant: String::new(), request_id: request_id() };
+            let binding = call!(session.client()?, machines.unbind_vm => binding, request)?;
             session.output.one(&binding, views::binding)
         }
         VmCommand::Get { vm } => {
             let request = GetBindingRequest { name: names::binding(&vm)? };
-            let binding = call!(session.client()?, Safe, machines.get_binding, request)?;
+            let binding = call!(session.client()?, machines.get_binding => binding, request)?;
             session.output.one(&binding, views::binding)
         }
         VmCommand::List { all_tenants } => {
@@ -46,7 +46,7 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             let bindings = pages(async |page_token| {
                 let parent = parent.clone();
                 let request = ListBindingsRequest { parent, page_size: PAGE_SIZE, page_token };
-                let reply = call!(client, Safe, machines.list_bindings, request)?;
+                let reply = call!(client, machines.list_bindings, request)?;
                 Ok((reply.bindings, reply.next_page_token))
             });
             let bindings = bindings.await?;
@@ -67,7 +67,7 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
         }
         VmCommand::Heartbeat { vms } => {
             let request = HeartbeatRequest { vms };
-            let renewed = call!(session.client()?, Safe, machines.heartbeat, request)?;
+            let renewed = call!(session.client()?, machines.heartbeat, request)?;
             session.output.one(&renewed, views::heartbeat)
         }
     }
@@ -98,5 +98,6 @@ fn request(session: &CliSession, new: NewBinding) -> Result<BindVmRequest, Failu
             Some(template) => Chains::Template(template),
             None => Chains::Dags(DagNames { names: dags }),
         }),
+        request_id: request_id(),
     })
 }

@@ -59,7 +59,7 @@ impl CliSession {
             let timeout = prost_types::Duration::try_from(step).ok();
             let request = WaitOperationRequest { name: operation.name.clone(), timeout };
             let client = client.clone().with_deadline(super::DEADLINE + step);
-            operation = call!(client, Safe, operations.wait_operation, request)?;
+            operation = call!(client, operations.wait_operation => operation, request)?;
         }
         Ok(operation)
     }

@@ -200,16 +200,26 @@ type Elements<R> = std::pin::Pin<Box<dyn Stream<Item = Result<R, Status>> + Send
 type BoxedReply<'a, R> =
     std::pin::Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send + 'a>>;
 
+/// Tests say what a reply carries; `as` says in which message it does.
 macro_rules! unary {
-    ($($rust:ident $method:literal $request:ty => $reply:ty;)+) => {
-        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, $reply>
+    ($($rust:ident $method:literal $request:ty => $item:ty $(as $reply:ty)?;)+) => {
+        $(unary! { @one $rust $method $request => $item $(as $reply)? })+
+    };
+    (@one $rust:ident $method:literal $request:ty => $reply:ty) => {
+        unary! { @one $rust $method $request => $reply as $reply }
+    };
+    (@one $rust:ident $method:literal $request:ty => $item:ty as $reply:ty) => {
+        fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, $reply>
         where
             's: 'a,
             Self: 'a,
         {
             self.note($method, &request, request.get_ref().encode_to_vec());
-            Box::pin(self.reply($method))
-        })+
+            Box::pin(async {
+                let reply: Response<$item> = self.reply($method).await?;
+                Ok(reply.map(<$reply>::from))
+            })
+        }
     };
 }
 
@@ -229,36 +239,36 @@ macro_rules! streams {
 
 #[tonic::async_trait]
 impl DagService for Services {
-    type WatchDagsStream = Elements<DagEvent>;
+    type WatchDagsStream = Elements<WatchDagsResponse>;
 
     unary! {
-        create_dag "CreateDag" CreateDagRequest => Operation;
-        get_dag "GetDag" GetDagRequest => Dag;
+        create_dag "CreateDag" CreateDagRequest => Operation as CreateDagResponse;
+        get_dag "GetDag" GetDagRequest => Dag as GetDagResponse;
         list_dags "ListDags" ListDagsRequest => ListDagsResponse;
-        update_dag "UpdateDag" UpdateDagRequest => Operation;
-        delete_dag "DeleteDag" DeleteDagRequest => Operation;
-        explain_dag "ExplainDag" ExplainDagRequest => Explanation;
+        update_dag "UpdateDag" UpdateDagRequest => Operation as UpdateDagResponse;
+        delete_dag "DeleteDag" DeleteDagRequest => Operation as DeleteDagResponse;
+        explain_dag "ExplainDag" ExplainDagRequest => Explanation as ExplainDagResponse;
     }
     streams! { watch_dags "WatchDags" WatchDagsRequest => WatchDagsStream; }
 }
 
 #[tonic::async_trait]
 impl CardService for Services {
-    type WatchRegionsStream = Elements<RegionEvent>;
+    type WatchRegionsStream = Elements<WatchRegionsResponse>;
 
     unary! {
         list_cards "ListCards" ListCardsRequest => ListCardsResponse;
-        get_card "GetCard" GetCardRequest => Card;
+        get_card "GetCard" GetCardRequest => Card as GetCardResponse;
         list_regions "ListRegions" ListRegionsRequest => ListRegionsResponse;
-        get_region "GetRegion" GetRegionRequest => Region;
-        drain_region "DrainRegion" DrainRegionRequest => Operation;
-        undrain_region "UndrainRegion" UndrainRegionRequest => Region;
-        reset_region "ResetRegion" ResetRegionRequest => Operation;
-        load_role "LoadRole" LoadRoleRequest => Operation;
-        drain_card "DrainCard" DrainCardRequest => Operation;
-        cordon_region "CordonRegion" CordonRegionRequest => Region;
-        cordon_card "CordonCard" CordonCardRequest => Card;
-        uncordon_card "UncordonCard" UncordonCardRequest => Card;
+        get_region "GetRegion" GetRegionRequest => Region as GetRegionResponse;
+        drain_region "DrainRegion" DrainRegionRequest => Operation as DrainRegionResponse;
+        undrain_region "UndrainRegion" UndrainRegionRequest => Region as UndrainRegionResponse;
+        reset_region "ResetRegion" ResetRegionRequest => Operation as ResetRegionResponse;
+        load_role "LoadRole" LoadRoleRequest => Operation as LoadRoleResponse;
+        drain_card "DrainCard" DrainCardRequest => Operation as DrainCardResponse;
+        cordon_region "CordonRegion" CordonRegionRequest => Region as CordonRegionResponse;
+        cordon_card "CordonCard" CordonCardRequest => Card as CordonCardResponse;
+        uncordon_card "UncordonCard" UncordonCardRequest => Card as UncordonCardResponse;
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }
@@ -267,42 +277,42 @@ impl CardService for Services {
 #[tonic::async_trait]
 impl TenantService for Services {
     unary! {
-        create_tenant "CreateTenant" CreateTenantRequest => Tenant;
-        get_tenant "GetTenant" GetTenantRequest => Tenant;
+        create_tenant "CreateTenant" CreateTenantRequest => Tenant as CreateTenantResponse;
+        get_tenant "GetTenant" GetTenantRequest => Tenant as GetTenantResponse;
         list_tenants "ListTenants" ListTenantsRequest => ListTenantsResponse;
-        update_tenant "UpdateTenant" UpdateTenantRequest => Tenant;
-        delete_tenant "DeleteTenant" DeleteTenantRequest => ();
+        update_tenant "UpdateTenant" UpdateTenantRequest => Tenant as UpdateTenantResponse;
+        delete_tenant "DeleteTenant" DeleteTenantRequest => DeleteTenantResponse;
     }
 }
 
 #[tonic::async_trait]
 impl NetworkTaskService for Services {
     unary! {
-        create_nt_type "CreateNtType" CreateNtTypeRequest => NtType;
-        get_nt_type "GetNtType" GetNtTypeRequest => NtType;
+        create_nt_type "CreateNtType" CreateNtTypeRequest => NtType as CreateNtTypeResponse;
+        get_nt_type "GetNtType" GetNtTypeRequest => NtType as GetNtTypeResponse;
         list_nt_types "ListNtTypes" ListNtTypesRequest => ListNtTypesResponse;
-        delete_nt_type "DeleteNtType" DeleteNtTypeRequest => ();
+        delete_nt_type "DeleteNtType" DeleteNtTypeRequest => DeleteNtTypeResponse;
     }
 }
 
 #[tonic::async_trait]
 impl ClassificationService for Services {
     unary! {
-        create_rule "CreateRule" CreateRuleRequest => Rule;
-        get_rule "GetRule" GetRuleRequest => Rule;
+        create_rule "CreateRule" CreateRuleRequest => Rule as CreateRuleResponse;
+        get_rule "GetRule" GetRuleRequest => Rule as GetRuleResponse;
         list_rules "ListRules" ListRulesRequest => ListRulesResponse;
-        delete_rule "DeleteRule" DeleteRuleRequest => ();
+        delete_rule "DeleteRule" DeleteRuleRequest => DeleteRuleResponse;
     }
 }
 
 #[tonic::async_trait]
 impl OperationService for Services {
     unary! {
-        get_operation "GetOperation" GetOperationRequest => Operation;
+        get_operation "GetOperation" GetOperationRequest => Operation as GetOperationResponse;
         list_operations "ListOperations" ListOperationsRequest => ListOperationsResponse;
-        wait_operation "WaitOperation" WaitOperationRequest => Operation;
-        cancel_operation "CancelOperation" CancelOperationRequest => ();
-        delete_operation "DeleteOperation" DeleteOperationRequest => ();
+        wait_operation "WaitOperation" WaitOperationRequest => Operation as WaitOperationResponse;
+        cancel_operation "CancelOperation" CancelOperationRequest => CancelOperationResponse;
+        delete_operation "DeleteOperation" DeleteOperationRequest => DeleteOperationResponse;
     }
 }
 
@@ -311,20 +321,21 @@ impl BitstreamService for Services {
     async fn upload_bitstream(
         &self,
         request: Request<Streaming<UploadBitstreamRequest>>,
-    ) -> Result<Response<Bitstream>, Status> {
+    ) -> Result<Response<UploadBitstreamResponse>, Status> {
         let (metadata, extensions, mut parts) = request.into_parts();
         self.note("UploadBitstream", &Request::from_parts(metadata, extensions, ()), Vec::new());
         while let Some(part) = parts.message().await? {
             let note = Request::new(());
             self.note("UploadBitstream/part", &note, part.encode_to_vec());
         }
-        self.reply("UploadBitstream").await
+        let reply: Response<Bitstream> = self.reply("UploadBitstream").await?;
+        Ok(reply.map(UploadBitstreamResponse::from))
     }
 
     unary! {
-        get_bitstream "GetBitstream" GetBitstreamRequest => Bitstream;
+        get_bitstream "GetBitstream" GetBitstreamRequest => Bitstream as GetBitstreamResponse;
         list_bitstreams "ListBitstreams" ListBitstreamsRequest => ListBitstreamsResponse;
-        delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => ();
+        delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => DeleteBitstreamResponse;
         recommend_bitstreams "RecommendBitstreams" RecommendBitstreamsRequest => RecommendBitstreamsResponse;
     }
 }

@@ -3,6 +3,7 @@
 use snic_api::v1::{
     ChainExplanation, Embedding, EmbeddingWay, Explanation, RejectedAlternative, ScoreTerm,
 };
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::state_views::sentence;
@@ -14,12 +15,7 @@ use super::views::form_word;
 pub fn explanation(explanation: &Explanation, _: Style) -> String {
     let mut lines = Vec::new();
     let name = explanation.dag.as_ref().map(|found| {
-        format!(
-            "{}, {}, {}",
-            dag(&found.name),
-            rate(found.bandwidth_bps),
-            found.state().as_str_name()
-        )
+        format!("{}, {}, {}", dag(&found.name), rate(found.bandwidth_bps), found.state().word())
     });
     lines.extend(name);
     let parallel = explanation.parallel_latency_cycles;

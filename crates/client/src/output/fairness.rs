@@ -1,7 +1,8 @@
 //! Fairness and events as text.
 
 use snic_api::v1::fairness::Limiter;
-use snic_api::v1::{DagFairness, Event, EventChange, Fairness};
+use snic_api::v1::{DagFairness, Event, Fairness, WatchEventsResponse};
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::{properties, section, table};
@@ -159,7 +160,7 @@ pub fn events(events: &[Event], _: Style) -> String {
 }
 
 /// One event of a watch.
-pub fn event_change(change: &EventChange, _: Style) -> Option<String> {
+pub fn event_change(change: &WatchEventsResponse, _: Style) -> Option<String> {
     change.event.as_ref().map(line)
 }
 
@@ -173,7 +174,7 @@ fn line(event: &Event) -> String {
     let about =
         if event.dag.is_empty() { id(&event.card).to_owned() } else { text::dag(&event.dag) };
     let time = text::time(event.time.as_ref());
-    format!("{time} {:<16} {about}: {}{regions}", event.kind().as_str_name(), event.message)
+    format!("{time} {:<16} {about}: {}{regions}", event.kind().word(), event.message)
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ fn nodes(ids: &[&str]) -> Vec<dag::Node> {
 }
 
 fn edges(pairs: &[(&str, &str)]) -> Vec<dag::Edge> {
-    let edge = |(from, to): &(&str, &str)| dag::Edge { from: (*from).into(), to: (*to).into() };
+    let edge =
+        |(from, to): &(&str, &str)| dag::Edge { from_node: (*from).into(), to_node: (*to).into() };
     pairs.iter().map(edge).collect()
 }
 

@@ -28,9 +28,9 @@ resources!(
     Bitstream,
     Card,
     Dag,
-    DagEvent,
+    WatchDagsResponse,
     Event,
-    EventChange,
+    WatchEventsResponse,
     Explanation,
     Fairness,
     HeartbeatResponse,
@@ -40,11 +40,11 @@ resources!(
     PacketSighting,
     RecommendBitstreamsResponse,
     Region,
-    RegionEvent,
+    WatchRegionsResponse,
     Rule,
     Tenant,
     VmBinding,
-    VmBindingEvent
+    WatchBindingsResponse
 );
 
 /// The API's descriptors, and those of the error details that operations carry.
@@ -52,7 +52,7 @@ static POOL: LazyLock<Result<DescriptorPool, String>> = LazyLock::new(|| {
     let mut pool = DescriptorPool::decode(snic_api::FILE_DESCRIPTOR_SET)
         .map_err(|error| format!("the API's descriptors: {error}"))?;
     let details: prost_types::FileDescriptorSet =
-        prost::Message::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)
+        prost::Message::decode(snic_api::ERROR_DETAILS_DESCRIPTOR_SET)
             .map_err(|error| format!("the descriptors of google.rpc: {error}"))?;
     let known: Vec<String> = pool.files().map(|file| file.name().to_owned()).collect();
     let new = details.file.into_iter().filter(|file| !known.iter().any(|name| name == file.name()));
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn every_resource_has_a_descriptor() {
         JsonMessage::new(&v1::Bitstream::default()).unwrap();
-        JsonMessage::new(&v1::DagEvent::default()).unwrap();
+        JsonMessage::new(&v1::WatchDagsResponse::default()).unwrap();
         JsonMessage::new(&v1::Explanation::default()).unwrap();
-        JsonMessage::new(&v1::RegionEvent::default()).unwrap();
+        JsonMessage::new(&v1::WatchRegionsResponse::default()).unwrap();
         JsonMessage::new(&v1::Card::default()).unwrap();
         JsonMessage::new(&v1::NtType::default()).unwrap();
         JsonMessage::new(&v1::Rule::default()).unwrap();
@@ -128,7 +128,7 @@ mod tests {
         };
         let value = value(&dag);
         assert_eq!(value["bandwidth_bps"], json!(4_000_000_000_000_u64));
-        assert_eq!(value["state"], "READY");
+        assert_eq!(value["state"], "STATE_READY");
         assert_eq!(value["create_time"], "2023-11-14T22:13:20Z");
         assert_eq!(value["generation"], 0, "fields of value zero are there");
         assert_eq!(value["nodes"], json!([]));
@@ -153,5 +153,11 @@ mod tests {
         let result = Some(Ended::Response(response));
         let shown = value(&v1::Operation { result, ..v1::Operation::default() });
         assert_eq!(shown["response"]["name"], "tenants/acme/dags/web");
+
+        // A deletion leaves nothing, and is shown nevertheless.
+        let type_url = "type.googleapis.com/google.protobuf.Empty".to_owned();
+        let result = Some(Ended::Response(prost_types::Any { type_url, value: Vec::new() }));
+        let shown = value(&v1::Operation { result, ..v1::Operation::default() });
+        assert_eq!(shown["response"]["@type"], "type.googleapis.com/google.protobuf.Empty");
     }
 }

@@ -6,9 +6,10 @@ use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
-    Bitstream, Card, Condition, Dag, DagEvent, EventType, Instance, Mapping, NtType, Operation,
-    PacketMatch, Region, RegionEvent, RegionKind, Rule, Tenant, condition, nt_type,
+    Bitstream, Card, Condition, Dag, EventType, Instance, Mapping, NtType, Operation, PacketMatch,
+    Region, RegionKind, Rule, Tenant, WatchDagsResponse, WatchRegionsResponse, condition, nt_type,
 };
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::dag_views::{configurations, drops, packet_sizes, traffic};
@@ -30,7 +31,7 @@ pub fn dags(dags: &[Dag], style: Style) -> String {
     let rows = dags.iter().map(|dag| {
         vec![
             text::dag(&dag.name),
-            dag.state().as_str_name().to_owned(),
+            dag.state().word().to_owned(),
             rate(dag.bandwidth_bps),
             dag.nodes.len().to_string(),
             form_word(dag.mapping.as_ref().map_or(dag.form(), Mapping::form)).to_owned(),
@@ -54,7 +55,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
         style,
         &[
             ("Name", dag.name.clone()),
-            ("State", dag.state().as_str_name().to_owned()),
+            ("State", dag.state().word().to_owned()),
             ("UID", uid),
             ("Bandwidth", rate(dag.bandwidth_bps)),
             ("Packets", packet_sizes(dag)),
@@ -100,7 +101,7 @@ fn tasks(dag: &Dag) -> String {
 }
 
 fn order(dag: &Dag) -> String {
-    let edges = dag.edges.iter().map(|edge| format!("{} -> {}", edge.from, edge.to));
+    let edges = dag.edges.iter().map(|edge| format!("{} -> {}", edge.from_node, edge.to_node));
     edges.collect::<Vec<_>>().join(", ")
 }
 
@@ -111,7 +112,7 @@ fn conditions(conditions: &[Condition], style: Style) -> String {
     let rows = conditions.iter().map(|condition| {
         let status = match condition.status() {
             condition::Status::Unspecified => "",
-            other => other.as_str_name(),
+            other => other.word(),
         };
         vec![
             condition.r#type.clone(),
@@ -154,14 +155,14 @@ fn slots(instance: &Instance) -> String {
 }
 
 /// A change of a DAG, on one line; `None` for a bookmark.
-pub fn dag_event(event: &DagEvent, _: Style) -> Option<String> {
+pub fn dag_event(event: &WatchDagsResponse, _: Style) -> Option<String> {
     let dag = event.dag.as_ref()?;
     let unmet = dag.conditions.iter().find(|found| found.status() == condition::Status::False);
     let why = unmet.map(|found| format!("  {}: {}", found.r#type, found.reason));
     Some(format!(
         "{:<8} {:<12} {} ({}){}",
         event_word(event.r#type()),
-        if event.r#type() == EventType::Deleted { "" } else { dag.state().as_str_name() },
+        if event.r#type() == EventType::Deleted { "" } else { dag.state().word() },
         text::dag(&dag.name),
         rate(dag.bandwidth_bps),
         why.unwrap_or_default(),
@@ -169,7 +170,7 @@ pub fn dag_event(event: &DagEvent, _: Style) -> Option<String> {
 }
 
 /// A change of a region, on one line; `None` for a bookmark.
-pub fn region_event(event: &RegionEvent, _: Style) -> Option<String> {
+pub fn region_event(event: &WatchRegionsResponse, _: Style) -> Option<String> {
     let region = event.region.as_ref()?;
     let line = format!(
         "{:<8} {:<8} {} {} {}",
@@ -519,7 +520,7 @@ fn operation_state(operation: &Operation) -> &'static str {
 /// The work of an operation: `CREATE acme/web`.
 pub fn operation_work(operation: &Operation) -> String {
     let metadata = operation.metadata.clone().unwrap_or_default();
-    format!("{} {}", metadata.verb().as_str_name(), text::name(&metadata.target))
+    format!("{} {}", metadata.verb().word(), text::name(&metadata.target))
 }
 
 fn progress(operation: &Operation) -> String {
@@ -559,7 +560,7 @@ pub fn operation(operation: &Operation, style: Style) -> String {
         style,
         &[
             ("Name", operation.name.clone()),
-            ("Work", format!("{} {}", metadata.verb().as_str_name(), metadata.target)),
+            ("Work", format!("{} {}", metadata.verb().word(), metadata.target)),
             ("State", operation_state(operation).to_owned()),
             ("Stage", metadata.stage.clone()),
             ("Regions", progress(operation)),

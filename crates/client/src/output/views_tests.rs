@@ -115,8 +115,8 @@ fn a_failed_operation_shows_its_error() {
 
 #[test]
 fn events_are_lines_and_bookmarks_are_none() {
-    let event = |kind: EventType, dag| DagEvent { r#type: kind.into(), dag, revision: 1 };
-    let line = |found: &DagEvent| dag_event(found, style());
+    let event = |kind: EventType, dag| WatchDagsResponse { r#type: kind.into(), dag, revision: 1 };
+    let line = |found: &WatchDagsResponse| dag_event(found, style());
     let added = line(&event(EventType::Added, Some(fixtures::web())));
     assert_eq!(added.as_deref(), Some("ADDED    READY        acme/web (10 Gbit/s)"));
     let stuck = line(&event(EventType::Modified, Some(fixtures::stuck()))).unwrap();
@@ -124,8 +124,11 @@ fn events_are_lines_and_bookmarks_are_none() {
     assert_eq!(line(&event(EventType::Bookmark, None)), None);
 
     let region = fixtures::regions().swap_remove(2);
-    let found =
-        RegionEvent { r#type: EventType::Modified.into(), region: Some(region), revision: 2 };
+    let found = WatchRegionsResponse {
+        r#type: EventType::Modified.into(),
+        region: Some(region),
+        revision: 2,
+    };
     let line = region_event(&found, style()).unwrap();
     assert_eq!(line, "MODIFIED FAULTY   card0/2  the configuration port reports a CRC error");
 }

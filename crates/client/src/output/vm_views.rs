@@ -1,6 +1,7 @@
 //! Bindings of virtual machines as text.
 
-use snic_api::v1::{HeartbeatResponse, VmBinding, VmBindingEvent};
+use snic_api::v1::{HeartbeatResponse, VmBinding, WatchBindingsResponse};
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::{properties, section, table};
@@ -13,7 +14,7 @@ pub fn bindings(bindings: &[VmBinding], style: Style) -> String {
         let dags: Vec<String> = binding.dags.iter().map(|dag| text::dag(&dag.name)).collect();
         vec![
             id(&binding.name).to_owned(),
-            binding.state().as_str_name().to_owned(),
+            binding.state().word().to_owned(),
             dags.join(" "),
             binding.functions.len().to_string(),
             age(binding.create_time.as_ref(), style.now),
@@ -27,7 +28,7 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
     let lease = binding.lease.map(|lease| format!("{} s", lease.seconds)).unwrap_or_default();
     let dags = binding.dags.iter().map(|dag| {
         let uid = if dag.uid == 0 { String::new() } else { format!("{:#010x}", dag.uid) };
-        vec![text::dag(&dag.name), dag.state().as_str_name().to_owned(), uid]
+        vec![text::dag(&dag.name), dag.state().word().to_owned(), uid]
     });
     let functions = binding.functions.iter().map(|function| {
         vec![
@@ -43,7 +44,7 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
         &[
             ("Name", binding.name.clone()),
             ("Tenant", id(&binding.tenant).to_owned()),
-            ("State", binding.state().as_str_name().to_owned()),
+            ("State", binding.state().word().to_owned()),
             ("Reason", binding.reason.clone()),
             ("Template", binding.template.clone()),
             ("Lease", lease),
@@ -65,16 +66,17 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
 /// The result of a heartbeat.
 pub fn heartbeat(reply: &HeartbeatResponse, style: Style) -> String {
     let missing = reply.missing.iter().map(|vm| vec![vm.clone(), "MISSING".to_owned()]);
-    let alive = reply.alive.iter().map(|binding| {
-        vec![id(&binding.name).to_owned(), binding.state().as_str_name().to_owned()]
-    });
+    let alive = reply
+        .alive
+        .iter()
+        .map(|binding| vec![id(&binding.name).to_owned(), binding.state().word().to_owned()]);
     table(style, &["VM", "STATE"], alive.chain(missing).collect())
 }
 
 /// A change, on one line.
-pub fn event(event: &VmBindingEvent, _: Style) -> Option<String> {
+pub fn event(event: &WatchBindingsResponse, _: Style) -> Option<String> {
     let binding = event.binding.as_ref()?;
-    let (word, state) = (event_word(event.r#type()), binding.state().as_str_name());
+    let (word, state) = (event_word(event.r#type()), binding.state().word());
     let line = format!("{word:<8} {state:<12} {} {}", id(&binding.name), binding.reason);
     Some(line.trim_end().to_owned())
 }

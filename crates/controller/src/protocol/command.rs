@@ -2,7 +2,7 @@
 
 use snic_domain::{
     BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, NtType, NtTypeId,
-    OperationId, Quota, RegionId, Rule, RuleId, Tenant, TenantId, VmId,
+    OperationId, QuotaPatch, RegionId, Rule, RuleId, Tenant, TenantId, VmId,
 };
 
 /// Names a request in its reply; the shell's.
@@ -53,7 +53,7 @@ impl Caller {
 pub struct Request {
     /// Who asks.
     pub caller: Caller,
-    /// Makes a create idempotent; unique to the caller, 1 to 64 characters.
+    /// Makes it idempotent; unique to the caller, 1 to 64 characters.
     pub request_id: Option<String>,
     /// For what.
     pub command: Command,
@@ -70,8 +70,8 @@ pub enum Command {
         id: TenantId,
         /// The new weight.
         weight: Option<u32>,
-        /// The new quota.
-        quota: Option<Quota>,
+        /// New bounds of its quota.
+        quota: Option<QuotaPatch>,
         /// What the caller read.
         etag: Option<String>,
     },

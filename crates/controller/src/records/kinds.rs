@@ -166,7 +166,7 @@ pub struct RequestRecord {
     pub at: Timestamp,
 }
 
-/// What a create made.
+/// What a request made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Made {
@@ -180,6 +180,12 @@ pub enum Made {
     Rule(RuleId),
     /// An operation.
     Operation(OperationId),
+    /// A region.
+    Region(CardId, RegionId),
+    /// What a machine is given.
+    Binding(VmId),
+    /// Nothing that a reply would carry.
+    Done,
 }
 
 /// A DAG that was refused.

@@ -25,7 +25,6 @@ use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 
 pub(crate) use nts::NtUsers;
 use tenants::Numbers;
-pub(crate) use tenants::TenantPatch;
 use usage::OwnUsage;
 pub(crate) use usage::over_quota;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use snic_domain::limits::TENANT_WEIGHT_MAX;
-use snic_domain::{BitstreamId, NtTypeId, Quota, Tenant, TenantId};
+use snic_domain::{BitstreamId, NtTypeId, Tenant, TenantId, TenantPatch};
 
 use super::Registry;
 use crate::etag::{check_etag, etag, uuid};
@@ -41,13 +41,6 @@ impl Numbers {
     fn give_back(&mut self, number: u16) {
         self.free.insert(number);
     }
-}
-
-/// What an update of a tenant sets; the rest stays.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TenantPatch {
-    pub weight: Option<u32>,
-    pub quota: Option<Quota>,
 }
 
 impl Registry {
@@ -112,7 +105,7 @@ impl Registry {
         patch.weight.map_or(Ok(()), check_weight)?;
         let record = self.tenants.get_mut(id).expect("it has an etag, so it exists");
         record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
-        record.tenant.quota = patch.quota.unwrap_or(record.tenant.quota);
+        record.tenant.quota = patch.quota.unwrap_or_default().apply(record.tenant.quota);
         record.generation += 1;
         record.updated = tx.now();
         tx.put(Record::Tenant(record.clone()));

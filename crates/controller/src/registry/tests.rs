@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
-    NtTypeId, Quota, RegionKind, Tenant, TenantId, Timestamp, Traffic,
+    NtTypeId, Quota, RegionKind, Tenant, TenantId, TenantPatch, Timestamp, Traffic,
 };
 
 use super::*;
@@ -162,7 +162,7 @@ fn quotas_count_what_is_owned_and_what_is_asked_for() {
         nt_types_max: 2,
         ..Quota::default()
     };
-    let patch = TenantPatch { quota: Some(quota), weight: None };
+    let patch = TenantPatch { quota: Some(quota.into()), weight: None };
     let view = registry.update_tenant(&mut tx, &id("acme"), patch, None).expect("it exists");
     assert_eq!((view.tenant.weight, view.tenant.quota), (1, quota));
     let over = |error: Result<(), ControlError>| match error {

@@ -204,11 +204,10 @@ fn command() -> impl Strategy<Value = Command> {
     let quota = (0u32..3, 0u64..60).prop_map(|(dags, gbps)| Command::UpdateTenant {
         id: tenant_id("beta"),
         weight: Some(dags),
-        quota: Some(Quota {
-            dags_max: dags,
-            bandwidth_max: Bandwidth::from_gbps(gbps),
-            ..Quota::default()
-        }),
+        quota: Some(
+            Quota { dags_max: dags, bandwidth_max: Bandwidth::from_gbps(gbps), ..Quota::default() }
+                .into(),
+        ),
         etag: None,
     });
     prop_oneof![

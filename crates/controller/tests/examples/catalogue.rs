@@ -196,10 +196,10 @@ fn bitstreams_have_a_quota_of_their_number_and_bytes() {
     let mut world = World::without_card();
     let bytes = ByteSize::from_bytes(8_192 * 2);
     let quota = Quota { bitstreams_max: 3, bitstream_bytes_max: bytes, ..Quota::default() };
-    let set = |quota| Command::UpdateTenant {
+    let set = |quota: Quota| Command::UpdateTenant {
         id: tenant_id("acme"),
         weight: None,
-        quota: Some(quota),
+        quota: Some(quota.into()),
         etag: None,
     };
     world.ask(set(quota)).expect("valid");

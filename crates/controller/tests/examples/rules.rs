@@ -173,7 +173,7 @@ fn the_classifier_is_full_at_its_rows() {
     world.deploy("acme/web", "nat", 1);
     let quota = Quota { rules_max: u32::MAX, ..tenant("acme").quota };
     let id = tenant_id("acme");
-    let all = Command::UpdateTenant { id, weight: None, quota: Some(quota), etag: None };
+    let all = Command::UpdateTenant { id, weight: None, quota: Some(quota.into()), etag: None };
     world.ask(all).expect("valid");
     for i in 0..Table::Classifier.rows() as u32 {
         world.ask(rule(&format!("r{i}"), (i % 1_000) as u16, vni(i))).expect("a free row");

@@ -58,7 +58,7 @@ fn an_update_changes_what_it_names_and_the_etag() {
     let only_quota = Command::UpdateTenant {
         id: tenant_id("acme"),
         weight: None,
-        quota: Some(quota),
+        quota: Some(quota.into()),
         etag: None,
     };
     let last = view(world.ask(only_quota));
@@ -201,10 +201,10 @@ fn rule(id: &str, dag_name: &str) -> Rule {
 #[test]
 fn everything_that_a_tenant_can_make_more_of_has_a_quota() {
     let mut world = World::new();
-    let set = |quota| Command::UpdateTenant {
+    let set = |quota: Quota| Command::UpdateTenant {
         id: tenant_id("acme"),
         weight: None,
-        quota: Some(quota),
+        quota: Some(quota.into()),
         etag: None,
     };
     let tight = Quota { nt_types_max: 1, rules_max: 1, operations_max: 2, ..tenant("acme").quota };
@@ -248,7 +248,7 @@ fn memory_is_counted_once_for_all_dags_of_a_tenant() {
     let set = Command::UpdateTenant {
         id: tenant_id("acme"),
         weight: None,
-        quota: Some(quota),
+        quota: Some(quota.into()),
         etag: None,
     };
     world.ask(set).expect("valid");

@@ -14,7 +14,7 @@ use snic_controller::{
 };
 use snic_domain::{
     Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Match, Node,
-    NodeId, NtTypeId, Quota, RegionId, Rule, RuleId, Tenant, TenantId,
+    NodeId, NtTypeId, Quota, QuotaPatch, RegionId, Rule, RuleId, Tenant, TenantId,
 };
 
 use crate::book::{Book, Seen};
@@ -364,6 +364,7 @@ impl Run {
         let weight = self.world.chance(50).then(|| self.world.rng.random_range(1..=8));
         let quota = self.world.chance(70).then(|| random_quota(&mut self.world));
         self.book.keeps(&self.world.controller, &id);
+        let quota = quota.map(QuotaPatch::from);
         let command = Command::UpdateTenant { id: id.clone(), weight, quota, etag: None };
         self.world.note(format_args!("{command:?}"));
         self.order(command);

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use snic_api::convert;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::classification_service_client::ClassificationServiceClient;
@@ -127,8 +128,8 @@ impl QuickstartClient {
             validate_only: false,
             request_id: String::new(),
         };
-        match self.dags().create_dag(request).await {
-            Ok(operation) => Ok(Some(operation.into_inner())),
+        match self.dags().create_dag(request).await.item() {
+            Ok(operation) => Ok(Some(operation)),
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(status),
         }
@@ -154,7 +155,7 @@ impl QuickstartClient {
             timeout: Some(prost_types::Duration { seconds, nanos: 0 }),
         };
         let mut client = OperationServiceClient::new(self.channel.clone());
-        let operation = client.wait_operation(request).await?.into_inner();
+        let operation = client.wait_operation(request).await.item()?;
         match operation.result {
             Some(operation::Result::Error(error)) => bail!("{name} failed: {}", error.message),
             Some(operation::Result::Response(_)) => Ok(()),

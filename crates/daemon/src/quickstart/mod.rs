@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::TenantId;
@@ -218,7 +219,7 @@ async fn tour(
     say!("{}", report::heading("Mappings").trim_end());
     for dag in &dags {
         let request = v1::ExplainDagRequest { name: dag.name.clone() };
-        let explanation = operator.dags().explain_dag(request).await?.into_inner();
+        let explanation = operator.dags().explain_dag(request).await.item()?;
         say!("{}", report::mapping(dag, &explanation));
     }
     let card =
@@ -291,7 +292,7 @@ async fn ready(client: &QuickstartClient, name: &str) -> Result<Dag> {
     let until = Instant::now() + Duration::from_secs(READY_SECONDS.unsigned_abs());
     loop {
         let request = v1::GetDagRequest { name: name.to_owned() };
-        let dag = client.dags().get_dag(request).await?.into_inner();
+        let dag = client.dags().get_dag(request).await.item()?;
         if dag.state() == v1::dag::State::Ready {
             return Ok(dag);
         }
@@ -329,10 +330,10 @@ async fn show_regions(operator: QuickstartClient) -> Result<()> {
 
 async fn region_map(operator: &QuickstartClient) -> Result<String> {
     let name = "cards/card0".to_owned();
-    let card = operator.cards().get_card(v1::GetCardRequest { name: name.clone() }).await?;
+    let card = operator.cards().get_card(v1::GetCardRequest { name: name.clone() }).await.item()?;
     let request = v1::ListRegionsRequest { parent: name, page_size: 32, ..Default::default() };
     let regions = operator.cards().list_regions(request).await?.into_inner().regions;
-    Ok(snic_api::render::region_map(&card.into_inner(), &regions))
+    Ok(snic_api::render::region_map(&card, &regions))
 }
 
 /// What to try next.

@@ -8,6 +8,7 @@ use http::Response;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
+use snic_api::words::EnumWord as _;
 use snic_audit::{AuditLog, Entry, NOBODY, name_of, subject};
 use snic_controller::Caller;
 use tonic::body::Body;
@@ -70,7 +71,7 @@ impl PendingEntry {
         // Without a status in the headers a message follows.
         let status = Status::from_header_map(reply.headers());
         let reason = status.as_ref().and_then(reason_of);
-        let reason = reason.map_or(String::new(), |reason| reason.as_str_name().to_owned());
+        let reason = reason.map_or(String::new(), |reason| reason.word().to_owned());
         self.record(status.map_or(Code::Ok, |status| status.code()), reason);
     }
 

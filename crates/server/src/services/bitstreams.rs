@@ -16,7 +16,8 @@ use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    RpcResult, Services, absent, check_owner, consolidation, etag, page, reply_as, request_id,
+    Missing, RpcResult, Services, absent, check_owner, consolidation, etag, page, repeat_of,
+    reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
 use crate::gate::{caller, of_transport};
@@ -32,7 +33,7 @@ impl BitstreamService for Services {
     async fn upload_bitstream(
         &self,
         request: Request<Streaming<v1::UploadBitstreamRequest>>,
-    ) -> RpcResult<v1::Bitstream> {
+    ) -> RpcResult<v1::UploadBitstreamResponse> {
         let caller = caller(&request)?;
         let _place = self.0.uploads.enter(Level::of(&caller), Flow::from(&caller))?;
         let mut stream = request.into_inner();
@@ -52,19 +53,19 @@ impl BitstreamService for Services {
             Ok(result) => result.map_err(|error| failure(error, OperationKind::Upload, &caller))?,
             Err(_) => return Err(ApiError::internal("upload").into()),
         };
-        reply_as!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view)))
+        reply_as!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view).into()))
     }
 
     async fn get_bitstream(
         &self,
         request: Request<v1::GetBitstreamRequest>,
-    ) -> RpcResult<v1::Bitstream> {
+    ) -> RpcResult<v1::GetBitstreamResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::bitstream("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, caller| controller.bitstream(caller, &id));
         let view = view.await?.ok_or_else(|| absent(&name))?;
-        Ok(Response::new(wire::bitstream(&view)))
+        Ok(Response::new(wire::bitstream(&view).into()))
     }
 
     async fn recommend_bitstreams(
@@ -109,21 +110,37 @@ impl BitstreamService for Services {
     async fn delete_bitstream(
         &self,
         request: Request<v1::DeleteBitstreamRequest>,
-    ) -> RpcResult<()> {
+    ) -> RpcResult<v1::DeleteBitstreamResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
+        let command = Command::DeleteBitstream { id: id.clone(), etag: etag(&request.etag) };
+        let reply = match self.check_may_delete_bitstream(&caller, &id, &request.name).await {
+            Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
+            Err(failure) => Err(failure),
+        };
+        Missing::from(request.allow_missing).or_done(reply)?;
+        Ok(Response::new(Default::default()))
+    }
+}
+
+impl Services {
+    async fn check_may_delete_bitstream(
+        &self,
+        caller: &Caller,
+        id: &BitstreamId,
+        name: &str,
+    ) -> Result<(), ApiError> {
         let owner = id.owner();
-        if !caller.may_change(owner.as_ref()) {
-            let wanted = id.clone();
-            let view =
-                self.read(&caller, move |controller, caller| controller.bitstream(caller, &wanted));
-            let readable = view.await?.is_some();
-            check_owner(&caller, owner.as_ref(), &request.name, readable)?;
+        if caller.may_change(owner.as_ref()) {
+            return Ok(());
         }
-        let command = Command::DeleteBitstream { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let wanted = id.clone();
+        let view =
+            self.read(caller, move |controller, caller| controller.bitstream(caller, &wanted));
+        let readable = view.await?.is_some();
+        check_owner(caller, owner.as_ref(), name, readable)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, consolidation, page, reply_as};
+use super::{RpcResult, Services, absent, consolidation, page, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
@@ -75,9 +75,13 @@ impl CardService for Services {
         }))
     }
 
-    async fn get_card(&self, request: Request<v1::GetCardRequest>) -> RpcResult<v1::Card> {
+    async fn get_card(
+        &self,
+        request: Request<v1::GetCardRequest>,
+    ) -> RpcResult<v1::GetCardResponse> {
         let caller = caller(&request)?;
-        self.card(&caller, &request.into_inner().name).await
+        let card = self.card(&caller, &request.into_inner().name).await?;
+        Ok(Response::new(card.into()))
     }
 
     async fn list_regions(
@@ -108,85 +112,105 @@ impl CardService for Services {
         }))
     }
 
-    async fn get_region(&self, request: Request<v1::GetRegionRequest>) -> RpcResult<v1::Region> {
+    async fn get_region(
+        &self,
+        request: Request<v1::GetRegionRequest>,
+    ) -> RpcResult<v1::GetRegionResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
         let view = view.await?.ok_or_else(|| absent(&name))?;
-        Ok(Response::new(wire::region(&view)))
+        Ok(Response::new(wire::region(&view).into()))
     }
 
     async fn drain_region(
         &self,
         request: Request<v1::DrainRegionRequest>,
-    ) -> RpcResult<v1::Operation> {
+    ) -> RpcResult<v1::DrainRegionResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
+        let request = request.into_inner();
+        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
         let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::DrainRegion { card, region };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
 
-    async fn drain_card(&self, request: Request<v1::DrainCardRequest>) -> RpcResult<v1::Operation> {
+    async fn drain_card(
+        &self,
+        request: Request<v1::DrainCardRequest>,
+    ) -> RpcResult<v1::DrainCardResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
+        let request = request.into_inner();
+        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
         let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::DrainCard { card };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
 
     async fn cordon_region(
         &self,
         request: Request<v1::CordonRegionRequest>,
-    ) -> RpcResult<v1::Region> {
+    ) -> RpcResult<v1::CordonRegionResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
+        let request = request.into_inner();
+        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
         let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::Cordon { card: card.clone(), region: Some(region), on: true };
-        self.ask(&caller, None, command, OperationKind::Change).await?;
+        self.ask(&caller, repeat, command, OperationKind::Change).await?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
         let view = view.await?.ok_or_else(|| absent(&name))?;
-        Ok(Response::new(wire::region(&view)))
+        Ok(Response::new(wire::region(&view).into()))
     }
 
-    async fn cordon_card(&self, request: Request<v1::CordonCardRequest>) -> RpcResult<v1::Card> {
+    async fn cordon_card(
+        &self,
+        request: Request<v1::CordonCardRequest>,
+    ) -> RpcResult<v1::CordonCardResponse> {
         let caller = caller(&request)?;
-        self.cordon(&caller, request.into_inner().name, true).await
+        let request = request.into_inner();
+        let repeat = repeat_of(&request.request_id)?;
+        let card = self.cordon(&caller, request.name, repeat, true).await?;
+        Ok(Response::new(card.into()))
     }
 
     async fn uncordon_card(
         &self,
         request: Request<v1::UncordonCardRequest>,
-    ) -> RpcResult<v1::Card> {
+    ) -> RpcResult<v1::UncordonCardResponse> {
         let caller = caller(&request)?;
-        self.cordon(&caller, request.into_inner().name, false).await
+        let request = request.into_inner();
+        let repeat = repeat_of(&request.request_id)?;
+        let card = self.cordon(&caller, request.name, repeat, false).await?;
+        Ok(Response::new(card.into()))
     }
 
     async fn undrain_region(
         &self,
         request: Request<v1::UndrainRegionRequest>,
-    ) -> RpcResult<v1::Region> {
+    ) -> RpcResult<v1::UndrainRegionResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
+        let request = request.into_inner();
+        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
         let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::UndrainRegion { card, region };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Region(view) => Response::new(wire::region(&view)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Region(view) => Response::new(wire::region(&view).into()))
     }
 
     async fn reset_region(
         &self,
         request: Request<v1::ResetRegionRequest>,
-    ) -> RpcResult<v1::Operation> {
+    ) -> RpcResult<v1::ResetRegionResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
+        let request = request.into_inner();
+        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
         let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
         let command = Command::ResetRegion { card, region };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
 
     async fn optimize_card(
@@ -194,10 +218,11 @@ impl CardService for Services {
         request: Request<v1::OptimizeCardRequest>,
     ) -> RpcResult<v1::OptimizeCardResponse> {
         let caller = caller(&request)?;
-        let v1::OptimizeCardRequest { name, validate_only } = request.into_inner();
+        let v1::OptimizeCardRequest { name, validate_only, request_id } = request.into_inner();
+        let repeat = repeat_of(&request_id)?.filter(|_| !validate_only);
         let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::OptimizeCard { card, validate_only };
-        match self.ask(&caller, None, command, OperationKind::Change).await? {
+        match self.ask(&caller, repeat, command, OperationKind::Change).await? {
             Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
             reply => reply_as!(reply, Reply::Operation(view) => {
                 let operation = Some(wire::operation(&view, &caller));
@@ -206,16 +231,20 @@ impl CardService for Services {
         }
     }
 
-    async fn load_role(&self, request: Request<v1::LoadRoleRequest>) -> RpcResult<v1::Operation> {
+    async fn load_role(
+        &self,
+        request: Request<v1::LoadRoleRequest>,
+    ) -> RpcResult<v1::LoadRoleResponse> {
         let caller = caller(&request)?;
-        let v1::LoadRoleRequest { name, force } = request.into_inner();
+        let v1::LoadRoleRequest { name, force, request_id } = request.into_inner();
+        let repeat = repeat_of(&request_id)?;
         let card = name::card("name", &name).map_err(ApiError::from)?;
         let command = Command::LoadRole { card, force };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
 
-    type WatchRegionsStream = ReceiverStream<Result<v1::RegionEvent, Status>>;
+    type WatchRegionsStream = ReceiverStream<Result<v1::WatchRegionsResponse, Status>>;
 
     async fn watch_regions(
         &self,
@@ -227,7 +256,7 @@ impl CardService for Services {
         let topic = Topic::Regions(card.clone());
         let all =
             move |controller: &Controller| regions(controller, card.as_ref(), None, usize::MAX);
-        let event = |event: Event<'_, RegionView>| v1::RegionEvent {
+        let event = |event: Event<'_, RegionView>| v1::WatchRegionsResponse {
             r#type: event.kind().into(),
             region: event.view.map(wire::region),
             revision: event.revision,
@@ -238,18 +267,24 @@ impl CardService for Services {
 }
 
 impl Services {
-    async fn card(&self, caller: &Caller, name: &str) -> RpcResult<v1::Card> {
+    async fn card(&self, caller: &Caller, name: &str) -> Result<v1::Card, ApiError> {
         name::card("name", name).map_err(ApiError::from)?;
         let links = self.0.card_links.clone();
         let cards = self.read(caller, move |controller, _| cards(controller, &links)).await?;
         let card = cards.into_iter().find(|card| card.name == name);
-        Ok(Response::new(card.ok_or_else(|| absent(name))?))
+        card.ok_or_else(|| absent(name))
     }
 
-    async fn cordon(&self, caller: &Caller, name: String, on: bool) -> RpcResult<v1::Card> {
-        let card = name::card("name", &name).map_err(ApiError::from)?;
+    async fn cordon(
+        &self,
+        caller: &Caller,
+        name: String,
+        repeat: Option<String>,
+        on: bool,
+    ) -> Result<v1::Card, ApiError> {
+        let card = name::card("name", &name)?;
         let command = Command::Cordon { card, region: None, on };
-        self.ask(caller, None, command, OperationKind::Change).await?;
+        self.ask(caller, repeat, command, OperationKind::Change).await?;
         self.card(caller, &name).await
     }
 

@@ -4,9 +4,7 @@ use snic_api::convert::{dag, id, name};
 use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
-use snic_api::v1::ErrorReason;
 use snic_api::v1::dag_service_server::DagService;
-use snic_api::v1::operation::Result as OperationResult;
 use snic_api::v1::operation_metadata::Verb;
 use snic_controller::{Caller, Command, Controller, DagView, Reply};
 use snic_domain::{DagName, TenantId};
@@ -14,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, etag, page, reply_as, request_id, unexpected};
+use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, unexpected};
 use crate::configurations;
 use crate::error::OperationKind;
 use crate::gate::caller;
@@ -32,7 +30,10 @@ struct Proposal {
 
 #[tonic::async_trait]
 impl DagService for Services {
-    async fn create_dag(&self, request: Request<v1::CreateDagRequest>) -> RpcResult<v1::Operation> {
+    async fn create_dag(
+        &self,
+        request: Request<v1::CreateDagRequest>,
+    ) -> RpcResult<v1::CreateDagResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
@@ -46,17 +47,17 @@ impl DagService for Services {
             target: name.to_string(),
             verb: Verb::Create,
             command: Command::CreateDag { name, spec, validate_only },
-            request_id: request_id("request_id", &request.request_id).map_err(ApiError::from)?,
+            request_id: repeat_of(&request.request_id)?,
             validate_only,
         };
-        Ok(Response::new(self.propose(&caller, proposal).await?))
+        Ok(Response::new(self.propose(&caller, proposal).await?.into()))
     }
 
-    async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::Dag> {
+    async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::GetDagResponse> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let view = self.dag(&caller, name).await?;
-        Ok(Response::new(wire::dag(&view, wire::reader(&caller))))
+        Ok(Response::new(wire::dag(&view, wire::reader(&caller)).into()))
     }
 
     async fn list_dags(
@@ -88,7 +89,10 @@ impl DagService for Services {
         }))
     }
 
-    async fn update_dag(&self, request: Request<v1::UpdateDagRequest>) -> RpcResult<v1::Operation> {
+    async fn update_dag(
+        &self,
+        request: Request<v1::UpdateDagRequest>,
+    ) -> RpcResult<v1::UpdateDagResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
@@ -100,22 +104,32 @@ impl DagService for Services {
             target: name.to_string(),
             verb: Verb::Update,
             command: Command::UpdateDag { name, patch, etag: etag(&wanted.etag), validate_only },
-            request_id: request_id("request_id", &request.request_id).map_err(ApiError::from)?,
+            request_id: repeat_of(&request.request_id)?,
             validate_only,
         };
-        Ok(Response::new(self.propose(&caller, proposal).await?))
+        Ok(Response::new(self.propose(&caller, proposal).await?.into()))
     }
 
-    async fn delete_dag(&self, request: Request<v1::DeleteDagRequest>) -> RpcResult<v1::Operation> {
+    async fn delete_dag(
+        &self,
+        request: Request<v1::DeleteDagRequest>,
+    ) -> RpcResult<v1::DeleteDagResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let name = name::dag("name", &request.name).map_err(ApiError::from)?;
+        let target = name.to_string();
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteDag { name, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
+        let operation = match Missing::from(request.allow_missing).or_deleted(reply)? {
+            Some(Reply::Operation(view)) => wire::operation(&view, &caller),
+            Some(other) => return Err(unexpected(&other).into()),
+            None => wire::decided(target, Verb::Delete, wire::nothing()),
+        };
+        Ok(Response::new(operation.into()))
     }
 
-    type WatchDagsStream = ReceiverStream<Result<v1::DagEvent, Status>>;
+    type WatchDagsStream = ReceiverStream<Result<v1::WatchDagsResponse, Status>>;
 
     async fn watch_dags(
         &self,
@@ -127,7 +141,7 @@ impl DagService for Services {
         let (topic, reader) = (Topic::Dags(tenant.clone()), caller.clone());
         let all =
             move |controller: &Controller| controller.dags_after(tenant.as_ref(), None).collect();
-        let event = move |event: Event<'_, DagView>| v1::DagEvent {
+        let event = move |event: Event<'_, DagView>| v1::WatchDagsResponse {
             r#type: event.kind().into(),
             dag: event.view.map(|view| wire::dag(view, wire::reader(&reader))),
             revision: event.revision,
@@ -139,17 +153,25 @@ impl DagService for Services {
     async fn explain_dag(
         &self,
         request: Request<v1::ExplainDagRequest>,
-    ) -> RpcResult<v1::Explanation> {
+    ) -> RpcResult<v1::ExplainDagResponse> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let view = self.dag(&caller, name).await?;
         let explanation = wire::explanation(&view, wire::reader(&caller));
-        Ok(Response::new(explanation.unwrap_or_else(|| v1::Explanation {
-            dag: Some(wire::dag(&view, wire::reader(&caller))),
-            // Without a mapping, the conditions say why.
-            lines: view.conditions.iter().map(|condition| condition.message.clone()).collect(),
-            ..v1::Explanation::default()
-        })))
+        Ok(Response::new(
+            explanation
+                .unwrap_or_else(|| v1::Explanation {
+                    dag: Some(wire::dag(&view, wire::reader(&caller))),
+                    // Without a mapping, the conditions say why.
+                    lines: view
+                        .conditions
+                        .iter()
+                        .map(|condition| condition.message.clone())
+                        .collect(),
+                    ..v1::Explanation::default()
+                })
+                .into(),
+        ))
     }
 }
 
@@ -174,8 +196,7 @@ impl Services {
         }
     }
 
-    /// Carries out a change of a DAG, or a dry run. In a dry run, an obstacle of the moment (as opposed
-    /// to an invalid request) is a result and not an error.
+    /// Carries out a change of a DAG, or a dry run.
     async fn propose(
         &self,
         caller: &Caller,
@@ -183,31 +204,13 @@ impl Services {
     ) -> Result<v1::Operation, ApiError> {
         let Proposal { target, verb, command, request_id, validate_only } = proposal;
         let request_id = request_id.filter(|_| !validate_only);
-        let decided = |result| wire::decided(target, verb, result);
-        match self.ask(caller, request_id, command, OperationKind::Change).await {
-            Ok(Reply::Operation(view)) => Ok(wire::operation(&view, caller)),
-            Ok(Reply::WouldBe(view)) => {
+        match self.ask(caller, request_id, command, OperationKind::Change).await? {
+            Reply::Operation(view) => Ok(wire::operation(&view, caller)),
+            Reply::WouldBe(view) => {
                 let dag = wire::dag(&view, wire::reader(caller));
-                Ok(decided(OperationResult::Response(wire::any_dag(&dag))))
+                Ok(wire::decided(target, verb, wire::any_dag(&dag)))
             }
-            Ok(other) => Err(unexpected(&other)),
-            Err(failure) if validate_only && is_obstacle(failure.reason()) => {
-                Ok(decided(OperationResult::Error(failure.into())))
-            }
-            Err(failure) => Err(failure),
+            other => Err(unexpected(&other)),
         }
     }
-}
-
-/// Whether an error is about the current state and not about the request itself.
-const fn is_obstacle(reason: ErrorReason) -> bool {
-    use ErrorReason as R;
-    matches!(
-        reason,
-        R::NoBitstream
-            | R::QuotaExceeded
-            | R::InsufficientCapacity
-            | R::CardUnavailable
-            | R::InvalidState
-    )
 }

@@ -39,7 +39,7 @@ impl EventService for Services {
         }))
     }
 
-    type WatchEventsStream = ReceiverStream<Result<v1::EventChange, Status>>;
+    type WatchEventsStream = ReceiverStream<Result<v1::WatchEventsResponse, Status>>;
 
     async fn watch_events(
         &self,
@@ -53,7 +53,7 @@ impl EventService for Services {
             all.reverse();
             all
         };
-        let event = |event: Event<'_, LogEntry>| v1::EventChange {
+        let event = |event: Event<'_, LogEntry>| v1::WatchEventsResponse {
             r#type: event.kind().into(),
             event: event.view.map(wire::event),
             revision: event.revision,

@@ -161,6 +161,47 @@ fn etag(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+/// Whether the resource that a request deletes may be missing: its `allow_missing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Allowed,
+    AnError,
+}
+
+impl From<bool> for Missing {
+    fn from(allow_missing: bool) -> Self {
+        if allow_missing { Self::Allowed } else { Self::AnError }
+    }
+}
+
+impl Missing {
+    /// A reply, or `None` where there was nothing to delete and that is fine. A resource that the caller
+    /// may not see is missing to it.
+    fn or_deleted(self, reply: Result<Reply, ApiError>) -> Result<Option<Reply>, ApiError> {
+        match reply {
+            Err(failure)
+                if self == Self::Allowed && failure.reason() == ErrorReason::ResourceNotFound =>
+            {
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// The same for requests whose reply carries nothing.
+    fn or_done(self, reply: Result<Reply, ApiError>) -> Result<(), ApiError> {
+        match self.or_deleted(reply)? {
+            None | Some(Reply::Done) => Ok(()),
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// A request's `request_id`.
+fn repeat_of(text: &str) -> Result<Option<String>, ApiError> {
+    request_id("request_id", text).map_err(ApiError::from)
+}
+
 /// The request id in canonical form, if there is one.
 fn request_id(field: &str, text: &str) -> Result<Option<String>, FieldProblem> {
     if text.is_empty() {

@@ -5,11 +5,11 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
-use snic_controller::{Command, NtView, Reply};
+use snic_controller::{Caller, Command, NtView, Reply};
 use snic_domain::NtTypeId;
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, absent, check_owner, etag, page, reply_as, request_id};
+use super::{Missing, RpcResult, Services, absent, check_owner, etag, page, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
@@ -19,23 +19,26 @@ impl NetworkTaskService for Services {
     async fn create_nt_type(
         &self,
         request: Request<v1::CreateNtTypeRequest>,
-    ) -> RpcResult<v1::NtType> {
+    ) -> RpcResult<v1::CreateNtTypeResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateNtType(nt), OperationKind::Change).await?;
-        reply_as!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view)))
+        reply_as!(reply, Reply::NtType(view) => Response::new(wire::nt_type(&view).into()))
     }
 
-    async fn get_nt_type(&self, request: Request<v1::GetNtTypeRequest>) -> RpcResult<v1::NtType> {
+    async fn get_nt_type(
+        &self,
+        request: Request<v1::GetNtTypeRequest>,
+    ) -> RpcResult<v1::GetNtTypeResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::nt_type("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, caller| controller.nt_type(caller, &id));
         let view = view.await?.ok_or_else(|| absent(&name))?;
-        Ok(Response::new(wire::nt_type(&view)))
+        Ok(Response::new(wire::nt_type(&view).into()))
     }
 
     async fn list_nt_types(
@@ -64,20 +67,38 @@ impl NetworkTaskService for Services {
         }))
     }
 
-    async fn delete_nt_type(&self, request: Request<v1::DeleteNtTypeRequest>) -> RpcResult<()> {
+    async fn delete_nt_type(
+        &self,
+        request: Request<v1::DeleteNtTypeRequest>,
+    ) -> RpcResult<v1::DeleteNtTypeResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::nt_type("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
+        let command = Command::DeleteNtType { id: id.clone(), etag: etag(&request.etag) };
+        let reply = match self.check_may_delete_nt_type(&caller, &id, &request.name).await {
+            Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
+            Err(failure) => Err(failure),
+        };
+        Missing::from(request.allow_missing).or_done(reply)?;
+        Ok(Response::new(Default::default()))
+    }
+}
+
+impl Services {
+    async fn check_may_delete_nt_type(
+        &self,
+        caller: &Caller,
+        id: &NtTypeId,
+        name: &str,
+    ) -> Result<(), ApiError> {
         let owner = id.owner();
-        if !caller.may_change(owner.as_ref()) {
-            let wanted = id.clone();
-            let view =
-                self.read(&caller, move |controller, caller| controller.nt_type(caller, &wanted));
-            let readable = view.await?.is_some();
-            check_owner(&caller, owner.as_ref(), &request.name, readable)?;
+        if caller.may_change(owner.as_ref()) {
+            return Ok(());
         }
-        let command = Command::DeleteNtType { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let wanted = id.clone();
+        let view = self.read(caller, move |controller, caller| controller.nt_type(caller, &wanted));
+        let readable = view.await?.is_some();
+        check_owner(caller, owner.as_ref(), name, readable)
     }
 }

@@ -12,7 +12,7 @@ use snic_controller::{Caller, Command, OperationView, Reply};
 use snic_domain::{OperationId, Timestamp};
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, absent, page, reply_as, stopped};
+use super::{Missing, RpcResult, Services, absent, page, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller};
 use crate::hub::Topic;
@@ -34,12 +34,12 @@ impl OperationService for Services {
     async fn get_operation(
         &self,
         request: Request<v1::GetOperationRequest>,
-    ) -> RpcResult<v1::Operation> {
+    ) -> RpcResult<v1::GetOperationResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::operation("name", &name).map_err(ApiError::from)?;
         let view = self.operation(&caller, &id).await?;
-        Ok(Response::new(wire::operation(&view, &caller)))
+        Ok(Response::new(wire::operation(&view, &caller).into()))
     }
 
     async fn list_operations(
@@ -77,7 +77,7 @@ impl OperationService for Services {
     async fn wait_operation(
         &self,
         request: Request<v1::WaitOperationRequest>,
-    ) -> RpcResult<v1::Operation> {
+    ) -> RpcResult<v1::WaitOperationResponse> {
         let caller = caller(&request)?;
         let deadline = request.extensions().get::<Deadline>().copied();
         let request = request.into_inner();
@@ -86,31 +86,34 @@ impl OperationService for Services {
         let until = Instant::now() + requested;
         let until = deadline.map_or(until, |Deadline(deadline)| until.min(deadline));
         let view = self.wait_for(&caller, &id, until).await?;
-        Ok(Response::new(wire::operation(&view, &caller)))
+        Ok(Response::new(wire::operation(&view, &caller).into()))
     }
 
     async fn cancel_operation(
         &self,
         request: Request<v1::CancelOperationRequest>,
-    ) -> RpcResult<()> {
+    ) -> RpcResult<v1::CancelOperationResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
-        let id = name::operation("name", &name).map_err(ApiError::from)?;
+        let request = request.into_inner();
+        let id = name::operation("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::CancelOperation { id };
-        let reply = self.ask(&caller, None, command, OperationKind::Cancel).await?;
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Cancel).await?;
+        reply_as!(reply, Reply::Done => Response::new(Default::default()))
     }
 
     async fn delete_operation(
         &self,
         request: Request<v1::DeleteOperationRequest>,
-    ) -> RpcResult<()> {
+    ) -> RpcResult<v1::DeleteOperationResponse> {
         let caller = caller(&request)?;
-        let name = request.into_inner().name;
-        let id = name::operation("name", &name).map_err(ApiError::from)?;
+        let request = request.into_inner();
+        let id = name::operation("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteOperation { id };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
+        Missing::from(request.allow_missing).or_done(reply)?;
+        Ok(Response::new(Default::default()))
     }
 }
 

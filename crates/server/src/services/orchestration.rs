@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, page, reply_as, stopped};
+use super::{RpcResult, Services, absent, page, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller, out_of_time};
 use crate::hub::Topic;
@@ -25,22 +25,27 @@ const HEARTBEAT_VMS_MAX: usize = 1_000;
 
 #[tonic::async_trait]
 impl OrchestrationService for Services {
-    async fn bind_vm(&self, request: Request<v1::BindVmRequest>) -> RpcResult<v1::VmBinding> {
+    async fn bind_vm(&self, request: Request<v1::BindVmRequest>) -> RpcResult<v1::BindVmResponse> {
         let caller = caller(&request)?;
         let deadline = request.extensions().get::<Deadline>().copied();
-        let spec = binding::spec(&request.into_inner())?;
+        let request = request.into_inner();
+        let repeat = repeat_of(&request.request_id)?;
+        let spec = binding::spec(&request)?;
         let vm = spec.vm.clone();
-        let reply = self.ask(&caller, None, Command::BindVm(spec), OperationKind::Change).await?;
+        let reply = self.ask(&caller, repeat, Command::BindVm(spec), OperationKind::Change).await?;
         let begun = reply_as!(reply, Reply::Binding(view) => view)?;
         let until = deadline.map_or_else(|| Instant::now() + WAIT_MAX, |Deadline(at)| at);
         let view = self.settled(&caller, *begun, until).await?;
         match view.record.state {
-            BindingState::Bound => Ok(Response::new(binding_to_wire(&view))),
+            BindingState::Bound => Ok(Response::new(binding_to_wire(&view).into())),
             _ => Err(not_bound(&vm, &view).into()),
         }
     }
 
-    async fn unbind_vm(&self, request: Request<v1::UnbindVmRequest>) -> RpcResult<v1::VmBinding> {
+    async fn unbind_vm(
+        &self,
+        request: Request<v1::UnbindVmRequest>,
+    ) -> RpcResult<v1::UnbindVmResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let vm = binding::vm("vm", &request.vm).map_err(ApiError::from)?;
@@ -48,20 +53,21 @@ impl OrchestrationService for Services {
             "" => None,
             text => Some(name::tenant("tenant", text).map_err(ApiError::from)?),
         };
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::UnbindVm { vm, tenant };
-        let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view)))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view).into()))
     }
 
     async fn get_binding(
         &self,
         request: Request<v1::GetBindingRequest>,
-    ) -> RpcResult<v1::VmBinding> {
+    ) -> RpcResult<v1::GetBindingResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let vm = binding::name("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.binding_view(&vm)).await?;
-        Ok(Response::new(binding_to_wire(&view.ok_or_else(|| absent(&name))?)))
+        Ok(Response::new(binding_to_wire(&view.ok_or_else(|| absent(&name))?).into()))
     }
 
     async fn list_bindings(
@@ -94,7 +100,7 @@ impl OrchestrationService for Services {
         }))
     }
 
-    type WatchBindingsStream = ReceiverStream<Result<v1::VmBindingEvent, Status>>;
+    type WatchBindingsStream = ReceiverStream<Result<v1::WatchBindingsResponse, Status>>;
 
     async fn watch_bindings(
         &self,
@@ -107,7 +113,7 @@ impl OrchestrationService for Services {
         let all = move |controller: &Controller| {
             controller.bindings_after(tenant.as_ref(), None).collect()
         };
-        let event = |event: Event<'_, BindingView>| v1::VmBindingEvent {
+        let event = |event: Event<'_, BindingView>| v1::WatchBindingsResponse {
             r#type: event.kind().into(),
             binding: event.view.map(binding_to_wire),
             revision: event.revision,

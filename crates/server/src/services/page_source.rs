@@ -37,7 +37,12 @@ impl PageSource for Services {
 
     async fn explanation(&self, dag: String) -> Result<v1::Explanation, Status> {
         let request = v1::ExplainDagRequest { name: dag };
-        Ok(self.explain_dag(as_operator(request)).await?.into_inner())
+        Ok(self
+            .explain_dag(as_operator(request))
+            .await?
+            .into_inner()
+            .explanation
+            .unwrap_or_default())
     }
 
     async fn history(&self, tenant: String) -> Result<Vec<v1::Fairness>, Status> {

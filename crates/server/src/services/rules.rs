@@ -9,29 +9,35 @@ use snic_controller::{Command, Reply, RuleView};
 use snic_domain::RuleId;
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, absent, etag, page, reply_as, request_id};
+use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
 
 #[tonic::async_trait]
 impl ClassificationService for Services {
-    async fn create_rule(&self, request: Request<v1::CreateRuleRequest>) -> RpcResult<v1::Rule> {
+    async fn create_rule(
+        &self,
+        request: Request<v1::CreateRuleRequest>,
+    ) -> RpcResult<v1::CreateRuleResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let rule = rule::rule(&request.rule_id, request.rule.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateRule(rule), OperationKind::Change).await?;
-        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view)))
+        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view).into()))
     }
 
-    async fn get_rule(&self, request: Request<v1::GetRuleRequest>) -> RpcResult<v1::Rule> {
+    async fn get_rule(
+        &self,
+        request: Request<v1::GetRuleRequest>,
+    ) -> RpcResult<v1::GetRuleResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::rule("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.rule_view(&id)).await?;
-        Ok(Response::new(wire::rule(&view.ok_or_else(|| absent(&name))?)))
+        Ok(Response::new(wire::rule(&view.ok_or_else(|| absent(&name))?).into()))
     }
 
     async fn list_rules(
@@ -66,12 +72,17 @@ impl ClassificationService for Services {
         }))
     }
 
-    async fn delete_rule(&self, request: Request<v1::DeleteRuleRequest>) -> RpcResult<()> {
+    async fn delete_rule(
+        &self,
+        request: Request<v1::DeleteRuleRequest>,
+    ) -> RpcResult<v1::DeleteRuleResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::rule("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteRule { id, etag: etag(&request.etag) };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
+        Missing::from(request.allow_missing).or_done(reply)?;
+        Ok(Response::new(Default::default()))
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{RpcResult, Services};
+use super::{RpcResult, Services, repeat_of};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::shell::{ControlPlane, Pinned};
@@ -29,25 +29,26 @@ impl SystemService for Services {
     async fn get_maintenance(
         &self,
         request: Request<v1::GetMaintenanceRequest>,
-    ) -> RpcResult<v1::Maintenance> {
+    ) -> RpcResult<v1::GetMaintenanceResponse> {
         let caller = caller(&request)?;
-        Ok(Response::new(self.maintenance(&caller).await?))
+        Ok(Response::new(self.maintenance(&caller).await?.into()))
     }
 
     async fn set_maintenance(
         &self,
         request: Request<v1::SetMaintenanceRequest>,
-    ) -> RpcResult<v1::Maintenance> {
+    ) -> RpcResult<v1::SetMaintenanceResponse> {
         let caller = caller(&request)?;
-        let v1::SetMaintenanceRequest { active, reason } = request.into_inner();
+        let v1::SetMaintenanceRequest { active, reason, request_id } = request.into_inner();
+        let repeat = repeat_of(&request_id)?;
         let command = Command::Maintain { reason: active.then_some(reason) };
-        match self.ask(&caller, None, command, OperationKind::Change).await? {
-            Reply::Done => Ok(Response::new(self.maintenance(&caller).await?)),
+        match self.ask(&caller, repeat, command, OperationKind::Change).await? {
+            Reply::Done => Ok(Response::new(self.maintenance(&caller).await?.into())),
             other => Err(super::unexpected(&other).into()),
         }
     }
 
-    type DownloadBackupStream = ReceiverStream<Result<v1::BackupChunk, Status>>;
+    type DownloadBackupStream = ReceiverStream<Result<v1::DownloadBackupResponse, Status>>;
 
     async fn download_backup(
         &self,
@@ -70,11 +71,11 @@ impl SystemService for Services {
     async fn get_diagnostics(
         &self,
         request: Request<v1::GetDiagnosticsRequest>,
-    ) -> RpcResult<v1::Diagnostics> {
+    ) -> RpcResult<v1::GetDiagnosticsResponse> {
         caller(&request)?;
         // Refreshes the metrics that are read on demand.
         crate::observe::refresh(&self.0.plane).await.map_err(|_| crate::error::shutting_down())?;
-        Ok(Response::new(self.0.diagnostics.collect()))
+        Ok(Response::new(self.0.diagnostics.collect().into()))
     }
 }
 
@@ -92,13 +93,13 @@ impl Services {
     }
 }
 
-type Chunks = mpsc::Sender<Result<v1::BackupChunk, Status>>;
+type Chunks = mpsc::Sender<Result<v1::DownloadBackupResponse, Status>>;
 
 /// Sends the bytes; `false` where the client has gone.
 fn send(chunks: &Chunks, bytes: &[u8]) -> bool {
-    bytes
-        .chunks(CHUNK_BYTES)
-        .all(|part| chunks.blocking_send(Ok(v1::BackupChunk { data: part.to_vec() })).is_ok())
+    bytes.chunks(CHUNK_BYTES).all(|part| {
+        chunks.blocking_send(Ok(v1::DownloadBackupResponse { data: part.to_vec() })).is_ok()
+    })
 }
 
 /// Bitstreams that are there are kept until the end; one that is deleted meanwhile is in the

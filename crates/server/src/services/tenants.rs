@@ -1,46 +1,44 @@
 //! Tenants.
 
-use snic_api::convert::tenant::TenantPatch;
 use snic_api::convert::{id, name, tenant};
 use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
-use snic_controller::{Caller, Command, ControlError, Reply, TenantView};
-use snic_domain::TenantId;
+use snic_controller::{Caller, Command, Reply, TenantView};
+use snic_domain::{TenantId, TenantPatch};
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, absent, etag, page, reply_as, request_id};
-use crate::error::{OperationKind, failure};
+use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, reply_as};
+use crate::error::OperationKind;
 use crate::gate::caller;
-use crate::shell::ShellError;
 use crate::wire;
-
-/// Attempts of an update while others change the same tenant.
-const UPDATE_TRIES: usize = 8;
 
 #[tonic::async_trait]
 impl TenantService for Services {
     async fn create_tenant(
         &self,
         request: Request<v1::CreateTenantRequest>,
-    ) -> RpcResult<v1::Tenant> {
+    ) -> RpcResult<v1::CreateTenantResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
         let tenant = tenant::tenant(id, request.tenant.as_ref())?;
-        let repeat = request_id("request_id", &request.request_id).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateTenant(tenant), OperationKind::Change).await?;
-        reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view)))
+        reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view).into()))
     }
 
-    async fn get_tenant(&self, request: Request<v1::GetTenantRequest>) -> RpcResult<v1::Tenant> {
+    async fn get_tenant(
+        &self,
+        request: Request<v1::GetTenantRequest>,
+    ) -> RpcResult<v1::GetTenantResponse> {
         let caller = caller(&request)?;
         let name = request.into_inner().name;
         let id = name::tenant("name", &name).map_err(ApiError::from)?;
         let view = self.tenant(&caller, id).await?;
-        Ok(Response::new(wire::tenant(&view)))
+        Ok(Response::new(wire::tenant(&view).into()))
     }
 
     async fn list_tenants(
@@ -70,26 +68,34 @@ impl TenantService for Services {
     async fn update_tenant(
         &self,
         request: Request<v1::UpdateTenantRequest>,
-    ) -> RpcResult<v1::Tenant> {
+    ) -> RpcResult<v1::UpdateTenantResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
         let id = name::tenant("tenant.name", &tenant.name).map_err(ApiError::from)?;
-        let patch = TenantPatch::read(&tenant, request.update_mask.as_ref())?;
-        let guard = etag(&tenant.etag);
-        let view = self.update(&caller, &id, &patch, guard).await?;
-        Ok(Response::new(wire::tenant(&view)))
+        let TenantPatch { weight, quota } = tenant::patch(&tenant, request.update_mask.as_ref())?;
+        let command = Command::UpdateTenant { id, weight, quota, etag: etag(&tenant.etag) };
+        let repeat = repeat_of(&request.request_id)?;
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view).into()))
     }
 
-    async fn delete_tenant(&self, request: Request<v1::DeleteTenantRequest>) -> RpcResult<()> {
+    async fn delete_tenant(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> RpcResult<v1::DeleteTenantResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::tenant("name", &request.name).map_err(ApiError::from)?;
         let (deleted, etag) = (id.clone(), etag(&request.etag));
+        let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteTenant { id, force: request.force, etag };
-        let reply = self.ask(&caller, None, command, OperationKind::Delete).await?;
-        self.0.hub.end_tenant(deleted);
-        reply_as!(reply, Reply::Done => Response::new(()))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
+        if reply.is_ok() {
+            self.0.hub.end_tenant(deleted);
+        }
+        Missing::from(request.allow_missing).or_done(reply)?;
+        Ok(Response::new(Default::default()))
     }
 }
 
@@ -104,36 +110,5 @@ impl Services {
         let visible = caller.may_change(Some(&id));
         let view = self.read(caller, move |controller, _| controller.tenant_view(&id)).await?;
         view.filter(|_| visible).ok_or_else(|| absent(&name))
-    }
-
-    /// Updates some fields. The controller sets a quota as a whole, so it is read, changed, and written
-    /// back only if the tenant has not changed meanwhile.
-    async fn update(
-        &self,
-        caller: &Caller,
-        id: &TenantId,
-        patch: &TenantPatch,
-        guard: Option<String>,
-    ) -> Result<TenantView, ApiError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let now = self.tenant(caller, id.clone()).await?;
-            let command = Command::UpdateTenant {
-                id: id.clone(),
-                weight: patch.weight,
-                quota: patch.quota(now.tenant.quota),
-                etag: guard.clone().or(Some(now.etag)),
-            };
-            let request =
-                snic_controller::Request { caller: caller.clone(), request_id: None, command };
-            match self.0.plane.request(request).await {
-                Ok(Reply::Tenant(view)) => return Ok(view),
-                Ok(other) => return Err(super::unexpected(&other)),
-                Err(ShellError::Control(ControlError::EtagMismatch { .. }))
-                    if guard.is_none() && tries < UPDATE_TRIES => {}
-                Err(error) => return Err(failure(error, OperationKind::Change, caller)),
-            }
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
+use snic_api::words::EnumWord as _;
 use snic_controller::{Change, Controller, RegionGlance};
 use snic_domain::{CardId, DagName, DagState, DagUid, RegionId};
 
@@ -36,13 +37,13 @@ impl Lines {
             Change::Dag(name, uid) => {
                 let (_, now) = controller.dag_glance(name).filter(|(found, _)| found == uid)?;
                 let before = self.dags.insert(*uid, now);
-                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).as_str_name());
-                let to = wire_dag::state_to_wire(now).as_str_name();
+                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).word());
+                let to = wire_dag::state_to_wire(now).word();
                 (from != to).then(|| Line::Dag { name: name.clone(), uid: *uid, from, to })
             }
             Change::DagDeleted(dag) => {
                 let before = self.dags.remove(&dag.uid);
-                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).as_str_name());
+                let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).word());
                 let to = "DELETED";
                 Some(Line::Dag { name: dag.name.clone(), uid: dag.uid, from, to })
             }
@@ -52,9 +53,8 @@ impl Lines {
                 let same = before.as_ref().is_some_and(|before| {
                     before.state == now.state && before.cordoned == now.cordoned
                 });
-                let from = before.map_or(NEW, |before| {
-                    wire_card::region_state_to_wire(before.state).as_str_name()
-                });
+                let from = before
+                    .map_or(NEW, |before| wire_card::region_state_to_wire(before.state).word());
                 (!same).then(|| Line::Region { card: card.clone(), region: *region, from, now })
             }
             _ => None,
@@ -70,7 +70,7 @@ impl Line {
             }
             Self::Region { card, region, from, now } => {
                 let bitstream = now.bitstream.as_ref().map(tracing::field::display);
-                let to = wire_card::region_state_to_wire(now.state).as_str_name();
+                let to = wire_card::region_state_to_wire(now.state).word();
                 tracing::info!(
                     %card, region = region.0, from, to, cordoned = now.cordoned, bitstream,
                     "region changed state"

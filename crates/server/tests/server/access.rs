@@ -6,6 +6,7 @@ use prost::Message as _;
 use rcgen::SanType;
 use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
 use snic_server::access::{TABLE, find};
 use tonic::transport::Channel;
@@ -333,8 +334,12 @@ fn of_nt_types(method: &str) -> Option<Vec<Probe>> {
 fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
     let name = operation.to_owned();
     let message = match method {
-        "CancelOperation" => v1::CancelOperationRequest { name }.encode_to_vec(),
-        "DeleteOperation" => v1::DeleteOperationRequest { name }.encode_to_vec(),
+        "CancelOperation" => {
+            v1::CancelOperationRequest { name, ..Default::default() }.encode_to_vec()
+        }
+        "DeleteOperation" => {
+            v1::DeleteOperationRequest { name, ..Default::default() }.encode_to_vec()
+        }
         "GetOperation" => v1::GetOperationRequest { name }.encode_to_vec(),
         "WaitOperation" => v1::WaitOperationRequest { name, timeout: None }.encode_to_vec(),
         "ListOperations" => {
@@ -469,14 +474,14 @@ async fn what_is_published_may_be_read_but_not_changed() {
     rig.furnished().await;
     let mut globex = rig.client("tenant/globex").await;
     let name = "ntTypes/nat".to_owned();
-    let nt = globex.nts.get_nt_type(v1::GetNtTypeRequest { name: name.clone() }).await;
-    assert_eq!(nt.expect("published").into_inner().name, name);
+    let nt = globex.nts.get_nt_type(v1::GetNtTypeRequest { name: name.clone() }).await.item();
+    assert_eq!(nt.expect("published").name, name);
     let request = v1::DeleteNtTypeRequest { name, ..Default::default() };
     let status = globex.nts.delete_nt_type(request).await.expect_err("the provider's");
     assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
     let name = "bitstreams/aes".to_owned();
     let bitstream = globex.bitstreams.get_bitstream(v1::GetBitstreamRequest { name: name.clone() });
-    assert!(bitstream.await.expect("the provider's").into_inner().loaded_regions.is_empty());
+    assert!(bitstream.await.item().expect("the provider's").loaded_regions.is_empty());
     let request = v1::DeleteBitstreamRequest { name, ..Default::default() };
     let status = globex.bitstreams.delete_bitstream(request).await.expect_err("the provider's");
     assert_eq!(reason(&status), Some(ErrorReason::PermissionDenied));
@@ -510,7 +515,7 @@ async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
     assert_eq!(shown, [(true, "ntTypes/kv-cache"), (false, "")]);
     assert_eq!(instance.bitstream, "");
     let request = v1::ExplainDagRequest { name: dag.name.clone() };
-    let mut explanation = globex.dags.explain_dag(request).await.expect("explained").into_inner();
+    let mut explanation = globex.dags.explain_dag(request).await.item().expect("explained");
     explanation.dag.iter_mut().for_each(|dag| dag.trusted_tenants.clear());
     let text = format!("{dag:?} {explanation:?}");
     assert!(!text.contains("acme") && !text.contains("secret"), "{text}");

@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -70,7 +71,7 @@ fn cycle() -> v1::Dag {
     dag(&["nat"], &[("nat", "aes")]), ErrorReason::InvalidGraph, "dag.edges[0]"
 )]
 #[case::an_edge_without_end(
-    dag(&["nat"], &[("nat", "")]), ErrorReason::FieldRequired, "dag.edges[0].to"
+    dag(&["nat"], &[("nat", "")]), ErrorReason::FieldRequired, "dag.edges[0].to_node"
 )]
 #[case::an_unknown_nt(
     with_node("x", "ntTypes/frobnicate"),
@@ -114,7 +115,10 @@ async fn all_wrong_fields_are_named_at_once() {
     wrong.nodes[0].nt_type = "ntTypes/".into();
     wrong.nodes[1].id = "-".into();
     let status = acme.create_dag("tenants/acme/dags/web", wrong).await.expect_err("refused");
-    assert_eq!(fields(&status), ["dag.nodes[0].nt_type", "dag.nodes[1].id", "dag.edges[0].from"]);
+    assert_eq!(
+        fields(&status),
+        ["dag.nodes[0].nt_type", "dag.nodes[1].id", "dag.edges[0].from_node"]
+    );
     let unknown = dag(&["foo", "nat", "bar"], &[("foo", "nat"), ("nat", "bar")]);
     let status = acme.create_dag("tenants/acme/dags/web", unknown).await.expect_err("refused");
     assert_eq!(fields(&status), ["dag.nodes[0].nt_type", "dag.nodes[2].nt_type"]);
@@ -162,7 +166,8 @@ async fn what_is_too_much_is_refused_with_what_is_missing() {
     let quota = v1::Quota { bandwidth_max_bps: Some(4_000_000_000_000), ..Default::default() };
     let tenant =
         v1::Tenant { name: "tenants/acme".into(), quota: Some(quota), ..Default::default() };
-    let request = v1::UpdateTenantRequest { tenant: Some(tenant), update_mask: None };
+    let request =
+        v1::UpdateTenantRequest { tenant: Some(tenant), update_mask: None, ..Default::default() };
     operator.tenants.update_tenant(request).await.expect("a larger quota");
     let greedy = v1::Dag { bandwidth_bps: 2_000_000_000_000, ..chain(&["aes"]) };
     let status = acme.create_dag("tenants/acme/dags/web", greedy).await.expect_err("too much");
@@ -184,8 +189,9 @@ async fn a_quota_says_which_bound() {
         quota: Some(v1::Quota { dags_max: Some(0), ..Default::default() }),
         ..Default::default()
     };
-    let request = v1::UpdateTenantRequest { tenant: Some(tenant), update_mask: None };
-    let updated = operator.tenants.update_tenant(request).await.expect("updated").into_inner();
+    let request =
+        v1::UpdateTenantRequest { tenant: Some(tenant), update_mask: None, ..Default::default() };
+    let updated = operator.tenants.update_tenant(request).await.item().expect("updated");
     let quota = updated.quota.expect("always there");
     assert_eq!((quota.dags_max, quota.bitstreams_max), (Some(0), Some(32)));
     let mut acme = rig.client("tenant/acme").await;

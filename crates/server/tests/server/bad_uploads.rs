@@ -212,10 +212,15 @@ async fn a_repeated_upload_answers_the_same() {
     assert_eq!(operator.send(messages()).await.expect("repeated"), first);
     let status = operator.send(good()).await.expect_err("there already");
     assert_eq!(reason_of(&status), Some(ErrorReason::ResourceExists));
-    let stale = v1::DeleteBitstreamRequest { name: first.name.clone(), etag: "old".into() };
+    let stale = v1::DeleteBitstreamRequest {
+        name: first.name.clone(),
+        etag: "old".into(),
+        ..Default::default()
+    };
     let status = operator.bitstreams.delete_bitstream(stale).await.expect_err("guarded");
     assert_eq!(reason_of(&status), Some(ErrorReason::EtagMismatch));
-    let delete = v1::DeleteBitstreamRequest { name: first.name, etag: first.etag };
+    let delete =
+        v1::DeleteBitstreamRequest { name: first.name, etag: first.etag, ..Default::default() };
     operator.bitstreams.delete_bitstream(delete).await.expect("deleted");
     rig.stop().await;
 }

@@ -13,7 +13,7 @@ async fn list(client: &mut Client) -> Result<(), Status> {
 }
 
 /// Waits until a watch that was open ends, and asserts that no call of its client succeeds any more.
-async fn ends(client: &mut Client, mut open: tonic::Streaming<v1::DagEvent>) {
+async fn ends(client: &mut Client, mut open: tonic::Streaming<v1::WatchDagsResponse>) {
     let end = in_time(async {
         loop {
             match open.message().await {
@@ -29,7 +29,7 @@ async fn ends(client: &mut Client, mut open: tonic::Streaming<v1::DagEvent>) {
     assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
 }
 
-async fn watch(client: &mut Client) -> tonic::Streaming<v1::DagEvent> {
+async fn watch(client: &mut Client) -> tonic::Streaming<v1::WatchDagsResponse> {
     let request = v1::WatchDagsRequest { parent: "tenants/-".into(), resume_revision: 0 };
     in_time(client.dags.watch_dags(request)).await.expect("a watch").into_inner()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost::Message as _;
 use prost_types::FieldMask;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::event::Kind;
 use snic_api::v1::event_service_client::EventServiceClient;
 use snic_api::v1::operation::Result as Outcome;
@@ -59,7 +60,7 @@ async fn a_dag_becomes_ready_and_goes() {
     let slots: Vec<&str> = instance.slots.iter().map(|slot| slot.node.as_str()).collect();
     assert_eq!(slots, ["nat", "firewall"]);
     let request = v1::DeleteDagRequest { name: WEB.into(), ..Default::default() };
-    let operation = acme.dags.delete_dag(request).await.expect("accepted").into_inner();
+    let operation = acme.dags.delete_dag(request).await.item().expect("accepted");
     let operation = acme.wait(&operation.name).await;
     let Some(Outcome::Response(any)) = operation.result else { panic!("{:?}", operation.result) };
     assert_eq!(any.type_url, "type.googleapis.com/google.protobuf.Empty");
@@ -80,18 +81,15 @@ async fn validate_only_changes_nothing() {
         validate_only: true,
         request_id: String::new(),
     };
-    let answer = acme.dags.create_dag(of(chain(&["nat", "firewall"]))).await.expect("decided");
-    let operation = answer.into_inner();
+    let answer = acme.dags.create_dag(of(chain(&["nat", "firewall"]))).await.item();
+    let operation = answer.expect("it fits");
     assert!(operation.name.is_empty() && operation.done);
     let would_be = response(&operation);
     assert_eq!(would_be.mapping.expect("a mapping").reconfigurations, 1);
     operator.create_nt("kv-cache", true).await.expect("an NT type");
-    let answer = acme.dags.create_dag(of(chain(&["kv-cache"]))).await.expect("decided");
-    let operation = answer.into_inner();
-    let Some(Outcome::Error(error)) = operation.result else { panic!("{operation:?}") };
-    let status = tonic::Status::from(error);
+    let status = acme.dags.create_dag(of(chain(&["kv-cache"]))).await.expect_err("no bitstream");
+    assert_eq!(status.code(), Code::FailedPrecondition, "as without a dry run: {status:?}");
     assert_eq!(reason_of(&status), Some(ErrorReason::NoBitstream), "{status:?}");
-    // What is malformed is refused as ever.
     let status = acme.dags.create_dag(of(chain(&[]))).await.expect_err("no nodes");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidGraph));
     assert_eq!(acme.get_dag(WEB).await.expect_err("not made").code(), Code::NotFound);
@@ -111,10 +109,10 @@ async fn a_repeated_create_changes_nothing_and_answers_the_same() {
         request_id: request_id.into(),
     };
     let id = "123e4567-e89b-42d3-a456-426614174000";
-    let first = acme.dags.create_dag(request(chain(&["nat"]), id)).await.expect("made");
+    let first = acme.dags.create_dag(request(chain(&["nat"]), id)).await.item().expect("made");
     let again = request(chain(&["nat"]), &id.to_uppercase());
-    let again = acme.dags.create_dag(again).await.expect("repeated");
-    assert_eq!(first.into_inner().name, again.into_inner().name);
+    let again = acme.dags.create_dag(again).await.item().expect("repeated");
+    assert_eq!(first.name, again.name);
     let status = acme.dags.create_dag(request(chain(&["aes"]), id)).await.expect_err("another");
     assert_eq!(reason_of(&status), Some(ErrorReason::RequestIdReused));
     assert_eq!(status.code(), Code::AlreadyExists);
@@ -143,9 +141,9 @@ async fn an_update_sets_what_its_mask_names() {
         request_id: "123e4567-e89b-42d3-a456-426614174001".into(),
         ..Default::default()
     };
-    let operation = acme.dags.update_dag(request.clone()).await.expect("accepted").into_inner();
+    let operation = acme.dags.update_dag(request.clone()).await.item().expect("accepted");
     acme.wait(&operation.name).await;
-    let repeated = acme.dags.update_dag(request).await.expect("repeated").into_inner();
+    let repeated = acme.dags.update_dag(request).await.item().expect("repeated");
     assert_eq!(repeated.name, operation.name);
     let second = acme.get_dag(WEB).await.expect("there");
     assert_eq!((second.generation, second.bandwidth_bps), (2, 2_000_000_000));
@@ -156,7 +154,7 @@ async fn an_update_sets_what_its_mask_names() {
         let mut acme = acme.clone();
         let request =
             v1::UpdateDagRequest { dag: Some(dag), update_mask: mask, ..Default::default() };
-        async move { acme.dags.update_dag(request).await }
+        async move { acme.dags.update_dag(request).await.item() }
     };
     let stale = v1::Dag { etag: first.etag, ..wanted.clone() };
     let status = update(stale, mask(&["bandwidth_bps"])).await.expect_err("stale");
@@ -185,14 +183,14 @@ async fn a_dag_states_the_sizes_of_its_packets() {
         let mut acme = caller.clone();
         let update_mask = mask(&["packet_sizes"]);
         let request = v1::UpdateDagRequest { dag: Some(dag), update_mask, ..Default::default() };
-        async move { acme.dags.update_dag(request).await }
+        async move { acme.dags.update_dag(request).await.item() }
     };
     let small = v1::Dag { name: WEB.into(), packet_sizes: of(&[(64, 1)]), ..Default::default() };
-    let operation = update(small.clone()).await.expect("accepted").into_inner();
+    let operation = update(small.clone()).await.expect("accepted");
     acme.wait(&operation.name).await;
     assert_eq!(acme.get_dag(WEB).await.expect("there").packet_sizes, of(&[(64, 1)]));
     let none = v1::Dag { packet_sizes: Vec::new(), ..small.clone() };
-    let operation = update(none).await.expect("accepted").into_inner();
+    let operation = update(none).await.expect("accepted");
     acme.wait(&operation.name).await;
     assert_eq!(acme.get_dag(WEB).await.expect("there").packet_sizes, first.packet_sizes);
     let tiny = v1::Dag { packet_sizes: of(&[(64, 1), (63, 1)]), ..small };
@@ -226,7 +224,7 @@ async fn small_packets_are_another_load_than_large_ones() {
             ..Default::default()
         };
         async move {
-            let operation = acme.dags.create_dag(request).await.expect("it fits").into_inner();
+            let operation = acme.dags.create_dag(request).await.item().expect("it fits");
             let Some(Outcome::Response(any)) = operation.result else { panic!("{operation:?}") };
             let dag = v1::Dag::decode(&any.value[..]).expect("a DAG");
             let mapping = dag.mapping.expect("where it would be");
@@ -245,7 +243,7 @@ async fn the_explanation_says_what_was_chosen_and_what_was_not() {
     let mut acme = rig.client("tenant/acme").await;
     acme.ready_dag(WEB, chain(&["nat", "firewall"])).await;
     let request = v1::ExplainDagRequest { name: WEB.into() };
-    let explanation = acme.dags.explain_dag(request).await.expect("explained").into_inner();
+    let explanation = acme.dags.explain_dag(request).await.item().expect("explained");
     assert_eq!(explanation.dag.expect("the DAG").name, WEB);
     assert_eq!(explanation.sequential_latency_cycles, 71);
     let [chain] = &explanation.chains[..] else { panic!("{:?}", explanation.chains) };
@@ -321,10 +319,10 @@ async fn operations_are_listed_oldest_first_and_forgotten_on_demand() {
     let target =
         v1::ListOperationsRequest { target: "tenants/acme/dags/y".into(), ..Default::default() };
     assert_eq!(list(target).await.0, made[1..2]);
-    let cancel = v1::CancelOperationRequest { name: made[0].clone() };
+    let cancel = v1::CancelOperationRequest { name: made[0].clone(), ..Default::default() };
     let status = acme.operations.cancel_operation(cancel).await.expect_err("ended");
     assert_eq!(reason_of(&status), Some(ErrorReason::NotCancellable));
-    let delete = v1::DeleteOperationRequest { name: made[0].clone() };
+    let delete = v1::DeleteOperationRequest { name: made[0].clone(), ..Default::default() };
     acme.operations.delete_operation(delete.clone()).await.expect("forgotten");
     let status = acme.operations.delete_operation(delete).await.expect_err("gone");
     assert_eq!(reason_of(&status), Some(ErrorReason::ResourceNotFound));

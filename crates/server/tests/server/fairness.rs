@@ -240,7 +240,8 @@ async fn loaded() -> (Rig, FairnessServiceClient<Channel>) {
     let mut heavy = operator.create_tenant("initech").await.expect("a tenant");
     heavy.weight = 3;
     let update_mask = Some(prost_types::FieldMask { paths: vec!["weight".into()] });
-    let request = v1::UpdateTenantRequest { tenant: Some(heavy), update_mask };
+    let request =
+        v1::UpdateTenantRequest { tenant: Some(heavy), update_mask, ..Default::default() };
     operator.tenants.update_tenant(request).await.expect("another weight");
     let dags: [(&str, &[&str], u64, u64); 4] = [
         ("tenants/acme/dags/a", &["slow", "slower"], 3, 40),

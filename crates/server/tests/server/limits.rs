@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
 use snic_server::Limits;
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +14,7 @@ use tonic_types::StatusExt as _;
 use crate::raw::call;
 use crate::rig::{Client, Rig, chain, header, image, in_time};
 
-async fn watch(client: &mut Client) -> Result<tonic::Streaming<v1::DagEvent>, Status> {
+async fn watch(client: &mut Client) -> Result<tonic::Streaming<v1::WatchDagsResponse>, Status> {
     let request = v1::WatchDagsRequest { parent: "tenants/-".into(), resume_revision: 0 };
     in_time(client.dags.watch_dags(request)).await.map(tonic::Response::into_inner)
 }
@@ -242,10 +243,10 @@ async fn a_callers_deadline_ends_a_wait() {
     let mut request =
         Request::new(v1::WaitOperationRequest { name: drain.name.clone(), timeout: None });
     request.set_timeout(Duration::from_millis(600));
-    let answer = in_time(operator.operations.wait_operation(request)).await;
+    let answer = in_time(operator.operations.wait_operation(request)).await.item();
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     if let Ok(reply) = answer {
-        assert!(!reply.into_inner().done);
+        assert!(!reply.done);
     }
     rig.stop().await;
 }
@@ -266,11 +267,11 @@ async fn endless_drain(operator: &mut Client, dag: &str) -> v1::Operation {
     let dag = operator.get_dag(dag).await.expect("there");
     let used = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
     for region in (0..16).map(|n| format!("cards/card0/regions/{n}")).filter(|n| *n != used) {
-        let request = v1::DrainRegionRequest { name: region };
+        let request = v1::DrainRegionRequest { name: region, ..Default::default() };
         operator.cards.drain_region(request).await.expect("accepted");
     }
-    let request = v1::DrainRegionRequest { name: used };
-    operator.cards.drain_region(request).await.expect("accepted").into_inner()
+    let request = v1::DrainRegionRequest { name: used, ..Default::default() };
+    operator.cards.drain_region(request).await.item().expect("accepted")
 }
 
 #[tokio::test]
@@ -283,7 +284,7 @@ async fn a_wait_ends_at_its_timeout_with_the_state_at_that_moment() {
     // One that has ended is not waited for, whatever the timeout.
     let timeout = Some(prost_types::Duration { seconds: 0, nanos: 0 });
     let request = v1::WaitOperationRequest { name: done.name.clone(), timeout };
-    let again = operator.operations.wait_operation(request).await.expect("at once").into_inner();
+    let again = operator.operations.wait_operation(request).await.item().expect("at once");
     // The DAG in the response is as it is now: its rate follows the load.
     assert_eq!((&again.name, &again.metadata, again.done), (&done.name, &done.metadata, true));
     let timeout = Some(prost_types::Duration { seconds: -1, nanos: 0 });
@@ -293,10 +294,10 @@ async fn a_wait_ends_at_its_timeout_with_the_state_at_that_moment() {
     let drain = endless_drain(&mut operator, "tenants/acme/dags/a").await;
     let timeout = Some(prost_types::Duration { seconds: 0, nanos: 50_000_000 });
     let request = v1::WaitOperationRequest { name: drain.name.clone(), timeout };
-    let waited = operator.operations.wait_operation(request).await.expect("an answer").into_inner();
+    let waited = operator.operations.wait_operation(request).await.item().expect("an answer");
     assert!(!waited.done && waited.result.is_none(), "{waited:?}");
     assert!(waited.metadata.expect("always there").cancellable);
-    let cancel = v1::CancelOperationRequest { name: drain.name.clone() };
+    let cancel = v1::CancelOperationRequest { name: drain.name.clone(), ..Default::default() };
     operator.operations.cancel_operation(cancel).await.expect("cancelled");
     let ended = operator.wait(&drain.name).await;
     let Some(v1::operation::Result::Error(error)) = ended.result else { panic!("{ended:?}") };

@@ -160,7 +160,8 @@ async fn health_is_for_everybody() {
 }
 
 #[tokio::test]
-async fn reflection_lists_the_services() {
+async fn reflection_has_the_services_and_what_errors_are_made_of() {
+    use prost::Message as _;
     use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -169,13 +170,31 @@ async fn reflection_lists_the_services() {
     let rig = Rig::start().await;
     let tenant = rig.client("tenant/acme").await;
     let mut reflection = ServerReflectionClient::new(tenant.channel);
-    let message_request = Some(MessageRequest::ListServices(String::new()));
-    let request = ServerReflectionRequest { host: String::new(), message_request };
-    let stream = reflection.server_reflection_info(tokio_stream::iter([request])).await;
-    let answer = stream.expect("an answer").into_inner().message().await.expect("no error");
-    let answer = answer.expect("a message").message_response;
-    let Some(MessageResponse::ListServicesResponse(list)) = answer else { panic!("{answer:?}") };
+    let mut ask = async |wanted: MessageRequest| {
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(wanted) };
+        let stream = reflection.server_reflection_info(tokio_stream::iter([request])).await;
+        let answer = stream.expect("an answer").into_inner().message().await.expect("no error");
+        answer.expect("a message").message_response.expect("it is set")
+    };
+    let answer = ask(MessageRequest::ListServices(String::new())).await;
+    let MessageResponse::ListServicesResponse(list) = answer else { panic!("{answer:?}") };
     let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
     assert!(names.contains(&"snic.control.v1.DagService".to_owned()), "{names:?}");
+
+    let symbols = [
+        "snic.control.v1.Dag",
+        "google.rpc.QuotaFailure",
+        "google.rpc.ErrorInfo",
+        // The response of operations that leave nothing.
+        "google.protobuf.Empty",
+    ];
+    for symbol in symbols {
+        let answer = ask(MessageRequest::FileContainingSymbol(symbol.to_owned())).await;
+        let MessageResponse::FileDescriptorResponse(found) = answer else { panic!("{answer:?}") };
+        let file = found.file_descriptor_proto.first().expect("a file").as_slice();
+        let file = prost_types::FileDescriptorProto::decode(file).expect("a descriptor");
+        assert!(symbol.starts_with(file.package()), "{symbol}: {}", file.name());
+    }
     rig.stop().await;
 }

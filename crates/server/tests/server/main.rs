@@ -18,6 +18,7 @@ mod orchestration;
 mod overload;
 mod paging;
 mod raw;
+mod repeats;
 mod rig;
 mod traffic;
 mod watching;

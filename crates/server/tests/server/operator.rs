@@ -2,6 +2,7 @@
 
 use prost_types::FieldMask;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
 use tonic::Code;
 
@@ -14,7 +15,7 @@ async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let get = v1::GetTenantRequest { name: "tenants/acme".into() };
-    let made = operator.tenants.get_tenant(get.clone()).await.expect("there").into_inner();
+    let made = operator.tenants.get_tenant(get.clone()).await.item().expect("there");
     assert_eq!((made.weight, made.uid.len()), (1, 36));
     assert_eq!(made.quota.expect("always there").dags_max, Some(64));
     let wanted = v1::Tenant {
@@ -25,10 +26,13 @@ async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
         ..Default::default()
     };
     let paths = vec!["weight".to_owned(), "quota.dags_max".to_owned()];
-    let update =
-        v1::UpdateTenantRequest { tenant: Some(wanted), update_mask: Some(FieldMask { paths }) };
-    let updated = operator.tenants.update_tenant(update.clone()).await.expect("updated");
-    let updated = updated.into_inner();
+    let update = v1::UpdateTenantRequest {
+        tenant: Some(wanted),
+        update_mask: Some(FieldMask { paths }),
+        ..Default::default()
+    };
+    let updated = operator.tenants.update_tenant(update.clone()).await.item();
+    let updated = updated.expect("updated");
     let quota = updated.quota.expect("always there");
     assert_eq!((updated.weight, quota.dags_max, quota.bitstreams_max), (7, Some(3), Some(32)));
     let status = operator.tenants.update_tenant(update).await.expect_err("stale");
@@ -60,7 +64,7 @@ async fn what_is_used_is_not_deleted() {
     let status = operator.bitstreams.delete_bitstream(request).await.expect_err("used");
     assert_eq!(reason_of(&status), Some(ErrorReason::ResourceInUse));
     let bitstream = operator.bitstreams.get_bitstream(v1::GetBitstreamRequest { name }).await;
-    let bitstream = bitstream.expect("there").into_inner();
+    let bitstream = bitstream.item().expect("there");
     assert_eq!(bitstream.loaded_regions.len(), 1);
     assert_eq!(bitstream.area.expect("always there").lut, 864 + 468);
     rig.stop().await;
@@ -73,26 +77,26 @@ async fn a_region_is_drained_and_reset() {
     let dag = operator.ready_dag(WEB, chain(&["nat"])).await;
     let used = dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone();
     let get = v1::GetRegionRequest { name: used.clone() };
-    let region = operator.cards.get_region(get.clone()).await.expect("there").into_inner();
+    let region = operator.cards.get_region(get.clone()).await.item().expect("there");
     assert_eq!((region.state(), region.reconfigurations), (v1::region::State::Active, 1));
     assert_eq!(region.users[0].dag, WEB);
     assert_eq!(region.slots[0].reserved_bps, 1_000_000_000);
-    let reset = v1::ResetRegionRequest { name: used.clone() };
+    let reset = v1::ResetRegionRequest { name: used.clone(), ..Default::default() };
     let status = operator.cards.reset_region(reset.clone()).await.expect_err("in use");
     assert_eq!(reason_of(&status), Some(ErrorReason::ResourceInUse));
-    let drain = v1::DrainRegionRequest { name: used.clone() };
-    let operation = operator.cards.drain_region(drain).await.expect("accepted").into_inner();
+    let drain = v1::DrainRegionRequest { name: used.clone(), ..Default::default() };
+    let operation = operator.cards.drain_region(drain).await.item().expect("accepted");
     let operation = operator.wait(&operation.name).await;
     let Some(v1::operation::Result::Response(any)) = operation.result else {
         panic!("{operation:?}")
     };
     assert_eq!(any.type_url, "type.googleapis.com/snic.control.v1.Region");
-    let region = operator.cards.get_region(get).await.expect("there").into_inner();
+    let region = operator.cards.get_region(get).await.item().expect("there");
     assert!(region.cordoned && region.users.is_empty(), "{region:?}");
-    let operation = operator.cards.reset_region(reset).await.expect("accepted").into_inner();
+    let operation = operator.cards.reset_region(reset).await.item().expect("accepted");
     assert!(operation.done);
-    let undrain = v1::UndrainRegionRequest { name: used.clone() };
-    let region = operator.cards.undrain_region(undrain).await.expect("in use again").into_inner();
+    let undrain = v1::UndrainRegionRequest { name: used.clone(), ..Default::default() };
+    let region = operator.cards.undrain_region(undrain).await.item().expect("in use again");
     assert!(!region.cordoned);
     assert_eq!(region.state(), v1::region::State::Free, "what it held is forgotten");
     let dag = operator.get_dag(WEB).await.expect("there");
@@ -106,11 +110,13 @@ async fn dags_are_moved_together_and_sequences_recommended() {
     let mut operator = rig.furnished().await;
     operator.ready_dag(WEB, chain(&["nat"])).await;
     let name = "cards/card0".to_owned();
-    let dry = v1::OptimizeCardRequest { name: name.clone(), validate_only: true };
+    let dry =
+        v1::OptimizeCardRequest { name: name.clone(), validate_only: true, ..Default::default() };
     let would_be = operator.cards.optimize_card(dry).await.expect("told").into_inner();
     assert!(would_be.operation.is_none() && would_be.moves.is_empty(), "{would_be:?}");
     assert_eq!((would_be.passes_before, would_be.passes_after), (1, 1));
-    let request = v1::OptimizeCardRequest { name: name.clone(), validate_only: false };
+    let request =
+        v1::OptimizeCardRequest { name: name.clone(), validate_only: false, ..Default::default() };
     let reply = operator.cards.optimize_card(request).await.expect("accepted").into_inner();
     let operation = reply.operation.expect("an operation");
     let metadata = operation.metadata.as_ref().expect("always there");
@@ -138,8 +144,8 @@ async fn a_drain_goes_on_when_there_is_room() {
     let (last, others): (Vec<String>, Vec<String>) = all.partition(|region| *region == used);
     let mut drains = Vec::new();
     for name in others.iter().chain(&last) {
-        let request = v1::DrainRegionRequest { name: name.clone() };
-        let drain = operator.cards.drain_region(request).await.expect("accepted").into_inner();
+        let request = v1::DrainRegionRequest { name: name.clone(), ..Default::default() };
+        let drain = operator.cards.drain_region(request).await.item().expect("accepted");
         drains.push(drain);
     }
     let waiting = drains.pop().expect("the last");
@@ -147,9 +153,9 @@ async fn a_drain_goes_on_when_there_is_room() {
         operator.wait(&drain.name).await;
     }
     let get = v1::GetOperationRequest { name: waiting.name.clone() };
-    let still = operator.operations.get_operation(get).await.expect("there").into_inner();
+    let still = operator.operations.get_operation(get).await.item().expect("there");
     assert!(!still.done, "{still:?}");
-    let undrain = v1::UndrainRegionRequest { name: others[3].clone() };
+    let undrain = v1::UndrainRegionRequest { name: others[3].clone(), ..Default::default() };
     operator.cards.undrain_region(undrain).await.expect("in use again");
     let ended = operator.wait(&waiting.name).await;
     assert!(matches!(ended.result, Some(v1::operation::Result::Response(_))), "{ended:?}");
@@ -190,7 +196,7 @@ async fn cards_and_regions_are_listed_and_those_absent_are_not_found() {
         assert_eq!(reason_of(&status), Some(ErrorReason::ResourceNotFound), "{status:?}");
     }
     for name in ["cards/card0/regions/32", "cards/card0/regions/01", "cards/card0/regions/x"] {
-        let request = v1::DrainRegionRequest { name: name.into() };
+        let request = v1::DrainRegionRequest { name: name.into(), ..Default::default() };
         let status = operator.cards.drain_region(request).await.expect_err("no name");
         assert_eq!(reason_of(&status), Some(ErrorReason::InvalidName), "{status:?}");
     }
@@ -218,7 +224,7 @@ async fn rules_lead_to_dags_and_go_with_them() {
         ..Default::default()
     };
     let rule = operator.rules.create_rule(create("r1", matches.clone(), WEB)).await;
-    let rule = rule.expect("made").into_inner();
+    let rule = rule.item().expect("made");
     let read = rule.r#match.clone().expect("always there");
     assert_eq!((&*read.source_prefix, &*read.destination_prefix), ("10.1.0.0/16", "10.2.0.1/32"));
     let list = v1::ListRulesRequest { dag: WEB.into(), ..Default::default() };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
@@ -25,12 +26,16 @@ impl Machines {
     }
 
     async fn bind(&mut self, request: v1::BindVmRequest) -> Result<v1::VmBinding, Status> {
-        in_time(self.0.bind_vm(request)).await.map(tonic::Response::into_inner)
+        in_time(self.0.bind_vm(request)).await.item()
     }
 
     async fn unbind(&mut self, vm: &str) -> Result<v1::VmBinding, Status> {
-        let request = v1::UnbindVmRequest { vm: vm.into(), tenant: "tenants/acme".into() };
-        self.0.unbind_vm(request).await.map(tonic::Response::into_inner)
+        let request = v1::UnbindVmRequest {
+            vm: vm.into(),
+            tenant: "tenants/acme".into(),
+            ..Default::default()
+        };
+        self.0.unbind_vm(request).await.item()
     }
 }
 
@@ -66,7 +71,7 @@ async fn a_machine_is_bound_when_the_reply_comes() {
     assert!(bound.functions.iter().all(|f| f.programmed && f.mac_address.starts_with("02:")));
     assert_eq!(libvirt.bind(request(VM)).await.expect("again"), bound);
     let get = v1::GetBindingRequest { name: bound.name.clone() };
-    assert_eq!(libvirt.0.get_binding(get).await.expect("there").into_inner(), bound);
+    assert_eq!(libvirt.0.get_binding(get).await.item().expect("there"), bound);
 
     let ended = libvirt.unbind(VM).await.expect("unbound");
     assert_eq!((ended.state(), ended.functions.len()), (State::Unbound, 0));
@@ -112,7 +117,7 @@ async fn what_is_not_ready_in_time_has_failed_and_is_undone() {
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.message().contains("not ready within 200ms"), "{}", status.message());
     let get = v1::GetBindingRequest { name: format!("vmBindings/{VM}") };
-    let binding = libvirt.0.get_binding(get).await.expect("it is remembered").into_inner();
+    let binding = libvirt.0.get_binding(get).await.item().expect("it is remembered");
     assert_eq!(binding.state(), State::BindFailed);
     assert!(binding.functions.is_empty(), "given back: {binding:?}");
     rig.stop().await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::{self, ErrorReason};
 use snic_server::Limits;
@@ -20,7 +21,7 @@ use crate::rig::{Client, Rig, chain, header, image, in_time};
 
 async fn get_tenant(client: &mut Client, id: &str) -> Result<v1::Tenant, Status> {
     let request = v1::GetTenantRequest { name: format!("tenants/{id}") };
-    client.tenants.get_tenant(request).await.map(tonic::Response::into_inner)
+    client.tenants.get_tenant(request).await.item()
 }
 
 /// Connections that never say a word, or stop after TLS, do not keep out who has an identity.

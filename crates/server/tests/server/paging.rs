@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::event_service_client::EventServiceClient;
@@ -148,7 +149,7 @@ async fn two_of_everything(operator: &mut Client) {
     operator.ready_dag(WEB, chain(&["nat"])).await;
     let dag = v1::Dag { name: WEB.into(), ..chain(&["nat", "firewall"]) };
     let request = v1::UpdateDagRequest { dag: Some(dag), ..Default::default() };
-    let update = operator.dags.update_dag(request).await.expect("there is room").into_inner();
+    let update = operator.dags.update_dag(request).await.item().expect("there is room");
     operator.wait(&update.name).await;
     for (number, rule_id) in ["r1", "r2"].into_iter().enumerate() {
         let vni = u32::try_from(number).ok();

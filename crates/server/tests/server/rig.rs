@@ -9,6 +9,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
     SanType, SerialNumber,
 };
+use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
@@ -388,7 +389,7 @@ impl Client {
 
     pub async fn create_tenant(&mut self, id: &str) -> Result<v1::Tenant, Status> {
         let request = v1::CreateTenantRequest { tenant_id: id.into(), ..Default::default() };
-        self.tenants.create_tenant(request).await.map(tonic::Response::into_inner)
+        self.tenants.create_tenant(request).await.item()
     }
 
     /// Registers an NT type; `acme.x` has the properties of `nat`.
@@ -402,7 +403,7 @@ impl Client {
             }),
             ..Default::default()
         };
-        self.nts.create_nt_type(request).await.map(tonic::Response::into_inner)
+        self.nts.create_nt_type(request).await.item()
     }
 
     pub async fn upload(&mut self, id: &str, nts: &[&str]) -> Result<v1::Bitstream, Status> {
@@ -415,14 +416,14 @@ impl Client {
         messages: Vec<v1::UploadBitstreamRequest>,
     ) -> Result<v1::Bitstream, Status> {
         let stream = tokio_stream::iter(messages);
-        self.bitstreams.upload_bitstream(stream).await.map(tonic::Response::into_inner)
+        self.bitstreams.upload_bitstream(stream).await.item()
     }
 
     pub async fn create_dag(&mut self, name: &str, dag: v1::Dag) -> Result<v1::Operation, Status> {
         let (parent, dag_id) = name.split_once("/dags/").expect("the name of a DAG");
         let (parent, dag_id) = (parent.into(), dag_id.into());
         let request = v1::CreateDagRequest { parent, dag_id, dag: Some(dag), ..Default::default() };
-        self.dags.create_dag(request).await.map(tonic::Response::into_inner)
+        self.dags.create_dag(request).await.item()
     }
 
     /// Creates a DAG and waits until it is ready.
@@ -434,14 +435,14 @@ impl Client {
 
     pub async fn get_dag(&mut self, name: &str) -> Result<v1::Dag, Status> {
         let request = v1::GetDagRequest { name: name.into() };
-        self.dags.get_dag(request).await.map(tonic::Response::into_inner)
+        self.dags.get_dag(request).await.item()
     }
 
     /// Waits until an operation has ended.
     pub async fn wait(&mut self, name: &str) -> v1::Operation {
         let request = v1::WaitOperationRequest { name: name.into(), timeout: None };
-        let waited = in_time(self.operations.wait_operation(request)).await;
-        let operation = waited.expect("waited").into_inner();
+        let waited = in_time(self.operations.wait_operation(request)).await.item();
+        let operation = waited.expect("waited");
         assert!(operation.done, "{operation:?}");
         operation
     }
@@ -502,8 +503,8 @@ pub fn dag(nodes: &[&str], edges: &[(&str, &str)]) -> v1::Dag {
         configuration: None,
     };
     let edge = |(from, to): &(&str, &str)| v1::dag::Edge {
-        from: from.replace('.', "-"),
-        to: to.replace('.', "-"),
+        from_node: from.replace('.', "-"),
+        to_node: to.replace('.', "-"),
     };
     v1::Dag {
         nodes: nodes.iter().map(node).collect(),

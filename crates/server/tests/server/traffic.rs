@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::packet_sighting::Step;
@@ -179,7 +180,7 @@ async fn a_watch_ends_with_its_dag_and_the_card_is_told() {
     operator.ready_dag(DAG, chain(&["nat"])).await;
     let mut stream = watch(&operator, DAG).await.expect("it is there");
     let request = v1::DeleteDagRequest { name: DAG.into(), ..Default::default() };
-    let deleted = operator.dags.delete_dag(request).await.expect("accepted").into_inner();
+    let deleted = operator.dags.delete_dag(request).await.item().expect("accepted");
     operator.wait(&deleted.name).await;
     let status = in_time(stream.message()).await.expect_err("the DAG is gone");
     assert_eq!(status.code(), Code::NotFound);

@@ -10,12 +10,16 @@ use crate::rig::{Client, Rig, chain, in_time};
 /// More events than anything here causes: a watch that repeats itself fails.
 const EVENTS_MAX: u32 = 1_000;
 
-async fn watch(client: &mut Client, parent: &str, resume_revision: u64) -> Streaming<v1::DagEvent> {
+async fn watch(
+    client: &mut Client,
+    parent: &str,
+    resume_revision: u64,
+) -> Streaming<v1::WatchDagsResponse> {
     let request = v1::WatchDagsRequest { parent: parent.into(), resume_revision };
     client.dags.watch_dags(request).await.expect("a watch").into_inner()
 }
 
-async fn next(events: &mut Streaming<v1::DagEvent>) -> v1::DagEvent {
+async fn next(events: &mut Streaming<v1::WatchDagsResponse>) -> v1::WatchDagsResponse {
     in_time(events.message()).await.expect("no error").expect("no end")
 }
 
@@ -29,7 +33,7 @@ async fn end_of<T>(events: &mut Streaming<T>) -> Status {
     }
 }
 
-fn name(event: &v1::DagEvent) -> &str {
+fn name(event: &v1::WatchDagsResponse) -> &str {
     event.dag.as_ref().map_or("", |dag| &dag.name)
 }
 
