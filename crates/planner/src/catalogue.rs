@@ -257,3 +257,161 @@ impl PlanCatalogue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{bitstream, catalogue, gbps, key, name, nt, nt_id};
+
+    fn chain(catalogue: &PlanCatalogue, nts: &str) -> PhysicalChain {
+        PhysicalChain::new(bitstream("x", nts), catalogue)
+    }
+
+    #[test]
+    fn memory_is_allocated_in_whole_pages() {
+        let page = PAGE_SIZE.get();
+        let pages = |bytes| whole_pages(ByteSize::from_bytes(bytes)).get() / page;
+        assert_eq!([0, 1, page - 1, page, page + 1].map(pages), [0, 1, 1, 1, 2]);
+        assert_eq!(whole_pages(ByteSize::from_bytes(u64::MAX)).get(), u64::MAX, "not around");
+    }
+
+    #[test]
+    fn a_chain_has_the_sums_of_its_nts() {
+        let mut catalogue = catalogue("a b", &[]);
+        catalogue.insert_nt(NtType { memory: ByteSize::from_mib(3), ..nt("m", 7) });
+        let made = chain(&catalogue, "a m a");
+        assert_eq!(made.area.map(|area| area.lut), Some(300));
+        let slots: Vec<(Bandwidth, ByteSize)> =
+            made.slots.iter().map(|slot| (slot.bandwidth_max, slot.memory)).collect();
+        let a = (gbps(10), ByteSize::ZERO);
+        assert_eq!(slots, [a, (gbps(7), ByteSize::from_mib(4)), a]);
+        assert!(made.has(key(&catalogue, "m")) && !made.has(key(&catalogue, "b")));
+    }
+
+    /// Neither of them is ever loaded; the slots of what may be loaded already are all the same known.
+    #[test]
+    fn what_cannot_be_built_has_no_area() {
+        let catalogue = catalogue("a", &[]);
+        let nine = "a ".repeat(CHAIN_SLOTS_MAX + 1);
+        let eight = "a ".repeat(CHAIN_SLOTS_MAX);
+        for (nts, slots, is_built) in [
+            ("", 0, false),
+            ("a", 1, true),
+            ("a ghost", 2, false),
+            (&eight, 8, true),
+            (&nine, 8, false),
+        ] {
+            let made = chain(&catalogue, nts);
+            assert_eq!((made.slots.len(), made.area.is_some()), (slots, is_built), "{nts:?}");
+        }
+        let ghost = chain(&catalogue, "a ghost").slots[1];
+        assert_eq!((ghost.bandwidth_max, ghost.memory), (Bandwidth::ZERO, ByteSize::ZERO));
+    }
+
+    /// Loaded by its owner, and open to whom the owner shares it with and who trusts the owner.
+    #[test]
+    fn owner_consent_and_trust_decide_who_passes() {
+        let catalogue = catalogue("a", &[]);
+        let spec = |trusts: bool| DagSpec {
+            trusted_tenants: trusts.then(|| name("t0/x").tenant).into_iter().collect(),
+            ..DagSpec::chain(&[nt_id("a")], gbps(1))
+        };
+        let [t0, t1] = ["t0/x", "t1/x"].map(|id| name(id).tenant);
+        for (id, shareable, trusts, loads, passes) in [
+            ("x", true, false, true, true),
+            ("x", false, false, true, true),
+            ("t1.x", false, false, true, true),
+            ("t0.x", true, true, false, true),
+            ("t0.x", true, false, false, false),
+            ("t0.x", false, true, false, false),
+        ] {
+            let made = Bitstream { shareable, ..bitstream(id, "a") };
+            let made = PhysicalChain::new(made, &catalogue);
+            assert_eq!(made.is_loadable_by(&t1), loads, "{id}");
+            assert_eq!(made.is_open_to(&t1, &spec(trusts)), passes, "{id} {shareable} {trusts}");
+            assert!(made.is_open_to(&t0, &spec(false)) || id == "t1.x", "{id}");
+        }
+    }
+
+    #[test]
+    fn an_nt_is_usable_by_whom_it_is_visible_to() {
+        let mut catalogue = catalogue("a", &[]);
+        catalogue.insert_nt(NtType { shareable: false, ..nt("t0.p", 1) });
+        let [t0, t1] = ["t0/x", "t1/x"].map(|id| name(id).tenant);
+        let usable = |id, tenant| catalogue.usable_nt(&nt_id(id), tenant).is_some();
+        assert!(usable("a", &t0) && usable("a", &t1) && usable("t0.p", &t0));
+        assert!(!usable("t0.p", &t1) && !usable("t0.q", &t0));
+    }
+
+    /// A ledger shares the catalogue's chain of a bitstream, and keeps its own where another has its id now.
+    #[test]
+    fn a_chain_is_shared_with_the_catalogue_while_it_is_the_same() {
+        let mut catalogue = catalogue("a b", &[("x", "a b")]);
+        let old = bitstream("x", "a b");
+        let shared = catalogue.chain(&old);
+        assert!(Arc::ptr_eq(&shared, &catalogue.chain(&old)));
+        catalogue.insert_bitstream(bitstream("x", "b a"));
+        let own = catalogue.chain(&old);
+        assert_eq!(*own, *shared);
+        assert!(!Arc::ptr_eq(&own, &catalogue.chain(&bitstream("x", "b a"))));
+    }
+
+    proptest! {
+        /// Whether a sequence is within another, by crossing out: all subsets of the slots are tried.
+        #[test]
+        fn a_chain_holds_what_is_left_when_slots_are_crossed_out(
+            slots in prop::collection::vec(0usize..3, 1..7),
+            wanted in prop::collection::vec(0usize..3, 0..5),
+        ) {
+            let catalogue = catalogue("a b c", &[]);
+            let text = |of: &[usize]| of.iter().map(|n| ["a", "b", "c"][*n]).collect::<Vec<_>>();
+            let made = chain(&catalogue, &text(&slots).join(" "));
+            let keys: Vec<NtKey> = text(&wanted).iter().map(|id| key(&catalogue, id)).collect();
+            let left = |set: u32| -> Vec<usize> {
+                (0..slots.len()).filter(|i| set >> i & 1 == 1).map(|i| slots[i]).collect()
+            };
+            let longest = (0..1u32 << slots.len())
+                .map(left)
+                .filter(|left| wanted.starts_with(left))
+                .map(|left| left.len())
+                .max();
+            prop_assert_eq!(Some(made.prefix_held(&keys)), longest);
+            prop_assert_eq!(made.holds(&keys), longest == Some(keys.len()));
+        }
+
+        /// Whatever comes and goes, the index says what a look at every bitstream does, and every chain is as if
+        /// it were new.
+        #[test]
+        fn the_index_follows_every_change(
+            changes in prop::collection::vec((0usize..4, 0usize..4, 0usize..3), 1..24),
+        ) {
+            let (nts, contents) = (["a", "b", "c"], ["a b", "c", "b b a", "a c"]);
+            let mut catalogue = catalogue("a b c", &[]);
+            let mut counted = catalogue.changes();
+            for (change, content, nt_at) in changes {
+                let stream = bitstream(["w", "x", "y", "z"][nt_at], contents[content]);
+                match change {
+                    0 => drop(catalogue.insert_bitstream(stream)),
+                    1 => drop(catalogue.remove_bitstream(&stream.id)),
+                    2 => drop(catalogue.insert_nt(nt(nts[nt_at], content as u64 + 1))),
+                    _ => drop(catalogue.remove_nt(&nt_id(nts[nt_at]))),
+                }
+                prop_assert!(catalogue.changes() > counted, "each call counts");
+                counted = catalogue.changes();
+                for id in nts {
+                    let nt_key = NtKey::of(&nt_id(id));
+                    let listed = catalogue.holders(nt_key).iter().map(|c| c.bitstream.id.clone());
+                    let holds = |b: &&Bitstream| b.nts.contains(&nt_id(id));
+                    let expected = catalogue.bitstreams().filter(holds).map(|b| b.id.clone());
+                    prop_assert_eq!(listed.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+                    for held in catalogue.holders(nt_key) {
+                        let again = PhysicalChain::new(held.bitstream.clone(), &catalogue);
+                        prop_assert_eq!(held.as_ref(), &again, "as new");
+                    }
+                }
+            }
+        }
+    }
+}

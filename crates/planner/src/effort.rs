@@ -41,3 +41,39 @@ impl Effort {
         LOOKS_MAX - self.left.get()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effort_is_spent_to_the_last_look() {
+        let effort = Effort::new();
+        assert_eq!(effort.spent(), 0);
+        assert!(effort.spend(0) && effort.spend(LOOKS_MAX as usize - 1));
+        assert_eq!(effort.spent(), LOOKS_MAX - 1);
+        assert!(effort.spend(1), "the last one");
+        assert!(effort.spend(0), "nothing is asked for");
+        assert!(!effort.spend(1));
+        assert_eq!(effort.spent(), LOOKS_MAX);
+    }
+
+    /// Who asks for too much has nothing left: the work is bounded whatever comes after.
+    #[test]
+    fn what_exceeds_the_rest_takes_all_of_it() {
+        for looks in [LOOKS_MAX as usize + 1, u32::MAX as usize + 1, usize::MAX] {
+            let effort = Effort::default();
+            assert!(!effort.spend(looks), "{looks}");
+            assert_eq!(effort.spent(), LOOKS_MAX);
+            assert!(!effort.spend(1));
+        }
+    }
+
+    #[test]
+    fn an_effort_is_enough_for_more_than_a_hundred_plans_without_a_search() {
+        let effort = Effort::new();
+        let plans = (0..1_000).take_while(|_| effort.spend(LOOKS_OF_A_PLAN)).count();
+        assert_eq!(plans, LOOKS_MAX as usize / LOOKS_OF_A_PLAN);
+        assert!(plans > 100);
+    }
+}

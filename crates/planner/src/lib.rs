@@ -27,6 +27,8 @@ mod cover;
 mod effort;
 mod explain;
 mod fewest;
+#[cfg(test)]
+mod fixtures;
 mod form;
 mod infeasible;
 mod ledger;

@@ -262,6 +262,8 @@ fn try_one(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -273,5 +275,35 @@ mod tests {
         assert_eq!(merge(&ids("a"), &ids("b")), ids("a b"));
         assert_eq!(merge(&ids("a b"), &ids("b a")).len(), 3);
         assert_eq!(merge(&ids("a b c"), &ids("a c")), ids("a b c"));
+    }
+
+    /// Whether a sequence is left of another when NTs are crossed out.
+    fn is_within(part: &[NtTypeId], of: &[NtTypeId]) -> bool {
+        let mut rest = of.iter();
+        part.iter().all(|nt| rest.any(|other| other == nt))
+    }
+
+    proptest! {
+        /// Beside all sequences of three NTs, the shorter ones first.
+        #[test]
+        fn no_shorter_sequence_contains_both(
+            first in prop::collection::vec(0usize..3, 0..4),
+            second in prop::collection::vec(0usize..3, 0..4),
+        ) {
+            let ids = |of: &[usize]| -> Vec<NtTypeId> {
+                of.iter().map(|nt| NtTypeId::new(["a", "b", "c"][*nt]).expect("a label")).collect()
+            };
+            let (first, second) = (ids(&first), ids(&second));
+            let merged = merge(&first, &second);
+            prop_assert!(is_within(&first, &merged) && is_within(&second, &merged));
+            let of_length = |length: usize| {
+                (0..3usize.pow(length as u32)).any(|number| {
+                    let digits = (0..length).map(|at| number / 3usize.pow(at as u32) % 3);
+                    let all = ids(&digits.collect::<Vec<_>>());
+                    is_within(&first, &all) && is_within(&second, &all)
+                })
+            };
+            prop_assert_eq!((0..=6).find(|length| of_length(*length)), Some(merged.len()));
+        }
     }
 }

@@ -288,3 +288,120 @@ fn nt_of<'a>(node: &NodeId, dag: &Dag, catalogue: &'a PlanCatalogue) -> Option<&
     let node = dag.nodes().iter().find(|n| n.id == *node)?;
     catalogue.nt(&node.nt)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{card, gbps, shares};
+
+    /// Region, slot, Gbit/s, MiB and thousandths of a credit of each place; Gbit/s of all.
+    type Numbers = (BTreeMap<(u8, u8), (u64, u64, u64)>, u64, [u32; 4]);
+
+    fn reservation((places, gbit, rows): &Numbers) -> Reservation {
+        let share =
+            |((region, slot), (gbit, mib, credits)): (&(u8, u8), &(u64, u64, u64))| SlotShare {
+                region: RegionId(*region),
+                slot: Slot(*slot),
+                bandwidth: gbps(*gbit),
+                memory: ByteSize::from_mib(*mib),
+                credits: *credits,
+            };
+        let ports: BTreeMap<u8, u64> =
+            places.iter().map(|((r, _), (gbit, ..))| (*r, *gbit)).collect();
+        let port = |(region, cycles)| PortShare { region: RegionId(region), cycles };
+        let [dags, stages, chains, instances] = *rows;
+        Reservation {
+            shares: places.iter().map(share).collect(),
+            ports: ports.into_iter().map(port).collect(),
+            bandwidth: gbps(*gbit),
+            ingress: gbps(gbit + 1),
+            egress: gbps(gbit + 2),
+            rows: TableRows { dags, stages, chains, instances },
+        }
+    }
+
+    fn numbers() -> impl Strategy<Value = Numbers> {
+        let place = ((0u8..3, 0u8..3), (0u64..9, 0u64..9, 0u64..9));
+        let rows = prop::array::uniform4(0u32..9);
+        (prop::collection::btree_map(place.0, place.1, 0..7), 0u64..9, rows)
+    }
+
+    proptest! {
+        /// The maximum place by place, as a map has it; what one of them has alone, it keeps.
+        #[test]
+        fn the_maximum_is_that_of_every_number(one in numbers(), two in numbers()) {
+            let max = reservation(&one).max(&reservation(&two));
+            let of = |numbers: &Numbers, at| numbers.0.get(&at).copied().unwrap_or_default();
+            let places: BTreeMap<_, _> = one.0.iter().chain(&two.0).collect();
+            prop_assert_eq!(max.shares.len(), places.len());
+            for (share, (region, slot)) in max.shares.iter().zip(places.keys()) {
+                let (a, b) = (of(&one, (*region, *slot)), of(&two, (*region, *slot)));
+                prop_assert_eq!(share.place(), (RegionId(*region), Slot(*slot)), "in order");
+                prop_assert_eq!(share.bandwidth, gbps(a.0.max(b.0)));
+                prop_assert_eq!(share.memory, ByteSize::from_mib(a.1.max(b.1)));
+                prop_assert_eq!(max.credits(share.region, share.slot), a.2.max(b.2));
+            }
+            for region in (0..4).map(RegionId) {
+                let [a, b] = [&one, &two].map(|numbers| reservation(numbers).port(region));
+                prop_assert_eq!(max.port(region), a.max(b));
+            }
+            let gbit = one.1.max(two.1);
+            let whole = (max.bandwidth(), max.ingress(), max.egress());
+            prop_assert_eq!(whole, (gbps(gbit), gbps(gbit + 1), gbps(gbit + 2)));
+            let rows: Vec<u32> = one.2.iter().zip(two.2).map(|(a, b)| *a.max(&b)).collect();
+            let found: Vec<u32> = max.rows().beside(TableRows::CARD).map(|row| row.1).into();
+            prop_assert_eq!(found, rows);
+        }
+
+        #[test]
+        fn regions_and_memory_are_those_of_the_shares(one in numbers()) {
+            let made = reservation(&one);
+            let mut regions: Vec<u8> = one.0.keys().map(|(region, _)| *region).collect();
+            regions.dedup();
+            prop_assert_eq!(made.regions().map(|region| region.0).collect::<Vec<_>>(), regions);
+            let memory = one.0.values().map(|(_, mib, _)| mib).sum();
+            prop_assert_eq!(made.memory(), ByteSize::from_mib(memory));
+        }
+    }
+
+    /// Two instances through one region, and one of them through another: places and ports once each.
+    #[test]
+    fn instances_of_a_region_add_up() {
+        let sizes = snic_domain::PacketSizes::only(64);
+        let mut sum = ReservationSum::new(Work::with(&card(2), &sizes, true));
+        let instance = |region, slots: &[u8], gbit| Instance {
+            region: RegionId(region),
+            bitstream: snic_domain::BitstreamId::new("x").expect("a test id"),
+            slots: slots.iter().map(|slot| Slot(*slot)).collect(),
+            bandwidth: gbps(gbit),
+        };
+        let nt = crate::fixtures::nt("a", 10);
+        let costs = [NtCost::of(&nt), NtCost::NONE];
+        sum.add(&[instance(1, &[0, 2], 4), instance(0, &[1, 3], 2)], costs.into_iter());
+        sum.add(&[instance(1, &[2], 3)], costs.into_iter().take(1));
+        let made = sum.finish(gbps(6), TableRows::default());
+        let bandwidths: Vec<_> = made.bandwidths().map(|(r, s, b)| (r.0, s.0, b)).collect();
+        let expected = [(0, 1, 2), (0, 3, 2), (1, 0, 4), (1, 2, 7)];
+        assert_eq!(bandwidths, expected.map(|(r, s, n)| (r, s, gbps(n))));
+        let two = Work::with(&card(2), &sizes, true).port(gbps(2));
+        assert_eq!((made.port(RegionId(0)), made.port(RegionId(2))), (two, 0));
+        let expected = [4, 3].map(|n| Work::with(&card(2), &sizes, true).port(gbps(n)));
+        assert_eq!(made.port(RegionId(1)), expected.iter().sum::<u64>());
+        let credits = |slot| made.credits(RegionId(1), Slot(slot));
+        assert!(credits(2) > credits(0) && credits(0) > 0 && credits(1) == 0);
+    }
+
+    #[test]
+    fn rows_are_told_with_their_tables() {
+        let shares = shares(&[(0, 0, 1)]);
+        assert_eq!(shares.rows(), TableRows::default());
+        let names = TableRows::CARD.beside(TableRows::UNLIMITED).map(|(name, _, _)| name);
+        assert_eq!(names, ["DAG", "stage", "virtual-chain", "instance"]);
+        let sizes = TableRows::CARD.beside(TableRows::UNLIMITED).map(|(_, rows, _)| rows as usize);
+        assert_eq!(sizes, [DAG_ROWS, STAGE_ROWS, CHAIN_ROWS, INSTANCE_ROWS]);
+    }
+}

@@ -126,3 +126,121 @@ impl OccupiedRegion {
         spare.iter().zip(self.lost()).all(|(spare, lost)| *spare >= lost)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{bitstream, catalogue, ledger, load, name, shares};
+
+    fn all(regions: u8) -> Vec<RegionId> {
+        (0..regions).map(RegionId).collect()
+    }
+
+    /// Regions with `a`, of 10 Gbit/s each, of which so much is taken by one DAG each; none where it is 0.
+    fn loaded(taken: &[u64]) -> Ledger {
+        let catalogue = catalogue("a", &[("a", "a")]);
+        let mut ledger = ledger(taken.len());
+        for (region, gbit) in (0u8..).zip(taken) {
+            load(&mut ledger, &catalogue, region, "a");
+            if *gbit > 0 {
+                let held = shares(&[(region, 0, *gbit)]);
+                ledger.hold(&name(&format!("t0/d{region}")), held).expect("at most 10");
+            }
+        }
+        ledger
+    }
+
+    fn emptied(taken: &[u64], is_movable: impl Fn(RegionId) -> bool) -> (Vec<u8>, usize) {
+        let (ledger, regions) = (loaded(taken), all(taken.len() as u8));
+        let found = OccupiedRegions::of(&ledger, &regions, is_movable).emptiable(None);
+        (found.regions.iter().map(|region| region.0).collect(), found.users)
+    }
+
+    #[test]
+    fn the_least_used_are_emptied_first_and_what_is_left_takes_them() {
+        assert_eq!(emptied(&[6, 3, 1], |_| true), (vec![2, 1], 2), "region 0 is full then");
+        assert_eq!(emptied(&[7, 3, 1], |_| true), (vec![2], 1), "11 are more than one region");
+        assert_eq!(emptied(&[5, 5], |_| true), (vec![0], 1), "of equals the first");
+        assert_eq!(emptied(&[5, 6], |_| true), (vec![], 0));
+        assert_eq!(emptied(&[1], |_| true), (vec![], 0), "there is no other");
+        assert_eq!(emptied(&[], |_| true), (vec![], 0));
+    }
+
+    #[test]
+    fn unused_regions_neither_count_nor_take_anything() {
+        assert_eq!(emptied(&[6, 0, 6], |_| true), (vec![], 0));
+        assert_eq!(emptied(&[0, 4, 6], |_| true), (vec![1], 1));
+    }
+
+    #[test]
+    fn a_region_whose_dags_must_stay_takes_others_in() {
+        assert_eq!(emptied(&[1, 3], |region| region.0 != 0), (vec![1], 1));
+        assert_eq!(emptied(&[1, 3], |_| false), (vec![], 0));
+    }
+
+    #[test]
+    fn a_load_takes_what_the_others_cannot() {
+        let (ledger, regions) = (loaded(&[6, 5]), all(2));
+        let catalogue = catalogue("a b", &[]);
+        let occupied = OccupiedRegions::of(&ledger, &regions, |_| true);
+        let chain = |nts: &str| PhysicalChain::new(bitstream("x", nts), &catalogue);
+        let with = |nts: &str| occupied.emptiable(Some(&chain(nts))).regions;
+        assert_eq!(with("a"), [RegionId(1)], "11 in region 0 and the load");
+        assert_eq!(with("b a a"), [RegionId(1), RegionId(0)]);
+        assert_eq!(with("b"), [], "another NT");
+        assert!(occupied.could_be_emptied(RegionId(0), Some(&chain("a"))));
+        assert!(!occupied.could_be_emptied(RegionId(0), None));
+        assert!(!occupied.could_be_emptied(RegionId(7), Some(&chain("a"))), "there is none");
+        assert_eq!(occupied.regions().collect::<Vec<_>>(), [RegionId(1), RegionId(0)]);
+    }
+
+    proptest! {
+        /// Beside sums from the ledger: region by region, the least used first, each is added if all that was
+        /// taken of every NT in those to be emptied is left in those that stay.
+        #[test]
+        fn what_is_emptied_has_room_in_what_stays(
+            contents in prop::collection::vec(0usize..4, 1..6),
+            taken in prop::collection::vec((0u64..11, 0u64..11), 6),
+        ) {
+            let streams = [("a", "a"), ("b", "b"), ("ab", "a b"), ("ba", "b a")];
+            let catalogue = catalogue("a b", &streams);
+            let mut ledger = ledger(contents.len());
+            for (region, content) in (0u8..).zip(&contents) {
+                load(&mut ledger, &catalogue, region, streams[*content].0);
+                let (first, second) = taken[usize::from(region)];
+                let held = if *content < 2 {
+                    shares(&[(region, 0, first)])
+                } else {
+                    shares(&[(region, 0, first), (region, 1, second)])
+                };
+                ledger.hold(&name(&format!("t0/d{region}")), held).expect("at most 10");
+            }
+            let regions = all(contents.len() as u8);
+            // Of an NT in one region: what is taken, and what is left, in bit/s.
+            let sums = |region: RegionId, nt: &str| {
+                let nts = &ledger.content(region).expect("loaded").nts;
+                let slot = nts.iter().position(|id| id.as_str() == nt).map(|slot| Slot(slot as u8));
+                let of = |slot| (ledger.reserved(region, slot).get(), ledger.residual(region, slot).get());
+                slot.map_or((0, 0), of)
+            };
+            let mut order = regions.clone();
+            order.sort_by_key(|r| (sums(*r, "a").0 + sums(*r, "b").0, *r));
+            let mut expected: Vec<RegionId> = Vec::new();
+            for region in order {
+                let emptied = [expected.clone(), vec![region]].concat();
+                let fits = ["a", "b"].iter().all(|nt| {
+                    let stay = regions.iter().filter(|region| !emptied.contains(region));
+                    let left: u64 = stay.map(|region| sums(*region, nt).1).sum();
+                    left >= emptied.iter().map(|region| sums(*region, nt).0).sum()
+                });
+                if fits {
+                    expected = emptied;
+                }
+            }
+            let occupied = OccupiedRegions::of(&ledger, &regions, |_| true);
+            prop_assert_eq!(occupied.emptiable(None).regions, expected);
+        }
+    }
+}

@@ -403,3 +403,131 @@ pub(crate) fn fresh(chain: &PhysicalChain) -> [u64; CHAIN_SLOTS_MAX] {
     }
     free
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{bitstream, catalogue, key};
+
+    const NTS: [&str; 3] = ["a", "b", "c"];
+
+    /// A chain of these NTs, by number, and the keys of the others.
+    fn chain_and_keys(slots: &[usize], keys: &[usize]) -> (PhysicalChain, Vec<NtKey>) {
+        let catalogue = catalogue(&NTS.join(" "), &[]);
+        let nts: Vec<&str> = slots.iter().map(|nt| NTS[*nt]).collect();
+        let chain = PhysicalChain::new(bitstream("x", &nts.join(" ")), &catalogue);
+        (chain, keys.iter().map(|nt| key(&catalogue, NTS[*nt])).collect())
+    }
+
+    fn limits(free: &[u64], port: u64) -> Limits {
+        let mut slots = [0; CHAIN_SLOTS_MAX];
+        slots[..free.len()].copy_from_slice(free);
+        Limits { slots, port }
+    }
+
+    fn visited(chain: &PhysicalChain, left: Limits, keys: &[NtKey]) -> Vec<(Vec<u8>, u64)> {
+        let mut all = Vec::new();
+        for_each_path(chain, left, keys, |slots, kbps| all.push((slots.to_vec(), kbps)));
+        all
+    }
+
+    /// All choices of slots in ascending order that hold these NTs, the first slots first.
+    fn all_paths(slots: &[usize], keys: &[usize], from: usize) -> Vec<Vec<u8>> {
+        let Some((first, rest)) = keys.split_first() else { return vec![Vec::new()] };
+        let places = (from..slots.len()).filter(|slot| slots[*slot] == *first);
+        let on = |slot: usize| {
+            let behind = all_paths(slots, rest, slot + 1).into_iter();
+            behind.map(move |path| [vec![slot as u8], path].concat())
+        };
+        places.flat_map(on).collect()
+    }
+
+    #[test]
+    fn bandwidth_is_whole_kilobits_rounded_down() {
+        let of = |bps| kbps(Bandwidth::from_bps(bps));
+        assert_eq!([of(0), of(999), of(1_000), of(1_999)], [0, 0, 1, 1]);
+        assert_eq!(from_kbps(7), Bandwidth::from_bps(7_000));
+        assert_eq!(from_kbps(u64::MAX), Bandwidth::from_bps(u64::MAX), "not around");
+    }
+
+    #[test]
+    fn the_first_slots_with_room_are_taken() {
+        let (chain, keys) = chain_and_keys(&[0, 1, 0, 1], &[0, 1]);
+        let path = |free: [u64; 4], kbps| {
+            first_path(&chain, &limits(&free, 0).slots, &keys, kbps).map(|slots| slots.to_vec())
+        };
+        assert_eq!(path([5, 5, 5, 5], 5), Some(vec![0, 1]));
+        assert_eq!(path([4, 5, 5, 5], 5), Some(vec![2, 3]));
+        assert_eq!(path([5, 4, 5, 5], 5), Some(vec![0, 3]));
+        assert_eq!(path([4, 5, 5, 4], 5), None, "b is before a");
+        assert_eq!(path([0, 0, 0, 0], 1), None);
+    }
+
+    #[test]
+    fn ways_share_slots_and_the_port() {
+        let (chain, keys) = chain_and_keys(&[0, 1, 0, 1], &[0, 1]);
+        let ways = |free: [u64; 4], port| visited(&chain, limits(&free, port), &keys);
+        assert_eq!(ways([5, 3, 2, 9], 99), [(vec![0, 1], 3), (vec![0, 3], 2), (vec![2, 3], 2)]);
+        assert_eq!(ways([5, 3, 2, 9], 4), [(vec![0, 1], 3), (vec![0, 3], 1)], "the port is full");
+        assert_eq!(ways([5, 3, 2, 9], 0), []);
+        assert_eq!(ways([0, 3, 0, 9], 99), []);
+    }
+
+    #[test]
+    fn a_fresh_chain_carries_what_its_slots_do() {
+        let mut catalogue = catalogue("a b", &[]);
+        catalogue.insert_nt(crate::fixtures::nt("c", 3));
+        let chain = PhysicalChain::new(bitstream("x", "a b a c"), &catalogue);
+        let key = |id| key(&catalogue, id);
+        let gbit = 1_000_000;
+        assert_eq!(fresh_bandwidth(&chain, key("a")), 20 * gbit, "two instances");
+        assert_eq!(fresh_bandwidth(&chain, key("c")), 3 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("a"), key("b")]), 10 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("a"), key("c")]), 3 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("c"), key("a")]), 0, "against the grain");
+        assert_eq!(fresh(&chain)[..5], [10 * gbit, 10 * gbit, 10 * gbit, 3 * gbit, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_is_found_if_there_is_one_and_it_is_the_first(
+            slots in prop::collection::vec(0usize..3, 1..8),
+            keys in prop::collection::vec(0usize..3, 1..4),
+            free in prop::collection::vec(0u64..4, 8),
+            kbps in 1u64..4,
+        ) {
+            let (chain, wanted) = chain_and_keys(&slots, &keys);
+            let has_room = |path: &Vec<u8>| path.iter().all(|s| free[usize::from(*s)] >= kbps);
+            let first = all_paths(&slots, &keys, 0).into_iter().find(has_room);
+            let found = first_path(&chain, &limits(&free, 0).slots, &wanted, kbps);
+            prop_assert_eq!(found.map(|slots| slots.to_vec()), first);
+        }
+
+        /// As much as flows at all: the least that must be taken away so that no way is left (a minimum cut),
+        /// found among all sets of slots; at most what the port lets through.
+        #[test]
+        fn all_ways_together_carry_the_most_that_flows(
+            slots in prop::collection::vec(0usize..3, 1..8),
+            keys in prop::sample::subsequence(vec![0usize, 1, 2], 1..=3).prop_shuffle(),
+            free in prop::collection::vec(0u64..9, 8),
+            port in 0u64..20,
+        ) {
+            let (chain, wanted) = chain_and_keys(&slots, &keys);
+            let paths = all_paths(&slots, &keys, 0);
+            let cuts = (0..1usize << slots.len()).filter(|cut| {
+                paths.iter().all(|path| path.iter().any(|slot| cut >> slot & 1 == 1))
+            });
+            let width = |cut: usize| (0..8).filter(|s| cut >> s & 1 == 1).map(|s| free[s]).sum();
+            let most = cuts.map(width).min().unwrap_or(u64::MAX);
+            let ways = visited(&chain, limits(&free, port), &wanted);
+            prop_assert_eq!(ways.iter().map(|(_, kbps)| kbps).sum::<u64>(), most.min(port));
+            for (slot, free) in free.iter().enumerate().take(slots.len()) {
+                let through = ways.iter().filter(|(path, _)| path.contains(&(slot as u8)));
+                prop_assert!(through.map(|(_, kbps)| kbps).sum::<u64>() <= *free);
+            }
+            prop_assert!(ways.iter().all(|(path, kbps)| paths.contains(path) && *kbps > 0));
+        }
+    }
+}

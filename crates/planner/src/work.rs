@@ -284,6 +284,8 @@ fn ratio_up(amount: u64, up: u64, down: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::ledger::tests::profile;
 
@@ -365,5 +367,78 @@ mod tests {
         // 65 bytes take two beats, 8 ns, in which 100 Gbit/s are 800 bits and not 520.
         let odd = work(PacketSizes::only(65), true);
         assert_eq!(odd.ingress(gbps(13)), gbps(20));
+    }
+
+    proptest! {
+        /// What passes a port of which so much is left is the most that takes no more.
+        #[test]
+        fn a_port_is_filled_to_the_last_kilobit(
+            bytes in 64u32..9_000, payload in any::<bool>(), left in 0u64..250_000_000,
+        ) {
+            let work = work(PacketSizes::only(bytes), payload);
+            let most = work.port_kbps(left);
+            // Half cycles of a packet: a beat for the descriptor and those of its bytes, at least five.
+            let beats = if payload { bytes.div_ceil(64) } else { 1 };
+            let halves = u128::from((2 * (1 + beats)).max(5));
+            let fits = |kbps: u64| {
+                u128::from(kbps) * 1_000 * halves <= u128::from(left) * u128::from(bytes) * 16
+            };
+            prop_assert!(fits(most) && !fits(most + 1), "{most} kbit/s");
+            prop_assert!(work.port(Bandwidth::from_bps(most * 1_000)) <= left);
+        }
+
+        /// The same of credits; and where they suffice for all, nothing is taken off.
+        #[test]
+        fn credits_are_used_to_the_last_kilobit(
+            bytes in 64u32..9_000, left in 0u64..101_600, latency in 0u64..2_000, kbps in 1u64..100_000_000,
+        ) {
+            let work = work(PacketSizes::only(bytes), true);
+            let round = work.round_trip(Passage { latency, slowest: gbps(10) });
+            let takes = |kbps: u64| work.credits(Bandwidth::from_bps(kbps * 1_000), round);
+            let within = work.within_credits(kbps, left, round);
+            prop_assert!(within <= kbps && takes(within) <= left);
+            if within < kbps {
+                let exact = u128::from(within + 1) * 1_000 * u128::from(round) * 1_000;
+                let available = u128::from(left) * 250_000_000 * u128::from(bytes) * 8;
+                prop_assert!(exact > available, "one kbit/s more fits as well");
+            }
+            prop_assert_eq!(work.bandwidth_only().within_credits(kbps, left, round), kbps);
+        }
+
+        #[test]
+        fn ratios_do_not_overflow(amount: u64, up: u64, down: u64) {
+            let exact = u128::from(amount) * u128::from(up) / u128::from(down.max(1));
+            let most = u128::from(u64::MAX);
+            prop_assert_eq!(u128::from(ratio(amount, up, down)), exact.min(most));
+            let rest = u128::from(amount) * u128::from(up) % u128::from(down.max(1));
+            let above = exact.saturating_add(u128::from(rest > 0));
+            prop_assert_eq!(u128::from(ratio_up(amount, up, down)), above.min(most));
+        }
+    }
+
+    /// 4 % of ports and lines and a fifth of the credits are never promised; where packets are not counted, all of
+    /// a line is, and no port ends.
+    #[test]
+    fn a_part_of_every_port_is_kept_free() {
+        let card = profile();
+        assert_eq!(port_max(&card), 240_000_000);
+        assert_eq!(line_max(&card, gbps(100)), gbps(96));
+        let credits = card.region_pass.map(|pass| u64::from(pass.credits_max));
+        assert_eq!(Some(credits_max(&card)), credits.map(|all| all * 800));
+        let plain = CardProfile { region_pass: None, ..card };
+        assert_eq!((port_max(&plain), credits_max(&plain)), (u64::MAX, u64::MAX));
+        assert_eq!(line_max(&plain, gbps(100)), gbps(100));
+    }
+
+    #[test]
+    fn a_way_is_as_slow_as_its_slowest_nt() {
+        let of = |latency, slowest| Passage { latency, slowest: gbps(slowest) };
+        let all = Passage::through([of(3, 40), of(5, 10), of(7, 20)].into_iter());
+        assert_eq!((all.latency, all.slowest), (15, gbps(10)));
+        let none = Passage::through(std::iter::empty());
+        assert_eq!((none.latency, none.slowest.get()), (0, u64::MAX));
+        assert_eq!(of(u64::MAX, 1).then(of(1, 1)).latency, u64::MAX, "not around");
+        let plain = work(PacketSizes::only(64), true).bandwidth_only();
+        assert_eq!(plain.round_trip(all), 0, "where packets are not counted");
     }
 }

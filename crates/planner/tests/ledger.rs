@@ -273,3 +273,76 @@ fn every_change_counts_and_two_ledgers_are_not_told_apart_by_it() {
     world.catalogue.insert_bitstream(bitstream("again", "nat"));
     assert!(world.catalogue.changes() > changes);
 }
+
+/// A new build of an NT may be slower, as long as it serves what is reserved.
+#[test]
+fn a_content_that_serves_less_than_is_reserved_is_refused() {
+    for (gbit, fits) in [(9, true), (8, true), (7, false), (1, false)] {
+        let mut world = world();
+        let eight = reservation(&world, "nat", &[(0, &[0], 8)]);
+        world.ledger.hold(&name("t0/a"), eight).expect("8 of 10");
+        world.nt("nat", |nt| nt.bandwidth_max = gbps(gbit));
+        let content = world.catalogue.bitstream(&bitstream_id("nf")).cloned();
+        let before = world.ledger.clone();
+        let set = world.ledger.set_content(RegionId(0), content.as_ref(), &world.catalogue);
+        assert_eq!(set.is_ok(), fits, "{gbit} Gbit/s");
+        match set {
+            Ok(()) => assert_eq!(residual(&world, 0), gbps(gbit - 8)),
+            Err(error) => {
+                let (bitstream, slot) = (Some(bitstream_id("nf")), Slot(0));
+                let region = RegionId(0);
+                assert_eq!(error, ContentMismatch::InUse { region, bitstream, slot, dags: 1 });
+                assert_eq!(world.ledger, before, "nothing has changed");
+            }
+        }
+        world.ledger.check().expect("it adds up");
+    }
+}
+
+/// Who holds an NT's state in memory keeps its size: neither more nor less is exchanged under it.
+#[test]
+fn a_content_with_other_memory_is_refused_while_it_is_used() {
+    let mut world = world();
+    world.nt("nat", |nt| nt.memory = ByteSize::from_mib(4));
+    world.load(0, "nf");
+    let one = reservation(&world, "nat", &[(0, &[0], 1)]);
+    world.ledger.hold(&name("t0/a"), one).expect("4 MiB");
+    for (mib, fits) in [(2, false), (4, true), (6, false), (3, true)] {
+        world.nt("nat", |nt| nt.memory = ByteSize::from_mib(mib));
+        let content = world.catalogue.bitstream(&bitstream_id("nf")).cloned();
+        let set = world.ledger.set_content(RegionId(0), content.as_ref(), &world.catalogue);
+        assert_eq!(set.is_ok(), fits, "{mib} MiB; pages have 2");
+    }
+    world.ledger.release(&name("t0/a"));
+    world.nt("nat", |nt| nt.memory = ByteSize::from_mib(6));
+    world.load(0, "nf");
+}
+
+#[test]
+fn a_region_that_is_not_there_has_no_content() {
+    let mut world = world();
+    let error = world.ledger.set_content(RegionId(2), None, &world.catalogue);
+    let error = error.expect_err("regions 0 and 1");
+    assert_eq!(error, ContentMismatch::NoSuchRegion { region: RegionId(2), regions: 2 });
+    assert_eq!(error.to_string(), "the card has no region 2; its regions are 0 to 1");
+}
+
+/// A region that must keep its content is shared, and neither loaded as a victim nor when it is empty.
+#[test]
+fn a_kept_region_is_shared_and_never_loaded() {
+    let mut world = World::with(2, "a b", &[("a", "a"), ("b", "b")]);
+    world.load(0, "a");
+    for region in [0, 1] {
+        world.ledger.set_kept(RegionId(region), true);
+        assert!(world.ledger.is_kept(RegionId(region)));
+        assert!(!world.ledger.is_replaceable(RegionId(region)));
+    }
+    let shared = world.plan(&name("t0/d"), &chain("a", gbps(10))).expect("it is loaded");
+    assert!(shared.loads.is_empty());
+    let refused = world.plan(&name("t0/d"), &chain("b", gbps(1))).expect_err("both are kept");
+    let regions = refused.shortages.iter().find(|s| s.resource == Resource::Regions);
+    assert_eq!(regions.map(|s| (s.required, s.available)), Some((1, 0)));
+    world.ledger.set_kept(RegionId(0), false);
+    let victim = world.plan(&name("t0/d"), &chain("b", gbps(1))).expect("region 0");
+    assert_eq!((victim.loads.len(), victim.loads[0].region), (1, RegionId(0)));
+}

@@ -2,9 +2,9 @@
 
 mod support;
 
-use snic_domain::{CardId, RegionId, RegionProfile};
-use snic_planner::{Ledger, Plan};
-use support::{World, chain, gbps, known_region, lut, profile};
+use snic_domain::{CardId, FormPreference, RegionId, RegionProfile};
+use snic_planner::{Ledger, Objective, Plan};
+use support::{World, chain, gbps, graph_with, known_region, lut, profile, show};
 
 /// Two regions of these areas, of which the second holds `b`, which nobody uses; then a DAG of `a`,
 /// which takes 100 LUT.
@@ -30,4 +30,56 @@ fn a_victim_is_lost_where_no_free_region_has_room() {
     let plan = plan_beside_a_victim(99, 100);
     assert_eq!(plan.loads[0].region, RegionId(1));
     assert_eq!(plan.loads[0].replaces.as_ref().map(|id| id.as_str()), Some("b"));
+}
+
+/// Two small free regions and a victim. One load suffices where the chain is cut in two: it comes into a
+/// free region, and into the one that it fills best.
+fn plan_of_one_cut_load(areas: [u32; 3]) -> Plan {
+    let mut world = World::with(3, "a b c", &[("ab", "a b"), ("bbaa", "b b a a"), ("c", "c")]);
+    let mut card = profile(3);
+    for (region, area) in card.regions.iter_mut().zip(areas) {
+        region.area = lut(area);
+    }
+    world.ledger = Ledger::new(CardId::new("card-0").expect("a test id"), card);
+    world.ledger.set_objective(Objective::Regions);
+    world.load(2, "c");
+    world.add("t0/d0", &chain("a b", gbps(15))).expect("one load carries twice 10")
+}
+
+#[test]
+fn no_victim_is_lost_where_a_cut_saves_a_load() {
+    let plan = plan_of_one_cut_load([1_000, 1_000, 400]);
+    assert_eq!((plan.loads.len(), plan.mapping.stages.len()), (1, 2), "{}", show(&plan.mapping));
+    assert_eq!(plan.loads[0].bitstream.as_str(), "bbaa");
+    assert_eq!(plan.loads[0].replaces, None, "a victim is lost beside two free regions");
+    assert_eq!(plan.loads[0].region, RegionId(0));
+}
+
+#[test]
+fn the_fullest_region_is_taken_where_a_cut_saves_a_load() {
+    for (areas, best) in [([1_000, 500, 1_000], 1), ([400, 500, 1_000], 0), ([500, 500, 400], 0)] {
+        let plan = plan_of_one_cut_load(areas);
+        assert_eq!(plan.loads.len(), 1);
+        assert_eq!(plan.loads[0].region, RegionId(best), "{areas:?}");
+    }
+}
+
+/// Two bitstreams of one size. The first offers more of `a`, of which one is enough; the second has an instance
+/// of `b` for each branch.
+#[test]
+fn of_equal_loads_the_one_with_most_headroom_is_chosen() {
+    let fork =
+        |n| graph_with(&["a", "b", "b"], &[(0, 1), (0, 2)], gbps(n), FormPreference::Parallel);
+    let plan = |bitstreams: &[(&str, &str)], n| {
+        World::with(1, "a b", bitstreams).add("t0/d0", &fork(n)).expect("an empty card")
+    };
+    let both = [("p", "a a b"), ("q", "a b b")];
+    let chosen = plan(&both, 5);
+    assert_eq!(chosen.loads[0].bitstream.as_str(), "q");
+    assert_eq!(show(&chosen.mapping), "0:0*5 | 0:1*5 & 0:2*5");
+    // Without the second one it is all the same a place, with nothing left of b.
+    assert_eq!(show(&plan(&both[..1], 5).mapping), "0:0*5 | 0:2*5 & 0:2*5");
+    // The id does not decide it.
+    let swapped = plan(&[("a-bb", "a b b"), ("b-aa", "a a b")], 5);
+    assert_eq!(swapped.loads[0].bitstream.as_str(), "a-bb");
 }
