@@ -56,7 +56,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 11] = [
+const OUTPUT_ONLY: [&str; 12] = [
     "uid",
     "state",
     "generation",
@@ -66,6 +66,7 @@ const OUTPUT_ONLY: [&str; 11] = [
     "rate_limit_bps",
     "states",
     "traffic",
+    "unserved_bps",
     "create_time",
     "update_time",
 ];

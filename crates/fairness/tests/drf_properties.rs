@@ -61,7 +61,32 @@ fn used(outcomes: &[ExactOutcome], resource: usize) -> BigRational {
     outcomes.iter().fold(ratio(0, 1), |sum, o| sum + &o.amounts[resource])
 }
 
+/// A task takes half of the first resource and one of 2,049 of the second, which would be full at a share
+/// of 1024.5: the solver once kept only the half.
+#[test]
+fn a_resource_that_is_hardly_used_limits_nobody() {
+    let problem = DrfProblem::new(&[2, 2_049], vec![User::new(&[1, 1])]).expect("in range");
+    let alone = solve(&problem);
+    assert_eq!(alone.outcomes[0].share, Share::ONE);
+    assert_eq!(alone.outcomes[0].limit, UserLimit::Capacity(0));
+    assert_eq!([alone.amount(&problem, 0, 0), alone.amount(&problem, 0, 1)], [2, 2]);
+}
+
 proptest! {
+    #[test]
+    fn fast_and_exact_agree_where_one_resource_is_hardly_used(
+        capacities in (1..20_u64, 1_000..3_000_000_u64),
+        users in proptest::collection::vec((1..6_u64, 1..6_u64), 1..5),
+    ) {
+        let users = users.into_iter().map(|(a, b)| User::new(&[a, b])).collect();
+        let problem = DrfProblem::new(&[capacities.0, capacities.1], users).expect("in range");
+        for (fast, exact) in solve(&problem).outcomes.iter().zip(&exact::solve(&problem)) {
+            prop_assert_eq!(fast.limit, exact.limit);
+            let missing = &exact.share - share(fast.share);
+            prop_assert!(missing >= ratio(0, 1) && missing < ratio(1, 1 << 38), "{}", missing);
+        }
+    }
+
     #[test]
     fn exactly_nobody_gets_more_than_there_is_and_nothing_usable_is_left(problem in problem()) {
         let outcomes = exact::solve(&problem);

@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn steps_of_the_failing_kind_all_run_and_dearer_ones_do_not() {
         let (ran, report) = outcome(&["format"], false);
-        assert_eq!(ran, ["format", "tidy", "packages"]);
+        assert_eq!(ran, ["format", "tidy", "packages", "proto"]);
         let closing = report.closing();
         assert!(closing.contains("skipped: lints, tests, fresh seed, docs"), "{closing}");
-        assert!(closing.ends_with("\n2 passed, 1 failed\n"), "{closing}");
+        assert!(closing.ends_with("\n3 passed, 1 failed\n"), "{closing}");
     }
 
     #[test]
@@ -306,6 +306,6 @@ mod tests {
     #[test]
     fn a_step_that_cannot_run_has_failed() {
         let report = drive(STEPS, false, |_| bail!("no such program"));
-        assert!(report.closing().ends_with("\n0 passed, 3 failed\n"));
+        assert!(report.closing().ends_with("\n0 passed, 4 failed\n"));
     }
 }

@@ -303,7 +303,8 @@ impl<const R: usize> Filling<'_, R> {
     fn first_full(&self) -> Option<(u64, usize)> {
         (0..R)
             .filter(|&k| self.sums[k] > 0)
-            .map(|k| ((self.free[k] / self.sums[k]) as u64, k))
+            // Of some resource users take so little that it would be full only far above all shares.
+            .map(|k| (u64::try_from(self.free[k] / self.sums[k]).unwrap_or(u64::MAX), k))
             .min()
     }
 
