@@ -467,3 +467,178 @@ fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> (u64, u64) {
     let slot = slots.into_iter().find(|slot| slot.key == key);
     slot.map_or((0, 0), |slot| (slot.memory.get(), kbps(slot.bandwidth_max)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use snic_domain::{Dag, DagSpec, NtType};
+
+    use super::*;
+    use crate::fixtures::{bitstream, catalogue, gbps, ledger, load, name, nt, nt_id, shares};
+
+    fn chain(nts: &[&str], gbit: u64) -> Dag {
+        let nts: Vec<_> = nts.iter().map(|id| nt_id(id)).collect();
+        Dag::new(DagSpec::chain(&nts, gbps(gbit))).expect("a valid chain")
+    }
+
+    /// The demand of a DAG, if its tenant may use its NTs.
+    fn pending(provision: &Provision<'_>, id: &str, nts: &[&str], gbit: u64) -> Option<PendingDag> {
+        let (name, dag) = (name(id), chain(nts, gbit));
+        let demand = provision.demand(&PlanRequest { name: &name, dag: &dag, previous: None })?;
+        Some(PendingDag { index: 0, demand, nodes: nts.len() })
+    }
+
+    fn fewest(provision: &mut Provision<'_>, dags: &[(&str, &[&str], u64)]) -> Option<usize> {
+        let of = |(id, nts, gbit): &(&str, &[&str], u64)| pending(provision, id, nts, *gbit);
+        let wanted: Vec<PendingDag> = dags.iter().filter_map(of).collect();
+        assert_eq!(wanted.len(), dags.len(), "all NTs are known");
+        provision.fewest(&wanted.iter().collect::<Vec<_>>(), None)
+    }
+
+    #[test]
+    fn what_is_loaded_and_left_comes_before_loads() {
+        let catalogue = catalogue("a b", &[("a", "a"), ("ab", "a b")]);
+        let mut ledger = ledger(3);
+        load(&mut ledger, &catalogue, 0, "a");
+        ledger.hold(&name("t9/x"), shares(&[(0, 0, 4)])).expect("4 of 10");
+        let mut provision = Provision::new(&ledger, &catalogue);
+        for (dags, loads) in [
+            (&[("t0/x", &["a"][..], 6)][..], Some(0)),
+            (&[("t0/x", &["a"], 6), ("t1/y", &["a"], 1)], Some(1)),
+            (&[("t0/x", &["a", "b"], 6)], Some(1)),
+            (&[("t0/x", &["a"], 26)], Some(2)),
+            (&[("t0/x", &["a"], 27)], None),
+            (&[("t0/x", &["b"], 21)], None),
+        ] {
+            assert_eq!(fewest(&mut provision, dags), loads, "{dags:?}");
+        }
+    }
+
+    /// The private bitstream of one tenant serves nobody else; what it shares others use, but cannot load.
+    #[test]
+    fn own_bitstreams_serve_their_owner_first() {
+        let mut catalogue = catalogue("a", &[("t0.a", "a")]);
+        let ledger = ledger(1);
+        let card = |catalogue: &PlanCatalogue, dags: &[(&str, &[&str], u64)]| {
+            fewest(&mut Provision::new(&ledger, catalogue), dags)
+        };
+        let mut private = bitstream("t0.a", "a");
+        private.shareable = false;
+        catalogue.insert_bitstream(private);
+        assert_eq!(card(&catalogue, &[("t0/x", &["a"], 4)]), Some(1));
+        assert_eq!(card(&catalogue, &[("t1/x", &["a"], 4)]), None);
+        assert_eq!(card(&catalogue, &[("t0/x", &["a"], 4), ("t1/x", &["a"], 4)]), None);
+        catalogue.insert_bitstream(bitstream("t0.a", "a"));
+        assert_eq!(card(&catalogue, &[("t1/x", &["a"], 4)]), None, "nobody loads it");
+        assert_eq!(card(&catalogue, &[("t0/x", &["a"], 4), ("t1/x", &["a"], 4)]), Some(1));
+        let provision = Provision::new(&ledger, &catalogue);
+        let own = |id| pending(&provision, id, &["a"], 1).expect("a is known").demand;
+        let chain = PhysicalChain::new(bitstream("t0.a", "a"), &catalogue);
+        assert!(provision.unlocks(&own("t0/x"), &chain));
+        assert!(!provision.unlocks(&own("t1/x"), &chain));
+        assert!(!provision.has_own(&own("t0/x")), "it is shared");
+    }
+
+    #[test]
+    fn demands_add_up_and_unknown_nts_have_none() {
+        let mut catalogue = catalogue("a b", &[("ab", "a b")]);
+        catalogue.insert_nt(NtType { shareable: false, ..nt("t0.p", 10) });
+        let ledger = ledger(1);
+        let provision = Provision::new(&ledger, &catalogue);
+        assert!(pending(&provision, "t0/x", &["ghost"], 1).is_none());
+        assert!(pending(&provision, "t1/x", &["a", "t0.p"], 1).is_none());
+        assert!(pending(&provision, "t0/x", &["a", "t0.p"], 1).is_some());
+        let twice = pending(&provision, "t0/x", &["a", "b", "a"], 3).expect("known").demand;
+        let kbps: Vec<u64> = twice.nts.iter().map(|(_, kbps)| *kbps).collect();
+        assert_eq!(kbps.iter().sum::<u64>(), 9_000_000);
+        assert_eq!((kbps.len(), kbps.iter().max(), twice.kbps), (2, Some(&6_000_000), 3_000_000));
+        // Three tenths of what one region serves, for each of the three nodes.
+        assert_eq!(provision.weight(&twice), UNIT * 3 / 10 + UNIT * 6 / 10);
+    }
+
+    /// A tenant pays for as many instances as serve it; who has some already may pay nothing.
+    #[test]
+    fn memory_is_bounded_below_by_instances() {
+        let mut catalogue = catalogue("b", &[]);
+        catalogue.insert_nt(NtType { memory: ByteSize::from_mib(3), ..nt("m", 10) });
+        catalogue.insert_bitstream(bitstream("mb", "m b"));
+        let mut ledger = ledger(2);
+        let mib = |ledger: &Ledger, dags: &[(&str, &str, u64)]| {
+            let provision = Provision::new(ledger, &catalogue);
+            let of = |(id, nt, gbit): &(&str, &str, u64)| pending(&provision, id, &[nt], *gbit);
+            let wanted: Vec<PendingDag> = dags.iter().filter_map(of).collect();
+            provision.memory_min(&wanted.iter().collect::<Vec<_>>()) >> 20
+        };
+        assert_eq!(mib(&ledger, &[]), 0);
+        assert_eq!(mib(&ledger, &[("t0/x", "m", 10)]), 4, "whole pages of 2");
+        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t0/y", "m", 4)]), 4, "they share one");
+        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t0/y", "m", 5)]), 8);
+        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t1/y", "m", 4), ("t1/z", "b", 9)]), 8);
+        ledger.hold(&name("t0/old"), shares(&[])).expect("it asks for nothing");
+        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t1/y", "m", 4)]), 4, "of t1 alone");
+    }
+
+    #[test]
+    fn the_ingress_bounds_all_of_them_together() {
+        let mut fast = catalogue("", &[]);
+        fast.insert_nt(nt("a", 200));
+        fast.insert_bitstream(bitstream("a", "a"));
+        let ledger = ledger(1);
+        let mut provision = Provision::new(&ledger, &fast);
+        let most = ledger.ingress_residual().get() / 1_000_000_000;
+        assert_eq!(fewest(&mut provision, &[("t0/x", &["a"], most)]), Some(1));
+        assert_eq!(fewest(&mut provision, &[("t0/x", &["a"], most), ("t1/x", &["a"], 1)]), None);
+    }
+
+    proptest! {
+        /// Beside all choices of bitstreams for empty regions: the fewest that have what all DAGs need, and the
+        /// loads that are given do have it.
+        #[test]
+        fn no_fewer_loads_serve_them_all(
+            regions in 1usize..4,
+            streams in prop::collection::vec(prop::collection::vec(0usize..3, 1..4), 1..4),
+            dags in prop::collection::vec((prop::collection::vec(0usize..3, 1..3), 1u64..14), 1..4),
+        ) {
+            let nts = ["a", "b", "c"];
+            let mut catalogue = catalogue("a b c", &[]);
+            let text = |of: &[usize]| of.iter().map(|nt| nts[*nt]).collect::<Vec<_>>();
+            for (id, stream) in ["x", "y", "z"].into_iter().zip(&streams) {
+                catalogue.insert_bitstream(bitstream(id, &text(stream).join(" ")));
+            }
+            let ledger = ledger(regions);
+            let mut provision = Provision::new(&ledger, &catalogue);
+            let all: Vec<PendingDag> = dags
+                .iter()
+                .filter_map(|(nts, gbit)| pending(&provision, "t0/x", &text(nts), *gbit))
+                .collect();
+            let wanted: Vec<&PendingDag> = all.iter().collect();
+            let uses = |of: &[usize], nt: usize| of.iter().filter(|held| **held == nt).count() as u64;
+            let is_enough = |loads: &[&[usize]]| (0..3).all(|nt| {
+                let served: u64 = loads.iter().map(|stream| uses(stream, nt) * 10).sum();
+                served >= dags.iter().map(|(nts, gbit)| uses(nts, nt) * gbit).sum()
+            });
+            // Digit by digit: which bitstream a region holds, the last digit is none.
+            let kinds = streams.len() + 1;
+            let choice = |number: usize| -> Vec<&[usize]> {
+                let digits = (0..regions).map(|at| number / kinds.pow(at as u32) % kinds);
+                digits.filter_map(|kind| streams.get(kind).map(Vec::as_slice)).collect()
+            };
+            let choices = (0..kinds.pow(regions as u32)).map(choice);
+            let least = choices.filter(|loads| is_enough(loads)).map(|loads| loads.len()).min();
+            prop_assert_eq!(provision.fewest(&wanted, None), least);
+            prop_assert_eq!(provision.has_place_for(&wanted), least.is_some());
+            let loads = provision.loads(&wanted);
+            prop_assert_eq!(loads.len(), least.unwrap_or(0));
+            let held = |chain: &PhysicalChain| ["x", "y", "z"].iter().position(|id| chain.bitstream.id.as_str() == *id);
+            let given: Vec<&[usize]> =
+                loads.iter().filter_map(|(_, chain)| held(chain)).map(|at| streams[at].as_slice()).collect();
+            prop_assert_eq!(is_enough(&given), least.is_some());
+            let mut places: Vec<RegionId> = loads.iter().map(|(region, _)| *region).collect();
+            places.dedup();
+            prop_assert_eq!(places.len(), loads.len(), "each region once");
+            if let Some(most) = least.and_then(|least| least.checked_sub(1)) {
+                prop_assert_eq!(provision.fewest(&wanted, Some(most)), None);
+            }
+        }
+    }
+}

@@ -140,3 +140,25 @@ proptest! {
         prop_assert!(batch.order.len() >= admitted, "{} of {admitted}", batch.order.len());
     }
 }
+
+/// Updates come after all new DAGs, and an empty batch is none.
+#[test]
+fn updates_come_last_and_nothing_comes_of_nothing() {
+    let mut world = World::with(2, "a", &[("a", "a")]);
+    let empty = plan_batch(&world.ledger, &world.catalogue, &[]);
+    assert_eq!((empty.results.len(), empty.order.len(), empty.plans().count()), (0, 0, 0));
+    let held = world.add("t0/x", &chain("a", gbps(6))).expect("an empty card");
+    let dags = wanted(&[("t0/x", "a", 10), ("t1/y", "a", 4), ("t1/z", "a", 6)]);
+    let requests: Vec<PlanRequest<'_>> = dags
+        .iter()
+        .zip([Some(&held.mapping), None, None])
+        .map(|((name, dag), previous)| PlanRequest { name, dag, previous })
+        .collect();
+    let batch = plan_batch(&world.ledger, &world.catalogue, &requests);
+    assert_eq!(batch.order.last(), Some(&0), "{:?}", batch.order);
+    assert_eq!(batch.order.len(), 3, "20 of two regions");
+    for (at, plan) in batch.plans() {
+        world.apply(requests[at].name, plan);
+    }
+    assert_eq!(world.ledger.reservations().count(), 3);
+}

@@ -83,3 +83,49 @@ fn of_equal_loads_the_one_with_most_headroom_is_chosen() {
     let swapped = plan(&[("a-bb", "a b b"), ("b-aa", "a a b")], 5);
     assert_eq!(swapped.loads[0].bitstream.as_str(), "a-bb");
 }
+
+/// What is loaded, the DAG, and for each objective the loads, victims and passes of its plan.
+struct Case {
+    loaded: &'static [&'static str],
+    dag: (&'static str, u64),
+    regions: [usize; 3],
+    passes: [usize; 3],
+}
+
+/// On four regions, with each NT alone, `a b`, and all three: the balanced objective is that of regions here.
+#[test]
+fn each_objective_keeps_its_order() {
+    let case = |loaded, dag, regions, passes| Case { loaded, dag, regions, passes };
+    let cases = [
+        case(&[], ("a", 1), [1, 0, 1], [1, 0, 1]),
+        case(&[], ("a b", 1), [1, 0, 1], [1, 0, 1]),
+        case(&[], ("a b c", 1), [1, 0, 1], [1, 0, 1]),
+        case(&["ab"], ("a b", 10), [0, 0, 1], [0, 0, 1]),
+        case(&["a", "b"], ("a b", 10), [0, 0, 2], [1, 0, 1]),
+        case(&["a", "b"], ("a b", 11), [1, 0, 2], [2, 0, 1]),
+        case(&["a", "b", "c"], ("a b c", 1), [0, 0, 3], [1, 0, 1]),
+        case(&["ab", "c"], ("a b c", 1), [0, 0, 2], [1, 0, 1]),
+        case(&["a", "b", "c", "c"], ("a b c", 1), [0, 0, 3], [1, 1, 1]),
+        case(&["c", "c", "c", "c"], ("a", 1), [1, 1, 1], [1, 1, 1]),
+        case(&["c", "c", "c"], ("a", 11), [2, 1, 1], [2, 1, 1]),
+        case(&["a", "a", "a", "a"], ("a", 40), [0, 0, 1], [0, 0, 1]),
+    ];
+    for Case { loaded, dag: (nts, gbit), regions, passes } in cases {
+        for (objective, expected) in [
+            (Objective::Regions, regions),
+            (Objective::Balanced, regions),
+            (Objective::Passes, passes),
+        ] {
+            let streams = [("a", "a"), ("b", "b"), ("c", "c"), ("ab", "a b"), ("abc", "a b c")];
+            let mut world = World::with(4, "a b c", &streams);
+            world.ledger.set_objective(objective);
+            for (region, id) in (0u8..).zip(loaded) {
+                world.load(region, id);
+            }
+            let plan = world.add("t0/d0", &chain(nts, gbps(gbit))).expect("it has a place");
+            let victims = plan.loads.iter().filter(|load| load.replaces.is_some()).count();
+            let found = [plan.loads.len(), victims, plan.mapping.stages.len()];
+            assert_eq!(found, expected, "{objective:?}: {nts} of {gbit} on {loaded:?}");
+        }
+    }
+}
