@@ -11,7 +11,7 @@ use crate::dags::DagEntry;
 use crate::protocol::OperationWork;
 use crate::rows::bucket;
 use crate::state::Core;
-use crate::{residency, serving};
+use crate::{residency, serving, work};
 
 /// Every invariant, recomputed from scratch; says which is broken.
 /// Time O(state · log state).
@@ -33,6 +33,15 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
     let charged = core.dags.iter().map(|entry| (&entry.name().tenant, entry.spec()));
     core.registry.check(charged)?;
     core.operations.check()?;
+    let is_open =
+        |id, region| core.cards.known(id).region(region).is_some_and(|r| !r.is_cordoned());
+    if let Some((operation, id, region)) =
+        work::pending_drains(core).find(|&(_, id, region)| is_open(id, region))
+    {
+        return Err(format!(
+            "card {id}: region {region} is not cordoned and {operation} drains it"
+        ));
+    }
     core.rules.check()?;
     let open = core.operations.all().filter(|operation| operation.ended.is_none());
     let passes = open.filter(|operation| matches!(operation.work, OperationWork::OptimizeCard(_)));

@@ -2,8 +2,7 @@
 //! machines.
 
 use snic_domain::{
-    Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, RegionId, Tenant, TenantId,
-    TenantPatch,
+    Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, Tenant, TenantId, TenantPatch,
 };
 
 use crate::dags::DagEntry;
@@ -268,14 +267,9 @@ fn cancel_operation(
             work::end(core, tx, id, Err(ControlError::Cancelled));
         }
         OperationWork::DrainRegion(card, region) => {
-            work::end(core, tx, id, Err(ControlError::Cancelled));
-            drains::uncordon(core, tx, &card, region);
+            drains::cancel(core, tx, id, &card, Some(region));
         }
-        OperationWork::DrainCard(card) => {
-            work::end(core, tx, id, Err(ControlError::Cancelled));
-            let regions: Vec<RegionId> = core.cards.regions_meant(&card, None).collect();
-            regions.into_iter().for_each(|region| drains::uncordon(core, tx, &card, region));
-        }
+        OperationWork::DrainCard(card) => drains::cancel(core, tx, id, &card, None),
         OperationWork::OptimizeCard(_) => work::end(core, tx, id, Err(ControlError::Cancelled)),
         _ => return Err(ControlError::precondition(resource, too_late)),
     }

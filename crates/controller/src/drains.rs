@@ -21,10 +21,16 @@ fn region_entry<'a>(
         .ok_or_else(|| ControlError::not_found(region_name(id, region)))
 }
 
-/// The operation that drains a region, if one does.
-fn pending_drain(core: &Core, id: &CardId, region: RegionId) -> Option<OperationId> {
-    let of = |(_, card, drained): &(_, &CardId, RegionId)| *card == id && *drained == region;
-    work::pending_drains(core).find(of).map(|(operation, ..)| operation.clone())
+/// The operations that drain a region, alone or with all of its card. While there is one the region is
+/// cordoned: what a drain moves away must not be placed there again.
+fn drains_of<'a>(
+    core: &'a Core,
+    id: &'a CardId,
+    region: RegionId,
+) -> impl Iterator<Item = &'a OperationId> {
+    work::pending_drains(core)
+        .filter(move |(_, card, drained)| *card == id && *drained == region)
+        .map(|(operation, ..)| operation)
 }
 
 /// Nothing new is placed in the region; what is there moves where it can, make before break.
@@ -35,8 +41,8 @@ pub(crate) fn drain_region(
     region: RegionId,
 ) -> Result<Reply, ControlError> {
     region_entry(core, id, region)?;
-    if let Some(operation) = pending_drain(core, id, region) {
-        return Ok(work::reply(core, &operation));
+    if let Some(operation) = drains_of(core, id, region).next() {
+        return Ok(work::reply(core, operation));
     }
     cordon(core, tx, id, region, true);
     let work = OperationWork::DrainRegion(id.clone(), region);
@@ -145,7 +151,8 @@ pub(crate) fn undrain_region(
     region: RegionId,
 ) -> Result<Reply, ControlError> {
     region_entry(core, id, region)?;
-    if let Some(operation) = pending_drain(core, id, region) {
+    let superseded: Vec<OperationId> = drains_of(core, id, region).cloned().collect();
+    for operation in superseded {
         let resource = region_name(id, region);
         work::end(core, tx, &operation, Err(ControlError::Superseded { resource }));
     }
@@ -153,7 +160,24 @@ pub(crate) fn undrain_region(
     region_reply(core, id, region)
 }
 
-pub(crate) fn uncordon(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
+/// Ends a drain, of a card or of one of its regions: the regions that no other drain is of can be used again.
+pub(crate) fn cancel(
+    core: &mut Core,
+    tx: &mut Tx,
+    operation: &OperationId,
+    id: &CardId,
+    region: Option<RegionId>,
+) {
+    work::end(core, tx, operation, Err(ControlError::Cancelled));
+    let meant: Vec<RegionId> = core.cards.regions_meant(id, region).collect();
+    for region in meant {
+        if drains_of(core, id, region).next().is_none() {
+            uncordon(core, tx, id, region);
+        }
+    }
+}
+
+fn uncordon(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     cordon(core, tx, id, region, false);
     core.freed.capacity();
     tx.emit_region(id, region);

@@ -20,9 +20,9 @@ use crate::records::{
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
 use crate::requests::Requests;
-use crate::residency;
 use crate::rules::Rules;
 use crate::state::Core;
+use crate::{residency, work};
 
 /// The records by kind.
 #[derive(Default)]
@@ -333,5 +333,16 @@ fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<
         }
     }
     core.operations.restore(records);
+    close_drained_regions(core);
     Ok(())
+}
+
+/// A region is cordoned while a drain is of it. Stores of before that was so may say otherwise; there the
+/// drain goes on until it is cancelled or the region undrained.
+fn close_drained_regions(core: &mut Core) {
+    let drained: Vec<(CardId, RegionId)> =
+        work::pending_drains(core).map(|(_, id, region)| (id.clone(), region)).collect();
+    for (id, region) in drained {
+        core.cards.known_mut(&id).restore_cordon(region);
+    }
 }

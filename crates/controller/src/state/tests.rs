@@ -455,7 +455,7 @@ fn a_dag_without_a_place_gets_one_when_something_is_freed() {
     rig.settle();
     assert_eq!(rig.core.dags.unscheduled().count(), 1);
     assert_eq!(rig.state("web"), DagState::Failed);
-    drains::uncordon(&mut rig.core, &mut rig.tx, &card(), RegionId(0));
+    drains::undrain_region(&mut rig.core, &mut rig.tx, &card(), RegionId(0)).expect("it exists");
     rig.follow_up();
     rig.settle();
     assert_eq!((rig.core.dags.unscheduled().count(), rig.state("web")), (0, DagState::Ready));

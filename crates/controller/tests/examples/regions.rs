@@ -5,7 +5,7 @@ use snic_domain::{CardId, DagState, RegionId, RegionState};
 use snic_tables::LoadFailure;
 
 use crate::support::things::{
-    REGIONS, card_id, create, delete, drain, reset, spec, undrain, update,
+    REGIONS, cancel, card_id, create, delete, drain, reset, spec, undrain, update,
 };
 use crate::support::{World, absent, operation, operation_id, precondition};
 
@@ -148,6 +148,77 @@ fn undraining_supersedes_a_drain_under_way() {
     assert_eq!(world.ended(&id), Some(Err(superseded)));
     world.settle();
     assert_eq!(world.region_states(), [RegionState::Active; REGIONS]);
+}
+
+/// What is drained twice, as a region and with its card, and then undrained is left by nobody: a drain
+/// that went on would move its DAGs back into it, again and again.
+#[test]
+fn undraining_supersedes_the_drains_of_region_and_card_alike() {
+    let cordon_off = Command::Cordon { card: card_id(), region: None, on: false };
+    for undrained in [undrain(0), cordon_off] {
+        let mut world = full();
+        let region = operation_id(world.ask(drain(0)));
+        let card = operation_id(world.ask(Command::DrainCard { card: card_id() }));
+        assert_ne!(region, card);
+        world.settle();
+        world.ask(undrained).expect("it is drained");
+        world.settle();
+        for id in [region, card] {
+            let superseded = ControlError::Superseded { resource: "cards/card0/regions/0".into() };
+            assert_eq!(world.ended(&id), Some(Err(superseded)));
+        }
+        let moved = dag_in(&world, 1);
+        world.ask(delete(moved)).expect("it exists");
+        world.settle();
+    }
+}
+
+/// Cancelling one of two drains leaves the other one whole.
+#[test]
+fn a_cancelled_drain_opens_no_region_that_another_one_drains() {
+    let both = |world: &mut World| {
+        let region = operation_id(world.ask(drain(0)));
+        let card = operation_id(world.ask(Command::DrainCard { card: card_id() }));
+        world.settle();
+        (region, card)
+    };
+    let cordoned = |world: &World| [0, 1, 2, 3].map(|region| world.region(region).cordoned);
+
+    let mut world = full();
+    let (region, card) = both(&mut world);
+    world.ask(cancel(&region)).expect("a drain can be cancelled");
+    assert_eq!((world.ended(&card), cordoned(&world)), (None, [true; 4]));
+    world.ask(delete("acme/a")).expect("it exists");
+    world.settle();
+    world.ask(cancel(&card)).expect("a drain can be cancelled");
+    assert_eq!(cordoned(&world), [false; 4]);
+
+    let mut world = full();
+    let (region, card) = both(&mut world);
+    world.ask(cancel(&card)).expect("a drain can be cancelled");
+    assert_eq!((world.ended(&region), cordoned(&world)), (None, [true, false, false, false]));
+    let other = dag_in(&world, 1);
+    world.ask(delete(other)).expect("it exists");
+    world.settle();
+    assert_eq!(world.ended(&region), Some(Ok(())), "there is room elsewhere");
+    assert_eq!(world.region(0).users, []);
+}
+
+#[test]
+fn a_region_that_is_drained_is_cordoned_whatever_a_store_says() {
+    let mut world = full();
+    let id = operation_id(world.ask(drain(0)));
+    let record = world.durable.get_mut("regions/card0/00").expect("it is cordoned");
+    let text = String::from_utf8(record.clone()).expect("JSON is text");
+    assert!(text.contains("\"cordoned\":true"), "{text}");
+    *record = text.replace("\"cordoned\":true", "\"cordoned\":false").into_bytes();
+    world.restart();
+    world.settle();
+    assert!(world.region(0).cordoned);
+    let other = dag_in(&world, 1);
+    world.ask(delete(other)).expect("it exists");
+    world.settle();
+    assert_eq!(world.ended(&id), Some(Ok(())));
 }
 
 #[test]

@@ -148,7 +148,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "sampling",
         &["protocol", "tx", "epoch", "state", "consolidation", "contents", "scaling", "serving"],
     ),
-    ("check", &["protocol", "rows", "card", "dags", "state", "residency", "serving"]),
+    ("check", &["protocol", "rows", "card", "dags", "state", "residency", "serving", "work"]),
     (
         "recovery",
         &[
@@ -163,6 +163,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "rules",
             "state",
             "residency",
+            "work",
         ],
     ),
     (
