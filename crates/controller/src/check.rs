@@ -21,6 +21,9 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
         card.check().map_err(of_card)?;
         core.loops.known(id).check().map_err(of_card)?;
         check_pages(core, id, card).map_err(of_card)?;
+        let placements = core.dags.iter().flat_map(DagEntry::placements);
+        let here = placements.filter(|placement| placement.mapping.card == *id);
+        card.check_rows(here).map_err(of_card)?;
         let mut residents = card.contexts().all_residents();
         if let Some((_, gone)) = residents.find(|(_, of)| !core.dags.contains(&of.dag)) {
             return Err(of_card(format!("{} is gone and has state in a region", gone.dag)));

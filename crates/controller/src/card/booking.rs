@@ -7,7 +7,7 @@ use snic_tables::CreditRow;
 use super::CardMachine;
 use crate::protocol::ControlError;
 use crate::records::Placement;
-use crate::rows::{FirstRows, RowsTaken, rows_short};
+use crate::rows::{FirstRows, RowPool, RowsTaken, rows_short};
 
 /// What is to be booked on a card.
 #[derive(Debug)]
@@ -105,6 +105,21 @@ impl CardMachine {
                 self.tables.put(at, &CreditRow { initial, ..row });
             }
         }
+    }
+
+    /// The rows that are taken are those of these placements, which are all that the card has.
+    ///
+    /// # Errors
+    /// Two placements have the same row, or others are taken than theirs.
+    pub fn check_rows<'p>(
+        &self,
+        mut placements: impl Iterator<Item = &'p Placement>,
+    ) -> Result<(), String> {
+        let mut rows = RowPool::new();
+        placements
+            .try_for_each(|placement| rows.take_stored(placement))
+            .map_err(|_| "two placements have the same row".to_owned())?;
+        if rows == self.rows { Ok(()) } else { Err("rows of no placement are taken".into()) }
     }
 
     /// The rows of a placement are free.
