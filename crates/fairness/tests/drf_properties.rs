@@ -72,6 +72,15 @@ fn a_resource_that_is_hardly_used_limits_nobody() {
     assert_eq!([alone.amount(&problem, 0, 0), alone.amount(&problem, 0, 1)], [2, 2]);
 }
 
+/// Rounding may leave shares that sum to a little more than one.
+#[test]
+fn shares_over_one_together_get_no_more_regions_than_there_are() {
+    let got = divide(&[Share::from_ratio(3, 4); 2], 1).expect("no whole region is too many");
+    assert_eq!(got.iter().map(|user| user.own).collect::<Vec<_>>(), [1, 0]);
+    let got = divide(&[Share::from_ratio(7, 16); 3], 4).expect("one and three quarters each");
+    assert_eq!(got.iter().map(|user| user.own).sum::<u32>(), 4);
+}
+
 proptest! {
     #[test]
     fn fast_and_exact_agree_where_one_resource_is_hardly_used(
