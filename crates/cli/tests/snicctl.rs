@@ -279,6 +279,9 @@ fn nothing_to_delete_is_fine_where_the_caller_says_so() {
     fake.answer("DeleteTenant", &());
     assert_eq!(run(fake.endpoint(), "tenant delete acme --allow-missing").code, 0);
     assert!(fake.asked::<DeleteTenantRequest>("DeleteTenant")[0].allow_missing);
+    let nothing = Operation { name: String::new(), ..done(any("google.protobuf.Empty", &())) };
+    fake.answer("DeleteDag", &nothing);
+    assert!(fine(&fake, "dag delete acme/web --allow-missing").starts_with("done: "));
 }
 
 #[test]

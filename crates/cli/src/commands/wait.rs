@@ -19,14 +19,15 @@ use snic_client::output::{text, views};
 const STEP: Duration = Duration::from_secs(1);
 
 impl CliSession {
-    /// Prints a running operation, or waits for its end and prints the result.
+    /// Prints a running operation, or waits for its end and prints the result; of one that has ended,
+    /// such as a deletion with nothing to delete, always the result.
     pub(super) async fn finish(
         &mut self,
         client: &Client,
         operation: Operation,
         is_waiting: bool,
     ) -> Result<(), Failure> {
-        if is_waiting {
+        if is_waiting || operation.done {
             let ended = self.wait(client, operation).await?;
             return self.ended(ended);
         }
