@@ -411,7 +411,7 @@ async fn a_nat_hides_its_host_and_a_stream_through_it_survives_a_drain() {
     net.create_with(&chain(&[("nat", Some(nat))])).await;
     // Nobody answers for the external address: the server is told whose it is.
     let guest = station(&net.guest, "sndf0");
-    run("ip", &format!("-n snic-sndup neigh add 10.77.0.200 lladdr {guest} dev sndup"));
+    run("ip", &format!("-n snic-sndup neigh replace 10.77.0.200 lladdr {guest} dev sndup"));
     let _server = start_server(&net.server, 8_001);
     let seen = fetch(&net.guest, "http://10.77.0.2:8001/");
     assert_eq!(seen.as_deref(), Some("8001 10.77.0.200"), "{:?}", net.observe());
@@ -447,7 +447,7 @@ async fn a_load_balancer_spreads_connections_over_its_backends() {
     };
     net.create_with(&told(&[backend(8_001), backend(8_002)])).await;
     let server = station(&net.server, "sneup");
-    run("ip", &format!("-n snic-snef0 neigh add 10.77.0.100 lladdr {server} dev snef0"));
+    run("ip", &format!("-n snic-snef0 neigh replace 10.77.0.100 lladdr {server} dev snef0"));
     let _servers = [8_001, 8_002].map(|port| start_server(&net.server, port));
     let answers = |count: usize| -> Vec<String> {
         let fetched = (0..count).map(|_| fetch(&net.guest, "http://10.77.0.100/"));
@@ -495,7 +495,7 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     run("ip", "-n snic-snff0 address flush dev snff0");
     run("ip", "-n snic-snff0 link set snff0 mtu 1450");
     run("ip", "-n snic-snff0 address add 10.78.0.1/24 dev snff0");
-    run("ip", &format!("-n snic-snfup neigh add 10.77.0.1 lladdr {guest} dev snfup"));
+    run("ip", &format!("-n snic-snfup neigh replace 10.77.0.1 lladdr {guest} dev snfup"));
     let device = "vx0 type vxlan id 7 local 10.77.0.2 remote 10.77.0.1 dstport 4789 dev snfup";
     run("ip", &format!("-n snic-snfup link add {device}"));
     run("ip", "-n snic-snfup address add 10.78.0.2/24 dev vx0");
