@@ -107,7 +107,7 @@ mod tests {
     async fn a_watch_gives_up_when_nothing_comes_any_more() {
         let (opened, _, result) = followed((0..100).map(|_| Err(away())).collect()).await;
         assert_eq!((opened.len(), result.expect_err("too often").exit_code()), (5, 7));
-        // What is heard in between begins the count anew.
+        // Any event in between resets the count.
         let mut streams: Vec<Opened> = (0..4).map(|_| Err(away())).collect();
         streams.push(Ok(stream(&[3], Some(away()))));
         streams.extend((0..3).map(|_| Err(away())));

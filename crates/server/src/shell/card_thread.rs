@@ -117,7 +117,7 @@ pub(super) fn start(
     Ok(CardThread { id, commands, messages, thread })
 }
 
-/// A card that a thread serves, and whom it serves it for.
+/// The state of a card's thread.
 struct Served<'a> {
     slot: CardSlot,
     session: Session,

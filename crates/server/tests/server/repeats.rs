@@ -48,7 +48,7 @@ async fn a_repeated_deletion_is_answered_like_the_first() {
     operator.tenants.delete_tenant(tenant(SECOND, true)).await.expect("repeated");
     let status = operator.tenants.delete_tenant(tenant(SECOND, false)).await.expect_err("another");
     assert_eq!(reason_of(&status), Some(ErrorReason::RequestIdReused));
-    operator.create_tenant("acme").await.expect("made anew");
+    operator.create_tenant("acme").await.expect("the name is free");
     operator.tenants.delete_tenant(tenant(SECOND, true)).await.expect("repeated");
     let get = v1::GetTenantRequest { name: "tenants/acme".into() };
     assert!(operator.tenants.get_tenant(get).await.is_ok(), "the new one stays");
