@@ -307,7 +307,8 @@ mod tests {
     use super::*;
     use crate::fixtures::{catalogue, dag, gbps, name, nt_id, profile};
     use proptest::prelude::*;
-    use snic_planner::plan;
+    use snic_domain::{BitstreamId, RegionId};
+    use snic_planner::{RegionCondition, plan};
 
     /// A card with what is planned on it.
     #[derive(Clone)]
@@ -400,6 +401,39 @@ mod tests {
         assert_eq!(admission.preempt.len(), 2);
         let none = card.decide(&name("new"), &dag("lb", gbps(40))).expect_err("two are guaranteed");
         assert!(matches!(none, Rejection::NoPlace(_)), "{none:?}");
+    }
+
+    #[test]
+    fn where_either_would_do_who_borrows_most_gives_back() {
+        for (first, second, gives) in [(20, 30, "b"), (30, 20, "a")] {
+            let mut card = Card::new("card0", 5);
+            card.borrow(&name("a"), gbps(10), gbps(first));
+            card.borrow(&name("b"), gbps(10), gbps(second));
+            let admission = card.decide(&name("new"), &dag("lb", gbps(10))).expect("each has one");
+            let from: Vec<_> = admission.preempt.iter().map(|p| p.name.dag.as_str()).collect();
+            assert_eq!(from, [gives], "{first} and {second} Gbit/s are held, ten guaranteed");
+        }
+    }
+
+    /// Burst capacity is taken back at once: no region is loaded for it.
+    #[test]
+    fn who_could_give_back_only_after_a_load_gives_nothing() {
+        let mut card = Card::new("card0", 12);
+        card.borrow(&name("a"), gbps(10), gbps(40));
+        // The others hold what is asked for; nobody uses them, so each may be loaded.
+        let (catalogue, lb) = (catalogue(), BitstreamId::new("lb").expect("a label"));
+        for region in (4..12).map(RegionId) {
+            let content = catalogue.bitstream(&lb);
+            card.ledger.set_content(region, content, &catalogue).expect("it is unused");
+        }
+        let new = (name("new"), dag("lb", gbps(70)));
+        let admission = card.decide(&new.0, &new.1).expect("a gives ingress back where it is");
+        assert_eq!(admission.preempt.len(), 1);
+        for region in card.placed[0].2.mapping.instances().map(|at| at.region).collect::<Vec<_>>() {
+            card.ledger.set_condition(region, RegionCondition::Cordoned);
+        }
+        let refused = card.decide(&new.0, &new.1);
+        assert!(matches!(refused, Err(Rejection::NoPlace(_))), "{refused:?}");
     }
 
     #[test]
