@@ -64,6 +64,22 @@ fn the_fullest_region_is_taken_where_a_cut_saves_a_load() {
     }
 }
 
+/// Two loads either way: four NTs and one leave half of the small region unused, two and three leave a quarter of
+/// the large one.
+#[test]
+fn of_equal_loads_those_that_fill_their_regions_best_are_chosen() {
+    let streams = [("abcd", "a b c d"), ("e", "e"), ("ab", "a b"), ("cde", "c d e")];
+    let mut world = World::with(2, "a b c d e", &streams);
+    let mut card = profile(2);
+    card.regions[0].area = lut(400);
+    card.regions[1].area = lut(200);
+    world.ledger = Ledger::new(CardId::new("card-0").expect("a test id"), card);
+    let plan = world.add("t0/d0", &chain("a b c d e", gbps(1))).expect("two loads hold all five");
+    let mut loaded: Vec<_> = plan.loads.iter().map(|load| load.bitstream.as_str()).collect();
+    loaded.sort_unstable();
+    assert_eq!(loaded, ["ab", "cde"], "{}", show(&plan.mapping));
+}
+
 /// Two bitstreams of one size. The first offers more of `a`, of which one is enough; the second has an instance
 /// of `b` for each branch.
 #[test]
