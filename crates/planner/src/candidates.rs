@@ -28,6 +28,11 @@ pub(crate) struct Class {
 }
 
 impl Class {
+    /// Whether its one region holds something that could serve the DAG. Regions of other classes serve it nothing.
+    pub(crate) const fn is_useful(&self) -> bool {
+        self.useful
+    }
+
     pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
         let (kind, area, bitstream_max) = (self.kind, self.area, self.bitstream_max);
         fits_region(&RegionProfile { kind, area, bitstream_max }, chain)

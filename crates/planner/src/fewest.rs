@@ -9,9 +9,10 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use crate::candidates::{bitstreams, fits_region};
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::candidates::{Class, bitstreams, fits_region};
+use crate::catalogue::PhysicalChain;
 use crate::effort::Effort;
+use crate::plan::NtTotal;
 use crate::view::{View, fresh_bandwidth};
 
 /// Beyond this many missing regions, the exact number helps nobody.
@@ -34,10 +35,14 @@ pub(crate) struct FurtherRegions {
 }
 
 /// What a load would change of what a region serves.
+#[derive(Clone, Copy)]
 struct Offer {
-    change: Sums,
+    /// Where its change begins in [`Finder::changes`].
+    change: usize,
     /// The class of regions that it is for; `None` is a further region.
     class: Option<usize>,
+    /// Its bitstream, of those that the finder counted.
+    chain: usize,
     rank: OfferRank,
 }
 
@@ -45,21 +50,16 @@ struct Offer {
 /// much it adds.
 type OfferRank = (bool, Reverse<u64>, Reverse<i64>);
 
-impl Offer {
-    fn new(change: Sums, class: Option<usize>) -> Self {
-        let sum = change.iter().sum::<i64>();
-        let rank = (class.is_none(), Reverse(adds(&change)), Reverse(sum));
-        Self { change, class, rank }
-    }
-}
-
 /// How many NTs a load adds to.
 fn adds(change: &[i64]) -> u64 {
     change.iter().filter(|change| **change > 0).count() as u64
 }
 
-struct Finder {
-    offers: Vec<Offer>,
+struct Finder<'a> {
+    chains: SmallVec<[&'a PhysicalChain; 16]>,
+    offers: SmallVec<[Offer; 32]>,
+    /// By offer, by NT: what it adds, in kbit/s. Offers that add alike share them.
+    changes: SmallVec<[i64; 128]>,
     /// Most that one load adds, by NT, and most NTs to which it adds.
     best: Sums,
     widest: u64,
@@ -67,16 +67,17 @@ struct Finder {
 }
 
 /// The fewest regions more with which the sums suffice; `None` if no number of regions does, because no
-/// bitstream for the regions of the card contains one of the NTs.
-pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
+/// bitstream for the regions of the card contains one of the NTs. `left` is what the loaded instances of an NT
+/// have left together, in kbit/s.
+pub(crate) fn further_regions(
+    view: &View<'_>,
+    left: impl Fn(&NtTotal) -> u64,
+) -> Option<FurtherRegions> {
     let totals = &view.job.totals;
-    let keys: SmallVec<[NtKey; 8]> = totals.iter().map(|total| total.key).collect();
-    let slack: Sums = totals
-        .iter()
-        .map(|total| signed(view.left_of_all(total.key)).saturating_sub(signed(total.kbps)))
-        .collect();
+    let slack: Sums =
+        totals.iter().map(|total| signed(left(total)).saturating_sub(signed(total.kbps))).collect();
     let classes = &view.classes;
-    let mut finder = Finder::new(view, &keys);
+    let mut finder = Finder::new(view);
     if slack.iter().zip(&finder.best).any(|(slack, best)| *slack < 0 && *best == 0) {
         return None;
     }
@@ -91,7 +92,7 @@ pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
     let mut more = finder.loads_min(&slack).saturating_sub(available).min(enough);
     let mut is_exact = true;
     if more < enough {
-        finder.offers.sort_by_key(|offer| offer.rank);
+        finder.sort_offers();
     }
     while more < enough.min(MORE_MAX) {
         match finder.suffices(&slack, &regions, more, None) {
@@ -107,37 +108,77 @@ pub(crate) fn further_regions(view: &View<'_>) -> Option<FurtherRegions> {
     Some(FurtherRegions { available, more, is_exact })
 }
 
-impl Finder {
-    fn new(view: &View<'_>, keys: &[NtKey]) -> Self {
-        let mut chains: SmallVec<[&PhysicalChain; 16]> = SmallVec::new();
-        for (at, key) in keys.iter().enumerate() {
-            // What contains an earlier NT, too, is there already.
-            let is_new = |chain: &&PhysicalChain| !keys[..at].iter().any(|key| chain.has(*key));
-            chains.extend(bitstreams(view.job, std::slice::from_ref(key)).filter(is_new));
-        }
-        chains.sort_unstable_by(|a, b| a.bitstream.id.cmp(&b.bitstream.id));
-        let fresh: SmallVec<[Sums; 16]> = chains
-            .iter()
-            .map(|chain| keys.iter().map(|key| signed(fresh_bandwidth(chain, *key))).collect())
-            .collect();
-        let mut offers = Vec::with_capacity(chains.len() * (view.classes.len() + 1));
-        for (index, class) in view.classes.iter().enumerate() {
-            let first = class.regions.trailing_zeros() as usize;
-            let now: Sums = keys.iter().map(|key| signed(view.left_of(first, *key))).collect();
-            for (_, fresh) in chains.iter().zip(&fresh).filter(|(chain, _)| class.takes(chain)) {
-                let change = fresh.iter().zip(&now).map(|(new, old)| new - old).collect();
-                offers.push(Offer::new(change, Some(index)));
+impl<'a> Finder<'a> {
+    fn new(view: &View<'a>) -> Self {
+        let totals = &view.job.totals;
+        let mut finder = Self {
+            chains: SmallVec::new(),
+            offers: SmallVec::new(),
+            changes: SmallVec::new(),
+            best: SmallVec::from_elem(0, totals.len()),
+            widest: 0,
+            effort: Effort::new(),
+        };
+        for (at, total) in totals.iter().enumerate() {
+            for chain in bitstreams(view.job, &[total.key]) {
+                // What contains an earlier NT, too, is there already.
+                if !totals[..at].iter().any(|earlier| chain.has(earlier.key)) {
+                    finder.chains.push(chain);
+                }
             }
         }
         let card = view.job.ledger.profile();
-        for (chain, change) in chains.into_iter().zip(fresh) {
-            if card.regions().any(|(_, region)| fits_region(region, chain)) {
-                offers.push(Offer::new(change, None));
+        for chain in 0..finder.chains.len() {
+            let of = finder.chains[chain];
+            let fresh = finder.changes.len();
+            finder
+                .changes
+                .extend(totals.iter().map(|total| signed(fresh_bandwidth(of, total.key))));
+            for (index, class) in view.classes.iter().enumerate().filter(|(_, c)| c.takes(of)) {
+                let change = finder.instead_of(view, class, fresh);
+                finder.push(change, Some(index), chain);
+            }
+            if card.regions().any(|(_, region)| fits_region(region, of)) {
+                finder.push(fresh, None, chain);
             }
         }
-        let widest = offers.iter().map(|offer| adds(&offer.change)).max().unwrap_or(0);
-        let best = |i: usize| offers.iter().map(|offer| offer.change[i]).max().unwrap_or(0).max(0);
-        Self { best: (0..keys.len()).map(best).collect(), widest, offers, effort: Effort::new() }
+        finder
+    }
+
+    /// Where the change begins of a load in place of what a class holds; `fresh` is that of a region that serves
+    /// nothing.
+    fn instead_of(&mut self, view: &View<'_>, class: &Class, fresh: usize) -> usize {
+        if !class.is_useful() {
+            return fresh;
+        }
+        let region = class.regions.trailing_zeros() as usize;
+        let change = self.changes.len();
+        for (nt, total) in view.job.totals.iter().enumerate() {
+            let now = signed(view.left_of(region, total.key));
+            self.changes.push(self.changes[fresh + nt] - now);
+        }
+        change
+    }
+
+    fn push(&mut self, change: usize, class: Option<usize>, chain: usize) {
+        let changes = &self.changes[change..change + self.best.len()];
+        let (adds, sum) = (adds(changes), changes.iter().sum::<i64>());
+        self.best.iter_mut().zip(changes).for_each(|(best, change)| *best = (*best).max(*change));
+        self.widest = self.widest.max(adds);
+        let rank = (class.is_none(), Reverse(adds), Reverse(sum));
+        self.offers.push(Offer { change, class, chain, rank });
+    }
+
+    /// What an offer adds, by NT.
+    fn change(&self, offer: &Offer) -> &[i64] {
+        &self.changes[offer.change..offer.change + self.best.len()]
+    }
+
+    /// The best offers first, and in the same order whatever the NTs' is.
+    fn sort_offers(&mut self) {
+        let id = |offer: &Offer| &self.chains[offer.chain].bitstream.id;
+        self.offers
+            .sort_unstable_by(|a, b| (a.rank, a.class, id(a)).cmp(&(b.rank, b.class, id(b))));
     }
 
     /// Loads without which nothing suffices.
@@ -156,10 +197,11 @@ impl Finder {
         let mut more = 0;
         while let Some(need) = slack.iter().position(|slack| *slack < 0) {
             let available = |offer: &&Offer| offer.class.is_none_or(|class| regions[class] > 0);
-            let helps = |offer: &&Offer| offer.change[need] > 0;
+            let helps = |offer: &&Offer| self.change(offer)[need] > 0;
             let useful = self.offers.iter().filter(available).filter(helps);
             let Some(offer) = useful.min_by_key(|offer| offer.rank) else { return u64::MAX };
-            let enough = slack[need].unsigned_abs().div_ceil(offer.change[need].unsigned_abs());
+            let change = self.change(offer);
+            let enough = slack[need].unsigned_abs().div_ceil(change[need].unsigned_abs());
             let times = match offer.class {
                 Some(class) => {
                     let times = enough.min(regions[class].into());
@@ -171,7 +213,7 @@ impl Finder {
                     enough
                 }
             };
-            for (slack, change) in slack.iter_mut().zip(&offer.change) {
+            for (slack, change) in slack.iter_mut().zip(change) {
                 *slack = slack.saturating_add(change.saturating_mul(signed(times)));
             }
         }
@@ -199,7 +241,8 @@ impl Finder {
         let from = last.filter(|(before, _)| *before == need).map_or(0, |(_, index)| index);
         for index in from..self.offers.len() {
             let offer = &self.offers[index];
-            if offer.change[need] <= 0 {
+            let change = self.change(offer);
+            if change[need] <= 0 {
                 continue;
             }
             let (mut regions, mut more) = (Classes::from_slice(regions), more);
@@ -208,7 +251,7 @@ impl Finder {
                 None if more > 0 => more -= 1,
                 _ => continue,
             }
-            let rest = slack.iter().zip(&offer.change).map(|(slack, change)| slack + change);
+            let rest = slack.iter().zip(change).map(|(slack, change)| slack + change);
             let rest: Sums = rest.collect();
             if self.suffices(&rest, &regions, more, Some((need, index)))? {
                 return Some(true);

@@ -1,7 +1,6 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
-use smallvec::{SmallVec, smallvec};
-use snic_domain::limits::REGIONS_MAX;
+use smallvec::SmallVec;
 use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
 
 use crate::candidates::{bitstreams, fits_region, regions_in};
@@ -121,7 +120,7 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
         }
     }
     if shortages.is_empty() {
-        shortages.extend(regions_shortage(view, &[]));
+        shortages.extend(regions_shortage(view, &[], Vec::new));
     }
     if shortages.is_empty() {
         shortages.push(search_shortage(view.job));
@@ -184,17 +183,25 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     Infeasible { shortages }
 }
 
-/// Regions that are missing for the whole DAG, if more of them would do; `nodes` are those whose NTs have too
-/// little by themselves.
-fn regions_shortage(view: &View<'_>, nodes: &[NodeId]) -> Option<Shortage> {
-    let FurtherRegions { available, more, is_exact } = further_regions(view)?;
+/// Regions that are missing for the whole DAG, if more of them would do; `nodes` are those of `nts`, the NTs that
+/// have too little by themselves.
+fn regions_shortage(
+    view: &View<'_>,
+    nts: &[NtShort],
+    nodes: impl FnOnce() -> Vec<NodeId>,
+) -> Option<Shortage> {
+    let left = |total: &NtTotal| {
+        let known = nts.iter().find(|short| short.total.key == total.key);
+        known.map_or_else(|| view.left_of_all(total.key), |short| short.left)
+    };
+    let FurtherRegions { available, more, is_exact } = further_regions(view, left)?;
     let what = "free or victim regions that fit a bitstream with NTs of the DAG";
     let least = if is_exact { "" } else { "; the number is a lower bound" };
     (more > 0).then(|| Shortage {
         resource: Resource::Regions,
         required: available + more,
         available,
-        nodes: nodes.to_vec(),
+        nodes: nodes(),
         detail: format!("{what}{least}"),
     })
 }
@@ -248,51 +255,47 @@ fn nts_short(view: &View<'_>) -> SmallVec<[NtShort; 2]> {
 
 /// Their shortages: bandwidth of loaded instances, and regions for more instances.
 fn nt_shortages(view: &View<'_>, nts: &[NtShort]) -> Vec<Shortage> {
-    let mut shortages: Vec<Shortage> =
-        nts.iter().flat_map(|short| shortages_of_nt(view.job, short)).collect();
-    let short = |resource| shortages.iter().filter(move |s| s.resource == resource);
-    if short(Resource::Bitstreams).next().is_none() {
-        let nodes: Vec<NodeId> =
-            short(Resource::NtBandwidth).flat_map(|s| s.nodes.iter().cloned()).collect();
-        if !nodes.is_empty() {
-            shortages.extend(regions_shortage(view, &nodes));
-        }
+    let mut shortages = Vec::with_capacity(nts.len() + 1);
+    nts.iter().for_each(|short| push_shortages_of_nt(view.job, short, &mut shortages));
+    let is_loadable = shortages.iter().all(|s| s.resource != Resource::Bitstreams);
+    if !nts.is_empty() && is_loadable {
+        let nodes = || shortages.iter().flat_map(|s| s.nodes.iter().cloned()).collect();
+        let regions = regions_shortage(view, nts, nodes);
+        shortages.extend(regions);
     }
     shortages
 }
 
-fn shortages_of_nt(job: &Job<'_>, short: &NtShort) -> SmallVec<[Shortage; 2]> {
+fn push_shortages_of_nt(job: &Job<'_>, short: &NtShort, shortages: &mut Vec<Shortage>) {
     let NtShort { total, left, is_held, loads } = *short;
     let nt = &job.dag().nodes()[total.first].nt;
-    let alike = job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == total.key);
-    let nodes: Vec<NodeId> = alike.map(|(n, _)| n.id.clone()).collect();
-    let none = |nodes: Vec<NodeId>, detail: String| Shortage {
+    let nodes = || -> Vec<NodeId> {
+        let alike = job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == total.key);
+        alike.map(|(n, _)| n.id.clone()).collect()
+    };
+    let none = |detail: String| Shortage {
         resource: Resource::Bitstreams,
         required: 1,
         available: 0,
-        nodes,
+        nodes: nodes(),
         detail,
     };
     if !loads.any && !is_held {
-        let detail = format!("no bitstream that the tenant may use contains {nt}");
-        return smallvec![none(nodes, detail)];
+        shortages.push(none(format!("no bitstream that the tenant may use contains {nt}")));
+        return;
     }
-    let bandwidth = Shortage {
+    shortages.push(Shortage {
         resource: Resource::NtBandwidth,
         required: from_kbps(total.kbps).get(),
         available: from_kbps(left).get(),
-        nodes: nodes.clone(),
+        nodes: nodes(),
         detail: format!("bandwidth left on the loaded instances of {nt}"),
-    };
-    let mut shortages = smallvec![bandwidth];
+    });
     if !loads.any {
-        let detail = format!("no bitstream that the tenant may load contains {nt}");
-        shortages.push(none(nodes, detail));
+        shortages.push(none(format!("no bitstream that the tenant may load contains {nt}")));
     } else if !loads.fits {
-        let detail = format!("no bitstream that fits a region of the card contains {nt}");
-        shortages.push(none(nodes, detail));
+        shortages.push(none(format!("no bitstream that fits a region of the card contains {nt}")));
     }
-    shortages
 }
 
 /// Bandwidth of one NT gained by loading every region that can be loaded.
@@ -309,23 +312,24 @@ struct LoadGain {
 impl LoadGain {
     fn of(view: &View<'_>, key: NtKey) -> Self {
         let mut loads = Self::default();
-        let mut most = [0u64; REGIONS_MAX];
-        let mut loadable = 0u32;
+        // By class.
+        let mut most: SmallVec<[u64; 4]> = SmallVec::from_elem(0, view.classes.len());
         let card = view.job.ledger.profile();
         for chain in bitstreams(view.job, &[key]) {
             loads.any = true;
             loads.fits = loads.fits || card.regions().any(|(_, region)| fits_region(region, chain));
             let capacity = fresh_bandwidth(chain, key);
-            for class in view.classes.iter().filter(|class| class.takes(chain)) {
-                loadable |= class.regions;
-                for region in regions_in(class.regions) {
-                    most[region] = most[region].max(capacity);
+            for (class, most) in view.classes.iter().zip(&mut most) {
+                if capacity > *most && class.takes(chain) {
+                    *most = capacity;
                 }
             }
         }
-        for region in regions_in(loadable) {
-            let gain = most[region].saturating_sub(view.left_of(region, key));
-            loads.gain = loads.gain.saturating_add(gain);
+        for (class, most) in view.classes.iter().zip(most) {
+            for region in regions_in(class.regions) {
+                let gain = most.saturating_sub(view.left_of(region, key));
+                loads.gain = loads.gain.saturating_add(gain);
+            }
         }
         loads
     }

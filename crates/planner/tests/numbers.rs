@@ -14,7 +14,7 @@ fn regions_short(world: &World, nts: &str, n: u64) -> Option<(u64, u64)> {
     let refusal = world.plan(&name("t0/d"), &chain(nts, gbps(n))).err()?;
     let short = refusal.shortages.iter().find(|s| s.resource == Resource::Regions);
     let short = short.unwrap_or_else(|| panic!("no regions in {refusal:?}"));
-    assert!(!short.detail.contains("at least"), "{short}");
+    assert!(!short.detail.contains("a lower bound"), "{short}");
     Some((short.required, short.available))
 }
 
@@ -121,7 +121,7 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(short.available, loadable(&world, &name, &dag));
-        let is_exact = !short.detail.contains("at least");
+        let is_exact = !short.detail.contains("a lower bound");
         let more = (short.required - short.available) as usize;
         prop_assert!(is_exact || more > 3, "{short}");
         if random.regions.len() + more <= 6 {
