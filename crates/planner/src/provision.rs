@@ -514,6 +514,49 @@ mod tests {
         }
     }
 
+    /// A load takes a free region first, then a victim that serves nothing known, and one that serves an NT last,
+    /// wherever these regions are.
+    #[test]
+    fn victims_are_replaced_after_free_regions_and_useful_ones_last() {
+        let mut catalogue = catalogue("a b old", &[("a", "a"), ("b", "b"), ("old", "old")]);
+        for regions in [["b", "old", ""], ["old", "", "b"], ["", "b", "old"]] {
+            let mut ledger = ledger(3);
+            for (region, content) in (0u8..).zip(regions).filter(|(_, id)| !id.is_empty()) {
+                load(&mut ledger, &catalogue, region, content);
+            }
+            catalogue.remove_nt(&nt_id("old"));
+            let mut provision = Provision::new(&ledger, &catalogue);
+            for (gbit, expected) in [(10, &[""][..]), (20, &["", "old"]), (30, &["", "old", "b"])] {
+                let wanted = pending(&provision, "t0/x", &["a"], gbit).expect("a is known");
+                let loads = provision.loads(&[&wanted]);
+                let replaced = loads.iter().map(|(region, _)| regions[region.index()]);
+                assert_eq!(replaced.collect::<Vec<_>>(), expected, "{gbit} on {regions:?}");
+            }
+            catalogue.insert_nt(nt("old", 10));
+        }
+    }
+
+    /// The most useful bitstream has four of six NTs, and two more beside it; two others have three each. Every NT
+    /// is in two bitstreams, so which one the search begins with follows from the NTs' keys: each has its turn.
+    #[test]
+    fn a_first_set_of_loads_is_not_the_last_word() {
+        let nts = ["a", "b", "c", "d", "e", "f"];
+        for turn in 0..nts.len() {
+            let of = |roles: &[usize]| -> Vec<&str> {
+                roles.iter().map(|role| nts[(role + turn) % nts.len()]).collect()
+            };
+            let mut catalogue = catalogue(&nts.join(" "), &[]);
+            let streams: [&[usize]; 5] = [&[0, 1, 3, 4], &[0, 1, 2], &[3, 4, 5], &[2], &[5]];
+            for (id, roles) in ["most", "left", "right", "two", "five"].into_iter().zip(streams) {
+                catalogue.insert_bitstream(bitstream(id, &of(roles).join(" ")));
+            }
+            let ledger = ledger(4);
+            let mut provision = Provision::new(&ledger, &catalogue);
+            let dag = [("t0/x", &nts[..], 10)];
+            assert_eq!(fewest(&mut provision, &dag), Some(2), "turn {turn}");
+        }
+    }
+
     /// The private bitstream of one tenant serves nobody else; what it shares others use, but cannot load.
     #[test]
     fn own_bitstreams_serve_their_owner_first() {
