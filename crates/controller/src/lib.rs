@@ -39,10 +39,12 @@ mod etag;
 mod fixtures;
 mod freed;
 mod history;
+mod inspection;
 mod lifecycle;
 mod log;
 mod maintenance;
 mod meter;
+mod migration;
 mod nt_numbers;
 mod operations;
 mod outbox;
@@ -81,7 +83,9 @@ pub use epoch::{
     FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, OF_REGIONS, ResourceUse,
     SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
 };
+pub use inspection::{Inspection, shown};
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
+pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
     AdmissionPolicy, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
@@ -93,8 +97,8 @@ pub use protocol::{
     TenantView,
 };
 pub use records::{
-    InvalidRecord, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord, ResidentContext,
-    StateRecord,
+    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord,
+    ResidentContext, StateRecord,
 };
 pub use recovery::{SetAside, is_set_aside};
 pub use snic_autoscaler::Policy as Autoscaling;

@@ -297,7 +297,7 @@ mod tests {
     use snic_domain::{DagId, DagName, TenantId};
 
     use super::*;
-    use crate::records::SCHEMA;
+    use crate::records::LAYOUT;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_nanos(seconds * 1_000_000_000)
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn operations() -> Operations {
-        Operations::new(Meta { schema: SCHEMA, secret: 7, operations: 0 }, false)
+        Operations::new(Meta { schema: LAYOUT, secret: 7, operations: 0 }, false)
     }
 
     /// What is stored after these writes, read back.

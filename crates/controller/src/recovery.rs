@@ -10,12 +10,13 @@ use snic_planner::Reservation;
 
 use crate::card::{CardMachine, PlaceTaken};
 use crate::maintenance::MaintenanceMode;
+use crate::migration::migrate;
 use crate::operations::Operations;
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::records::{
-    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, Maintenance, Meta, NtRecord,
+    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, LAYOUT, Maintenance, Meta, NtRecord,
     PendingErase, Phase, Record, RecordKey, RecordWrite, RefusedRecord, RegionRecord, RequestKey,
-    RequestRecord, ResidentContext, RuleRecord, SCHEMA, StateRecord, TenantRecord,
+    RequestRecord, ResidentContext, RuleRecord, StateRecord, TenantRecord,
 };
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
@@ -125,20 +126,18 @@ pub fn is_set_aside(key: &str) -> bool {
 /// O(records · log records) for each of at most [`SET_ASIDE_MAX`].
 pub(crate) fn recover_rest(
     settings: ControllerSettings,
-    mut records: Vec<(String, Vec<u8>)>,
+    records: Vec<(String, Vec<u8>)>,
     secret: u64,
     now: Timestamp,
 ) -> Result<(Recovered, Vec<SetAside>), InvalidRecord> {
+    let mut records = migrate(records)?.records;
     let mut set_aside = Vec::new();
     loop {
-        let reason = match recover(settings, records.iter().cloned(), secret, now) {
+        let reason = match restore(settings, records.iter().cloned(), secret, now) {
             Ok(recovered) => return Ok((recovered, set_aside)),
             Err(reason) => reason,
         };
-        let is_expendable = |key: &str| EXPENDABLE.iter().any(|kind| key.starts_with(kind));
-        let key = reason.key().filter(|key| is_expendable(key));
-        let at = key.and_then(|key| records.iter().position(|(other, _)| other == key));
-        match at.filter(|_| set_aside.len() < SET_ASIDE_MAX) {
+        match expendable(&records, &reason).filter(|_| set_aside.len() < SET_ASIDE_MAX) {
             Some(at) => {
                 let (key, value) = records.remove(at);
                 set_aside.push(SetAside { key, value, reason });
@@ -146,6 +145,17 @@ pub(crate) fn recover_rest(
             None => return Err(reason),
         }
     }
+}
+
+/// Where the record is that is to blame, if the rest may stand without it.
+pub(crate) fn expendable(records: &[(String, Vec<u8>)], reason: &InvalidRecord) -> Option<usize> {
+    let key = reason.key().filter(|key| is_expendable(key))?;
+    records.iter().position(|(other, _)| other == key)
+}
+
+/// Whether the rest may stand without the record under this key.
+pub(crate) fn is_expendable(key: &str) -> bool {
+    EXPENDABLE.iter().any(|kind| key.starts_with(kind))
 }
 
 /// What a store has.
@@ -162,6 +172,16 @@ pub(crate) fn recover(
     secret: u64,
     now: Timestamp,
 ) -> Result<Recovered, InvalidRecord> {
+    restore(settings, migrate(records.into_iter().collect())?.records, secret, now)
+}
+
+/// As [`recover`], of records in the present layout.
+pub(crate) fn restore(
+    settings: ControllerSettings,
+    records: impl IntoIterator<Item = (String, Vec<u8>)>,
+    secret: u64,
+    now: Timestamp,
+) -> Result<Recovered, InvalidRecord> {
     let mut sorted = Sorted::default();
     for (key, value) in records {
         if !key.starts_with(QUARANTINE) {
@@ -169,10 +189,7 @@ pub(crate) fn recover(
         }
     }
     let meta_stored = sorted.meta.is_some();
-    let meta = sorted.meta.take().unwrap_or(Meta { schema: SCHEMA, secret, operations: 0 });
-    if meta.schema != SCHEMA {
-        return Err(InvalidRecord::Schema { found: meta.schema });
-    }
+    let meta = sorted.meta.take().unwrap_or(Meta { schema: LAYOUT, secret, operations: 0 });
     let secret = meta.secret;
     let mut core = Core::new(settings, Operations::new(meta, meta_stored), secret, now);
     core.registry = Registry::restore(secret, sorted.tenants, sorted.nts, sorted.bitstreams);
@@ -192,6 +209,9 @@ pub(crate) fn recover(
         let entry = core.dags.restore(record, sorted.explanations.remove(&name))?;
         core.registry.charge_dag(&name.tenant, entry.spec());
         restore_placements(&mut core, &name)?;
+    }
+    if let Some((name, _)) = sorted.explanations.pop_first() {
+        return Err(InvalidRecord::contradiction(RecordKey::Explanation(name), "no such DAG"));
     }
     restore_resident_contexts(&mut core, sorted.resident)?;
     restore_pending_erases(&mut core, sorted.erases)?;

@@ -10,6 +10,7 @@ mod secrets;
 mod serving;
 mod settings;
 mod soft;
+mod store;
 mod systemd;
 mod wiring;
 mod xrt;
@@ -73,6 +74,8 @@ enum Command {
         /// The backup file
         file: PathBuf,
     },
+    /// Check, print or repair the records of a store; stop the daemon first
+    Store(store::StoreOptions),
     /// Print the manual page in roff
     #[command(hide = true)]
     Man,
@@ -123,6 +126,10 @@ fn run(command: Command) -> Result<()> {
         Command::Restore { config, replace, file } => {
             init_log("warn", "human")?;
             restore::run(&Settings::read(&config)?, &file, replace)
+        }
+        Command::Store(options) => {
+            init_log("warn", "human")?;
+            store::run(&options)
         }
         Command::Man => {
             let page = clap_mangen::Man::new(Arguments::command());

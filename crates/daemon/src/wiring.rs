@@ -9,39 +9,22 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Controller, SetAside, is_set_aside};
+use snic_controller::Controller;
 use snic_domain::{CardId, CardProfile};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
-use snic_ports::store::{Batch, Store, Write};
+use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
-use snic_store_sled::{SledOptions, steady};
 
 use crate::policies::{self, Policies};
-use crate::secrets::random;
 use crate::settings::{CardSettings, Driver, Settings};
+use crate::store::{self, Adopted};
 use crate::xrt::RoleCheck;
 use crate::{serving, soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Moves records that could not be used out of the way, so that nothing writes over them.
-fn keep_aside(store: &dyn Store, set_aside: &[SetAside]) -> Result<()> {
-    for record in set_aside {
-        tracing::error!(
-            record = record.key,
-            reason = %record.reason,
-            "a record of the store cannot be used: it is kept under quarantine/, and the daemon goes \
-             on without it"
-        );
-        let writes = record.writes().into_iter().map(|(key, value)| Write { key, value });
-        let batch = Batch { writes: writes.collect() };
-        store.apply(batch).context("set a record aside")?;
-    }
-    Ok(())
-}
 
 /// A running control plane with its simulated cards.
 pub struct Daemon {
@@ -58,21 +41,16 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the store, recovers its state, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
-        let (store, is_whole) = open_store(&settings.data_dir)?;
+        let (store, files_are_whole) = store::open(&settings.data_dir)?;
         let policies = Policies::new(settings);
         let (policy, refused) = policies.read();
-        let records = store.scan("").context("read the store")?;
-        let is_whole = is_whole && !records.iter().any(|(key, _)| is_set_aside(key));
-        let recovered = Controller::recover_rest(policy, records, secret()?, shell::wall_clock());
-        let (mut controller, set_aside) = recovered.context("recover the state from the store")?;
-        let is_whole = is_whole && set_aside.is_empty();
-        keep_aside(store.as_ref(), &set_aside)?;
+        let Adopted { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
                 controller.declare_functions(card.id.clone(), functions);
             }
         }
-        if is_whole {
+        if files_are_whole && is_whole {
             remove_unused_blobs(store.as_ref(), &controller)?;
         }
         let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
@@ -133,30 +111,6 @@ fn reload(folder: &Path, policies: Policies, plane: &ControlPlane) -> Result<pol
     .with_context(|| format!("watch the policies in {}", folder.display()))
 }
 
-/// The store, and whether all records that it ever had are there and can be written.
-fn open_store(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("create the data folder {}", folder.display()))?;
-    let opened = steady::open(folder, SledOptions::default())
-        .with_context(|| format!("open the store in {}", folder.display()))?;
-    if let Some(failure) = &opened.failure {
-        tracing::error!(
-            error = failure.with_source(),
-            "the store can only be read: changes are refused until it can be written"
-        );
-    }
-    let is_whole =
-        opened.failure.is_none() && opened.recovered.as_ref().is_none_or(|made| made.complete);
-    if let Some(recovery) = opened.recovered {
-        if recovery.complete {
-            tracing::warn!("{recovery}");
-        } else {
-            tracing::error!("{recovery}");
-        }
-    }
-    Ok((Arc::new(opened.store), is_whole))
-}
-
 /// Deletes bytes of uploads that a crash interrupted: no record names them. In a store without a
 /// record, all of them are kept: it may be that the one that named them was lost.
 fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()> {
@@ -178,12 +132,6 @@ fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()>
         tracing::info!(%digest, "deleted the bytes of a bitstream that was never registered");
     }
     Ok(())
-}
-
-/// A random number, used only if the store is new.
-fn secret() -> Result<u64> {
-    let [a, b, c, d, e, f, g, h, ..] = random()?;
-    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
 }
 
 fn slot(

@@ -32,6 +32,7 @@ mod blobs;
 mod committer;
 mod engine;
 mod history;
+pub mod inspection;
 mod journal;
 mod opening;
 pub mod steady;

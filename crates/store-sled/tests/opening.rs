@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use snic_ports::store::{Batch, Store, StoreError};
+use snic_store_sled::inspection::inspect;
 use snic_store_sled::{Opened, Recovery, SledOptions, SledStore};
 
 type Records = Vec<(String, Vec<u8>)>;
@@ -341,4 +342,64 @@ fn no_other_user_reads_the_records() {
         let mode = fs::metadata(crashed.path(folder)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{folder}");
     }
+}
+
+/// Every file below a folder, with its bytes.
+fn files(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn an_inspection_finds_what_an_opening_would_and_changes_nothing() {
+    let crashed = Crashed::new();
+    let store = crashed.path("");
+    let before = files(&store);
+    let seen = inspect(&store).unwrap();
+    assert!(seen.records == crashed.records, "records differ");
+    assert_eq!(seen.recovery, None, "a crash is no damage");
+    assert!(files(&store) == before, "a file was changed");
+    // A damaged snapshot and a database that is gone: an opening would rename, move and rebuild.
+    fs::write(crashed.history(3, "snapshot"), b"no snapshot").unwrap();
+    fs::write(crashed.path("db/conf"), b"").unwrap();
+    let before = files(&store);
+    let seen = inspect(&store).unwrap();
+    let faults = seen.recovery.expect("damage is seen").faults;
+    assert!(faults.iter().any(|fault| fault.contains("000000000003.snapshot")), "{faults:?}");
+    assert!(seen.records == crashed.records, "the history has them all");
+    assert!(files(&store) == before, "a file was changed");
+}
+
+#[test]
+fn an_inspection_reads_the_bytes_of_bitstreams() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SledStore::open(folder.path(), OPTIONS).unwrap().store;
+    let digests = [b"one", b"two"].map(|bytes| {
+        let digest = snic_domain::Digest::of(bytes);
+        store.put_blob(digest, bytes).unwrap();
+        digest
+    });
+    assert!(matches!(inspect(folder.path()), Err(StoreError::InUse { .. })), "it is open");
+    store.close();
+    fs::write(folder.path().join("blobs").join(digests[1].to_string()), b"tow").unwrap();
+    let blobs = inspect(folder.path()).unwrap().blobs;
+    let of = |digest| &blobs.iter().find(|(other, _)| *other == digest).unwrap().1;
+    assert!(of(digests[0]).is_ok());
+    assert!(matches!(of(digests[1]), Err(StoreError::DigestMismatch { .. })), "{blobs:?}");
+}
+
+#[test]
+fn where_there_is_no_store_an_inspection_makes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let Err(error) = inspect(folder.path()) else { panic!("there is none") };
+    assert!(error.to_string().contains("find a store in"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

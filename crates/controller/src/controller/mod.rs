@@ -4,6 +4,7 @@ mod queries;
 
 use snic_domain::{CardId, Timestamp, VirtualFunctions};
 
+use crate::inspection::{self, Inspection};
 use crate::log::Log;
 use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
@@ -61,6 +62,16 @@ impl Controller {
         let (recovered, set_aside) = recovery::recover_rest(settings, records, secret, now)?;
         let Recovered { core, requests } = recovered;
         Ok((Self { core, requests, log: Log::default() }, set_aside))
+    }
+
+    /// Everything that is wrong with the records of a store, for those who look at one that no daemon has
+    /// open. Time O(records · log records) for each record that contradicts others, 256 at most.
+    pub fn inspect(
+        settings: ControllerSettings,
+        records: Vec<(String, Vec<u8>)>,
+        now: Timestamp,
+    ) -> Inspection {
+        inspection::inspect(settings, records, now)
     }
 
     /// Takes an event; says what it leads to, for an [`crate::Outbox`]. `now` never goes backwards.

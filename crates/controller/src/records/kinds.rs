@@ -51,10 +51,8 @@ pub struct TenantRecord {
 pub struct NtRecord {
     /// The NT type.
     pub nt: NtType,
-    /// Its number on cards. Without one it is from a store that has no two types with one code: it is
-    /// its code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number: Option<NtNumber>,
+    /// Its number on cards.
+    pub number: NtNumber,
     /// When it was registered.
     pub created: Timestamp,
 }

@@ -44,8 +44,8 @@ pub use kinds::{Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext
 
 use crate::protocol::{BindingRecord, OperationRecord};
 
-/// The layout of the records; a store with another one is refused.
-pub(crate) const SCHEMA: u32 = 1;
+/// The layout of the records that is written. Older ones are migrated, newer ones refused.
+pub const LAYOUT: u32 = 2;
 
 /// A change of the store: a key and its new value, or `None` to remove it.
 pub type RecordWrite = (String, Option<Vec<u8>>);
@@ -192,8 +192,11 @@ pub enum InvalidRecord {
         #[source]
         source: serde_json::Error,
     },
-    /// The store was written by another version.
-    #[error("the store has layout {found}; this daemon reads layout {SCHEMA}")]
+    /// The layout is none that this version knows.
+    #[error(
+        "the store has layout {found}, and this snicd knows layouts 1 to {LAYOUT}: a newer snicd wrote it; run \
+         that one, or restore a backup of a layout that this one knows"
+    )]
     Schema {
         /// What was found.
         found: u32,

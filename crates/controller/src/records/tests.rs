@@ -105,7 +105,7 @@ fn all() -> Vec<Record> {
     let region = RegionRecord { bitstream: None, cordoned: true, faulty: None };
     let maintenance = Maintenance { reason: "disks".into(), by: "ada".into(), since: at(1) };
     vec![
-        Record::Meta(Meta { schema: SCHEMA, secret: 7, operations: 2 }),
+        Record::Meta(Meta { schema: LAYOUT, secret: 7, operations: 2 }),
         Record::Maintenance(maintenance),
         Record::Tenant(tenant),
         Record::Dag(Box::new(dag())),
@@ -215,20 +215,4 @@ fn a_record_under_another_key_is_rejected_by_it() {
     let unpadded =
         Record::parse("regions/card0/5", b"{\"bitstream\":null,\"cordoned\":true,\"faulty\":null}");
     assert!(matches!(unpadded, Err(InvalidRecord::Contradiction { .. })), "{unpadded:?}");
-}
-
-/// A type of a store that is older than numbers has its code as its number: the card's tables name it so.
-#[test]
-fn an_nt_type_without_a_number_is_read() {
-    let catalogue = crate::fixtures::catalogue();
-    let nt = catalogue.nt(&crate::fixtures::nt_id("aes")).expect("there").clone();
-    let record = NtRecord { nt, number: None, created: at(1) };
-    let old =
-        serde_json::to_vec(&serde_json::json!({ "nt": record.nt, "created": record.created }));
-    let old = old.expect("JSON");
-    let key = Record::NtType(record.clone()).key().to_string();
-    assert_eq!(Record::parse(&key, &old).expect("as it was"), Record::NtType(record.clone()));
-    let restored =
-        crate::registry::Registry::restore(1, Vec::new(), vec![record.clone()], Vec::new());
-    assert_eq!(restored.nt_numbers().of(&record.nt.id).0, record.nt.id.code().0);
 }

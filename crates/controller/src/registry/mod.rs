@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use snic_domain::{BitstreamId, NtNumber, NtTypeId, TenantId};
+use snic_domain::{BitstreamId, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
 
 use crate::nt_numbers::NtNumbers;
@@ -59,8 +59,7 @@ impl Registry {
         }
         for record in nts {
             registry.charge_nt(&record.nt.id);
-            let number = record.number.unwrap_or(NtNumber(record.nt.id.code().0));
-            registry.nt_numbers.restore(&record.nt.id, number);
+            registry.nt_numbers.restore(&record.nt.id, record.number);
             registry.catalogue.insert_nt(record.nt.clone());
             registry.nts.insert(record.nt.id.clone(), record);
         }

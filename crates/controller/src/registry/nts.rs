@@ -54,7 +54,7 @@ impl Registry {
         if let Some(owner) = nt.id.owner() {
             self.check_nt_quota(&owner)?;
         }
-        let number = Some(self.nt_numbers.give(&nt.id));
+        let number = self.nt_numbers.give(&nt.id);
         let record = NtRecord { nt, number, created: tx.now() };
         self.charge_nt(&record.nt.id);
         tx.put(Record::NtType(record.clone()));

@@ -19,7 +19,7 @@ use crate::card::{CardMachine, ConnectionState, ObservedContent};
 use crate::fixtures::{catalogue, gbps, name, nt_id, profile};
 use crate::operations::Operations;
 use crate::protocol::{Caller, ControlError, ControllerSettings, Effect, OperationWork, Reply};
-use crate::records::{Meta, SCHEMA};
+use crate::records::{LAYOUT, Meta};
 use crate::tx::Tx;
 use crate::{
     check, classification, contents, drains, lifecycle, placement, quotas, reconcile, reports,
@@ -46,7 +46,7 @@ struct Rig {
 impl Rig {
     /// The card was never opened.
     fn silent(regions: usize) -> Self {
-        let meta = Meta { schema: SCHEMA, secret: 7, operations: 0 };
+        let meta = Meta { schema: LAYOUT, secret: 7, operations: 0 };
         let operations = Operations::new(meta, true);
         let mut core = Core::new(ControllerSettings::default(), operations, 7, NOW);
         let mut tx = Tx::at(NOW);

@@ -15,6 +15,7 @@ mod effects;
 mod elastic;
 mod faults;
 mod histories;
+mod layouts;
 mod memory;
 mod operations;
 mod operators;

@@ -27,6 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("records", &["protocol"]),
     ("rows", &["records"]),
     ("tx", &["protocol", "records"]),
+    ("migration", &["records"]),
     ("outbox", &["protocol", "records", "tx"]),
     ("log", &["protocol", "tx"]),
     ("history", &[]),
@@ -154,6 +155,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "protocol",
             "records",
+            "migration",
             "card",
             "maintenance",
             "operations",
@@ -166,6 +168,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
+    ("inspection", &["protocol", "records", "migration", "recovery", "check"]),
     (
         "commands",
         &[

@@ -1,0 +1,111 @@
+//! The daemon's store: opened, brought to the present layout, and made into a controller.
+
+mod command;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use snic_controller::{
+    Controller, ControllerSettings, Migrated, RecordWrite, SetAside, is_set_aside, migrate,
+};
+use snic_ports::store::{Batch, Store, Write};
+use snic_server::shell;
+use snic_store_sled::{SledOptions, steady};
+
+use crate::secrets::random;
+
+pub use command::{StoreOptions, run};
+
+/// The store, and whether all records that it ever had are there and can be written.
+///
+/// # Errors
+/// Another daemon has it open, or it cannot even be read.
+pub fn open(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("create the data folder {}", folder.display()))?;
+    let opened = steady::open(folder, SledOptions::default())
+        .with_context(|| format!("open the store in {}", folder.display()))?;
+    if let Some(failure) = &opened.failure {
+        tracing::error!(
+            error = failure.with_source(),
+            "the store can only be read: changes are refused until it can be written"
+        );
+    }
+    let is_whole =
+        opened.failure.is_none() && opened.recovered.as_ref().is_none_or(|made| made.complete);
+    if let Some(recovery) = opened.recovered {
+        if recovery.complete {
+            tracing::warn!("{recovery}");
+        } else {
+            tracing::error!("{recovery}");
+        }
+    }
+    Ok((Arc::new(opened.store), is_whole))
+}
+
+/// What the records of a store make.
+pub struct Adopted {
+    /// The controller that wrote them, without those that were set aside.
+    pub controller: Controller,
+    /// The layout that they had, where it was an older one.
+    pub migrated_from: Option<u32>,
+    /// The records that were set aside now.
+    pub set_aside: Vec<SetAside>,
+    /// Whether no record is set aside, now or from an earlier start.
+    pub is_whole: bool,
+}
+
+/// Brings the records to the present layout, moves those that cannot be used out of the way, and gives the
+/// controller that the rest make. A store that can only be read for now is told once it can be written,
+/// before anything else.
+///
+/// # Errors
+/// The layout is a newer one, or what all else depends on cannot be used; nothing was changed.
+pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
+    let records = store.scan("").context("read the store")?;
+    let Migrated { records, from, writes } = migrate(records).context("read the store's layout")?;
+    let was_whole = !records.iter().any(|(key, _)| is_set_aside(key));
+    let recovered = Controller::recover_rest(policy, records, secret()?, shell::wall_clock());
+    let (controller, set_aside) = recovered.context("recover the state from the store")?;
+    if let Some(from) = from {
+        tracing::info!(from, records = writes.len(), "the store's records were migrated");
+    }
+    for record in &set_aside {
+        tracing::error!(
+            record = record.key,
+            reason = %record.reason,
+            "a record of the store cannot be used: it is kept under quarantine/, and the daemon goes \
+             on without it"
+        );
+    }
+    write(store, writes.into_iter().chain(set_aside.iter().flat_map(SetAside::writes)))?;
+    let is_whole = was_whole && set_aside.is_empty();
+    Ok(Adopted { controller, migrated_from: from, set_aside, is_whole })
+}
+
+/// Stores changes, in one batch.
+fn write(store: &dyn Store, writes: impl Iterator<Item = RecordWrite>) -> Result<()> {
+    let writes: Vec<Write> = writes.map(|(key, value)| Write { key, value }).collect();
+    let batch = Batch { writes };
+    if batch.writes.is_empty() {
+        return Ok(());
+    }
+    if store.unavailable().is_none() {
+        return store.apply(batch).context("store the records that were migrated or set aside");
+    }
+    let done = |stored: Result<(), snic_ports::store::StoreError>| {
+        if let Err(error) = stored {
+            let error = error.with_source();
+            tracing::error!(error, "what was migrated or set aside could not be stored");
+        }
+    };
+    store.submit(vec![batch], Box::new(done));
+    Ok(())
+}
+
+/// A random number, used only if the store is new.
+fn secret() -> Result<u64> {
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+}
