@@ -4,8 +4,8 @@
 //! each class is a list in the order of use, its head expires first, and neither expiry nor eviction
 //! has to search. The capacity is allocated when the table is made; nothing is allocated later.
 //!
-//! Expired entries are removed by the owner ([`AgingTable::expired`]), for it may have to clean up
-//! with them; looking one up tells that it is expired.
+//! The owner removes expired entries ([`AgingTable::expired`]), since it may have to clean up with
+//! them; a lookup says whether an entry has expired.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -60,14 +60,14 @@ pub(crate) struct AgingTable<K, V, const CLASSES: usize> {
     capacity: usize,
 }
 
-/// What looking a key up tells.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// It is there.
+    /// It is in the table.
     Fresh(EntryId),
-    /// It is there, but its time is over: remove it first.
+    /// It is in the table but has expired: remove it first.
     Expired(EntryId),
-    /// It is not there.
+    /// It is not in the table.
     Absent,
 }
 
@@ -102,7 +102,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         }
     }
 
-    /// Adds an entry; `None` when the table is full. The key must not be there.
+    /// Adds an entry; `None` when the table is full. The key must not be in the table yet.
     pub(crate) fn insert(
         &mut self,
         key: K,
@@ -139,7 +139,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         (entry.key, entry.value)
     }
 
-    /// Starts the entry's time again, in `class`.
+    /// Restarts the entry's lifetime, in `class`.
     pub(crate) fn touch(&mut self, id: EntryId, class: usize, now: Timestamp) {
         self.unlink(id.0);
         let expires = now + self.classes[class].lifetime;
@@ -164,7 +164,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         &mut self.at_mut(id.0).value
     }
 
-    /// An entry whose time is over.
+    /// An expired entry.
     pub(crate) fn expired(&self, now: Timestamp) -> Option<EntryId> {
         let heads = self.classes.iter().map(|class| class.oldest).filter(|slot| *slot != NONE);
         heads.into_iter().find(|slot| self.at(*slot).expires <= now).map(EntryId)
@@ -176,7 +176,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         (slot != NONE).then_some(EntryId(slot))
     }
 
-    /// All entries, class by class, those used longest ago first, with the time they have left.
+    /// All entries, class by class, the least recently used first, with the time they have left.
     pub(crate) fn iter(&self, now: Timestamp) -> impl Iterator<Item = Aged<'_, K, V>> + '_ {
         (0..CLASSES).flat_map(move |class| {
             let mut next = self.classes[class].oldest;

@@ -9,7 +9,7 @@ use crate::tasks;
 
 type Make = fn(KeyedHash) -> Box<dyn NetworkTask>;
 
-/// One line a type: its schema, which holds its name, and how to make one.
+/// One line per type: its schema, which has its name, and its constructor.
 const TASKS: &[(&Schema, Make)] = &[
     (&tasks::checksum::SCHEMA, |_| Box::new(tasks::checksum::Checksum::default())),
     (&tasks::esp::SCHEMA, |_| Box::new(tasks::esp::Esp::default())),
@@ -50,8 +50,8 @@ pub fn create(nt_type: &str, seed: u64) -> Result<NtInstance, UnknownNtType> {
     Ok(NtInstance::new(make(KeyedHash(seed, schema.version.into())), schema))
 }
 
-/// Checks a configuration of an NT type as the NT itself would: by its schema, and for what the schema
-/// cannot see. Takes the memory that the NT would take, for a moment.
+/// Checks a configuration of an NT type as the NT itself would: against its schema, and against the
+/// rules that a schema cannot express. Needs as much memory as the NT for the duration of the call.
 ///
 /// # Errors
 /// A field is missing, unknown or not allowed; or there is no such type.
@@ -64,14 +64,14 @@ pub fn check(nt_type: &str, json: &str) -> Result<(), InvalidConfiguration> {
     create(nt_type, 0).map_err(unknown)?.configure(Timestamp::ZERO, version, json.as_bytes())
 }
 
-/// What may be shown of a configuration: digests stand in the place of secrets. `None` where it is not
-/// one that [`check`] takes.
+/// A configuration as it may be shown, with digests in place of secrets; `None` if [`check`]
+/// rejects it.
 pub fn redacted(nt_type: &str, json: &str) -> Option<serde_json::Value> {
     let schema = schema(nt_type).ok()?;
     schema.check(schema.version, json.as_bytes()).ok().map(|configuration| configuration.redacted())
 }
 
-/// What configurations of an NT type look like.
+/// The schema of an NT type's configurations.
 ///
 /// # Errors
 /// There is no such type.

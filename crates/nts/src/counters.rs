@@ -23,7 +23,7 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The NT has no configuration yet.
     Unconfigured = "unconfigured",
-    /// The frame ends before what its headers announce.
+    /// The frame is shorter than its headers say.
     Truncated = "truncated",
     /// A header contradicts itself.
     Malformed = "malformed",
@@ -99,7 +99,7 @@ pub struct Counters {
     pub consumed: u64,
     /// Packets that the NT made.
     pub emitted: u64,
-    /// Packets that the NT wanted to make when no buffer was free.
+    /// Packets that the NT could not make because no buffer was free.
     pub not_emitted: u64,
     dropped: [u64; DropReason::ALL.len()],
 }

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Most bytes of saved state of one NT: what the save area of a card gives one NT at most.
+/// Most bytes of one NT's saved state: what the save area of a card gives one NT.
 pub const STATE_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes that are not a state that this NT can take over.
+/// Why saved state cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidState {
     /// Over [`STATE_BYTES_MAX`].
@@ -15,18 +15,18 @@ pub enum InvalidState {
     /// Of another NT type, or no state at all.
     #[error("the state is not one of NT type {expected}: its header is missing or names another")]
     NotOfType {
-        /// The type that was to take it over.
+        /// The type that was to restore it.
         expected: &'static str,
     },
     /// Written by other software.
     #[error("the state has version {found}; version {known} is known: restart the NT without it")]
     UnknownVersion {
-        /// What it says.
+        /// Its version.
         found: u16,
-        /// What this program writes.
+        /// The version that this program writes.
         known: u16,
     },
-    /// Cut, or damaged.
+    /// Truncated or damaged.
     #[error("the state is damaged: {0}")]
     Damaged(String),
     /// It does not fit the configuration.

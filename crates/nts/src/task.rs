@@ -16,7 +16,7 @@ pub enum Direction {
     Back,
 }
 
-/// What becomes of the packet that was processed.
+/// What happens to the processed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on, as the NT has left it.
@@ -80,7 +80,7 @@ impl Emitted {
     }
 }
 
-/// What an NT knows of the world while it works.
+/// What an NT gets with each call.
 pub struct Context<'a> {
     /// The card's time.
     pub now: Timestamp,
@@ -93,18 +93,18 @@ pub struct Context<'a> {
 /// A network task. Implementations hold a fixed amount of memory once configured, and answer any
 /// bytes with a verdict. Calls come from one thread.
 pub trait NetworkTask: Send {
-    /// Takes a configuration that its schema has accepted. Connections and other state stay where the
-    /// new configuration still allows them. On an error nothing has changed.
+    /// Applies a configuration that its schema has accepted. Connections and other state stay where
+    /// the new configuration still allows them. On an error nothing has changed.
     ///
     /// # Errors
-    /// Two fields contradict each other, or a value passes the schema and means nothing.
+    /// Two fields contradict each other, or the schema allows a value that has no meaning.
     fn configure(
         &mut self,
         now: Timestamp,
         configuration: &Configuration,
     ) -> Result<(), InvalidConfiguration>;
 
-    /// Works on one packet. Packets made on the way go to the context.
+    /// Processes one packet. Packets that it makes go to the context.
     fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict;
 
     /// When [`NetworkTask::wake`] is to be called, for NTs with timers.
@@ -112,14 +112,14 @@ pub trait NetworkTask: Send {
         None
     }
 
-    /// Does what was due.
+    /// Runs the timers that are due.
     fn wake(&mut self, _context: &mut Context<'_>) {}
 
-    /// Appends the state that a load of the region would lose. Times are saved as what is left of
-    /// them at `now`.
+    /// Appends the state that a load of the region would lose. Times are saved as the time left at
+    /// `now`.
     fn save(&self, _now: Timestamp, _out: &mut Vec<u8>) {}
 
-    /// Takes over saved state, instead of its own. On an error nothing has changed.
+    /// Replaces its state by saved state. On an error nothing has changed.
     ///
     /// # Errors
     /// The bytes are not a state of this NT type, or do not fit its configuration.
@@ -141,8 +141,7 @@ impl NtInstance {
         Self { task, schema, configuration: None, counters: Counters::default() }
     }
 
-    /// Checks `bytes` against the schema and gives them to the NT. On an error the old
-    /// configuration holds.
+    /// Checks `bytes` against the schema and applies them. On an error the old configuration stays.
     ///
     /// # Errors
     /// The version is not known, or a field is not allowed; the error names field, value and what is
@@ -164,7 +163,7 @@ impl NtInstance {
         self.configuration.as_ref().map(Configuration::redacted)
     }
 
-    /// Works on one packet, and counts it.
+    /// Processes one packet, and counts it.
     pub fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
         self.counters.received += 1;
         let verdict = match self.configuration {
@@ -185,7 +184,7 @@ impl NtInstance {
         self.task.next_wake()
     }
 
-    /// Does what was due.
+    /// Runs the timers that are due.
     pub fn wake(&mut self, context: &mut Context<'_>) {
         self.observed(context, |task, context| task.wake(context));
     }
@@ -210,7 +209,7 @@ impl NtInstance {
         out
     }
 
-    /// Takes over saved state. On an error nothing has changed.
+    /// Restores saved state. On an error nothing has changed.
     ///
     /// # Errors
     /// The bytes are not a state of this NT type, or do not fit its configuration.

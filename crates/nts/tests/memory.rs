@@ -1,5 +1,5 @@
-//! Nothing is allocated per packet: once every NT has seen each kind of packet, the allocator gives
-//! nothing more, and the program would end at the first byte that is asked for.
+//! Nothing is allocated per packet: once every NT has processed each kind of packet, the allocator
+//! refuses all further requests, and the program would abort at the first one.
 
 mod support;
 

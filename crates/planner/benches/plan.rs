@@ -159,7 +159,7 @@ fn one_more(c: &mut Criterion) {
     run("cut", 1_000, &ledger, &chain(3, 7, 1, Bandwidth::from_gbps(1)), true);
     run("cut-in-three", 1_000, &ledger, &chain(3, 7, 5, Bandwidth::from_gbps(1)), true);
     run("refuse", 1_000, &ledger, &chain(3, 5, 1, Bandwidth::from_gbps(3_000)), false);
-    // Each NT alone would do; only the search finds that all of them together do not.
+    // Each NT fits by itself; only the search finds that all of them together do not.
     run("refuse-together", 1_000, &ledger, &chain(0, 12, 1, Bandwidth::from_gbps(1_500)), false);
     let diamond = diamond();
     run("diamond", 1_000, &ledger, &diamond, true);
@@ -177,7 +177,7 @@ fn diamond() -> Dag {
     Dag::new(spec).expect("a valid diamond")
 }
 
-/// What a change of the ledger costs beside it.
+/// What it costs to hold and release a reservation.
 fn hold(c: &mut Criterion) {
     let catalogue = catalogue();
     let mut ledger = card(1_000, &catalogue);
@@ -192,7 +192,7 @@ fn hold(c: &mut Criterion) {
     });
 }
 
-/// The seeds' own arithmetic: chains of 2 to 6 NTs, 0.1 to 2 Gbit/s; less where they are very many.
+/// Chains of 2 to 6 NTs with 0.1 to 2 Gbit/s each, scaled down where they are very many.
 fn many(count: usize) -> Vec<(DagName, Dag)> {
     (0..count)
         .map(|i| {
@@ -222,7 +222,7 @@ fn batch(c: &mut Criterion) {
     group.finish();
 }
 
-/// A card that was full, and that every other DAG has left.
+/// A full card after every other DAG has left.
 fn half_empty(
     residents: usize,
     catalogue: &PlanCatalogue,

@@ -23,12 +23,13 @@ pub(crate) struct Class {
     pub(crate) victim: bool,
     /// Whether their content could serve the DAG.
     useful: bool,
-    /// As bits.
+    /// A bit set.
     pub(crate) regions: u32,
 }
 
 impl Class {
-    /// Whether its one region holds something that could serve the DAG. Regions of other classes serve it nothing.
+    /// Whether its content could serve the DAG; such a class has one region. The content of all
+    /// others is of no use to it.
     pub(crate) const fn is_useful(&self) -> bool {
         self.useful
     }

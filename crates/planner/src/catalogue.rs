@@ -290,7 +290,8 @@ mod tests {
         assert!(made.has(key(&catalogue, "m")) && !made.has(key(&catalogue, "b")));
     }
 
-    /// Neither of them is ever loaded; the slots of what may be loaded already are all the same known.
+    /// None of these can be loaded. A slot whose NT is unknown still has its key, so that packets
+    /// may use it where it is loaded already.
     #[test]
     fn what_cannot_be_built_has_no_area() {
         let catalogue = catalogue("a", &[]);
@@ -310,7 +311,8 @@ mod tests {
         assert_eq!((ghost.bandwidth_max, ghost.memory), (Bandwidth::ZERO, ByteSize::ZERO));
     }
 
-    /// Loaded by its owner, and open to whom the owner shares it with and who trusts the owner.
+    /// Only its owner may load it. It serves the tenants that its owner shares it with and that
+    /// trust its owner.
     #[test]
     fn owner_consent_and_trust_decide_who_passes() {
         let catalogue = catalogue("a", &[]);
@@ -359,7 +361,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whether a sequence is within another, by crossing out: all subsets of the slots are tried.
+        /// Compared with a search for the sequence among all subsets of the slots.
         #[test]
         fn a_chain_holds_what_is_left_when_slots_are_crossed_out(
             slots in prop::collection::vec(0usize..3, 1..7),
@@ -381,8 +383,8 @@ mod tests {
             prop_assert_eq!(made.holds(&keys), longest == Some(keys.len()));
         }
 
-        /// Whatever comes and goes, the index says what a look at every bitstream does, and every chain is as if
-        /// it were new.
+        /// After any series of changes, the index gives the same answers as a scan of all
+        /// bitstreams, and every chain equals a newly built one.
         #[test]
         fn the_index_follows_every_change(
             changes in prop::collection::vec((0usize..4, 0usize..4, 0usize..3), 1..24),

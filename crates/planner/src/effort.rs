@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-/// Looks at one NT of one region, for one request.
+/// Most looks for one request. A look examines one NT of one region.
 const LOOKS_MAX: u32 = 100_000;
 
 /// Looks that a plan costs besides its search: reading the ledger, and explaining.
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(effort.spent(), LOOKS_MAX);
     }
 
-    /// Who asks for too much has nothing left: the work is bounded whatever comes after.
+    /// A request that exceeds the rest uses it up, so the total work stays bounded.
     #[test]
     fn what_exceeds_the_rest_takes_all_of_it() {
         for looks in [LOOKS_MAX as usize + 1, u32::MAX as usize + 1, usize::MAX] {

@@ -314,7 +314,8 @@ impl<'v, 'a> Alternatives<'v, 'a> {
         Gains { regions: gains.len(), gains, memory }
     }
 
-    /// One cut more costs a pass more. Where regions come first it spares none: else it were chosen.
+    /// One more cut costs one more pass. Where regions come first it saves no region, or it would
+    /// have been chosen.
     fn split(&self) -> Result<EmbeddingCost, Shortage> {
         if self.of.keys.len() < 2 {
             let detail = "a chain of one NT cannot be cut";

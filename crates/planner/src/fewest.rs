@@ -1,9 +1,10 @@
-//! How many regions more a DAG would need, for its refusal.
+//! How many more regions a DAG would need, for its rejection.
 //!
-//! If every node may be a part of its own, a DAG has a place exactly if some choice of loads leaves every
-//! NT the bandwidth of all nodes that run it (see `search`). So the number follows from sums: regions like
-//! those of the card are added, one by one, until some choice suffices. Ports, credits, memory and rows are
-//! not counted: with them it may take more, never fewer.
+//! If every node may be a part of its own, a DAG has a feasible placement exactly if some choice of
+//! loads leaves every NT the bandwidth of all nodes that run it (see `search`). So the number
+//! follows from sums: regions like those of the card are added, one by one, until some choice
+//! suffices. Ports, credits, memory and rows are not counted: with them it may take more regions,
+//! never fewer.
 
 use std::cmp::Reverse;
 
@@ -15,7 +16,7 @@ use crate::effort::Effort;
 use crate::plan::NtTotal;
 use crate::view::{View, fresh_bandwidth};
 
-/// Beyond this many missing regions, the exact number helps nobody.
+/// Beyond this many missing regions, the exact number is of no use.
 const MORE_MAX: u64 = 1_000;
 
 /// By NT of the DAG, in kbit/s; negative where it is short.
@@ -23,34 +24,34 @@ type Sums = SmallVec<[i64; 8]>;
 /// By class: its regions that are not loaded yet.
 type Classes = SmallVec<[u32; 4]>;
 
-/// Regions that a DAG has no place without.
+/// Regions without which a DAG has no feasible placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FurtherRegions {
     /// Regions that can be loaded and fit a bitstream with an NT of the DAG.
     pub(crate) available: u64,
-    /// How many more it needs, all like regions of the card.
+    /// How many more it needs; these are like regions of the card.
     pub(crate) more: u64,
-    /// Whether fewer do not suffice; else it may need more still.
+    /// Whether `more` is the number needed; otherwise it is a lower bound.
     pub(crate) is_exact: bool,
 }
 
-/// What a load would change of what a region serves.
+/// What a load would change in the bandwidth that a region serves.
 #[derive(Clone, Copy)]
 struct Offer {
     /// Where its change begins in [`Finder::changes`].
     change: usize,
     /// The class of regions that it is for; `None` is a further region.
     class: Option<usize>,
-    /// Its bitstream, of those that the finder counted.
+    /// The index of its bitstream in [`Finder::chains`].
     chain: usize,
     rank: OfferRank,
 }
 
-/// What makes an offer better: regions that there are before further ones, then how many NTs it adds to, then how
-/// much it adds.
+/// Better offers first: existing regions before additional ones, then by the number of NTs that
+/// gain bandwidth, then by the total gain.
 type OfferRank = (bool, Reverse<u64>, Reverse<i64>);
 
-/// How many NTs a load adds to.
+/// The number of NTs to which a load adds bandwidth.
 fn adds(change: &[i64]) -> u64 {
     change.iter().filter(|change| **change > 0).count() as u64
 }
@@ -58,7 +59,8 @@ fn adds(change: &[i64]) -> u64 {
 struct Finder<'a> {
     chains: SmallVec<[&'a PhysicalChain; 16]>,
     offers: SmallVec<[Offer; 32]>,
-    /// By offer, by NT: what it adds, in kbit/s. Offers that add alike share them.
+    /// By offer and NT: the bandwidth that it adds, in kbit/s. Offers with the same change share an
+    /// entry.
     changes: SmallVec<[i64; 128]>,
     /// Most that one load adds, by NT, and most NTs to which it adds.
     best: Sums,
@@ -66,9 +68,9 @@ struct Finder<'a> {
     effort: Effort,
 }
 
-/// The fewest regions more with which the sums suffice; `None` if no number of regions does, because no
-/// bitstream for the regions of the card contains one of the NTs. `left` is what the loaded instances of an NT
-/// have left together, in kbit/s.
+/// The smallest number of additional regions with which the sums suffice; `None` if no number does,
+/// because no bitstream for the regions of the card contains one of the NTs. `left` gives the
+/// bandwidth that the loaded instances of an NT have left together, in kbit/s.
 pub(crate) fn further_regions(
     view: &View<'_>,
     left: impl Fn(&NtTotal) -> u64,
@@ -121,7 +123,7 @@ impl<'a> Finder<'a> {
         };
         for (at, total) in totals.iter().enumerate() {
             for chain in bitstreams(view.job, &[total.key]) {
-                // What contains an earlier NT, too, is there already.
+                // A bitstream that also contains an earlier NT is in the list already.
                 if !totals[..at].iter().any(|earlier| chain.has(earlier.key)) {
                     finder.chains.push(chain);
                 }
@@ -145,8 +147,8 @@ impl<'a> Finder<'a> {
         finder
     }
 
-    /// Where the change begins of a load in place of what a class holds; `fresh` is that of a region that serves
-    /// nothing.
+    /// Where the change begins of a load that replaces the content of a class; `fresh` is that of a
+    /// load into a region that serves nothing.
     fn instead_of(&mut self, view: &View<'_>, class: &Class, fresh: usize) -> usize {
         if !class.is_useful() {
             return fresh;
@@ -169,19 +171,19 @@ impl<'a> Finder<'a> {
         self.offers.push(Offer { change, class, chain, rank });
     }
 
-    /// What an offer adds, by NT.
+    /// The bandwidth that an offer adds, by NT.
     fn change(&self, offer: &Offer) -> &[i64] {
         &self.changes[offer.change..offer.change + self.best.len()]
     }
 
-    /// The best offers first, and in the same order whatever the NTs' is.
+    /// Puts the best offers first, in an order that does not depend on the order of the NTs.
     fn sort_offers(&mut self) {
         let id = |offer: &Offer| &self.chains[offer.chain].bitstream.id;
         self.offers
             .sort_unstable_by(|a, b| (a.rank, a.class, id(a)).cmp(&(b.rank, b.class, id(b))));
     }
 
-    /// Loads without which nothing suffices.
+    /// Lower bound of the loads that are needed.
     fn loads_min(&self, slack: &[i64]) -> u64 {
         let loads = |(slack, best): (&i64, &i64)| {
             slack.min(&0).unsigned_abs().div_ceil(best.unsigned_abs().max(1))
@@ -191,7 +193,8 @@ impl<'a> Finder<'a> {
         loads.max().unwrap_or(0).max(all.div_ceil(self.widest.max(1)))
     }
 
-    /// How many further regions suffice with always the best offer that helps: often the fewest.
+    /// How many additional regions suffice if the best offer that helps is taken each time: often
+    /// the minimum.
     fn more_by_best_offers(&self, slack: &[i64], regions: &[u32]) -> u64 {
         let (mut slack, mut regions) = (Sums::from_slice(slack), Classes::from_slice(regions));
         let mut more = 0;
@@ -220,9 +223,9 @@ impl<'a> Finder<'a> {
         more
     }
 
-    /// Whether loads into `regions` of each class and `more` further ones suffice; `None` if the effort is
-    /// spent. `last` is the NT and the offer of the load made just before: loads form sets, so those for
-    /// one NT are tried only in the order of the offers.
+    /// Whether loads into `regions` of each class and `more` additional ones suffice; `None` if the
+    /// effort is spent. `last` is the NT and the offer of the previous load: loads form sets, so
+    /// those for one NT are tried only in the order of the offers.
     fn suffices(
         &self,
         slack: &[i64],

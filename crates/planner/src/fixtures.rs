@@ -70,7 +70,7 @@ pub(crate) fn key(catalogue: &PlanCatalogue, id: &str) -> NtKey {
     catalogue.known(&nt_id(id)).expect("a known NT").key
 }
 
-/// A card with so many regions of 1,000 LUT for known NTs.
+/// A card with this many regions of 1,000 LUT for known NTs.
 pub(crate) fn card(regions: usize) -> CardProfile {
     let region = RegionProfile {
         kind: RegionKind::KnownNt,

@@ -99,8 +99,8 @@ pub(crate) fn explain(
     }
 }
 
-/// The shortages after a search that found no placement.
-/// `bandwidth_only` is the plan that counts no packets, where there is one.
+/// The shortages after a search that found no placement. `bandwidth_only` is a plan that counts
+/// bandwidth but no packets, if there is one.
 fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>) -> Infeasible {
     let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(needed) = blocked.memory {
@@ -128,7 +128,7 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
     hardest_first(shortages)
 }
 
-/// What a plan that counts bandwidth only is short of, the worst port and the worst slot.
+/// The worst port and the worst slot of a plan that counted bandwidth only.
 fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
     let profile = job.ledger.profile();
     let is_new = |region: RegionId| plan.loads.iter().any(|load| load.region == region);
@@ -183,8 +183,8 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     Infeasible { shortages }
 }
 
-/// Regions that are missing for the whole DAG, if more of them would do; `nodes` are those of `nts`, the NTs that
-/// have too little by themselves.
+/// The regions that the DAG is short of, if more of them would help; `nodes` gives those of `nts`,
+/// the NTs that have too little bandwidth by themselves.
 fn regions_shortage(
     view: &View<'_>,
     nts: &[NtShort],

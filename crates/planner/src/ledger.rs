@@ -1,9 +1,10 @@
 //! The ledger of one card: the content of each region, and the reservations of all DAGs.
 //!
-//! It is the only mutable state of planning. [`Ledger::hold`] enforces that what is reserved of a resource
-//! never exceeds its maximum; a correct plan never violates this. Only what was promised before a resource was
-//! counted may: [`Ledger::restore`] takes it over, and nothing new is let in there. Memory: O(regions × slots + shares of
-//! all DAGs). Holding and releasing take O(shares of the DAG × log DAGs), reading a residual O(1).
+//! It is the only mutable state of planning. [`Ledger::hold`] enforces that the reservations of a
+//! resource never exceed its maximum; a correct plan never violates this. The exception are
+//! reservations older than the rule that counts a resource: [`Ledger::restore`] accepts them, and
+//! nothing is added where they exceed the maximum. Memory: O(regions × slots + shares of all DAGs).
+//! Holding and releasing take O(shares of the DAG × log DAGs), reading a residual O(1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,13 +43,13 @@ pub struct Ledger {
     regions: Vec<RegionEntry>,
     totals: Totals,
     held: BTreeMap<Arc<DagName>, Reservation>,
-    /// Whose reservations were taken over from the store, and have not been found to fit since.
+    /// DAGs whose reservations were restored and did not all fit the maxima at the time.
     restored: BTreeSet<DagName>,
     changes: ChangeCounter,
 }
 
-/// What is left of a maximum for a DAG that has `own` of it already. Where more is taken than there is, it may
-/// keep what it has.
+/// What is left of a maximum for a DAG that holds `own` of it. If the resource is overbooked, the
+/// DAG may keep what it holds.
 fn left(max: u64, taken_by_others: u64, own: u64) -> u64 {
     max.saturating_sub(taken_by_others).max(own)
 }
@@ -198,8 +199,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes over what `dag` was promised before, even where ports, credits, ingress or egress are short of it:
-    /// a promise may be older than the rule that it breaks. Says whether anything is over its maximum then.
+    /// Restores a reservation that was made earlier, even where ports, credits, ingress or egress
+    /// are short of it: it may be older than the rule that counts them. Returns whether some
+    /// maximum is exceeded then.
     ///
     /// # Errors
     ///
@@ -210,13 +212,13 @@ impl Ledger {
             Err(short) if !short.resource.is_counted_late() => return Err(short),
             Err(_) => {}
             Ok(()) => {
-                // What is restored after it may be too much for both.
+                // A later restore may overbook what both use.
                 self.restored.insert(dag.clone());
                 return Ok(false);
             }
         }
         let before = self.take(dag);
-        // It may keep all it asks for of these.
+        // As its own, so that it may keep what it holds of resources that are counted late.
         if let Err(short) = self.admit(&dag.tenant, &reservation, Some(&reservation)) {
             if let Some((name, old)) = before {
                 self.put(name, old);
@@ -228,8 +230,8 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Whether more is promised of a region's port or credits than there is: by what was promised before these
-    /// were counted.
+    /// Whether reservations exceed the port or the credits of a region, because some are older than
+    /// the rule that counts these.
     pub fn is_overcommitted(&self, region: RegionId) -> bool {
         self.regions.get(region.index()).is_some_and(|entry| {
             let credits = work::credits_max(&self.profile);
@@ -301,8 +303,8 @@ impl Ledger {
         self.regions.get(region.index()).map_or(0, |entry| entry.port)
     }
 
-    /// Credits that the NTs of a region are to have: what the promises in it need, and room for packets that do
-    /// not come evenly. Slots without an NT have none.
+    /// Credits to be programmed for the NTs of a region: what the reservations in it need, with
+    /// room for packets that do not arrive evenly. Slots without an NT have none.
     pub fn credits(&self, region: RegionId) -> [u8; CHAIN_SLOTS_MAX] {
         let mut credits = [0; CHAIN_SLOTS_MAX];
         let Some(entry) = self.regions.get(region.index()) else { return credits };

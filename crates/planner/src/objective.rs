@@ -7,8 +7,8 @@ use crate::{Ledger, TableRows};
 
 /// Ports of regions in use count as short beyond this part, in percent.
 const PORTS_SHORT_PERCENT: u64 = 50;
-/// How often a row beyond the first of a DAG counts: a card has about as many rows for chains as for DAGs, so
-/// what one DAG takes twice, another one goes without.
+/// How often a row beyond the first of a DAG counts: a card has about as many rows for chains as
+/// for DAGs, so each second row of a DAG is one DAG fewer.
 const FURTHER_ROWS_WEIGHT: u64 = 16;
 
 /// What plans for a card save first, after admitting the DAG and interrupting no other one.
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// Whether rows or ports run out before regions do, if it goes on like this.
+    /// Whether rows or ports would run out before regions do at the present ratio.
     fn is_short_of_rows_or_ports(&self) -> bool {
         let all = self.region_count() as u64;
         let used = self.profile().regions().filter(|(r, _)| !self.is_unused(*r)).count() as u64;

@@ -8,7 +8,8 @@
 //! then: DAGs that need fewer passes elsewhere move; where passes come first, with loads into unused regions
 //! ```
 //!
-//! What frees regions costs passes. Where these come first ([`crate::Objective`]), nothing is freed for them.
+//! Freeing regions costs passes. Where passes come first ([`crate::Objective`]), no region is freed
+//! at their expense.
 //!
 //! Every move is a [`Plan`] that fits beside what the DAG holds until the tables flip: the new instances
 //! are loaded and reserved first, one version flip moves the packets, and the old regions become victims.
@@ -365,8 +366,8 @@ impl<'a> Optimizer<'a> {
         undone
     }
 
-    /// Moves DAGs that need fewer passes on the regions in use; where passes come first, also with up to so
-    /// many loads into unused ones.
+    /// Moves DAGs that need fewer passes elsewhere on the regions in use; where passes come first,
+    /// also onto up to `loads` newly loaded regions.
     fn spare_passes(&mut self, mut loads: usize) {
         for resident in 0..self.residents.len() {
             let before = self.mappings[resident].stages.len();
@@ -375,7 +376,7 @@ impl<'a> Optimizer<'a> {
             }
             let start = self.done.len();
             self.close_unused();
-            // A region that only it used is freed, too; the others keep their DAGs.
+            // A region that only this DAG used becomes free; the other regions keep their DAGs.
             if self.relocate(resident, None) && self.mappings[resident].stages.len() < before {
                 continue;
             }

@@ -85,7 +85,7 @@ pub(crate) struct Job<'a> {
     nts: SmallVec<[NtCost; 8]>,
     /// What all nodes of an NT need together, each NT once.
     pub(crate) totals: SmallVec<[NtTotal; 8]>,
-    /// What the port of a region lets through of the DAG that nothing else passes, in kbit/s.
+    /// Bandwidth of the DAG that the port of an otherwise unused region passes, in kbit/s.
     port_kbps_max: u64,
     /// Memory is short: less memory is preferred to more headroom.
     pub(crate) is_thrifty: bool,
@@ -263,7 +263,7 @@ pub fn plan(
     plan_within(ledger, catalogue, request, &Effort::new())
 }
 
-/// The same with what is left of an effort, of which it takes its part.
+/// [`plan()`] within what is left of `effort`, of which it uses a part.
 ///
 /// # Errors
 ///
@@ -289,7 +289,7 @@ pub fn plan_within(
     }
 }
 
-/// The same where nobody asks why there is none.
+/// [`plan()`] without the reasons of a rejection.
 pub(crate) fn plan_silently(
     ledger: &Ledger,
     catalogue: &PlanCatalogue,
@@ -316,8 +316,8 @@ fn find<'a>(
     choose(graph, view, loads, &mut blocked).ok_or(Failure::Search(blocked))
 }
 
-/// A plan for which only bandwidth counted, with all that it would take: not to be used, but to say what else is
-/// short.
+/// A plan that counts bandwidth only, with the reservation that it would need. It is never carried
+/// out: it shows what else is short.
 fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
     if !job.work.counts_packets() {
         return None;

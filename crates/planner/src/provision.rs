@@ -1,11 +1,11 @@
 //! Chooses bitstreams to load so that every NT has the bandwidth that many DAGs need together: a covering
 //! problem over sums, independent of the number of DAGs.
 //!
-//! Depth-first search: while an NT is short, one of the loads that contain it must come. The most useful
-//! is tried first, and a load that was tried is not tried again beside others, since loads form sets. A
-//! bound cuts branches that cannot succeed with the regions left. A bitstream that a tenant does not share
-//! serves only that tenant, so its demand uses that first. A shared bitstream serves everyone, but only
-//! DAGs of its owner may load it.
+//! Depth-first search: while an NT is short, one of the loads that contain it must be chosen. The
+//! most useful is tried first, and a load that was tried is not tried again beside others, since
+//! loads form sets. A bound cuts branches that cannot succeed with the regions left. A bitstream
+//! that a tenant does not share serves only that tenant, so the tenant's demand uses it first. A
+//! shared bitstream serves everyone, but only DAGs of its owner may load it.
 
 use std::collections::BTreeMap;
 
@@ -536,8 +536,9 @@ mod tests {
         }
     }
 
-    /// The most useful bitstream has four of six NTs, and two more beside it; two others have three each. Every NT
-    /// is in two bitstreams, so which one the search begins with follows from the NTs' keys: each has its turn.
+    /// One bitstream serves four of the six NTs and needs two more beside it; two others serve
+    /// three each and suffice. The search begins with an NT that depends on the NTs' keys, so the
+    /// roles of the NTs rotate.
     #[test]
     fn a_first_set_of_loads_is_not_the_last_word() {
         let nts = ["a", "b", "c", "d", "e", "f"];

@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(merge(&ids("a b c"), &ids("a c")), ids("a b c"));
     }
 
-    /// Whether a sequence is left of another when NTs are crossed out.
+    /// Whether a sequence is a subsequence of another.
     fn is_within(part: &[NtTypeId], of: &[NtTypeId]) -> bool {
         let mut rest = of.iter();
         part.iter().all(|nt| rest.any(|other| other == nt))

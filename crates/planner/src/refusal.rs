@@ -1,4 +1,4 @@
-//! Why a ledger refuses.
+//! Why the ledger rejects a change.
 
 use snic_domain::{BitstreamId, RegionId, Resource, Slot};
 

@@ -331,7 +331,7 @@ mod tests {
     }
 
     proptest! {
-        /// The maximum place by place, as a map has it; what one of them has alone, it keeps.
+        /// The elementwise maximum as a map computes it; an entry of one side alone stays.
         #[test]
         fn the_maximum_is_that_of_every_number(one in numbers(), two in numbers()) {
             let max = reservation(&one).max(&reservation(&two));

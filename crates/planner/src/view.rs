@@ -59,12 +59,12 @@ pub(crate) struct NtSequence<'k> {
     round_trip: u64,
 }
 
-/// What a way through a region may have, in kbit/s.
+/// Limits of the paths through a region, in kbit/s.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// By slot: its NT's bandwidth left, and what its credits left suffice for.
     slots: [u64; CHAIN_SLOTS_MAX],
-    /// Of all ways together.
+    /// Of all paths together.
     port: u64,
 }
 
@@ -201,15 +201,15 @@ impl<'a> View<'a> {
         })
     }
 
-    /// All ways through a region at once, each with what it takes of what the ones before it
-    /// left; together they carry the most that fits where no NT is twice in the sequence.
+    /// All paths through a region at once, each with what it takes of what the ones before it left;
+    /// together they carry the most that fits if no NT is twice in the sequence.
     pub(crate) fn paths(&self, region: usize, of: NtSequence<'_>, out: &mut Vec<RegionPath>) {
         self.for_each_path(region, of, |slots, kbps| {
             out.push(RegionPath { region: region as u8, slots, kbps });
         });
     }
 
-    /// What all ways through a region carry together, in kbit/s.
+    /// What all paths through a region carry together, in kbit/s.
     pub(crate) fn carried(&self, region: usize, of: NtSequence<'_>) -> u64 {
         let mut sum = 0u64;
         self.for_each_path(region, of, |_, kbps| sum = sum.saturating_add(kbps));
@@ -223,8 +223,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a load of `chain` would carry of a sequence in kbit/s, and the memory of its first way in bytes;
-    /// no memory where there is no way.
+    /// What a load of `chain` would carry of a sequence in kbit/s, and the memory of its first path
+    /// in bytes; `None` if there is no path.
     pub(crate) fn carried_fresh(
         &self,
         chain: &'a PhysicalChain,
@@ -239,7 +239,7 @@ impl<'a> View<'a> {
         (sum, memory)
     }
 
-    /// What each slot of a region and its port let through of a way through a sequence.
+    /// What each slot of a region, and its port, can pass of a sequence.
     fn limits(&self, view: &PlannedRegion<'_>, of: NtSequence<'_>) -> Limits {
         let work = &self.job.work;
         let mut slots = view.free;
@@ -505,8 +505,8 @@ mod tests {
             prop_assert_eq!(found.map(|slots| slots.to_vec()), first);
         }
 
-        /// As much as flows at all: the least that must be taken away so that no way is left (a minimum cut),
-        /// found among all sets of slots; at most what the port lets through.
+        /// The maximum flow: the least bandwidth whose removal leaves no path (a minimum cut),
+        /// found among all sets of slots, and at most what the port passes.
         #[test]
         fn all_ways_together_carry_the_most_that_flows(
             slots in prop::collection::vec(0usize..3, 1..8),

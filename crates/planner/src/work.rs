@@ -18,39 +18,40 @@ use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, Reg
 
 use crate::PlanCatalogue;
 
-/// Part of a port that promises may take, in thousandths: of the ingress, the egress, and each region's. A port
-/// that is full for ever never gets over a burst: what came early once makes all wait that come after it.
+/// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
+/// region's. A port that is used to 100 % never drains the queue of a burst, so that all later
+/// packets wait.
 const PORT_PERMILLE: u64 = 960;
-/// Part of a slot's credits that promises may take, in thousandths of a credit for each credit: what is left
-/// is for packets that wait before an NT.
+/// Part of a slot's credits that may be reserved, in thousandths of a credit for each credit; the
+/// rest is for packets that wait before an NT.
 const CREDIT_PERMILLE: u64 = 800;
-/// Times the credits that promises take are programmed: packets do not come evenly.
+/// Programmed credits for each reserved one, since packets do not arrive evenly.
 const CREDITS_MARGIN: u64 = 2;
 
-/// What promises may take of the port of a region, in cycles per second.
+/// Cycles per second of a region's port that may be reserved.
 pub(crate) fn port_max(profile: &CardProfile) -> u64 {
     if profile.region_pass.is_some() { promised(profile.clock_hz) } else { u64::MAX }
 }
 
-/// What promises may take of the ingress or the egress.
+/// Bandwidth of the ingress or the egress that may be reserved.
 pub(crate) fn line_max(profile: &CardProfile, port: Bandwidth) -> Bandwidth {
     let promised = Bandwidth::from_bps(promised(port.get()));
     if profile.region_pass.is_some() { promised } else { port }
 }
 
-/// The part of a port's capacity that may be promised.
+/// The part of a port's capacity that may be reserved.
 fn promised(capacity: u64) -> u64 {
     ratio(capacity, PORT_PERMILLE, 1_000)
 }
 
-/// Thousandths of a credit that promises may take of one slot.
+/// Thousandths of a credit that may be reserved in one slot.
 pub(crate) fn credits_max(profile: &CardProfile) -> u64 {
     let credits = profile.region_pass.map(|pass| u64::from(pass.credits_max) * CREDIT_PERMILLE);
     credits.unwrap_or(u64::MAX)
 }
 
-/// Credits to be programmed for a slot of which promises take `milli` thousandths of a credit: twice that, at
-/// least what the card starts with, and at most what it has.
+/// Credits to be programmed for a slot of which `milli` thousandths of a credit are reserved: twice
+/// that, at least the card's initial credits, and at most what the card has.
 pub(crate) fn credits_of(profile: &CardProfile, taken: u64) -> u8 {
     let initial = profile.credits_initial;
     let Some(pass) = profile.region_pass else { return initial };

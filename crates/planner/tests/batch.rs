@@ -49,7 +49,7 @@ fn what_has_no_place_together_leaves_room_for_the_most() {
     assert_eq!(placed, ["0:0*4", "0:0*4"]);
 }
 
-/// What a tenant has built and shares serves all, once a DAG of its own has it loaded.
+/// A bitstream that a tenant shares serves all tenants once a DAG of its owner has loaded it.
 #[test]
 fn a_tenants_bitstream_that_is_shared_counts_for_all() {
     let mut world = World::with(2, "a b", &[("b", "b"), ("t0.ab", "a b")]);
@@ -64,12 +64,12 @@ fn a_tenants_bitstream_that_is_shared_counts_for_all() {
     assert!(batch.results.iter().all(Result::is_ok));
     assert_eq!(batch.plans().map(|(_, plan)| plan.loads.len()).sum::<usize>(), 1);
 
-    // Nobody else can have it loaded.
+    // No other tenant may load it.
     dags.retain(|(name, _)| name.tenant.as_str() == "t1");
     let mut world = World::with(2, "a b", &[("t0.ab", "a b")]);
     let batch = carry_out(&mut world, &dags);
     assert!(batch.results.iter().all(Result::is_err));
-    // Nor does its own DAG load it where that does not need it.
+    // A DAG of its owner that does not need it does not load it either.
     let mut world = World::with(2, "a b c", &[("t0.ab", "a b"), ("b", "b"), ("c", "c")]);
     dags.extend(wanted(&[("t0/z", "c", 1)]));
     let batch = carry_out(&mut world, &dags);

@@ -76,7 +76,7 @@ fn the_region_with_the_most_headroom_is_shared() {
     assert_eq!(show(&plan.mapping), "0:1*1");
 }
 
-/// Three slots of a chain carry what no way through them alone does.
+/// Three slots of a chain carry what no single path through them does.
 #[test]
 fn instances_may_share_a_region() {
     let mut world = World::with(1, "a b", &[("abab", "a b a b")]);
@@ -287,7 +287,7 @@ fn branches_on_one_slot_add_up() {
     assert_eq!(refusal.shortages[0].nodes.len(), 2);
 }
 
-/// The longest DAG there is, on NTs that nothing holds together.
+/// The longest possible DAG, of NTs that share no bitstream.
 #[test]
 fn sixty_four_nodes_are_planned() {
     let nts = "a b ".repeat(32);

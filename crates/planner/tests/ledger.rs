@@ -76,7 +76,7 @@ fn overbooking_is_refused_and_changes_nothing() {
         }
     );
     assert!(error.to_string().contains("region 0, slot 0"), "{error}");
-    // Nor does a failed replacement lose what was held.
+    // A failed replacement does not lose the old reservation either.
     let eleven = reservation(&world, "nat", &[(0, &[0], 11)]);
     world.ledger.hold(&name("t0/a"), eleven).expect_err("11 of 10");
     assert_eq!(world.ledger, before);
@@ -299,7 +299,7 @@ fn a_content_that_serves_less_than_is_reserved_is_refused() {
     }
 }
 
-/// Who holds an NT's state in memory keeps its size: neither more nor less is exchanged under it.
+/// While a DAG holds an NT's memory, no content is accepted in which the NT needs more or less.
 #[test]
 fn a_content_with_other_memory_is_refused_while_it_is_used() {
     let mut world = world();

@@ -93,7 +93,7 @@ fn of_equal_loads_the_one_with_most_headroom_is_chosen() {
     let chosen = plan(&both, 5);
     assert_eq!(chosen.loads[0].bitstream.as_str(), "q");
     assert_eq!(show(&chosen.mapping), "0:0*5 | 0:1*5 & 0:2*5");
-    // Without the second one it is all the same a place, with nothing left of b.
+    // Without the second bitstream there still is a placement, with no bandwidth of `b` left.
     assert_eq!(show(&plan(&both[..1], 5).mapping), "0:0*5 | 0:2*5 & 0:2*5");
     // The id does not decide it.
     let swapped = plan(&[("a-bb", "a b b"), ("b-aa", "a a b")], 5);

@@ -71,7 +71,7 @@ fn config(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(500))]
 
-    /// No plan breaks a constraint, at any step of any life.
+    /// No plan breaks a constraint, at any step of any history.
     #[test]
     fn every_plan_is_valid(world in worlds(), events in events(12)) {
         after(&world, &events);
@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!(&world.ledger, &before);
         world.ledger.hold(&name, plan.reservation.clone()).expect("as before");
         prop_assert_eq!(&world.ledger, &with);
-        // Held once more, it only replaces itself; what nobody could hold changes nothing.
+        // Holding a reservation again only replaces it; one that does not fit changes nothing.
         world.ledger.hold(&name, plan.reservation).expect("in place of itself");
         prop_assert_eq!(&world.ledger, &with);
     }
@@ -153,7 +153,8 @@ proptest! {
     }
 }
 
-/// The random worlds are worth their name: all ways, cuts, instances and refusals occur.
+/// The random worlds cover what they should: every kind of embedding, cuts, several instances,
+/// rejections.
 #[test]
 fn random_worlds_reach_every_way() {
     use proptest::strategy::ValueTree;

@@ -31,7 +31,7 @@ fn card(objective: Objective) -> World {
     world
 }
 
-/// So many small chains of two NTs, until one is refused; how many have a place.
+/// Adds small chains of two NTs until one is rejected; returns how many fit.
 fn admitted(world: &mut World, most: usize) -> usize {
     let pairs = ["a b", "b c", "c d", "d a", "a c", "b d"];
     (0..most)

@@ -1,4 +1,4 @@
-//! The validator that all other tests lean on finds what is wrong with a plan.
+//! The validator that all other tests rely on finds what is wrong with a plan.
 
 mod support;
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 /// Longest configuration: the region's configuration window.
 pub const CONFIGURATION_BYTES_MAX: usize = 64 << 10;
 
-/// A configuration that cannot be taken.
+/// Why a configuration is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfiguration {
     /// Written for another version of the NT type.
@@ -42,9 +42,9 @@ pub enum InvalidConfiguration {
     Field {
         /// The field, as a path such as `rules[3].source`.
         field: String,
-        /// What it holds; secrets are not repeated.
+        /// Its value, except for secrets.
         value: String,
-        /// What it may hold.
+        /// What is allowed.
         allowed: String,
     },
 }
@@ -71,7 +71,7 @@ impl Configuration {
     /// The NT's own struct.
     ///
     /// # Errors
-    /// The struct takes less than the schema allows.
+    /// The struct accepts less than the schema.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, InvalidConfiguration> {
         T::deserialize(&self.document).map_err(|error| {
             InvalidConfiguration::field(self.schema.nt_type, "the document", error.to_string())

@@ -1,4 +1,4 @@
-//! Schemas: what a configuration of an NT type may hold, as data.
+//! Schemas: which configurations of an NT type are valid, as data.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::{
     CONFIGURATION_BYTES_MAX, Configuration, InvalidConfiguration, IpPrefix, Mac, PortRange, Secret,
 };
 
-/// What configurations of an NT type look like.
+/// The schema of an NT type's configurations.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Schema {
     /// The NT type, as in the catalogue.
@@ -30,20 +30,20 @@ pub struct Field {
     pub description: &'static str,
     /// Whether it may be left out.
     pub optional: bool,
-    /// What it may hold.
+    /// Its type.
     pub kind: Kind,
 }
 
-/// What a field may hold.
+/// The type of a field, with its range.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`.
     Flag,
     /// A whole number.
     Integer {
-        /// The least.
+        /// The minimum.
         min: u64,
-        /// The largest.
+        /// The maximum.
         max: u64,
     },
     /// One of these words.
@@ -58,7 +58,7 @@ pub enum Kind {
     Ports,
     /// Bytes as hexadecimal digits that are never read back.
     Secret {
-        /// How many bytes it may have.
+        /// Allowed lengths, in bytes.
         lengths: &'static [usize],
     },
     /// An object.
@@ -195,7 +195,7 @@ fn parses<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()
 }
 
-/// An error that repeats the value, but no more of it than a line takes.
+/// An error that repeats the value, cut to the length of a line.
 fn not_allowed(path: &str, value: &Value, allowed: String) -> InvalidConfiguration {
     const SHOWN_CHARS: usize = 60;
     let shown = match value {
@@ -209,7 +209,7 @@ fn not_allowed(path: &str, value: &Value, allowed: String) -> InvalidConfigurati
 }
 
 impl Kind {
-    /// What is allowed, as an error says it.
+    /// What is allowed, in the words of an error.
     fn allowed(&self) -> String {
         match self {
             Self::Flag => "true or false".to_owned(),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use snic_domain::Digest;
 
-/// A text that is not a value of its type.
+/// A text that does not parse as a value of its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not {0}")]
 pub struct InvalidValue(pub &'static str);
@@ -162,7 +162,7 @@ impl Secret {
     /// What is accepted.
     pub const ALLOWED: &'static str = "an even number of hexadecimal digits";
 
-    /// The bytes, for the one who uses them.
+    /// The bytes, for the code that uses them.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

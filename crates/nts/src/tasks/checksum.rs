@@ -29,8 +29,8 @@ struct Settings {
     mode: Mode,
 }
 
-/// The NT. A fragment passes: no card sees all that its checksum covers. A packet that is not IP
-/// passes as well.
+/// The NT. Fragments pass, since no card sees all bytes that their checksum covers; so do packets
+/// other than IP.
 #[derive(Debug, Default)]
 pub(crate) struct Checksum {
     mode: Option<Mode>,

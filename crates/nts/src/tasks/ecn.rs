@@ -9,8 +9,8 @@ const ECT_1: u8 = 0b01;
 const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 
-/// What the inner header says behind the tunnel; `None` where the packet must be dropped: it was
-/// marked, and its sender would not understand.
+/// The inner header's mark after the tunnel; `None` if the packet must be dropped, because it was
+/// marked and its sender does not support ECN.
 fn combine(inner: u8, outer: u8) -> Option<u8> {
     match (inner & 3, outer & 3) {
         (NOT_ECT, CE) => None,
@@ -21,8 +21,8 @@ fn combine(inner: u8, outer: u8) -> Option<u8> {
     }
 }
 
-/// Gives a packet that left a tunnel the mark that it got on the way. `outer` is the traffic class of
-/// the outer header.
+/// Copies congestion marks of the outer header to a packet that leaves a tunnel. `outer` is the
+/// traffic class of the outer header.
 ///
 /// # Errors
 /// [`DropReason::CongestionLost`].

@@ -43,7 +43,7 @@ impl Header {
 pub(crate) enum MemcachedRequest<'a> {
     /// `get` with at least one key.
     Get(Keys<'a>),
-    /// Changes one key. Whether an answer will come is said too.
+    /// Changes one key. Also says whether there will be an answer.
     Write { key: &'a [u8], is_answered: bool },
     /// Changes nothing.
     Harmless,
@@ -173,7 +173,7 @@ pub(crate) fn is_success(text: &[u8]) -> bool {
     matches!(line, b"STORED" | b"DELETED" | b"TOUCHED" | b"OK") || number::<u64>(line).is_some()
 }
 
-/// Writes texts one after the other; stops being right once one does not fit.
+/// Writes texts one after the other; remembers if one did not fit.
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     length: Option<usize>,
@@ -207,7 +207,7 @@ impl<'a> Writer<'a> {
         self.put(&digits[start..]);
     }
 
-    /// How much was written; `None` where it did not fit.
+    /// The number of bytes written; `None` if a text did not fit.
     pub(crate) fn finish(self) -> Option<usize> {
         self.length
     }

@@ -81,7 +81,7 @@ impl Bench {
         Outcome { verdict, frame, emitted: self.drain() }
     }
 
-    /// Does what is due, and says what was emitted.
+    /// Runs the timers that are due; returns what was emitted.
     pub(crate) fn wake(&mut self) -> Vec<(Direction, Vec<u8>)> {
         let mut context =
             Context { now: self.now, random: &mut self.random, emitted: &mut self.emitted };

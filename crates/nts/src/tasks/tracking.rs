@@ -77,7 +77,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Takes in a packet of the flow; the class that it is in from now on.
+    /// Records a packet of the flow; returns the flow's class from now on.
     pub(crate) fn follow(
         &mut self,
         class: usize,

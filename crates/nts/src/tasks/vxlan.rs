@@ -1,8 +1,8 @@
 //! VXLAN (RFC 7348): Ethernet frames in UDP, between two ends.
 //!
-//! What comes from the other end is unpacked and everything else is packed, unless a role says that
-//! only one of the two is wanted. The outer Ethernet header is made of the two configured stations, as
-//! the card is the host of its end and has no routing table.
+//! Packets from the other end are decapsulated and all others are encapsulated, unless a role says
+//! that only one of the two is wanted. The outer Ethernet header has the two configured stations:
+//! the card is the host at its end and has no routing table.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -143,8 +143,8 @@ impl NetworkTask for Vxlan {
                 settings.decapsulate(packet, &layout)
             }
             Err(reason) if settings.role == Role::Decapsulate => Err(reason),
-            // What is broken inside is the receiver's to see; what comes from the other end is not
-            // packed again.
+            // Damaged inner frames are left to the receiver; packets from the other end are not
+            // encapsulated again.
             Ok(None) | Err(_)
                 if settings.role != Role::Decapsulate && !settings.is_underlay(packet) =>
             {
@@ -197,7 +197,7 @@ impl Settings {
             source: self.local,
             destination: self.remote,
             protocol: protocol::UDP,
-            // ECN as RFC 6040 has it; the DSCP of a guest says nothing outside.
+            // ECN as in RFC 6040; a guest's DSCP means nothing outside.
             traffic_class: class & 3,
             hop_limit: self.hop_limit,
             fragmentation: None,

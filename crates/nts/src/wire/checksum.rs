@@ -7,7 +7,7 @@ use etherparse::checksum::Sum16BitWords;
 
 use super::{Fragment, ICMP_CHECKSUM, Layout, TCP_CHECKSUM, UDP_CHECKSUM, protocol, read_u16};
 
-/// What a look at the transport checksum told.
+/// The state of a transport checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
     /// It is right.
@@ -126,7 +126,7 @@ fn cover(bytes: &[u8], layout: &Layout) -> Option<Cover> {
     Some(cover)
 }
 
-/// Looks at the transport checksum. The IPv4 header's was verified by the parser.
+/// Verifies the transport checksum. The parser has verified the IPv4 header's.
 pub fn verify(bytes: &[u8], layout: &Layout) -> Verified {
     let Some(Cover { checksum, end, start }) = cover(bytes, layout) else {
         return Verified::Absent;

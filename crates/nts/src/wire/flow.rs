@@ -110,17 +110,17 @@ impl TcpFlags {
         is_tcp.then(|| Self(bytes[layout.transport + 13]))
     }
 
-    /// The sender has sent all.
+    /// FIN: the sender has sent everything.
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
 
-    /// The sender opens the connection.
+    /// SYN: the sender opens the connection.
     pub fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
 
-    /// The connection is gone.
+    /// RST: the connection is gone.
     pub fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }

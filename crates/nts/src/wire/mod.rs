@@ -70,7 +70,7 @@ pub enum Fragment {
         /// What its fragments have in common.
         id: u32,
     },
-    /// Another one.
+    /// A later one.
     Later {
         /// What its fragments have in common.
         id: u32,
@@ -90,9 +90,9 @@ pub struct Layout {
     pub protocol: u8,
     /// Whether it is a fragment.
     pub fragment: Fragment,
-    /// Who sent it.
+    /// Source address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: IpAddr,
 }
 

@@ -19,9 +19,9 @@ pub struct Endpoint {
 /// Which end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who sends.
+    /// The sender.
     Source,
-    /// Who receives.
+    /// The receiver.
     Destination,
 }
 

@@ -1,6 +1,6 @@
-//! NTs against software that nobody here wrote: the kernel's network stack and VXLAN device in network
-//! namespaces, memcached, and ESP by OpenSSL. Each test says what it misses and does not run without
-//! it; the test command installs it.
+//! NTs against independent software: the kernel's network stack and VXLAN device in network
+//! namespaces, memcached, and ESP by OpenSSL. Each test says what is missing on this machine and is
+//! skipped then; the test command installs it.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 

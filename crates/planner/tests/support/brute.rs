@@ -51,7 +51,7 @@ pub fn offers(
         None => world
             .ledger
             .content(region)
-            // Whose own it is: these DAGs trust nobody.
+            // Only its owner may use it: these DAGs trust no other tenant.
             .filter(|bitstream| bitstream.is_loadable_by(tenant))
             .filter(|_| world.ledger.condition(region) == RegionCondition::Usable)
             .map_or_else(Vec::new, |bitstream| {

@@ -1,4 +1,4 @@
-//! Every hard constraint of a plan, told again from the public state: the ledger's residuals, the
+//! Every hard constraint of a plan, derived again from public state: the ledger's residuals, the
 //! catalogue and the mapping. Shares no code with the planner's search.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,7 +241,7 @@ fn unused(ledger: &Ledger, catalogue: &PlanCatalogue, instance: &Instance, told:
     ensure(u64::from(told) == unused, || format!("{told} permille unused, it is {unused}"))
 }
 
-/// Numbers that recompute: skipped NTs, reconfigurations, headroom.
+/// Numbers that can be recomputed: skipped NTs, reconfigurations, headroom.
 fn explanation(
     ledger: &Ledger,
     catalogue: &PlanCatalogue,

@@ -20,7 +20,7 @@ const SALT_BYTES: usize = 4;
 struct Cipher {
     key: LessSafeKey,
     salt: [u8; SALT_BYTES],
-    /// Names the key without telling it.
+    /// Identifies the key without revealing it.
     digest: Digest,
 }
 
@@ -51,7 +51,7 @@ fn header(spi: u32, number: u32) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The association for what is sent.
+/// An outbound association.
 pub(super) struct Outbound {
     spi: u32,
     cipher: Cipher,
@@ -68,7 +68,7 @@ impl Outbound {
         Self { spi, cipher: Cipher::new(key), number: 0, epoch: None }
     }
 
-    /// Names key and index.
+    /// Identifies key and index.
     pub(super) fn identity(&self) -> (u32, Digest) {
         (self.spi, self.cipher.digest)
     }
@@ -77,12 +77,12 @@ impl Outbound {
         self.number
     }
 
-    /// Goes on behind `number`.
+    /// Continues after `number`.
     pub(super) fn resume(&mut self, number: u32) {
         self.number = self.number.max(number);
     }
 
-    /// Goes on as `old`, which had the same key: its epoch stays as well.
+    /// Continues where `old` stopped, which has the same key; the epoch is kept too.
     pub(super) fn succeed(&mut self, old: &Self) {
         (self.number, self.epoch) = (old.number, old.epoch);
     }
@@ -118,7 +118,7 @@ impl Outbound {
     }
 }
 
-/// An association for what is received.
+/// An inbound association.
 pub(super) struct Inbound {
     spi: u32,
     cipher: Cipher,
@@ -130,7 +130,7 @@ impl Inbound {
         Self { spi, cipher: Cipher::new(key), window: ReplayWindow::new(window) }
     }
 
-    /// Names key and index.
+    /// Identifies key and index.
     pub(super) fn identity(&self) -> (u32, Digest) {
         (self.spi, self.cipher.digest)
     }

@@ -38,7 +38,7 @@ const STATE_VERSION: u16 = 1;
 const HOP_LIMIT: u8 = 64;
 /// Padding length and next header, at the end of what is encrypted.
 const TRAILER_BYTES: usize = 2;
-/// What is encrypted ends on a word of 4 bytes (RFC 4303, section 2.4).
+/// The encrypted part ends on a 4-byte boundary (RFC 4303, section 2.4).
 const ALIGNMENT: usize = 4;
 
 /// The NT.
@@ -161,7 +161,7 @@ impl Active {
         }
     }
 
-    /// What is neither for the tunnel nor from it.
+    /// Packets that go neither into the tunnel nor out of it.
     fn pass_other(&self, bytes: &[u8], layout: &Layout) -> Result<(), DropReason> {
         let is_link_local = IcmpMessage::of(bytes, layout) == Some(IcmpMessage::NeighbourDiscovery);
         match self.settings.other {

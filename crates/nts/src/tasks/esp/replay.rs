@@ -21,8 +21,8 @@ impl ReplayWindow {
         Self { highest: 0, size, words: vec![0; Self::words(size)] }
     }
 
-    /// A window of another size after the same numbers. All up to the highest count as seen, and so
-    /// may a few beyond it that come late: better than to take a replayed one.
+    /// A window of another size with the same history. All numbers up to the highest count as seen.
+    /// A few late packets may be dropped for that, but no replayed one is accepted.
     pub(super) fn resized(&self, size: u32) -> Self {
         Self { highest: self.highest, size, words: vec![u64::MAX; Self::words(size)] }
     }
@@ -36,7 +36,7 @@ impl ReplayWindow {
         self.size
     }
 
-    /// Whether it is one that [`ReplayWindow::new`] could have made: what is restored may not be.
+    /// Whether [`ReplayWindow::new`] could have made it: restored state may be damaged.
     pub(super) fn is_sound(&self, size: u32) -> bool {
         self.size == size && self.words.len() == Self::words(size)
     }
@@ -58,7 +58,7 @@ impl ReplayWindow {
         self.words[word] & bit == 0
     }
 
-    /// Takes in a number that [`ReplayWindow::may_be_new`], once the packet proved to be authentic.
+    /// Records a number for which [`ReplayWindow::may_be_new`] holds, once the packet is authentic.
     pub(super) fn accept(&mut self, number: u32) {
         if number > self.highest {
             let steps = number / WORD_BITS - self.highest / WORD_BITS;

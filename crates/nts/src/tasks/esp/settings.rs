@@ -1,4 +1,4 @@
-//! What an ESP tunnel is told.
+//! Settings of an ESP tunnel.
 
 use std::net::IpAddr;
 
@@ -108,13 +108,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Whether a packet from here belongs into the tunnel.
+    /// Whether a packet from this address belongs in the tunnel.
     pub(super) fn protects(&self, source: IpAddr, destination: IpAddr) -> bool {
         let among = |prefixes: &[IpPrefix], address| prefixes.iter().any(|p| p.contains(address));
         among(&self.local_prefixes, source) && among(&self.remote_prefixes, destination)
     }
 
-    /// What the schema cannot see.
+    /// Checks the rules that a schema cannot express.
     pub(super) fn check(&self) -> Result<(), InvalidConfiguration> {
         if self.local.is_ipv4() != self.remote.is_ipv4() {
             let allowed = "an address of the IP version of local";

@@ -63,7 +63,7 @@ fn a_published_packet_is_opened() {
     for byte in 0..again.len() {
         let mut damaged = again.clone();
         damaged[byte] ^= 0x10;
-        // The index is told apart by the caller, and is authenticated as the one that it is.
+        // The caller selects by the index; the index itself is authenticated too.
         let expected = if byte < 4 { Ok(()) } else { Err(DropReason::NotAuthentic) };
         assert_eq!(Inbound::new(0xA5F8, &key, 64).open(&mut damaged), expected, "{byte}");
     }

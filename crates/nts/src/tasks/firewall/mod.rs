@@ -1,9 +1,9 @@
-//! Firewall: ordered rules, and connections, so that what answers an accepted packet passes.
+//! Firewall: ordered rules, and a table of connections, so that replies to accepted packets pass.
 //!
-//! Either side may open a flow: the rules say which. TCP connections are followed from SYN to FIN or
-//! RST by their flags; sequence numbers are not checked. When the table is full, the oldest flow that
-//! has seen no reply goes; one that has is never pushed out. Neighbour discovery always passes, as
-//! no IPv6 host can do without (RFC 4890, 4.4.1).
+//! The rules say which side may open a flow. TCP connections are followed from SYN to FIN or RST by
+//! their flags; sequence numbers are not checked. When the table is full, the oldest flow that has
+//! seen no reply is evicted; a flow with a reply never is. Neighbour discovery always passes, since
+//! no IPv6 host can do without it (RFC 4890, 4.4.1).
 
 mod rules;
 
@@ -70,8 +70,8 @@ impl NetworkTask for Firewall {
         settings.check()?;
         let mut table = self.table(&settings);
         if let Some(active) = &self.active {
-            // Flows stay where the new rules would accept them too, the most used first where the
-            // new table is smaller.
+            // Flows stay if the new rules would accept them too; if the new table is smaller, the
+            // most recently used stay.
             let skipped = active.table.len().saturating_sub(settings.flows_max);
             for old in active.table.iter(now).skip(skipped) {
                 let opener = if old.value.is_reversed { old.key.reversed() } else { *old.key };
@@ -186,7 +186,7 @@ impl Active {
         let (key, is_reversed) = flow.canonical();
         match self.table.lookup(&key, now) {
             Lookup::Fresh(id) => {
-                // A closed connection's ports are used again.
+                // The ports of a closed connection may be reused.
                 let is_reopened =
                     self.table.class(id) == CLOSING && flags.is_some_and(tracking::opens);
                 if !is_reopened {
@@ -240,7 +240,7 @@ impl Active {
         Ok(())
     }
 
-    /// A packet of a flow that is there.
+    /// A packet of a known flow.
     fn follow(
         &mut self,
         id: crate::aging::EntryId,

@@ -166,13 +166,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// What the rules say of the first packet of a flow.
+    /// The decision of the rules on the first packet of a flow.
     pub(super) fn decide(&self, flow: &Flow) -> Action {
         let first = self.rules.iter().find(|rule| rule.matches(flow));
         first.map_or(self.default, |rule| rule.action)
     }
 
-    /// What the schema cannot see: fields of a rule that exclude each other.
+    /// Checks the rules that a schema cannot express: fields of a rule that exclude each other.
     pub(super) fn check(&self) -> Result<(), InvalidConfiguration> {
         for (index, rule) in self.rules.iter().enumerate() {
             let has_ports = rule.source_ports.is_some() || rule.destination_ports.is_some();

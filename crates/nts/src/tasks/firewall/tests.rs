@@ -10,7 +10,7 @@ const FORWARD: Verdict = Verdict::Forward;
 const RULE: Verdict = Verdict::Drop(DropReason::Rule);
 const NO_CONNECTION: Verdict = Verdict::Drop(DropReason::NoConnection);
 
-/// Who is inside may open anything.
+/// Hosts inside may open any flow.
 fn outward(more: Value) -> Bench {
     let mut settings = json!({"rules": [
         {"action": "drop", "protocol": "tcp", "destination_ports": "25"},

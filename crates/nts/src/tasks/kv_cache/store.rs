@@ -1,5 +1,5 @@
-//! The cached values: a fixed number of places of a fixed size, the one used longest ago given up for a
-//! new one.
+//! The cached values: a fixed number of slots of a fixed size; the least recently used value is
+//! evicted for a new one.
 
 use std::time::Duration;
 
@@ -87,7 +87,8 @@ impl Store {
         }
     }
 
-    /// Whether the value is there and young enough; it counts as used then. One that is too old goes.
+    /// Whether the value is cached and young enough; if so, it counts as used. One that is too old
+    /// is removed.
     pub(super) fn is_hit(&mut self, key: &[u8], now: Timestamp) -> bool {
         let Some(id) = self.find(key) else { return false };
         if now.since(self.items.value(id).filled) >= self.age_max {
@@ -158,7 +159,7 @@ impl Store {
     pub(super) fn restore(&mut self, saved: &[SavedItem], now: Timestamp) {
         for item in saved {
             let age = u64::try_from(item.age.as_nanos()).unwrap_or(u64::MAX);
-            // A clock that is younger than the value would make it younger too.
+            // Values older than this card's clock cannot be restored: they would count as younger.
             let Some(filled) = now.as_nanos().checked_sub(age) else { continue };
             let value = Cached { flags: item.flags, data: &item.data };
             self.put(&item.key, value, Timestamp::from_nanos(filled));

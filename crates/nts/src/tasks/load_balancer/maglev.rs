@@ -29,7 +29,7 @@ fn permutation(name: &str, slots: u64) -> (u64, u64) {
     (OFFSET.hash_one(name) % slots, SKIP.hash_one(name) % (slots - 1) + 1)
 }
 
-/// The index of a candidate for each of `slots` slots; all [`EMPTY`] where no one has weight.
+/// The index of a candidate for each of `slots` slots; all [`EMPTY`] if no candidate has weight.
 pub(super) fn table(candidates: &[Candidate], slots: usize) -> Vec<u16> {
     let mut table = vec![EMPTY; slots];
     let heaviest = candidates.iter().map(|candidate| candidate.weight).max().unwrap_or(0);
@@ -72,7 +72,7 @@ impl Turn {
         Self { next, skip, weight: candidate.weight, credit: 0 }
     }
 
-    /// The next slot of the permutation that nobody has. One is free while this is called.
+    /// The next unclaimed slot of the permutation. There is one while this is called.
     fn next_free(&mut self, table: &[u16], slots: u64) -> usize {
         loop {
             let slot = self.next as usize;

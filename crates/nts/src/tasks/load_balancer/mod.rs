@@ -251,7 +251,7 @@ impl Active {
             }
             Lookup::Absent => {}
         }
-        // Where nothing could make room, the hash finds the same backend again.
+        // If the table has no room, the hash finds the same backend again.
         self.flows.insert(
             flow,
             Assignment { backend, progress: Progress::default() },

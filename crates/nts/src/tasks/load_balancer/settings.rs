@@ -1,4 +1,4 @@
-//! What a load balancer is told.
+//! Settings of a load balancer.
 
 use std::net::IpAddr;
 
@@ -130,7 +130,7 @@ impl Settings {
         self.table.parse().expect("the schema lists numbers only")
     }
 
-    /// What the schema cannot see.
+    /// Checks the rules that a schema cannot express.
     pub(super) fn check(&self) -> Result<(), InvalidConfiguration> {
         let mut services = Vec::new();
         let mut backends = Vec::new();
@@ -151,7 +151,7 @@ impl Settings {
                 backends.push((service.protocol(), backend.endpoint(), field));
             }
         }
-        // What a backend sends is told apart by its endpoint alone.
+        // Packets from backends are matched by their endpoint alone.
         backends.sort_by_key(|(protocol, endpoint, _)| (*protocol, *endpoint));
         let twice =
             backends.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));

@@ -111,7 +111,7 @@ impl NetworkTask for Nat {
     }
 }
 
-/// Destinations that stay on their link: they are nobody's behind a NAT.
+/// Link-local, multicast and broadcast destinations: no host behind a NAT has these.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),

@@ -1,4 +1,4 @@
-//! What a NAT is told.
+//! Settings of a NAT.
 
 use std::net::IpAddr;
 
@@ -128,7 +128,7 @@ impl Settings {
         self.external.contains(&address)
     }
 
-    /// What the schema cannot see.
+    /// Checks the rules that a schema cannot express.
     pub(super) fn check(&self) -> Result<(), InvalidConfiguration> {
         let wrong = |field: String, value: &dyn ToString, allowed: &str| {
             Err(InvalidConfiguration::field(field, value.to_string(), allowed))

@@ -132,8 +132,8 @@ impl Tables {
         Some((self.mappings.key(id), self.mappings.value(id)))
     }
 
-    /// The mapping of a host inside, made if it is not there. An address keeps to one external address
-    /// (RFC 4787, REQ-2); ports are random (RFC 6056).
+    /// The mapping of a host inside, made if it is missing. An address keeps to one external
+    /// address (RFC 4787, REQ-2); ports are random (RFC 6056).
     pub(super) fn map(
         &mut self,
         key: MappingKey,
@@ -191,7 +191,7 @@ impl Tables {
         }
     }
 
-    /// Takes in a packet of a session that is there.
+    /// Records a packet of an existing session.
     pub(super) fn follow(
         &mut self,
         key: &SessionKey,
@@ -216,7 +216,7 @@ impl Tables {
         is_inward: bool,
         now: Timestamp,
     ) -> Result<(), DropReason> {
-        // The mapping must not go with the session that makes room.
+        // Making room for the session must not remove its mapping.
         let id = self.mapping_id(&key.mapping).ok_or(DropReason::NoMapping)?;
         self.mappings.value_mut(id).sessions += 1;
         match self.sessions.lookup(&key, now) {
@@ -316,7 +316,7 @@ impl Tables {
         tables
     }
 
-    /// Mappings without sessions go, but for forwards.
+    /// Removes mappings without sessions, except forwards.
     fn remove_unused(&mut self) {
         let unused: Vec<_> = self
             .mappings
@@ -327,7 +327,7 @@ impl Tables {
         unused.iter().for_each(|key| self.forget(key));
     }
 
-    /// What must always hold, for tests.
+    /// The table's invariants, for tests.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let now = Timestamp::ZERO;
